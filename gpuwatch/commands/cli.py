@@ -17,8 +17,10 @@ import click
 from click.core import ParameterSource
 
 from gpuwatch import __version__
-from gpuwatch.commands import common
-from gpuwatch.commands.common import (
+from gpuwatch.commands.diagnose import diagnose_command
+from gpuwatch.commands.explain import explain_command
+from gpuwatch.commands.options import Look, Watched, look_options, watched_options
+from gpuwatch.commands.printing import (
     CANNOT_WRITE,
     EXIT_BUG,
     EXIT_INTERRUPTED,
@@ -27,12 +29,8 @@ from gpuwatch.commands.common import (
     ReaderGoneError,
     cannot_write,
     complain,
-    is_dumb,
-    is_terminal,
-    make_source,
+    require_screen,
 )
-from gpuwatch.commands.diagnose import diagnose_command
-from gpuwatch.commands.explain import explain_command
 from gpuwatch.commands.recordings.compare import compare_command
 from gpuwatch.commands.recordings.export import export_command
 from gpuwatch.commands.recordings.record import record_command
@@ -40,11 +38,10 @@ from gpuwatch.commands.recordings.replay import replay_command
 from gpuwatch.commands.recordings.report import report_command
 from gpuwatch.commands.run.command import run_command
 from gpuwatch.commands.run.demo_job import demo_job_command
-from gpuwatch.commands.screen import screen_options, theme_called
+from gpuwatch.commands.snapshots import status_command, stream_command
 from gpuwatch.commands.stacks import stacks_command
-from gpuwatch.commands.status import status_command
-from gpuwatch.commands.stream import stream_command
 from gpuwatch.commands.tune.command import tune_command
+from gpuwatch.commands.watching import check_open_files
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -109,39 +106,29 @@ def _discard_output() -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@common.interval_option
-@common.source_options
-@common.pid_option
-@screen_options
+@watched_options()
+@look_options()
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(
-    context: click.Context,
-    interval: float,
-    all_processes: bool,
-    gpus: int | None,
-    demo: str | None,
-    pid: int | None,
-    ascii_mode: bool | None,
-    theme: str | None,
-    slow_link: bool | None,
-) -> int:
+def cli(context: click.Context, watched: Watched, look: Look) -> int:
     """Watch GPUs, CPUs and processes live, and see why a GPU sits idle.
 
     Without a command the dashboard opens, with --pid on one job. For scripts there are status and
     stream.
     """
-    common.check_open_files()
+    check_open_files()
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
-    source = make_source(demo, gpus, all_processes, interval)
-    notes = () if pid is None else common.attach_to(source, pid)
-    _require_terminal()
+    source, notes = watched.open()
+    require_screen(
+        "The dashboard",
+        "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines.",
+    )
 
     from gpuwatch.core.sampler import Sampler
 
-    sampler = Sampler(source, interval)
+    sampler = Sampler(source, watched.interval_seconds)
     # The driver wakes up while the interface is imported.
     sampler.start_opening()
 
@@ -150,9 +137,7 @@ def cli(
     return run_dashboard(
         source,
         sampler,
-        ascii_mode=ascii_mode,
-        theme=theme_called(theme),
-        slow_link=slow_link,
+        **look.checked()._asdict(),
         attached=source.options.attached,
         message=" ".join(notes) or None,
     )
@@ -174,7 +159,6 @@ for _command in (
     tune_command,
 ):
     cli.add_command(_command)
-assert set(cli.commands) == set(common.COMMAND_NAMES)
 
 
 def _refuse_misplaced_options(context: click.Context, command: str) -> None:
@@ -191,16 +175,3 @@ def _refuse_misplaced_options(context: click.Context, command: str) -> None:
         raise click.UsageError(
             f"{option} is for the dashboard: gpuwatch {command} does not use it."
         )
-
-
-def _require_terminal() -> None:
-    instead = "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines."
-    if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
-        raise click.UsageError(
-            f"The dashboard needs a terminal to read keys and to draw. {instead}"
-        )
-    # Textual draws on standard error.
-    if not is_terminal(sys.stderr):
-        raise click.UsageError("The screen is drawn on standard error: do not redirect it.")
-    if is_dumb():
-        raise click.UsageError(f"This terminal (TERM=dumb) cannot place text. {instead}")

@@ -7,20 +7,44 @@ nothing had been seen.
 
 from __future__ import annotations
 
-import os
+import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.options import (
+    INTERVAL_LEAST_SECONDS,
+    Duration,
+    Watched,
+    option_demo,
+    option_gpus,
+    option_interval,
+    option_json,
+    option_pid,
+    option_schema,
+)
+from gpuwatch.commands.printing import (
+    EXIT_INTERRUPTED,
+    StatusLine,
+    complain,
+    drawing,
+    open_output,
+    print_text,
+)
+from gpuwatch.commands.recordings.reading import Cut, opened
+from gpuwatch.commands.watching import (
+    attached_only,
+    terminated_as_interrupted,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.core.source import Source
+    from gpuwatch.core.source import ManualClock, Source
     from gpuwatch.outputs.diagnosis.report import DiagnosisReport
     from gpuwatch.recording.reader import OpenedLog
+    from gpuwatch.sources.smi_log.source import LogOptions
 
 EXIT_NOTHING = 0
 EXIT_FINDINGS = 1
@@ -28,66 +52,35 @@ EXIT_UNDECIDED = 3
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
-WIDTH_WITHOUT_TERMINAL = 80
+LOG_INTERVAL_LEAST_SECONDS = 0.01
 _PROGRESS_SECONDS = 0.5
-
-
-def _duration(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
-    return common.parse_duration(value, 1.0, FOR_MOST_SECONDS)
-
-
-def _interval(
-    _context: click.Context, _parameter: click.Parameter, value: float | None
-) -> float | None:
-    if value is not None and not 0.01 <= value <= 3600:
-        raise click.BadParameter(f"{value:g} seconds is not between 0.01 and 3600.")
-    return value
 
 
 @click.command("diagnose")
 @click.argument("file", required=False, metavar="[FILE]")
-@common.pid_option
+@option_pid()
 @click.option(
     "--for",
     "seconds",
-    callback=_duration,
+    type=Duration(1.0, FOR_MOST_SECONDS),
     metavar="TIME",
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (see --schema).")
-@click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
-)
+@option_json("Print one JSON object (see --schema).")
+@option_schema()
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
-@click.option(
-    "-i",
-    "--interval",
-    type=float,
-    callback=_interval,
-    metavar="SECONDS",
-    help="Seconds between readings; also for a log without times.  [default: 1]",
+@option_interval(
+    LOG_INTERVAL_LEAST_SECONDS,
+    default=None,
+    help_text="Time between readings; also of a log without times.  [default: 1s]",
 )
 @click.option(
     "--columns",
     metavar="NAMES",
     help="The columns of a log without a header, as in its query; - skips one.",
 )
-@click.option(
-    "--gpus",
-    type=click.IntRange(0, common.GPUS_MAX),
-    help="How many GPUs the simulated machine has, or a log that does not tell them apart.",
-)
-@click.option(
-    "--demo",
-    is_flag=False,
-    flag_value="starved",
-    metavar="[SCENARIO]",
-    help="Diagnose a simulated machine (an unknown name lists all).",
-)
+@option_gpus("How many GPUs the simulated machine has, or a log that does not tell them apart.")
+@option_demo("Diagnose")
 def diagnose_command(
     file: str | None,
     pid: int | None,
@@ -95,7 +88,7 @@ def diagnose_command(
     as_json: bool,
     schema: bool,
     stacks: bool,
-    interval: float | None,
+    interval_seconds: float | None,
     columns: str | None,
     gpus: int | None,
     demo: str | None,
@@ -110,19 +103,19 @@ def diagnose_command(
     if schema:
         return _print_schema()
     _refuse(file, demo, seconds=seconds, stacks=stacks, columns=columns)
-    out = common.open_output()
-    with common.terminated_as_interrupted():
+    out = open_output()
+    with terminated_as_interrupted():
         if file is not None:
-            report, interrupted = _read(file, pid, interval, columns, gpus)
+            with opened(file, _log_options(columns, interval_seconds, gpus)) as log:
+                report, interrupted = _read_log(log, Cut(pid=pid))
         else:
-            report, interrupted = _watch(
-                pid, seconds or FOR_SECONDS, interval or 1.0, stacks, gpus, demo
-            )
+            watched = Watched(False, gpus, demo, pid, interval_seconds or 1.0)
+            report, interrupted = _watch(watched, seconds or FOR_SECONDS, stacks)
     if interrupted and report.source.snapshots == 0:
-        return common.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     for note in report.source.notes:
-        common.complain(note, 0)
-    common.write_to(out, lambda: out.write(_text(report, out, as_json) + "\n"))
+        complain(note)
+    print_text(_text(report, out, as_json), out)
     return exit_code(report)
 
 
@@ -131,8 +124,7 @@ def _print_schema() -> int:
 
     from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
 
-    out = common.open_output()
-    common.write_to(out, lambda: out.write(json.dumps(DIAGNOSIS_SCHEMA, indent=2) + "\n"))
+    print_text(json.dumps(DIAGNOSIS_SCHEMA, indent=2))
     return 0
 
 
@@ -166,21 +158,16 @@ def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
 
     if as_json:
         return diagnosis_json(report)
-    terminal = out.isatty()
-    return diagnosis_page(
-        report,
-        width=common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
-        colour=terminal and not os.environ.get("NO_COLOR") and not common.is_dumb(),
-    )
+    look = drawing(out)
+    return diagnosis_page(report, width=look.width, colour=look.colour)
 
 
 # --- a file ----------------------------------------------------------------------------------
 
 
-def _read(
-    file: str, pid: int | None, interval: float | None, columns: str | None, gpus: int | None
-) -> tuple[DiagnosisReport, bool]:
-    from gpuwatch.recording.reader import open_any
+def _log_options(
+    columns: str | None, interval_seconds: float | None, gpus: int | None
+) -> LogOptions:
     from gpuwatch.sources.files.log_text import LogError
     from gpuwatch.sources.smi_log.columns import parse_columns
     from gpuwatch.sources.smi_log.source import LogOptions
@@ -188,26 +175,20 @@ def _read(
     if gpus == 0:
         raise click.UsageError("A log has at least one GPU.")
     try:
-        options = LogOptions(
-            columns=None if columns is None else parse_columns(columns),
-            interval_seconds=interval,
-            gpus=gpus,
-        )
-        with open_any(file, options) as log:
-            return _read_log(log, pid)
+        named = None if columns is None else parse_columns(columns)
     except LogError as error:
         raise click.UsageError(str(error)) from None
+    return LogOptions(columns=named, interval_seconds=interval_seconds, gpus=gpus)
 
 
-def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
+def _read_log(log: OpenedLog, cut: Cut) -> tuple[DiagnosisReport, bool]:
     from gpuwatch.commands.diagnosing import Collector, file_source
 
     collector = Collector()
     interrupted = False
-    snapshots: Iterable[Snapshot] = log.snapshots if pid is None else _of_job(log, pid)
-    progress = common.StatusLine(_PROGRESS_SECONDS)
+    progress = StatusLine(_PROGRESS_SECONDS)
     try:
-        for snapshot in snapshots:
+        for snapshot in cut.of(log):
             collector.push(snapshot)
             if progress.due:
                 progress.show(_progress_text(f"{log.stats.lines} lines read"))
@@ -215,50 +196,35 @@ def _read_log(log: OpenedLog, pid: int | None) -> tuple[DiagnosisReport, bool]:
         interrupted = True
     finally:
         progress.end()
-    if pid is not None and collector.snapshots == 0 and not interrupted:
-        raise click.UsageError(
-            f"{log.shown} has no job with a process {pid}."
-            if log.kind == "recording"
-            else f"{log.shown} has no jobs in it: --pid needs a recording (gpuwatch stream)."
-        )
+    if cut.pid is not None and collector.snapshots == 0 and not interrupted:
+        raise click.UsageError(cut.nothing(log))
     return collector.report(file_source(log, collector)), interrupted
-
-
-def _of_job(log: OpenedLog, pid: int) -> Iterable[Snapshot]:
-    """Yield what is about the job that ``pid`` belongs to, from the first snapshot that has it."""
-    from gpuwatch.jobs.identity.job_filter import only_job
-
-    key = None
-    for snapshot in log.snapshots:
-        for job in snapshot.jobs:
-            own = {job.pid, *(member.pid for member in job.members)}
-            if key is None and pid in own:
-                key = job.key
-        if key is not None:
-            yield only_job(snapshot, key)
 
 
 # --- this machine ----------------------------------------------------------------------------
 
 
-def _watch(
-    pid: int | None,
-    seconds: float,
-    interval: float,
-    stacks: bool,
-    gpus: int | None,
-    demo: str | None,
-) -> tuple[DiagnosisReport, bool]:
-    if interval < 0.1:
-        raise click.UsageError(f"{interval:g} seconds is too short: the minimum is 0.1.")
-    source = common.make_source(demo, gpus, False, interval)
+def _watch(watched: Watched, seconds: float, stacks: bool) -> tuple[DiagnosisReport, bool]:
+    interval_seconds = watched.interval_seconds
+    if interval_seconds < INTERVAL_LEAST_SECONDS:
+        raise click.UsageError(
+            f"{interval_seconds:g} seconds is too short: the minimum is {INTERVAL_LEAST_SECONDS}."
+        )
     if stacks:
         _require_py_spy()
-    if demo is not None:
-        return _watch_simulated(source, 1 if gpus is None else gpus, pid, seconds, interval), False
-    for note in () if pid is None else common.attach_to(source, pid):
-        common.complain(note, 0)
-    return _watch_live(source, pid, seconds, interval, stacks)
+    clock = None
+    if watched.demo is not None:
+        from gpuwatch.core.source import ManualClock
+
+        # The simulated machine has a clock of its own, so nobody has to wait for it.
+        clock = ManualClock(unix_epoch_seconds=time.time())
+    source, notes = watched.open(clock)
+    for note in notes:
+        complain(note)
+    only = None if watched.pid is None else functools.partial(attached_only, pid=watched.pid)
+    if clock is not None:
+        return _watch_simulated(source, clock, only, seconds, interval_seconds), False
+    return _watch_live(source, only, seconds, interval_seconds, stacks)
 
 
 def _require_py_spy() -> None:
@@ -269,28 +235,28 @@ def _require_py_spy() -> None:
 
 
 def _watch_simulated(
-    source: Source, gpus: int, pid: int | None, seconds: float, interval: float
+    source: Source,
+    clock: ManualClock,
+    only: Callable[[Snapshot], Snapshot] | None,
+    seconds: float,
+    interval_seconds: float,
 ) -> DiagnosisReport:
-    """The simulated machine has a clock of its own, so nobody has to wait for it."""
     from gpuwatch.commands.diagnosing import Collector, live_source
-    from gpuwatch.core.source import ManualClock
-    from gpuwatch.sources.simulated.source import SimulatedSource
 
-    assert isinstance(source, SimulatedSource)
-    clock = ManualClock(unix_epoch_seconds=time.time())
-    quick = SimulatedSource(source.scenario, gpus, clock=clock, options=source.options)
-    for note in () if pid is None else common.attach_to(quick, pid):
-        common.complain(note, 0)
     collector = Collector()
-    for _ in range(max(1, round(seconds / interval)) + 1):
-        snapshot = quick.read()
-        collector.push(snapshot if pid is None else common.attached_only(snapshot, pid))
-        clock.advance(interval)
+    for _ in range(max(1, round(seconds / interval_seconds)) + 1):
+        snapshot = source.read()
+        collector.push(snapshot if only is None else only(snapshot))
+        clock.advance(interval_seconds)
     return collector.report(live_source(collector, simulated=True))
 
 
 def _watch_live(
-    source: Source, pid: int | None, seconds: float, interval: float, stacks: bool
+    source: Source,
+    only: Callable[[Snapshot], Snapshot] | None,
+    seconds: float,
+    interval_seconds: float,
+    stacks: bool,
 ) -> tuple[DiagnosisReport, bool]:
     import asyncio
 
@@ -298,13 +264,13 @@ def _watch_live(
     from gpuwatch.core.sampler import Sampler
 
     collector = Collector()
-    progress = common.StatusLine(_PROGRESS_SECONDS)
-    sampler = Sampler(source, interval)
+    progress = StatusLine(_PROGRESS_SECONDS)
+    sampler = Sampler(source, interval_seconds)
     watch = LiveWatch(
         sampler,
         collector,
         seconds,
-        only=None if pid is None else lambda snapshot: common.attached_only(snapshot, pid),
+        only=only,
         stacks=stacks,
         show=lambda text: progress.show(_progress_text(text)),
     )

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.options import option_json
+from gpuwatch.commands.printing import drawing, open_output, print_text
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
 
-WIDTH_WITHOUT_TERMINAL = 80
 WIDTH_MAX = 100
 _NAMES_SHOWN = 3
 
 
 @click.command("explain")
 @click.argument("rule", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option_json("Print JSON.")
 def explain_command(rule: str | None, as_json: bool) -> int:
     """Print what a rule of the diagnosis checks; without a name, list all rules.
 
     Each says what it looks at and why it matters, the evidence it needs, when it is wrong, what
     to do, and where its thresholds come from.
     """
-    out = common.open_output()
+    out = open_output()
 
     from gpuwatch.diagnosis.engine.catalogue import RULES
 
@@ -36,9 +36,9 @@ def explain_command(rule: str | None, as_json: bool) -> int:
     if as_json:
         text = _json(chosen, one=rule is not None)
     else:
-        width = common.terminal_width(out) if out.isatty() else WIDTH_WITHOUT_TERMINAL
+        width = drawing(out).width
         text = rule_list(chosen, width) if rule is None else rule_page(chosen[0], width)
-    common.write_to(out, lambda: out.write(text + "\n"))
+    print_text(text, out)
     return 0
 
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.options import Pid, option_json
+from gpuwatch.commands.printing import (
+    EXIT_INTERRUPTED,
+    EXIT_NO_ANSWER,
+    EXIT_USAGE,
+    complain,
+    drawing,
+    is_terminal,
+    open_output,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
@@ -17,7 +27,7 @@ WIDTH_WITHOUT_TERMINAL = 120
 
 
 @click.command("stacks")
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("pid", type=Pid())
 @click.option(
     "-s",
     "--seconds",
@@ -41,7 +51,7 @@ WIDTH_WITHOUT_TERMINAL = 120
     is_flag=True,
     help="Stop the process for each sample (about 1 ms): no sample fails or is torn.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@option_json()
 def stacks_command(
     pid: int, seconds: int, rate: int, only: bool, workers: bool, pause: bool, as_json: bool
 ) -> int:
@@ -52,12 +62,12 @@ def stacks_command(
     for data, copying, synchronising, computing, saving ...) the line of your own code behind it
     is named. Ctrl-C ends early and shows what was seen.
     """
-    out = common.open_output()
+    out = open_output()
 
     from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
 
     if find_py_spy() is None:
-        return common.complain(install_sentence(), common.EXIT_USAGE)
+        return complain(install_sentence(), EXIT_USAGE)
 
     from gpuwatch.jobs.stacks.sampler import StackSampler
 
@@ -65,18 +75,18 @@ def stacks_command(
     sampler = StackSampler(targets, seconds=seconds, rate_per_second=rate, pause=pause)
     try:
         sampler.start()
-        if common.is_terminal(sys.stderr):
+        if is_terminal(sys.stderr):
             _say_sampling(sampler, len(targets))
         reports, interrupted = _sample(sampler)
     except KeyboardInterrupt:
-        return common.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     finally:
         sampler.close()
     code = exit_code(reports)
     if code != 0:
-        return common.complain(_why_nothing(reports), code)
-    common.write_to(out, lambda: out.write(_text(reports, out, as_json) + "\n"))
-    return common.EXIT_INTERRUPTED if interrupted else 0
+        return complain(_why_nothing(reports), code)
+    print_text(_text(reports, out, as_json), out)
+    return EXIT_INTERRUPTED if interrupted else 0
 
 
 def _sample(sampler: StackSampler) -> tuple[tuple[StackReport, ...], bool]:
@@ -90,10 +100,7 @@ def _sample(sampler: StackSampler) -> tuple[tuple[StackReport, ...], bool]:
 
 def _say_sampling(sampler: StackSampler, count: int) -> None:
     what = "1 process" if count == 1 else f"{count} processes"
-    print(
-        f"gpuwatch: sampling {what} for {sampler.seconds_in_all} s (Ctrl-C ends early) ...",
-        file=sys.stderr,
-    )
+    complain(f"sampling {what} for {sampler.seconds_in_all} s (Ctrl-C ends early) ...")
 
 
 def exit_code(reports: tuple[StackReport, ...]) -> int:
@@ -101,8 +108,8 @@ def exit_code(reports: tuple[StackReport, ...]) -> int:
     if any(report.samples for report in reports):
         return 0
     if all(report.refused for report in reports):
-        return common.EXIT_USAGE
-    return common.EXIT_NO_ANSWER
+        return EXIT_USAGE
+    return EXIT_NO_ANSWER
 
 
 def _why_nothing(reports: tuple[StackReport, ...]) -> str:
@@ -114,12 +121,8 @@ def _text(reports: tuple[StackReport, ...], out: TextIO, as_json: bool) -> str:
 
     if as_json:
         return stacks_json(reports)
-    terminal = out.isatty()
-    return stacks_page(
-        reports,
-        width=common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
-        ascii_only=not common.can_write(out, "█±"),
-    )
+    look = drawing(out, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
+    return stacks_page(reports, width=look.width, ascii_only=not look.unicode)
 
 
 def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:

@@ -246,7 +246,7 @@ def test_a_finding_that_comes_back_is_shown_once() -> None:
         (("--demo", "nothing-like-it"), "no scenario"),
         (("--demo", "starved", "--pid", "99999"), "no process 99999"),
         (("--interval", "0.01"), "too short"),
-        (("--interval", "nan"), "not between"),
+        (("--interval", "nan"), "is no time"),
         (("x", "--columns", "nonsense!"), "not a column of nvidia-smi"),
         (("x", "--gpus", "0"), "at least one GPU"),
     ],
@@ -390,7 +390,7 @@ def test_a_job_without_a_gpu_is_said_to_have_none() -> None:
         (("timestamp", "index", "power.draw"), 60, "values of utilization.gpu"),
     ],
 )
-def test_a_log_that_cannot_tell_says_what_would(
+def test_a_log_that_is_ambiguous_says_what_would_help(
     columns: tuple[str, ...],
     rows: int,
     wanted: str,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from gpuwatch.commands.printing import STANDARD_STREAM
 from gpuwatch.commands.recordings.forms import Form, form_options
-from gpuwatch.commands.recordings.reading import STANDARD_STREAM
 from gpuwatch.commands.recordings.report import load, print_schema, write_comparison
 
 
@@ -13,14 +13,14 @@ from gpuwatch.commands.recordings.report import load, print_schema, write_compar
 @click.argument("before", required=False, metavar="BEFORE")
 @click.argument("after", required=False, metavar="AFTER")
 @form_options("the comparison")
-def compare_command(before: str | None, after: str | None, schema: bool, form: Form) -> int:
+def compare_command(before: str | None, after: str | None, form: Form) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
     BEFORE and AFTER are recordings (also gzip) or logs that nvidia-smi wrote, or reports as
     gpuwatch report takes them; one of them may be - for standard input. A warning is given where
     the two can hardly be compared: other GPUs, or one much longer than the other.
     """
-    if schema:
+    if form.schema:
         from gpuwatch.outputs.report.comparison import Comparison
 
         return print_schema(Comparison, "gpuwatch compare --json")

@@ -7,22 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.recordings.reading import (
-    Cut,
-    moment_option,
-    part,
-    pid_callback,
-    progress,
-    refuse_overwriting,
-    text_file,
-)
+from gpuwatch.commands.printing import complain, refuse_overwriting, text_file
+from gpuwatch.commands.recordings.reading import Cut, cut_options, part, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from gpuwatch.commands.recordings.moments import Moment
     from gpuwatch.core.model import Snapshot
 
     Rows = Callable[[Snapshot], Iterator[list[Any]]]
@@ -34,28 +25,13 @@ if TYPE_CHECKING:
 @click.option("--csv", "gpus", metavar="OUT", help="One row per GPU and time.")
 @click.option("--processes", metavar="OUT", help="One row per process and time.")
 @click.option("--host", metavar="OUT", help="One row per time: CPU, memory, disk, network.")
-@click.option(
-    "--pid",
-    callback=pid_callback,
-    metavar="PID",
-    help="Only the job of this process (any of its processes).",
-)
-@click.option(
-    "--from",
-    "begin",
-    callback=moment_option,
-    metavar="TIME",
-    help="From 14:30, 2026-03-01 14:30, +15m (from the start), -2h (from the end).",
-)
-@click.option("--to", "end", callback=moment_option, metavar="TIME", help="End of the time range.")
+@cut_options()
 def export_command(
     file: str,
     gpus: str | None,
     processes: str | None,
     host: str | None,
-    pid: int | None,
-    begin: Moment | None,
-    end: Moment | None,
+    cut: Cut,
 ) -> int:
     """Write a recording as CSV, for pandas and spreadsheets.
 
@@ -76,12 +52,11 @@ def export_command(
         if path is not None
     ]
     _refuse(file, [path for path, _, _ in tables])
-    cut = Cut(begin, end, pid)
     with part(file, cut) as (log, snapshots):
         if _write(progress(log, snapshots), tables) == 0:
             raise click.UsageError(cut.nothing(log))
     for note in log.stats.sentences():
-        common.complain(note, 0)
+        complain(note)
     return 0
 
 

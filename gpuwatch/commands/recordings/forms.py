@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.recordings.reading import refuse_overwriting, write_file
+from gpuwatch.commands.options import (
+    Decorator,
+    grouped,
+    option_ascii,
+    option_json,
+    option_schema,
+)
+from gpuwatch.commands.printing import (
+    drawing,
+    open_output,
+    print_text,
+    refuse_overwriting,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.outputs.report.content.document import Document
-
-WIDTH_WITHOUT_TERMINAL = 80
 
 
 class Form(NamedTuple):
@@ -24,6 +32,7 @@ class Form(NamedTuple):
     html: str | None
     as_markdown: bool
     as_json: bool
+    schema: bool
     ascii_mode: bool | None
 
     def check(self, *inputs: str) -> None:
@@ -40,59 +49,26 @@ class Form(NamedTuple):
 
             write_file(self.html, document_html(made("page")))
         elif self.as_json:
-            write_text(as_json())
+            print_text(as_json())
         elif self.as_markdown:
             from gpuwatch.outputs.report.forms.markdown import document_markdown
 
-            write_text(document_markdown(made("page")))
+            print_text(document_markdown(made("page")))
         else:
             from gpuwatch.outputs.report.forms.text import document_text
 
-            out = common.open_output()
-            write_text(document_text(made("text"), **drawing(out, self.ascii_mode)))
+            out = open_output()
+            print_text(document_text(made("text"), **drawing(out, self.ascii_mode)._asdict()), out)
 
 
-def form_options(
-    what: str,
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Options that become the argument ``form``."""
-    options: Sequence[Any] = (
+def form_options(what: str) -> Decorator:
+    """The options that say how to write ``what``, as the argument ``form``."""
+    return grouped(
+        "form",
+        Form,
         click.option("--html", metavar="OUT", help=f"Write {what} as one HTML file (- prints it)."),
         click.option("--md", "as_markdown", is_flag=True, help="Print Markdown."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON (see --schema)."),
-        click.option(
-            "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
-        ),
-        click.option(
-            "--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only."
-        ),
+        option_json("Print JSON (see --schema)."),
+        option_schema(),
+        option_ascii(),
     )
-
-    def add(command: Callable[..., int]) -> Callable[..., int]:
-        @functools.wraps(command)
-        def called(*arguments: Any, **given: Any) -> int:
-            form = Form(*[given.pop(name) for name in Form._fields])
-            return command(*arguments, form=form, **given)
-
-        for option in reversed(options):
-            called = option(called)
-        return called
-
-    return add
-
-
-def write_text(text: str) -> None:
-    out = common.open_output()
-    common.write_to(out, lambda: out.write(text + "\n"))
-
-
-def drawing(out: TextIO, ascii_mode: bool | None) -> dict[str, Any]:
-    """``width``, ``colour`` and ``unicode`` for what is printed to ``out``."""
-    if ascii_mode is None:
-        ascii_mode = not (out.encoding or "").lower().replace("-", "").startswith("utf")
-    terminal = out.isatty()
-    return {
-        "width": common.terminal_width(out) if terminal else WIDTH_WITHOUT_TERMINAL,
-        "colour": terminal and not os.environ.get("NO_COLOR") and not common.is_dumb(),
-        "unicode": not ascii_mode,
-    }

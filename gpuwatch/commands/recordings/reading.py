@@ -1,62 +1,49 @@
-"""Recordings read and files written by ``report FILE``, ``compare`` and ``export``."""
+"""Recordings read by ``diagnose FILE``, ``report FILE``, ``compare`` and ``export``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.core.private_files import private, write_whole
+from gpuwatch.commands.options import Decorator, grouped, option_pid
+from gpuwatch.commands.printing import STANDARD_STREAM, StatusLine
 
 if TYPE_CHECKING:
     from gpuwatch.commands.recordings.moments import Moment
     from gpuwatch.core.model import ProcessKey, Snapshot
     from gpuwatch.outputs.report.model import Report, Source
     from gpuwatch.recording.reader import OpenedLog
+    from gpuwatch.sources.smi_log.source import LogOptions
 
-STANDARD_STREAM = "-"
 _PROGRESS_SECONDS = 0.5
 
 
-def moment_option(
-    context: click.Context, _parameter: click.Parameter, value: str | None
-) -> Moment | None:
-    """A callback for click."""
-    if value is None or context.resilient_parsing:
-        return None
-    from gpuwatch.commands.recordings.moments import MomentError, parse_moment
+class _Time(click.ParamType):  # type: ignore[type-arg]
+    """A ``Moment``, as a person writes it."""
 
-    try:
-        return parse_moment(value)
-    except MomentError as error:
-        raise click.BadParameter(str(error)) from None
+    name = "time"
 
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        from gpuwatch.commands.recordings.moments import MomentError, parse_moment
 
-def pid_callback(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> int | None:
-    """As ``--pid`` is read elsewhere, of a process that need not run any more."""
-    if value is None:
-        return None
-    from gpuwatch.jobs.identity.attach import AttachError, parse_pid
-
-    try:
-        return parse_pid(value)
-    except AttachError as error:
-        raise click.UsageError(str(error)) from None
+        try:
+            return parse_moment(value)
+        except MomentError as error:
+            self.fail(str(error), param, ctx)
 
 
-class Cut:
+class Cut(NamedTuple):
     """The part of a recording that was asked for: ``--from``, ``--to``, ``--pid``."""
 
-    def __init__(
-        self, begin: Moment | None = None, end: Moment | None = None, pid: int | None = None
-    ) -> None:
-        self.begin, self.end, self.pid = begin, end, pid
+    begin: Moment | None = None
+    end: Moment | None = None
+    pid: int | None = None
 
     @property
     def needs_end(self) -> bool:
@@ -81,7 +68,7 @@ class Cut:
         return begin, end
 
     def of(
-        self, log: OpenedLog, last: float | None, first: float | None = None
+        self, log: OpenedLog, last: float | None = None, first: float | None = None
     ) -> Iterator[Snapshot]:
         """The snapshots of it; ``first``: when the recording began, where ``log`` does not begin
         with it. Raises ``click.UsageError`` for a part that cannot be."""
@@ -106,9 +93,28 @@ class Cut:
         """Why there was no snapshot, as a sentence."""
         if self.pid is not None:
             if log.kind == "recording":
-                return f"{log.shown} has no job with a process {self.pid} in that time."
+                within = "" if self.begin is None and self.end is None else " in that time"
+                return f"{log.shown} has no job with a process {self.pid}{within}."
             return f"{log.shown} has no jobs in it: --pid needs a recording."
         return f"{log.shown} has nothing between --from and --to."
+
+
+def cut_options(of_what: str = "") -> Decorator:
+    """``--pid``, ``--from`` and ``--to``, as the argument ``cut``. ``of_what`` begins the help."""
+    only, start = ("Only", "From") if not of_what else (f"{of_what} only", f"{of_what} from")
+    return grouped(
+        "cut",
+        Cut,
+        option_pid(f"{only} the job of this process"),
+        click.option(
+            "--from",
+            "begin",
+            type=_Time(),
+            metavar="TIME",
+            help=f"{start} 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
+        ),
+        click.option("--to", "end", type=_Time(), metavar="TIME", help="End of the time range."),
+    )
 
 
 def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
@@ -138,7 +144,7 @@ def read_report(path: str, cut: Cut | None = None) -> Report:
 
     cut = cut or Cut()
     made: Accumulator | JobRecorder | None = None
-    with part(path, Cut(cut.begin, cut.end)) as (log, snapshots):
+    with part(path, cut._replace(pid=None)) as (log, snapshots):
         for snapshot in progress(log, snapshots):
             if made is None and cut.pid is not None:
                 key = job_of(snapshot, cut.pid)
@@ -149,7 +155,7 @@ def read_report(path: str, cut: Cut | None = None) -> Report:
                 made.push(snapshot)
         if made is None:
             raise click.UsageError(cut.nothing(log))
-        return made.report(file_seen(log))
+        return made.report(_file_seen(log))
 
 
 @contextmanager
@@ -160,9 +166,24 @@ def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
-        last = last_moment(path)
-    with opened(path, place) as log:
+        last = _last_moment(path)
+    with opened(path, begin=place) as log:
         yield log, cut.of(log, last, first)
+
+
+@contextmanager
+def opened(
+    path: str, options: LogOptions | None = None, *, begin: tuple[Path, int] | None = None
+) -> Iterator[OpenedLog]:
+    """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
+    from gpuwatch.recording.reader import open_any
+    from gpuwatch.sources.files.log_text import LogError
+
+    try:
+        with open_any(path, options, begin=begin) as log:
+            yield log
+    except LogError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[Path, int] | None]:
@@ -184,32 +205,19 @@ def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[
     return first, last, None if begin is None else index.place(begin)
 
 
-@contextmanager
-def opened(path: str, begin: tuple[Path, int] | None = None) -> Iterator[OpenedLog]:
-    """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
-    from gpuwatch.recording.reader import open_any
-    from gpuwatch.sources.files.log_text import LogError
-
-    try:
-        with open_any(path, begin=begin) as log:
-            yield log
-    except LogError as error:
-        raise click.UsageError(str(error)) from None
-
-
-def last_moment(path: str) -> float | None:
+def _last_moment(path: str) -> float | None:
     """When the last snapshot of a file was taken: it is read once more for that, where it does not
     say so at its end."""
     if path == STANDARD_STREAM:
         return None
     last = None
-    with opened(path) as log:
-        for snapshot in progress(log, log.snapshots, "looking for the end"):
+    with part(path, Cut()) as (log, snapshots):
+        for snapshot in progress(log, snapshots, "looking for the end"):
             last = snapshot.taken_at_unix_seconds
     return last
 
 
-def file_seen(log: OpenedLog) -> Source:
+def _file_seen(log: OpenedLog) -> Source:
     from gpuwatch.outputs.report.model import Source
 
     stats = log.stats
@@ -226,7 +234,7 @@ def progress(
     log: OpenedLog, snapshots: Iterable[Snapshot], doing: str = "reading"
 ) -> Iterator[Snapshot]:
     """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
-    line = common.StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
+    line = StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
     try:
         for snapshot in snapshots:
             yield snapshot
@@ -234,86 +242,3 @@ def progress(
                 line.show(f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far")
     finally:
         line.end()
-
-
-# --- files written ---------------------------------------------------------------------------
-
-
-def refuse_overwriting(out: str | None, *inputs: str) -> None:
-    """Writing to the recording that is read would lose it."""
-    if out is None or out == STANDARD_STREAM:
-        return
-    if not out:
-        raise click.UsageError("The name of the file to write is empty.")
-    for given in inputs:
-        try:
-            same = Path(out).samefile(given)
-        except (OSError, ValueError):
-            continue
-        if same:
-            raise click.UsageError(f"{_shown(out)} is the recording itself: write elsewhere.")
-
-
-def write_file(path: str, text: str) -> None:
-    """Whole or not at all: another file of that name is only replaced by the finished one.
-    ``-`` is standard output. Raises ``NoOutputError``."""
-    if path == STANDARD_STREAM:
-        out = common.open_output()
-        common.write_to(out, lambda: out.write(text))
-        return
-    target = Path(path)
-    with _writing(path):
-        try:
-            if target.exists() and not target.is_file():
-                # A device or a pipe is written to, never replaced.
-                target.write_text(text, encoding="utf-8")
-            else:
-                write_whole(target, text.encode())
-        except ValueError:
-            raise common.NoOutputError(f"{_shown(path)} cannot be written: no such path.") from None
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise common.ReaderGoneError from error
-    except OSError as error:
-        raise common.NoOutputError(
-            f"{_shown(path)} cannot be written: {error.strerror or error}."
-        ) from None
-
-
-@contextmanager
-def text_file(path: str) -> Iterator[TextIO]:
-    """A file to write rows to, gzip by its ending; ``-`` is standard output. What goes wrong with
-    it raises ``NoOutputError`` (``ReaderGoneError`` for a pipe nobody reads)."""
-    if path == STANDARD_STREAM:
-        out = common.open_output()
-        try:
-            yield out
-            out.flush()
-        except BrokenPipeError as error:
-            raise common.ReaderGoneError from error
-        except OSError as error:
-            raise common.NoOutputError(common.cannot_write(error)) from None
-        return
-    with _writing(path), open(path, "wb", opener=private) as raw, _text(raw, path) as file:
-        yield file
-
-
-def _text(raw: BinaryIO, path: str) -> TextIO:
-    if path.endswith(".gz"):
-        import gzip
-
-        return cast("TextIO", gzip.open(raw, "wt", encoding="utf-8", newline=""))
-    import io
-
-    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
-
-
-def _shown(path: str) -> str:
-    from gpuwatch.core.text import clean
-
-    return clean(path, 200)

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.options import Duration, Watched, watched_options
+from gpuwatch.commands.printing import (
+    EXIT_OUTPUT,
+    NoOutputError,
+    ReaderGoneError,
+    StatusLine,
+    complain,
+    print_text,
+    shown,
+)
+from gpuwatch.commands.recordings.running import time_text
+from gpuwatch.commands.watching import attached_only
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -27,16 +38,6 @@ FOR_MOST_SECONDS = 366 * 86400.0
 ROTATE_LEAST_SECONDS = 60.0
 _EARLY_BY_SECONDS = 0.05
 _STATUS_SECONDS = 1.0
-_Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
-
-
-def _time_option(least: float, most: float) -> _Callback:
-    def callback(
-        _context: click.Context, _parameter: click.Parameter, value: str | None
-    ) -> float | None:
-        return None if value is None else common.parse_duration(value, least, most)
-
-    return callback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +47,11 @@ class Request:
     path: Path
     """Whole: a detached recording is in another folder."""
     seconds: float | None
-    interval: float
     rotate: float | None
     keep: int | None
     redact: bool
-    pid: int | None
-    all_processes: bool
-    gpus: int | None
-    demo: str | None
     detached: bool
+    watched: Watched
 
 
 @click.command("record")
@@ -64,22 +61,13 @@ class Request:
 @click.option(
     "--for",
     "seconds",
-    callback=_time_option(1.0, FOR_MOST_SECONDS),
+    type=Duration(1.0, FOR_MOST_SECONDS),
     metavar="TIME",
     help="Stop after this time: 90s, 15m, 12h, 2d.  [default: until Ctrl-C]",
 )
 @click.option(
-    "-i",
-    "--interval",
-    default="1s",
-    show_default=True,
-    callback=_time_option(0.1, 3600.0),
-    metavar="TIME",
-    help="Time between readings, 0.1s to 1h.",
-)
-@click.option(
     "--rotate",
-    callback=_time_option(ROTATE_LEAST_SECONDS, FOR_MOST_SECONDS),
+    type=Duration(ROTATE_LEAST_SECONDS, FOR_MOST_SECONDS),
     metavar="TIME",
     help="Start a new file this often; the old one gets its start time in its name.",
 )
@@ -87,8 +75,7 @@ class Request:
     "--keep", type=click.IntRange(min=1), metavar="N", help="Keep N such old files.  [default: all]"
 )
 @click.option("--redact", is_flag=True, help="Omit what may be secret or identify a person.")
-@common.source_options
-@common.pid_option
+@watched_options()
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
 @click.option("--list", "as_list", is_flag=True, help="List running recordings.")
 @click.option(
@@ -136,9 +123,10 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
     from gpuwatch.recording.running import RunningRecording, announced
 
-    source = common.make_source(request.demo, request.gpus, request.all_processes, request.interval)
-    for note in () if request.pid is None else common.attach_to(source, request.pid):
-        common.complain(note, 0)
+    watched = request.watched
+    source, notes = watched.open()
+    for note in notes:
+        complain(note)
     try:
         plain = Recorder(
             request.path, rotate_seconds=request.rotate, keep=request.keep, redact=request.redact
@@ -151,10 +139,10 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
         path=str(request.path),
         started_at_unix_seconds=now,
         until_unix_seconds=None if request.seconds is None else now + request.seconds,
-        interval_seconds=request.interval,
+        interval_seconds=watched.interval_seconds,
         detached=request.detached,
         redacted=request.redact,
-        watched_pid=request.pid,
+        watched_pid=watched.pid,
         simulated=source.simulated,
     )
     recorder = BackgroundRecorder(plain)
@@ -188,7 +176,7 @@ class _Watch:
         recorder: BackgroundRecorder,
         announce: Callable[[str | None], None],
     ) -> None:
-        self.status = common.StatusLine(_STATUS_SECONDS - _EARLY_BY_SECONDS)
+        self.status = StatusLine(_STATUS_SECONDS - _EARLY_BY_SECONDS)
         self._announce = announce
         self.watched_seconds = 0.0
         self._request = request
@@ -209,7 +197,7 @@ class _Watch:
             # Not in the main thread, so no signal comes here.
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, task.cancel)
-        sampler = Sampler(self._source, self._request.interval)
+        sampler = Sampler(self._source, self._request.watched.interval_seconds)
         try:
             with contextlib.suppress(_OverError, asyncio.CancelledError):
                 await sampler.run(self._deliver)
@@ -218,10 +206,9 @@ class _Watch:
 
     def _deliver(self, snapshot: Snapshot) -> None:
         request = self._request
-        shown = snapshot
-        if request.pid is not None:
-            shown = common.attached_only(snapshot, request.pid)
-        self._recorder.push(shown)
+        pid = request.watched.pid
+        kept = snapshot if pid is None else attached_only(snapshot, pid)
+        self._recorder.push(kept)
         if self._recorder.error is not None:
             raise self._recorder.error
         now = snapshot.monotonic_seconds
@@ -232,7 +219,7 @@ class _Watch:
         limit = request.seconds
         if self.status.due:
             self.status.show(status_text(state, self.watched_seconds, limit))
-        over = request.pid is not None and shown.jobs[0].ended_at_unix_seconds is not None
+        over = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
         # A look that comes a little early is the last one all the same.
         if over or (limit is not None and self.watched_seconds >= limit - _EARLY_BY_SECONDS):
             raise _OverError
@@ -242,51 +229,44 @@ class _Watch:
             self._announce(state.trouble)
         if state.trouble is not None and not self._troubled:
             self.status.end()
-            common.complain(state.trouble, 0)
+            complain(state.trouble)
         elif state.trouble is None and self._troubled:
             self.status.end()
             missing = _count(state.lost_snapshots, "snapshot is", "snapshots are")
-            common.complain(f"It can be written again: {missing} missing.", 0)
+            complain(f"It can be written again: {missing} missing.")
         self._troubled = state.trouble is not None
         if state.notice is not self._noticed:
             # Each happening is a sentence of its own, also where it reads like the one before.
             self._noticed = state.notice
             self.status.end()
-            common.complain(str(state.notice), 0)
+            complain(str(state.notice))
 
 
 def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
-    from gpuwatch.commands.recordings.running import time_text
-    from gpuwatch.core.text import clean
     from gpuwatch.core.units import size
 
     what = _count(state.snapshots, "snapshot", "snapshots")
-    sentence = f"Recorded {what} of {time_text(watched)} to {clean(str(state.path), 200)}"
+    sentence = f"Recorded {what} of {time_text(watched)} to {shown(state.path)}"
     sentence += f" ({size(state.written_bytes)})"
     if state.findings:
         sentence += f", with {_count(state.findings, 'finding', 'findings')}"
     if state.lost_snapshots:
         sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} lost"
-    with contextlib.suppress(OSError, common.NoOutputError, common.ReaderGoneError):
-        out = common.open_output()
-        common.write_to(out, lambda: out.write(f"{sentence}.\n"))
+    with contextlib.suppress(OSError, NoOutputError, ReaderGoneError):
+        print_text(f"{sentence}.")
     if state.trouble is not None:
-        return common.complain((state.trouble + " ").partition(". ")[0] + ".", common.EXIT_OUTPUT)
+        return complain((state.trouble + " ").partition(". ")[0] + ".", EXIT_OUTPUT)
     if not whole:
-        return common.complain(
-            "The disk does not respond: the last moments may be missing.", common.EXIT_OUTPUT
-        )
+        return complain("The disk does not respond: the last moments may be missing.", EXIT_OUTPUT)
     return 0
 
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
     """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
-    from gpuwatch.commands.recordings.running import time_text
-    from gpuwatch.core.text import clean
     from gpuwatch.core.units import size
 
     parts = [
-        f"recording to {clean(state.path.name, 200)}",
+        f"recording to {shown(state.path.name)}",
         size(state.written_bytes),
         _count(state.snapshots, "snapshot", "snapshots"),
         _count(state.findings, "finding", "findings"),

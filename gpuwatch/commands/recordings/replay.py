@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.screen import screen_options, theme_called
+from gpuwatch.commands.options import Look, look_options
+from gpuwatch.commands.printing import (
+    STANDARD_STREAM,
+    complain,
+    is_terminal,
+    require_screen,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.core.background import Task
     from gpuwatch.core.model import Snapshot
     from gpuwatch.recording.replay import EndableInput, Tape
 
-STANDARD_STREAM = "-"
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""
 _AT_ONCE_SECONDS = 0.5
@@ -28,17 +32,19 @@ _PATIENCE_SECONDS = 5.0
 
 @click.command("replay")
 @click.argument("file", metavar="FILE")
-@screen_options
-def replay_command(
-    file: str, ascii_mode: bool | None, theme: str | None, slow_link: bool | None
-) -> int:
+@look_options()
+def replay_command(file: str, look: Look) -> int:
     """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
 
     FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, packed or not. - is
     standard input: ssh box gpuwatch stream | gpuwatch replay -
     """
-    theme = theme_called(theme)
-    _require_terminal(keys_elsewhere=file == STANDARD_STREAM)
+    look = look.checked()
+    require_screen(
+        "replay",
+        "gpuwatch report FILE shows what is in a recording without one.",
+        keys_elsewhere=file == STANDARD_STREAM,
+    )
     given = _keys_from_terminal() if file == STANDARD_STREAM else None
     try:
         opened = _opened(file, given)
@@ -53,25 +59,12 @@ def replay_command(
             tape,
             simulated=first.simulated,
             follows=given is not None and abs(age) < _LIVE_SECONDS,
-            ascii_mode=ascii_mode,
-            theme=theme,
-            slow_link=slow_link,
+            **look._asdict(),
             message=" ".join(tape.notes()) or None,
         )
     finally:
         if given is not None:
             given.end()
-
-
-def _require_terminal(*, keys_elsewhere: bool) -> None:
-    instead = "gpuwatch report FILE shows what is in a recording without one."
-    streams = [sys.stdout] if keys_elsewhere else [sys.stdin, sys.stdout]
-    if not all(common.is_terminal(stream) for stream in streams):
-        raise click.UsageError(f"replay needs a terminal to read keys and to draw: {instead}")
-    if not common.is_terminal(sys.stderr):
-        raise click.UsageError("The screen is drawn on standard error: do not redirect it.")
-    if common.is_dumb():
-        raise click.UsageError(f"This terminal (TERM=dumb) cannot place text: {instead}")
 
 
 def _keys_from_terminal() -> EndableInput | None:
@@ -81,7 +74,7 @@ def _keys_from_terminal() -> EndableInput | None:
 
     if sys.stdin is None:
         raise click.UsageError("Standard input is closed, so there is nothing to play.")
-    if common.is_terminal(sys.stdin):
+    if is_terminal(sys.stdin):
         raise click.UsageError(
             "Standard input is the keyboard: pipe a recording into it, as in: "
             "ssh box gpuwatch stream | gpuwatch replay -"
@@ -126,16 +119,16 @@ def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
     before = termios.tcgetattr(0)
     # What was typed so far stays.
     tty.setcbreak(0, termios.TCSADRAIN)
-    told, began = False, time.monotonic()
+    said, began = False, time.monotonic()
     try:
         while not opening.wait(_KEY_SECONDS):
             if select.select([0], [], [], 0.0)[0]:
                 typed = os.read(0, 1024)
                 if b"q" in typed or not typed:
                     return True
-            if not told and time.monotonic() - began > _PATIENCE_SECONDS:
-                told = True
-                common.complain("waiting for the first snapshot (q ends it)", 0)
+            if not said and time.monotonic() - began > _PATIENCE_SECONDS:
+                said = True
+                complain("waiting for the first snapshot (q ends it)")
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
     return False

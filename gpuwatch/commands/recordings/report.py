@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.recordings.forms import Form, drawing, form_options, write_text
-from gpuwatch.commands.recordings.reading import (
+from gpuwatch.commands.printing import (
     STANDARD_STREAM,
-    Cut,
-    moment_option,
-    pid_callback,
-    read_report,
+    complain,
+    drawing,
+    open_output,
+    print_text,
 )
+from gpuwatch.commands.recordings.forms import Form, form_options
+from gpuwatch.commands.recordings.reading import Cut, cut_options, read_report
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.recordings.moments import Moment
     from gpuwatch.outputs.report.model import Report
 
 
@@ -32,29 +31,13 @@ if TYPE_CHECKING:
     metavar="NUMBER|PID|FILE",
     help="Compare with this report instead of the previous run.",
 )
-@click.option(
-    "--pid",
-    callback=pid_callback,
-    metavar="PID",
-    help="Of a recording: only the job of this process (any of its processes).",
-)
-@click.option(
-    "--from",
-    "begin",
-    callback=moment_option,
-    metavar="TIME",
-    help="Of a recording: from 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
-)
-@click.option("--to", "end", callback=moment_option, metavar="TIME", help="End of the time range.")
+@cut_options("Of a recording:")
 @form_options("the report")
 def report_command(
     reference: str | None,
     as_list: bool,
     other: str | None,
-    pid: int | None,
-    begin: Moment | None,
-    end: Moment | None,
-    schema: bool,
+    cut: Cut,
     form: Form,
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
@@ -70,12 +53,12 @@ def report_command(
     Files that record --rotate put aside are read with it. Times are local; in --from and --to a
     time of day is the first one after the start of the recording.
     """
-    if schema:
+    if form.schema:
         from gpuwatch.outputs.report.model import Report
 
         return print_schema(Report, "gpuwatch report --json")
     form.check(*[given for given in (reference, other) if given is not None])
-    for option, value in (("--pid", pid), ("--from", begin), ("--to", end)):
+    for option, value in (("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)):
         if value is not None and (reference is None or not is_recording(reference)):
             raise click.UsageError(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
@@ -85,7 +68,7 @@ def report_command(
         if reference is not None or other is not None:
             raise click.UsageError("--list shows all reports: it takes no number and no --compare.")
         return _list(form)
-    report = load(reference, Cut(begin, end, pid))
+    report = load(reference, cut)
     if other is None:
         _write(report, form)
         return 0
@@ -124,7 +107,7 @@ def write_comparison(before: Report, after: Report, form: Form) -> int:
 def print_schema(made: type[Any], title: str) -> int:
     from gpuwatch.outputs.report.encoding import dumps, schema
 
-    write_text(dumps(schema(made, title)))
+    print_text(dumps(schema(made, title)))
     return 0
 
 
@@ -211,12 +194,13 @@ def _list(form: Form) -> int:
     if form.as_json:
         from gpuwatch.outputs.report.forms.json import list_json
 
-        write_text(list_json(kept))
+        print_text(list_json(kept))
     else:
         from gpuwatch.outputs.report.forms.text import list_text
 
         numbered = [(each.number, each.report) for each in kept]
-        write_text(list_text(numbered, **drawing(common.open_output(), form.ascii_mode)))
+        look = drawing(open_output(), form.ascii_mode)
+        print_text(list_text(numbered, **look._asdict()))
     if store.unreadable:
-        common.complain(_unreadable(store), 0)
+        complain(_unreadable(store))
     return 0

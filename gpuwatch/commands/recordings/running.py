@@ -13,8 +13,13 @@ from typing import NoReturn
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.core.text import clean
+from gpuwatch.commands.printing import (
+    EXIT_BUG,
+    EXIT_NO_ANSWER,
+    complain,
+    print_text,
+    shown,
+)
 from gpuwatch.recording.running import RunningRecording, process_mark, running_recordings
 
 STOP_SECONDS = 15.0
@@ -38,10 +43,6 @@ def time_text(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
-def _shown(path: Path | str) -> str:
-    return clean(str(path), 200)
-
-
 def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
     """Record in a process of its own session; end once it has begun, or could not."""
     reading, writing = os.pipe()
@@ -58,18 +59,16 @@ def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
     if first != _READY:
         raise click.UsageError(first or "The recording could not be started.")
     for note in rest.splitlines():
-        common.complain(note, 0)
-    out = common.open_output()
-    text = (
-        f"Process {child} records to {_shown(path)}, also when this terminal closes. "
-        f"gpuwatch record --stop {child} ends it.\n"
+        complain(note)
+    print_text(
+        f"Process {child} records to {shown(path)}, also when this terminal closes. "
+        f"gpuwatch record --stop {child} ends it."
     )
-    common.write_to(out, lambda: out.write(text))
     return 0
 
 
 def _run_detached(record: Callable[[Callable[[], None]], int], pipe: int) -> NoReturn:
-    code = common.EXIT_BUG
+    code = EXIT_BUG
     answered = False
 
     def answer(text: str) -> None:
@@ -88,7 +87,7 @@ def _run_detached(record: Callable[[Callable[[], None]], int], pipe: int) -> NoR
         answer(error.format_message())
         code = error.exit_code
     except BaseException as error:
-        answer(f"{type(error).__name__}: {_shown(str(error))}. This is a bug: please report it.")
+        answer(f"{type(error).__name__}: {shown(str(error))}. This is a bug: please report it.")
     finally:
         # What the parent had buffered, and its clean-up, is the parent's.
         os._exit(code)
@@ -109,10 +108,9 @@ def _leave_terminal(kept: int) -> None:
 
 def list_recordings() -> int:
     """``record --list``."""
-    out = common.open_output()
     found = running_recordings()
     lines = [_described(recording) for recording in found] or ["No recording is running."]
-    common.write_to(out, lambda: out.write("\n".join(lines) + "\n"))
+    print_text("\n".join(lines))
     return 0
 
 
@@ -138,7 +136,7 @@ def _described(recording: RunningRecording) -> str:
     ]
     if recording.until_unix_seconds is not None:
         parts.append(f"{time_text(max(0.0, recording.until_unix_seconds - now))} left")
-    parts.append(_shown(recording.path))
+    parts.append(shown(recording.path))
     notes = [
         *(["detached"] if recording.detached else []),
         *(["redacted"] if recording.redacted else []),
@@ -155,20 +153,18 @@ def stop_recordings(wanted: str) -> int:
     marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
     deadline = time.monotonic() + STOP_SECONDS
     code = 0
-    out = common.open_output()
     for recording in chosen:
         mark = marks[recording.pid]
         while mark is not None and process_mark(recording.pid) == mark:
             if time.monotonic() >= deadline:
-                code = common.complain(
+                code = complain(
                     f"Process {recording.pid} was asked to stop, and has not done so yet.",
-                    common.EXIT_NO_ANSWER,
+                    EXIT_NO_ANSWER,
                 )
                 break
             time.sleep(0.02)
         else:
-            text = f"The recording to {_shown(recording.path)} has ended.\n"
-            common.write_to(out, lambda text=text: out.write(text))  # type: ignore[misc]
+            print_text(f"The recording to {shown(recording.path)} has ended.")
     return code
 
 
@@ -218,6 +214,6 @@ def _chosen(wanted: str) -> list[RunningRecording]:
     ]
     if not same:
         raise click.UsageError(
-            f"No running recording is {_shown(wanted)}: gpuwatch record --list shows them."
+            f"No running recording is {shown(wanted)}: gpuwatch record --list shows them."
         )
     return same

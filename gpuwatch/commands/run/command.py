@@ -6,59 +6,51 @@ from pathlib import Path
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.options import grouped, look_options, option_interval, option_json
+from gpuwatch.commands.printing import has_screen
 from gpuwatch.commands.run.options import RunOptions
-from gpuwatch.commands.screen import has_screen, screen_options, theme_called
 
 
 # What follows the command's name is the command's own, options included.
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@common.interval_option
-@click.option(
-    "--plain",
-    is_flag=True,
-    help="No dashboard: the job has this terminal, pipe or file to itself, and the report comes at "
-    "its end.  [default: unless input, output and errors are a terminal]",
+@look_options()
+@grouped(
+    "options",
+    RunOptions,
+    option_interval(),
+    click.option(
+        "--plain",
+        is_flag=True,
+        help="No dashboard: the job has this terminal, pipe or file to itself, and the report "
+        "comes at its end.  [default: unless input, output and errors are a terminal]",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write what the job prints to FILE, which is emptied first.  [default: with the "
+        "dashboard a file named in its title, of at most 64 MiB; the last 50 are kept]",
+    ),
+    click.option(
+        "--kill-on-exit",
+        is_flag=True,
+        help="End the job when gpuwatch quits.  [default: it keeps running]",
+    ),
+    click.option(
+        "--report",
+        "report_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the report to FILE.  [default: to standard error]",
+    ),
+    click.option(
+        "--no-report", is_flag=True, help="Print no report ('gpuwatch report' still shows it)."
+    ),
+    option_json("Write the report as one JSON object."),
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write what the job prints to FILE, which is emptied first.  [default: with the dashboard "
-    "a file named in its title, of at most 64 MiB; the last 50 are kept]",
-)
-@click.option(
-    "--kill-on-exit",
-    is_flag=True,
-    help="End the job when gpuwatch quits.  [default: it keeps running]",
-)
-@click.option(
-    "--report",
-    "report_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the report to FILE.  [default: to standard error]",
-)
-@click.option(
-    "--no-report", is_flag=True, help="Print no report ('gpuwatch report' still shows it)."
-)
-@click.option("--json", "as_json", is_flag=True, help="Write the report as one JSON object.")
-@screen_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGUMENT]...")
-def run_command(
-    interval: float,
-    plain: bool,
-    output: Path | None,
-    kill_on_exit: bool,
-    report_path: Path | None,
-    no_report: bool,
-    as_json: bool,
-    ascii_mode: bool | None,
-    theme: str | None,
-    slow_link: bool | None,
-    command: tuple[str, ...],
-) -> int:
+def run_command(options: RunOptions, command: tuple[str, ...]) -> int:
     """Start a job and watch it: gpuwatch run -- python train.py
 
     The job runs as it would without gpuwatch: its environment, its input and (with --plain) its
@@ -71,24 +63,12 @@ def run_command(
     """
     if not command:
         raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")
-    if no_report and (report_path is not None or as_json):
+    if options.no_report and (options.report_path is not None or options.as_json):
         raise click.UsageError("--no-report goes with neither --report nor --json.")
-    plain = plain or not has_screen()
-    options = RunOptions(
-        interval_seconds=interval,
-        output=output,
-        kill_on_exit=kill_on_exit,
-        report=not no_report,
-        report_path=report_path,
-        as_json=as_json,
-        ascii_mode=ascii_mode,
-        theme=None if plain else theme_called(theme),
-        slow_link=slow_link,
-    )
-    if plain:
+    if options.plain or not has_screen():
         from gpuwatch.commands.run.plain import run_plain
 
         return run_plain(command, options)
     from gpuwatch.commands.run.dashboard import run_with_dashboard
 
-    return run_with_dashboard(command, options)
+    return run_with_dashboard(command, options._replace(look=options.look.checked()))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from gpuwatch.commands import common
+from gpuwatch.commands.printing import EXIT_OUTPUT, complain, terminal_width
+from gpuwatch.commands.run.job_report import open_report, print_report
 from gpuwatch.commands.run.plain import SENT_ON, end_like, hold_signals, release_signals
-from gpuwatch.commands.run.report import open_report, print_report
+from gpuwatch.commands.watching import make_source
 from gpuwatch.jobs.launch.output_files import KEPT_BYTES, OutputFileError, open_chosen, open_kept
 from gpuwatch.jobs.launch.runner import NO_INPUT, RunningJob, Start, start_in_terminal
 from gpuwatch.jobs.launch.spawn import CannotStartError
@@ -38,7 +39,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         else:
             output, path = open_chosen(options.output), options.output.absolute()
     except OutputFileError as error:
-        return common.complain(str(error), common.EXIT_OUTPUT)
+        return complain(str(error), EXIT_OUTPUT)
     try:
         job = start_in_terminal(
             command,
@@ -46,12 +47,12 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
             output=output,
             path=path,
             most_bytes=KEPT_BYTES if options.output is None else None,
-            size=(common.terminal_width(sys.stderr), _PANE_ROWS),
+            size=(terminal_width(sys.stderr), _PANE_ROWS),
         )
     except CannotStartError as error:
         if options.output is None:
             path.unlink(missing_ok=True)
-        return common.complain(str(error), error.exit_code)
+        return complain(str(error), error.exit_code)
     job.ends_with_gpuwatch = options.kill_on_exit
     try:
         left_with = show(job, options)
@@ -75,7 +76,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
 
 def show(job: RunningJob, options: RunOptions, practice: Practice | None = None) -> int:
     """The dashboard, until it is left; its exit code."""
-    source = common.make_source(None, None, False, options.interval_seconds)
+    source = make_source(None, None, False, options.interval_seconds)
 
     from gpuwatch.core.sampler import Sampler
 
@@ -89,9 +90,7 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
     return run_dashboard(
         source,
         sampler,
-        ascii_mode=options.ascii_mode,
-        theme=options.theme,
-        slow_link=options.slow_link,
+        **options.look._asdict(),
         attached=job.key,
         running=job,
         practice=practice,
@@ -163,9 +162,9 @@ def _end(
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
     if job.missed_input:
         _say(f"{NO_INPUT}.")
-    if options.report and not watched_to_its_end:
+    if not options.no_report and not watched_to_its_end:
         _say("it ended after the dashboard had quit: 'gpuwatch report' shows what it did before.")
-    elif options.report:
+    elif not options.no_report:
         _report(job, options, report_file)
     if code >= 0:
         return code
@@ -226,4 +225,4 @@ def _quoted(job: RunningJob) -> str:
 
 
 def _say(sentence: str) -> None:
-    common.complain(sentence, 0)
+    complain(sentence)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.screen import has_screen, screen_options, theme_called
+from gpuwatch.commands.options import Look, look_options, option_interval
+from gpuwatch.commands.printing import EXIT_OUTPUT, complain, has_screen, print_text, terminal_width
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
@@ -23,7 +23,7 @@ _MODULE = "gpuwatch.practice.train"
 
 # What follows "--" is the job's own.
 @click.command("demo-job")
-@common.interval_option
+@option_interval()
 @click.option(
     "--device",
     default="auto",
@@ -36,16 +36,14 @@ _MODULE = "gpuwatch.practice.train"
     is_flag=True,
     help="The job does not report its own loop: it is seen from outside only.",
 )
-@screen_options
+@look_options()
 @click.argument("cause", required=False, metavar="[CAUSE]")
 @click.argument("knobs", nargs=-1, type=click.UNPROCESSED, metavar="[-- KNOB...]")
 def demo_job_command(
-    interval: float,
+    interval_seconds: float,
     device: str,
     no_report: bool,
-    ascii_mode: bool | None,
-    theme: str | None,
-    slow_link: bool | None,
+    look: Look,
     cause: str | None,
     knobs: tuple[str, ...],
 ) -> int:
@@ -61,7 +59,7 @@ def demo_job_command(
     from gpuwatch.practice import causes
 
     if cause is None:
-        click.echo(_listed())
+        print_text(_listed())
         return 0
     found = causes.find(cause)
     if found is None:
@@ -72,24 +70,14 @@ def demo_job_command(
         raise click.UsageError(f"{causes.sentence_of(found)}.")
     if importlib.util.find_spec("torch") is None:
         raise click.UsageError(f"{causes.NO_TORCH}.")
-    theme = theme_called(theme)
+    look = look.checked()
     if not has_screen():
         raise click.UsageError(
             f"The dashboard needs a terminal. The job alone: python -m {_MODULE} {found.name}"
         )
     from gpuwatch.commands.run.options import RunOptions
 
-    options = RunOptions(
-        interval_seconds=interval,
-        output=None,
-        kill_on_exit=True,
-        report=False,
-        report_path=None,
-        as_json=False,
-        ascii_mode=ascii_mode,
-        theme=theme,
-        slow_link=slow_link,
-    )
+    options = RunOptions(interval_seconds, look, kill_on_exit=True, no_report=True)
     silent = ("--no-report",) if no_report else ()
     return _practise(found, ("--device", device, *silent, *knobs), options)
 
@@ -131,13 +119,13 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
             "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
         ]  # fmt: skip
         output, path = open_kept([f"demo-{cause.name}"])
-        size = (common.terminal_width(sys.stderr), _PANE_ROWS)
+        size = (terminal_width(sys.stderr), _PANE_ROWS)
         job = start_in_terminal(
             command, start, output=output, path=path, most_bytes=KEPT_BYTES, size=size
         )
     except (OSError, OutputFileError, CannotStartError) as error:
         _remove(folder)
-        return common.complain(str(error), common.EXIT_OUTPUT)
+        return complain(str(error), EXIT_OUTPUT)
     job.ends_with_gpuwatch = True
     try:
         cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
@@ -151,7 +139,7 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
         _remove(folder)
     if code is None or code == 0:
         return left_with
-    return common.complain(_last_words(path), code if code > 0 else 128 - code)
+    return complain(_last_words(path), code if code > 0 else 128 - code)
 
 
 def _remove(folder: Path | None) -> None:

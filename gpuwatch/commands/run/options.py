@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.commands.options import Look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What was asked for, the command aside."""
+class RunOptions(NamedTuple):
+    """The options of the command, by the names of their parameters."""
 
     interval_seconds: float
-    output: Path | None
-    kill_on_exit: bool
-    report: bool
-    report_path: Path | None
-    as_json: bool
-    ascii_mode: bool | None
-    theme: str | None
-    slow_link: bool | None
+    look: Look
+    plain: bool = False
+    output: Path | None = None
+    kill_on_exit: bool = False
+    report_path: Path | None = None
+    no_report: bool = False
+    as_json: bool = False

@@ -15,18 +15,21 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from gpuwatch.commands import common
-from gpuwatch.commands.run.report import keep_and_print, open_report
+from gpuwatch.commands.printing import EXIT_USAGE, complain
+from gpuwatch.commands.run.job_report import keep_and_print, open_report
+from gpuwatch.commands.watching import make_source
 from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_terminal, start_plain
 from gpuwatch.jobs.launch.spawn import CannotStartError
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
-    from gpuwatch.commands.run.watching import JobWatch
-
+    from gpuwatch.core.model import ProcessKey
+    from gpuwatch.outputs.report.recorder import JobRecorder
 SENT_ON = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -36,6 +39,11 @@ SENT_ON = (
     signal.SIGUSR2,
 )
 _POLL_SECONDS = 1.0
+_PATIENCE_SECONDS = 3.0
+"""How long the end of a job waits for one more reading, which has what the driver's buffer holds
+of its last moments, and the end itself."""
+_READ_SHARE_MOST = 0.2
+"""Of the time: the job is to have the rest."""
 
 
 def run_plain(command: Sequence[str], options: RunOptions) -> int:
@@ -47,16 +55,14 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     try:
         output = None if options.output is None else open_chosen(options.output)
     except OutputFileError as error:
-        return common.complain(str(error), common.EXIT_USAGE)
+        return complain(str(error), EXIT_USAGE)
     waited = hold_signals()
     try:
         job = start_plain(command, start, shares_group=has_controlling_terminal(), output=output)
     except CannotStartError as error:
-        return common.complain(str(error), error.exit_code)
+        return complain(str(error), error.exit_code)
     if output is not None:
         os.close(output)
-
-    from gpuwatch.commands.run.watching import JobWatch
 
     watch = JobWatch(job.key, options.interval_seconds)
     watch.start()
@@ -140,14 +146,65 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
         from gpuwatch.core.text import clean
 
         detail = f"{type(watch.error).__name__}: {clean(str(watch.error), 200)}"
-        common.complain(
+        complain(
             f"Watching the job failed ({detail}), so there is no report. This is a bug in "
-            "gpuwatch: please report it.",
-            0,
+            "gpuwatch: please report it."
         )
     elif recorder is None or not recorder.seen:
-        if options.report:
-            common.complain("the job ended before it could be looked at: there is no report.", 0)
+        if not options.no_report:
+            complain("the job ended before it could be looked at: there is no report.")
     else:
         report = recorder.report().with_end(ended_at, exit_code=job.poll())
         keep_and_print(report, options, file)
+
+
+class JobWatch:
+    """Reads the machine on a daemon thread, and records one job. Nothing that is slow, hangs or
+    fails in it can hold up or end the program."""
+
+    def __init__(self, key: ProcessKey, interval_seconds: float) -> None:
+        self.error: BaseException | None = None
+        """What ended the watching: a bug."""
+        self._key = key
+        self._interval_seconds = interval_seconds
+        self._thread = threading.Thread(target=self._run, name="gpuwatch-watch", daemon=True)
+        self._recorder: JobRecorder | None = None
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin; the thread also does the imports, so that the main thread is free at once."""
+        self._thread.start()
+
+    def finish(self) -> JobRecorder | None:
+        """Take a last look at the job, which has ended, and stop; what was recorded. ``None`` if it
+        was never seen, or the watching has failed (see ``error``) or hangs."""
+        recorder = self._recorder
+        if self._thread.is_alive() and (recorder is None or not recorder.seen):
+            # It ended before there was a first look at it.
+            return None
+        self._ended.set()
+        self._thread.join(_PATIENCE_SECONDS)
+        return None if self._thread.is_alive() or self.error is not None else recorder
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            self.error = error
+
+    def _watch(self) -> None:
+        from gpuwatch.outputs.report.recorder import JobRecorder
+
+        source = make_source(None, None, False, self._interval_seconds)
+        source.options.attached = self._key
+        source.options.interval_seconds = self._interval_seconds
+        self._recorder = JobRecorder(self._key)
+        source.open()
+        last = False
+        while not last:
+            last = self._ended.is_set()
+            began = time.monotonic()
+            self._recorder.push(source.read())
+            took = time.monotonic() - began
+            self._ended.wait(max(self._interval_seconds - took, took / _READ_SHARE_MOST - took))
+        source.close()

@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.tune.measuring import close, duration, importing, unusable
+from gpuwatch.commands.options import Duration, option_ascii, option_json
+from gpuwatch.commands.printing import (
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    StatusLine,
+    complain,
+    drawing,
+    open_output,
+    print_text,
+)
+from gpuwatch.commands.tune.measuring import check_targets, close, importing, unusable
+from gpuwatch.commands.watching import terminated_as_interrupted
 from gpuwatch.tuning.settings import KNOBS, Knob
 
 if TYPE_CHECKING:
@@ -89,7 +99,7 @@ def _knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--budget",
-    callback=duration(1.0, 24 * 3600.0),
+    type=Duration(1.0, 24 * 3600.0),
     default="2m",
     show_default=True,
     metavar="TIME",
@@ -97,17 +107,17 @@ def _knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--timeout",
-    callback=duration(1.0, 3600.0),
+    type=Duration(1.0, 3600.0),
     metavar="TIME",
     help="How long a batch may take.  [default: a quarter of the budget, 10s to 60s]",
 )
 @click.option(
     "--grid", is_flag=True, help="Measure every combination of what is listed; nothing is dropped."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@option_json()
 @click.option("--save", is_flag=True, help="Save the result, for --last and for gpuwatch report.")
 @click.option("--last", is_flag=True, help="Print the last saved result (of TARGET).")
-@click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
+@option_ascii()
 def tune_command(
     target: str | None,
     step: str | None,
@@ -142,12 +152,12 @@ def tune_command(
         return _print_last(target, as_json, ascii_mode)
     if target is None:
         raise click.UsageError("Say what to measure, as in: gpuwatch tune train.py:loader")
-    common.check_targets(target, step)
-    out = common.open_output()
+    check_targets(target, step)
+    out = open_output()
 
     from gpuwatch.tuning.bench import Bench, BenchError
 
-    line = common.StatusLine(0.0)
+    line = StatusLine(0.0)
     bench = Bench(
         target,
         batch_size=knobs["batch_size"][0] if knobs["batch_size"] else None,
@@ -157,7 +167,7 @@ def tune_command(
         notice=lambda sentence: _notice(line, sentence),
     )
     asked = {knob: values for knob, values in knobs.items() if values}
-    with common.terminated_as_interrupted():
+    with terminated_as_interrupted():
         try:
             result = _measured(bench, line, target, asked, step, budget, grid)
         except BenchError as error:
@@ -165,26 +175,26 @@ def tune_command(
             return unusable(error)
         except KeyboardInterrupt:
             line.end()
-            return common.EXIT_INTERRUPTED
+            return EXIT_INTERRUPTED
         finally:
             line.end()
             close(bench)
     if save:
         _keep(result)
-    common.write_to(out, lambda: out.write(_text(result, as_json, ascii_mode) + "\n"))
+    print_text(_text(result, as_json, ascii_mode), out)
     if result.interrupted:
-        return common.EXIT_INTERRUPTED
-    return 0 if result.recommended is not None else common.EXIT_USAGE
+        return EXIT_INTERRUPTED
+    return 0 if result.recommended is not None else EXIT_USAGE
 
 
-def _notice(line: common.StatusLine, sentence: str) -> None:
+def _notice(line: StatusLine, sentence: str) -> None:
     line.end()
-    common.complain(sentence, 0)
+    complain(sentence)
 
 
 def _measured(
     bench: Bench,
-    line: common.StatusLine,
+    line: StatusLine,
     target: str,
     asked: Mapping[str, tuple[Any, ...]],
     step: str | None,
@@ -252,9 +262,9 @@ def _keep(result: Result) -> None:
     try:
         path = save(result)
     except KeepError as error:
-        common.complain(str(error), 0)
+        complain(str(error))
     else:
-        common.complain(f"saved in {path}; gpuwatch tune --last prints it again.", 0)
+        complain(f"saved in {path}; gpuwatch tune --last prints it again.")
 
 
 def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> int:
@@ -265,8 +275,7 @@ def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> i
     if found is None:
         of = "" if target is None else f" of {clean(target, 200)}"
         raise click.UsageError(f"No result{of} is saved: gpuwatch tune TARGET --save saves one.")
-    out = common.open_output()
-    common.write_to(out, lambda: out.write(_text(found, as_json, ascii_mode) + "\n"))
+    print_text(_text(found, as_json, ascii_mode))
     return 0
 
 
@@ -275,8 +284,7 @@ def _text(result: Result, as_json: bool, ascii_mode: bool | None) -> str:
         import msgspec
 
         return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
-    from gpuwatch.commands.recordings.forms import drawing
     from gpuwatch.outputs.tuning.text import text
 
-    look = drawing(common.open_output(), ascii_mode)
-    return text(result, width=look["width"], unicode=look["unicode"])
+    look = drawing(open_output(), ascii_mode)
+    return text(result, width=look.width, unicode=look.unicode)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.commands import common
+from gpuwatch.commands.printing import EXIT_USAGE, StatusLine, complain
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench, BenchError
 
 
-def duration(least: float, most: float) -> Any:
-    """A callback for a time in seconds."""
+def check_targets(*targets: str | None) -> None:
+    """Refuse what is no target, before torch is imported. Raises ``click.UsageError``."""
+    from gpuwatch.tuning.child.target import parse
+    from gpuwatch.tuning.failures import MeasureError
 
-    def parse(
-        _context: click.Context, _parameter: click.Parameter, value: str | None
-    ) -> float | None:
-        return None if value is None else common.parse_duration(value, least, most)
+    for one in filter(None, targets):
+        try:
+            parse(one)
+        except MeasureError as error:
+            raise click.UsageError(str(error)) from None
 
-    return parse
 
-
-def importing(line: common.StatusLine, target: str) -> Callable[[], None]:
+def importing(line: StatusLine, target: str) -> Callable[[], None]:
     """Shown until the first measurement."""
     from gpuwatch.core.text import clean
 
@@ -42,9 +43,9 @@ def close(bench: Bench) -> None:
 
 
 def unusable(error: BenchError) -> int:
-    code = common.complain(str(error), common.EXIT_USAGE)
+    code = complain(str(error), EXIT_USAGE)
     if error.output:
-        common.complain("its last output:", code)
+        complain("its last output:", code)
         for printed in error.output:
-            common.complain(f"| {printed}", code)
+            complain(f"| {printed}", code)
     return code

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.recordings.reading import refuse_overwriting, write_file
-from gpuwatch.commands.tune.measuring import close, duration, importing, unusable
+from gpuwatch.commands.options import Duration, option_ascii, option_json
+from gpuwatch.commands.printing import (
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    StatusLine,
+    complain,
+    drawing,
+    open_output,
+    print_text,
+    refuse_overwriting,
+    shown,
+    write_file,
+)
+from gpuwatch.commands.tune.measuring import check_targets, close, importing, unusable
+from gpuwatch.commands.watching import terminated_as_interrupted
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.memory.records import Gpu, MemoryReport, Subject
@@ -96,7 +107,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--timeout",
-    callback=duration(1, 86400),
+    type=Duration(1.0, 86400.0),
     default="5m",
     show_default=True,
     metavar="TIME",
@@ -104,20 +115,20 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--budget",
-    callback=duration(1, 86400),
+    type=Duration(1.0, 86400.0),
     default="10m",
     show_default=True,
     metavar="TIME",
     help="Start nothing new after this long.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@option_json()
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     help="Also write the report to a file; JSON where it ends in .json.",
 )
-@click.option("--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only.")
+@option_ascii()
 def memory_command(
     step: str,
     loader: str | None,
@@ -144,16 +155,16 @@ def memory_command(
     largest batch it predicts is tried with a guarded step: running out of memory is caught, and a
     smaller one tried. Then the same with mixed precision. Ctrl-C keeps what is measured.
     """
-    out = common.open_output()
+    out = open_output()
     refuse_overwriting(output, step.rpartition(":")[0])
-    common.check_targets(step, loader)
+    check_targets(step, loader)
 
     from gpuwatch.tuning.bench import Bench, BenchError
     from gpuwatch.tuning.failures import MeasureError
     from gpuwatch.tuning.memory.measuring import list_gpus, measurer
     from gpuwatch.tuning.memory.plan import Plan
 
-    line = common.StatusLine(0.0)
+    line = StatusLine(0.0)
     # A loader makes batches of the sizes that are measured, whatever its own.
     bench = Bench(
         loader, batch_size=2, step=step, patience_seconds=timeout, tick=importing(line, step)
@@ -163,7 +174,7 @@ def memory_command(
         bench.tick = lambda: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
         bench.tick()
 
-    with common.terminated_as_interrupted():
+    with terminated_as_interrupted():
         try:
             bench.open()
             torch = list_gpus(bench)
@@ -185,16 +196,16 @@ def memory_command(
             return unusable(error)
         except MeasureError as error:
             line.end()
-            return common.complain(str(error), common.EXIT_USAGE)
+            return complain(str(error), EXIT_USAGE)
         except KeyboardInterrupt:
-            return common.EXIT_INTERRUPTED
+            return EXIT_INTERRUPTED
         finally:
             line.end()
             close(bench)
     if not found.results:
-        return common.EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     _write(found, out, as_json, output, ascii_mode)
-    return common.EXIT_INTERRUPTED if found.ended == "interrupted" else 0
+    return EXIT_INTERRUPTED if found.ended == "interrupted" else 0
 
 
 def _subject(
@@ -209,10 +220,9 @@ def _subject(
         _require_gpu(index, torch)
         where, name = f"cuda:{index}", torch.gpus[index].name
         if device is None and len(torch.gpus) > 1:
-            common.complain(
+            complain(
                 f"{len(torch.gpus)} GPUs found: measuring on cuda:0 ({name}); --device "
-                "chooses another.",
-                0,
+                "chooses another."
             )
     return Subject(
         step=step,
@@ -254,10 +264,9 @@ def _write(
 ) -> None:
     from gpuwatch.outputs.tuning.memory_text import page, report_json
 
-    width = common.terminal_width(out) if common.is_terminal(out) else WIDTH_WITHOUT_TERMINAL
-    unicode = not ascii_mode if ascii_mode is not None else common.can_write(out, "●⣿─±²")
-    text = report_json(report) if as_json else page(report, width=width, unicode=unicode)
-    common.write_to(out, lambda: out.write(text))
+    look = drawing(out, ascii_mode, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
+    text = report_json(report) if as_json else page(report, width=look.width, unicode=look.unicode)
+    print_text(text, out)
     if output is not None:
         saved = (
             report_json(report)
@@ -265,4 +274,4 @@ def _write(
             else page(report, width=WIDTH_WITHOUT_TERMINAL, unicode=True)
         )
         write_file(output, saved)
-        print(f"gpuwatch: saved to {output}", file=sys.stderr)
+        complain(f"saved to {shown(output)}")

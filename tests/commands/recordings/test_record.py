@@ -188,7 +188,7 @@ def test_what_cannot_be_is_said(
 
 
 def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -> None:
-    """It is said once, what is there is kept, and the exit code tells."""
+    """It is said once, what is there is kept, and by the exit code."""
     command = "ulimit -f 8; trap '' XFSZ; exec \"$@\""
     done = subprocess.run(
         ["bash", "-c", command, "-", *RECORD, "-o", "run.jsonl", "--for", "2s", *DEMO],
@@ -311,7 +311,7 @@ def test_only_the_process_of_the_note_is_signalled(
 def test_the_list_says_what_is_the_matter(
     state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the recording tells it; and where its note cannot be written (on the same full disk), that
+    """As the recording says it; and where its note cannot be written (on the same full disk), that
     nothing came into the file for long."""
     path = tmp_path / "run.jsonl.zst"
     path.write_bytes(b"")
@@ -322,9 +322,9 @@ def test_the_list_says_what_is_the_matter(
         assert capsys.readouterr().out.count("\n") == 1
         announcement.update("The disk is full\x1b[2J.")
         assert run(["record", "--list"]) == 0
-        told = capsys.readouterr().out
-        assert "The disk is full" in told
-        assert "\x1b" not in told
+        shown = capsys.readouterr().out
+        assert "The disk is full" in shown
+        assert "\x1b" not in shown
         announcement.update(None)
         os.utime(path, (now - 600, now - 600))
         assert run(["record", "--list"]) == 0

@@ -61,10 +61,10 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The sentence; the exit code is 2."""
     assert run(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    return told.err
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Traceback" not in shown.err
+    return shown.err
 
 
 # --- report ----------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_an_nvidia_smi_log_has_a_report(log: Path, capsys: pytest.CaptureFixture
     assert gpu["period_seconds"] == pytest.approx(20, abs=1)
 
 
-def test_a_part_of_the_time_is_told_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_the_time_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
     """From the start, from the end, and between the two."""
     whole = printed(capsys, "report", starved)["time"]
     late = printed(capsys, "report", starved, "--from", "+40s")["time"]
@@ -125,10 +125,10 @@ def test_a_part_with_nothing_in_it_is_refused(
     starved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a sentence each."""
-    told = refused(capsys, "report", starved, "--from", "+10m")
-    assert "nothing between --from and --to" in told
-    told = refused(capsys, "report", starved, "--from", "+30s", "--to", "+20s")
-    assert "--to is not after --from" in told
+    error = refused(capsys, "report", starved, "--from", "+10m")
+    assert "nothing between --from and --to" in error
+    error = refused(capsys, "report", starved, "--from", "+30s", "--to", "+20s")
+    assert "--to is not after --from" in error
     assert "write it as 14:30" in refused(capsys, "report", starved, "--from", "noon")
 
 
@@ -147,7 +147,7 @@ def test_lines_of_something_else_are_no_recording(
     assert "is no recording" in refused(capsys, "report", str(foreign))
 
 
-def test_one_job_is_told_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_job_is_reported_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:
     """That of any of its processes; a PID that is not there is refused."""
     job = printed(capsys, "report", starved)["jobs"][0]["pid"]
     value = printed(capsys, "report", starved, "--pid", str(job))
@@ -188,7 +188,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_cut_off_is_read_as_far_as_it_goes(
     starved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And what was left out is told."""
+    """And what was left out is said."""
     data = Path(starved).read_bytes()
     torn = tmp_path / "torn.jsonl"
     torn.write_bytes(data[: len(data) * 2 // 3])
@@ -337,10 +337,10 @@ def test_csv_goes_to_standard_output(starved: str, capsys: pytest.CaptureFixture
     assert rows[0]["time_utc"] == "2026-03-01T20:00:50.000Z"
 
 
-def test_export_must_be_told_what_to_write(
+def test_export_must_be_asked_what_to_write(
     starved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And not two tables to one place."""
     assert "Say what to write" in refused(capsys, "export", starved)
-    told = refused(capsys, "export", starved, "--csv", "-", "--host", "-")
-    assert "same place" in told
+    error = refused(capsys, "export", starved, "--csv", "-", "--host", "-")
+    assert "same place" in error

@@ -127,7 +127,7 @@ def test_json_is_the_report_that_was_kept(
     assert len(filled) == 3
 
 
-def test_what_was_tuned_in_the_jobs_folder_is_told(
+def test_what_was_tuned_in_the_jobs_folder_is_shown(
     capsys: pytest.CaptureFixture[str], store: ReportStore, runs: list[Report]
 ) -> None:
     """As text and as JSON; what was tuned elsewhere, or by another version, is not."""
@@ -244,7 +244,7 @@ def test_a_number_too_large_says_how_many_there_are(capsys: pytest.CaptureFixtur
 def test_a_file_that_is_no_report_says_what_it_is(
     capsys: pytest.CaptureFixture[str], store: ReportStore, tmp_path: Path
 ) -> None:
-    """A broken recording is told from any other file; escapes in its name are harmless."""
+    """A broken recording differs from any other file; escapes in its name are harmless."""
     assert store.folder.parent.name == "gpuwatch"
     recording = tmp_path / "r.jsonl"
     recording.write_text('{"kind":"header","schema":1}\n')

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from gpuwatch.commands import common
-from gpuwatch.commands.recordings.forms import drawing
+from gpuwatch.commands.printing import complain, drawing
 from gpuwatch.core.private_files import private
 from gpuwatch.core.text import clean
 
@@ -44,8 +43,8 @@ def keep_and_print(report: Report, options: RunOptions, file: TextIO | None) -> 
     try:
         store.save(report)
     except StoreError as error:
-        common.complain(str(error), 0)
-    if not options.report:
+        complain(str(error))
+    if options.no_report:
         return
     out = sys.stderr if file is None else file
     if out is not None:
@@ -60,7 +59,7 @@ def print_report(report: Report, out: TextIO, *, as_json: bool, previous: Report
         # A locale that lacks a character must not cost the report.
         out.buffer.write(_text(report, out, as_json, previous).encode("ascii", "replace") + b"\n")
     except OSError as error:
-        common.complain(f"The report cannot be written: {error.strerror}.", 0)
+        complain(f"The report cannot be written: {error.strerror}.")
 
 
 def _text(report: Report, out: TextIO, as_json: bool, previous: Report | None) -> str:
@@ -70,4 +69,4 @@ def _text(report: Report, out: TextIO, as_json: bool, previous: Report | None) -
         return report_json(report)
     from gpuwatch.outputs.report.forms.text import report_text
 
-    return report_text(report, previous=previous, **drawing(out, None))
+    return report_text(report, previous=previous, **drawing(out)._asdict())

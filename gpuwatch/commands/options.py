@@ -1,0 +1,216 @@
+"""The options that several commands have: each is declared once, and read in one way."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from gpuwatch.core.source import Clock, Source
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+GPUS_MAX = 64
+INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
+"""The bounds of the sampler, which is not imported here: it brings asyncio."""
+_SECONDS = {"s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|m|min|h|d)?\s*", re.ASCII)
+
+
+# Generic only in new versions of click.
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, written as ``90``, ``90s``, ``15m``, ``12h`` or ``2d``."""
+
+    name = "time"
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from gpuwatch.core.text import clean
+
+        found = _DURATION.fullmatch(value)
+        if found is None:
+            self.fail(f"{clean(value, 60)!r} is no time: write it as 60s, 2m or 1h.", param, ctx)
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if not self.least <= seconds <= self.most:
+            bounds = f"{_duration_text(self.least)} and {_duration_text(self.most)}"
+            self.fail(f"it must be between {bounds}.", param, ctx)
+        return seconds
+
+
+def _duration_text(seconds: float) -> str:
+    for unit, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second")):
+        if seconds >= unit and seconds % unit == 0 and (seconds != 86400.0 or name != "day"):
+            number = seconds / unit
+            return f"{number:g} {name}{'' if number == 1 else 's'}"
+    return f"{seconds:g} seconds"
+
+
+class Pid(click.ParamType):  # type: ignore[type-arg]
+    """The number of a process, which need not run."""
+
+    name = "pid"
+
+    def convert(self, value: Any, *_where: Any) -> int:
+        from gpuwatch.jobs.identity.attach import AttachError, parse_pid
+
+        try:
+            return parse_pid(value)
+        except AttachError as error:
+            raise click.UsageError(str(error)) from None
+
+
+def grouped(name: str, made: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Options that the command gets as one argument ``name``: a named tuple ``made`` of them."""
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def called(*arguments: Any, **given: Any) -> Any:
+            fields: tuple[str, ...] = made._fields  # type: ignore[attr-defined]
+            values = {field: given.pop(field) for field in fields if field in given}
+            return command(*arguments, **{name: made(**values)}, **given)
+
+        decorated: Command = called
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return add
+
+
+def option_interval(
+    least: float = INTERVAL_LEAST_SECONDS,
+    default: str | None = "1s",
+    help_text: str = "Time between readings, 0.1s to 1h.",
+) -> Decorator:
+    return click.option(
+        "-i",
+        "--interval",
+        "interval_seconds",
+        type=Duration(least, INTERVAL_MOST_SECONDS),
+        default=default,
+        show_default=default is not None,
+        metavar="TIME",
+        help=help_text,
+    )
+
+
+def option_pid(help_text: str = "Watch only the job of this process") -> Decorator:
+    return click.option(
+        "--pid", type=Pid(), metavar="PID", help=f"{help_text} (any of its processes)."
+    )
+
+
+def option_gpus(help_text: str = "How many GPUs the simulated machine has.") -> Decorator:
+    return click.option("--gpus", type=click.IntRange(0, GPUS_MAX), help=help_text)
+
+
+def option_demo(doing: str = "Watch") -> Decorator:
+    return click.option(
+        "--demo",
+        is_flag=False,
+        flag_value="starved",
+        metavar="[SCENARIO]",
+        help=f"{doing} a simulated machine instead of this one (an unknown name lists all).",
+    )
+
+
+def option_all() -> Decorator:
+    return click.option(
+        "-a",
+        "--all",
+        "all_processes",
+        is_flag=True,
+        help="Show all processes, not only those related to GPUs.",
+    )
+
+
+def option_json(help_text: str = "Print one JSON object.") -> Decorator:
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def option_schema() -> Decorator:
+    return click.option(
+        "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
+    )
+
+
+def option_ascii() -> Decorator:
+    return click.option(
+        "--ascii/--no-ascii", "ascii_mode", default=None, help="Draw with ASCII only."
+    )
+
+
+class Watched(NamedTuple):
+    """What is watched: this machine or a simulated one, one job of it or all."""
+
+    all_processes: bool = False
+    gpus: int | None = None
+    demo: str | None = None
+    pid: int | None = None
+    interval_seconds: float = 1.0
+
+    def open(self, clock: Clock | None = None) -> tuple[Source, tuple[str, ...]]:
+        """The source, attached to the job if there is one, with notes about it for a person;
+        ``clock``: of a simulated one. Raises ``click.UsageError``."""
+        from gpuwatch.commands import watching
+
+        source = watching.make_source(
+            self.demo, self.gpus, self.all_processes, self.interval_seconds, clock
+        )
+        return source, () if self.pid is None else watching.attach_to(source, self.pid)
+
+
+def watched_options(*, interval: bool = True) -> Decorator:
+    """The options that say what is watched, as the argument ``watched``."""
+    simulated = option_gpus("How many GPUs the simulated machine has.  [default: 1]")
+    every = [option_interval()] if interval else []
+    return grouped("watched", Watched, *every, option_demo(), simulated, option_all(), option_pid())
+
+
+class Look(NamedTuple):
+    """How the dashboard is drawn."""
+
+    ascii_mode: bool | None
+    theme: str | None
+    slow_link: bool | None
+
+    def checked(self) -> Look:
+        """The theme by its full name. Imports Textual if there is a name to look up. Raises
+        ``click.UsageError``."""
+        if self.theme is None:
+            return self
+        from gpuwatch.core.text import clean
+        from gpuwatch.tui.terminal.palette import THEMES
+
+        for known in (self.theme, f"gpuwatch-{self.theme}"):
+            if known in THEMES:
+                return self._replace(theme=known)
+        raise click.UsageError(
+            f"There is no theme {clean(self.theme, 60)!r}: choose one of {', '.join(THEMES)}."
+        )
+
+
+def look_options() -> Decorator:
+    """The options that say how the dashboard is drawn, as the argument ``look``."""
+    return grouped(
+        "look",
+        Look,
+        option_ascii(),
+        click.option(
+            "--theme", metavar="NAME", help="Colours: dark, light, ansi, or a theme of Textual."
+        ),
+        click.option(
+            "--slow-link/--no-slow-link",
+            default=None,
+            help="Send less to the terminal.  [default: if the SSH connection is slow]",
+        ),
+    )

@@ -1,0 +1,125 @@
+"""What is watched: the source of snapshots, and the one job of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.core.source import Clock, Source
+
+OPEN_FILES_LEAST = 64
+"""The dashboard has 18 open without a GPU; a driver opens some for each."""
+
+
+def make_source(
+    demo: str | None,
+    gpus: int | None,
+    all_processes: bool,
+    interval_seconds: float = 1.0,
+    clock: Clock | None = None,
+) -> Source:
+    """This machine, or a simulated one. Raises ``click.UsageError``."""
+    from gpuwatch.core.source import ReadOptions
+
+    options = ReadOptions(interval_seconds=interval_seconds, all_processes=all_processes)
+    if demo is None:
+        if gpus is not None:
+            raise click.UsageError("--gpus sets the size of the simulated machine: add --demo.")
+        from gpuwatch.core.source import SystemClock
+        from gpuwatch.jobs.tracking.tracker import JobTracker
+        from gpuwatch.sources.local import LocalSource
+
+        return LocalSource(options=options, jobs=JobTracker(SystemClock(), options))
+    from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
+
+    if demo not in SCENARIOS:
+        from gpuwatch.core.text import clean
+
+        commands = getattr(click.get_current_context().find_root().command, "commands", {})
+        hint = f"; the command goes first: gpuwatch {demo} --demo" if demo in commands else ""
+        raise click.UsageError(
+            f"There is no scenario {clean(demo, 60)!r}{hint}: choose one of {', '.join(SCENARIOS)}."
+        )
+    return SimulatedSource(demo, 1 if gpus is None else gpus, clock=clock, options=options)
+
+
+def attach_to(source: Source, pid: int) -> tuple[str, ...]:
+    """Have ``source`` read the job of ``pid`` closely; notes about it for a person.
+
+    Raises ``click.UsageError`` where there is nothing to attach to.
+    """
+    key, notes = _simulated_key(source, pid) if source.simulated else _local_key(pid)
+    source.options.attached = key
+    return notes
+
+
+def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
+    """The snapshot of the attached job alone. Raises ``click.UsageError`` when it is not there."""
+    from gpuwatch.jobs.identity.job_filter import only_job
+
+    for job in snapshot.jobs:
+        if job.attached:
+            return only_job(snapshot, job.key)
+    raise click.UsageError(f"The job of process {pid} ended before it could be read.")
+
+
+def _local_key(pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
+    from gpuwatch.jobs.identity.attach import AttachError, resolve
+
+    try:
+        found = resolve(pid)
+    except AttachError as error:
+        raise click.UsageError(str(error)) from None
+    return (found.pid, found.started_at_unix_seconds), found.notes
+
+
+def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
+    from gpuwatch.sources.simulated.source import SimulatedSource
+
+    assert isinstance(source, SimulatedSource)
+    key = source.find(pid)
+    if key is None:
+        raise click.UsageError(
+            f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
+        )
+    return key, ()
+
+
+def check_open_files() -> None:
+    """Raises ``click.UsageError`` where too few files may be open at once for most of this to
+    work, and what fails first would be anything."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_LEAST:
+        raise click.UsageError(
+            f"Only {soft} files may be open at once here, and gpuwatch needs {OPEN_FILES_LEAST}: "
+            "run 'ulimit -n 1024' first."
+        )
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM (``timeout``, a batch system) ends what is inside as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        # Not in the main thread, so no signal comes here.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
