@@ -223,9 +223,15 @@ def decoded(decoder: JsonDecoder[T], data: bytes | Raw, where: str = "") -> T:
         raise CodecError(f"This is not JSON ({clean(str(error), 120)}).") from None
 
 
+_DELTA_SCHEMA = 2
+"""Recordings had it for a while; the next schema is 3."""
+
+
 def _check_schema(found: _Kind) -> None:
     if found.schema is None or found.schema < 1:
         raise CodecError('This is JSON, but not from gpuwatch: it has no "schema" number.')
+    if found.schema == _DELTA_SCHEMA:
+        raise CodecError("This was recorded by an older gpuwatch, in a format of its own.")
     if found.schema > SCHEMA_VERSION:
         raise CodecError(
             f"This was written in schema {clean(str(found.schema), 20)}, and this gpuwatch "

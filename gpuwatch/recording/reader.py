@@ -122,5 +122,5 @@ def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> I
         raise LogError(
             f"{text.shown} is a recording without a snapshot."
             if first_error is None
-            else f"{text.shown} is no recording that can be read: {first_error}"
+            else f"{text.shown} cannot be read. {first_error}"
         )

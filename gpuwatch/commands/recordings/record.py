@@ -19,6 +19,7 @@ import click
 from gpuwatch.commands.options import Duration, Watched, watched_options
 from gpuwatch.commands.printing import (
     EXIT_OUTPUT,
+    STANDARD_STREAM,
     NoOutputError,
     ReaderGoneError,
     StatusLine,
@@ -26,7 +27,6 @@ from gpuwatch.commands.printing import (
     print_text,
     shown,
 )
-from gpuwatch.commands.recordings.running import time_text
 from gpuwatch.commands.watching import attached_only
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def record_command(
         return running.stop_recordings(stop)
     if output is None:
         raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.zst")
+    if output == STANDARD_STREAM:
+        raise click.UsageError("record writes a file: gpuwatch stream prints snapshots.")
     path = Path(os.path.abspath(output))  # noqa: PTH100 - resolve() would follow links
     request = Request(path=path, detached=detach, **options)
     if request.keep is not None and request.rotate is None:
@@ -243,6 +245,7 @@ class _Watch:
 
 
 def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
+    from gpuwatch.commands.recordings.running import time_text
     from gpuwatch.core.units import size
 
     what = _count(state.snapshots, "snapshot", "snapshots")
@@ -263,6 +266,7 @@ def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
     """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
+    from gpuwatch.commands.recordings.running import time_text
     from gpuwatch.core.units import size
 
     parts = [

@@ -67,6 +67,8 @@ def report_command(
     if as_list:
         if reference is not None or other is not None:
             raise click.UsageError("--list shows all reports: it takes no number and no --compare.")
+        if form.as_markdown or form.html is not None:
+            raise click.UsageError("--list prints text or JSON: it takes no --md and no --html.")
         return _list(form)
     report = load(reference, cut)
     if other is None:

@@ -127,8 +127,11 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     assert len(after) > len(before)
 
 
-def test_this_machine_is_recorded_without_what_is_private(tmp_path: Path, state: Path) -> None:
-    """With what it has: processes, if asked for; with --redact no command line and no host."""
+def test_this_machine_is_recorded_without_what_is_private(
+    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what it has: processes, if asked for; with --redact no command line and no host, whose
+    name leaves no gap in reports."""
     path = tmp_path / "run.jsonl"
     every = ("--for", "1s", "--interval", "0.5", "--redact", "--all")
     done = record(tmp_path, "-o", str(path), *every)
@@ -140,6 +143,10 @@ def test_this_machine_is_recorded_without_what_is_private(tmp_path: Path, state:
     assert all(" " not in (process.command or "") for process in found.processes)
     assert found.host.name == ""
     assert f'"{os.uname().nodename}"' not in path.read_text()
+    assert run(["report", str(path)]) == run(["compare", str(path), str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "· ·" not in shown
+    assert ", ," not in shown
 
 
 def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
@@ -163,6 +170,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
     ("arguments", "says"),
     [
         ((), "Name the file"),
+        (("-o", "-"), "gpuwatch stream"),
         (("-o", "x", "--keep", "2"), "--rotate"),
         (("-o", "x", "--for", "soon"), "write it as"),
         (("-o", "x", "--for", "0s"), "between 1 second and 366 days"),

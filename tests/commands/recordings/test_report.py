@@ -193,6 +193,8 @@ def test_ascii_on_request(capsys: pytest.CaptureFixture[str]) -> None:
         (("--list", "--json"), "No report is saved yet"),
         (("4",), "No report is saved yet"),
         (("--list", "4"), "--list shows all"),
+        (("--list", "--md"), "no --md and no --html"),
+        (("--list", "--html", "-"), "no --md and no --html"),
         (("train.py",), "is not a file"),
         (("/",), "is a folder"),
     ],
@@ -250,7 +252,7 @@ def test_a_file_that_is_no_report_says_what_it_is(
     recording.write_text('{"kind":"header","schema":1}\n')
     text = tmp_path / "t\x1b[31mxt.json"
     text.write_text("hello")
-    for path, says in ((recording, "no recording that can be read"), (text, "is neither")):
+    for path, says in ((recording, "cannot be read"), (text, "is neither")):
         code, _, errors = said(capsys, str(path))
         assert code == 2
         assert says in errors

@@ -169,7 +169,7 @@ def doubts(comparison: Comparison) -> Iterable[str]:
         )
     for report, which in ((before, "before"), (after, "after")):
         if report.gpus and report.total.busy_percent is None:
-            yield f"How busy the GPUs were {which} was not read."
+            yield f"No utilisation was read {which}."
         if report.time.gap_seconds > 0.2 * report.time.seconds:
             share = units.percent(100.0 * report.time.gap_seconds / report.time.seconds)
             yield f"{share} of the time {which} is missing."
@@ -180,8 +180,10 @@ def named(report: Report) -> str:
     simulated = ", simulated" if report.simulated else ""
     if report.job is not None and report.source is None:
         return f"{words.command(report.job)}, {words.when(report)}{simulated}"
-    name = "" if report.source is None else f"{report.source.name}, "
-    return f"{name}{report.machine}, {words.gpu_names(report)}, {words.when(report)}{simulated}"
+    name = None if report.source is None else report.source.name
+    # A redacted recording names no machine.
+    known = filter(None, (name, report.machine, words.gpu_names(report), words.when(report)))
+    return ", ".join(known) + simulated
 
 
 def _found(found: FindingChange, comparison: Comparison) -> Found:

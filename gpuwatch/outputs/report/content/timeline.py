@@ -19,7 +19,8 @@ CARDS_SHOWN = 16
 def meta(report: Report) -> list[Listed]:
     """Source, machine and time of the report."""
     source = () if report.source is None else (report.source.name,)
-    machine = (report.machine or "", words.gpu_names(report))
+    # A redacted recording names no machine.
+    machine = filter(None, (report.machine, words.gpu_names(report)))
     time = (words.when(report), Times(report).zone())
     return [Listed((*source, *machine), "note"), Listed(time, "note")]
 
