@@ -144,7 +144,7 @@ def test_lines_of_something_else_are_no_recording(
     """JSON lines that another program wrote."""
     foreign = tmp_path / "foreign.jsonl"
     foreign.write_text('{"hello": 1}\n' * 20, encoding="utf-8")
-    assert "is no recording" in refused(capsys, "report", str(foreign))
+    assert "cannot be read" in refused(capsys, "report", str(foreign))
 
 
 def test_one_job_is_reported_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
         ("", ""),
         ("what is this\nand this\n", ""),
         ('{"kind":"header","schema":99,"machine":"a","gpus":[]}\n', "update gpuwatch"),
-        ('{"hello": 1}\n', "no recording"),
+        ('{"hello": 1}\n', "cannot be read"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
