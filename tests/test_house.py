@@ -1,8 +1,6 @@
 """How large files, classes and folders may be, and that no imports go in a circle.
 
-What was over a limit when the limit was set is listed with its size: it may shrink, not grow.
-
-    python -m tests.test_house      # prints the sizes
+python -m tests.test_house      # prints the sizes
 """
 
 from __future__ import annotations
@@ -19,16 +17,11 @@ TESTS = Path(__file__).parent
 FILE_LINES_MAX = 350
 CLASS_LINES_MAX = 250
 FOLDER_ENTRIES_MAX = 12
-PACKAGE_LINES_MAX = 67_179
+PACKAGE_LINES_MAX = 66_667
 """It is to become 45,000."""
+TESTS_LINES_MAX = 48_799
+"""They are to become 36,000."""
 
-LONGER_FILES: dict[str, int] = {
-    "commands/common.py": 367,
-}
-LONGER_CLASSES: dict[str, int] = {
-    "jobs/tracking/tracked.py:TrackedJob": 264,
-    "jobs/tracking/tracker.py:JobTracker": 257,
-}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -44,6 +37,10 @@ def lines_in(path: Path) -> int:
 def file_sizes() -> dict[str, int]:
     """Lines per file."""
     return {name_of(path): lines_in(path) for path in FILES}
+
+
+def lines_of_tests() -> int:
+    return sum(lines_in(path) for path in TESTS.rglob("*.py"))
 
 
 def class_sizes() -> dict[str, int]:
@@ -71,9 +68,9 @@ def import_circles() -> set[frozenset[str]]:
     return circles({name: set(imported(path, set(names))) - {name} for name, path in names.items()})
 
 
-def over(sizes: dict[str, int], limit: int, known: dict[str, int]) -> dict[str, int]:
+def over(sizes: dict[str, int], limit: int) -> dict[str, int]:
     """What is larger than it may be."""
-    return {name: size for name, size in sizes.items() if size > known.get(name, limit)}
+    return {name: size for name, size in sizes.items() if size > limit}
 
 
 def test_the_package_does_not_grow() -> None:
@@ -81,19 +78,24 @@ def test_the_package_does_not_grow() -> None:
     assert sum(file_sizes().values()) <= PACKAGE_LINES_MAX
 
 
+def test_the_tests_do_not_grow() -> None:
+    """All lines of the tests together stay within their limit."""
+    assert lines_of_tests() <= TESTS_LINES_MAX
+
+
 def test_files_are_short() -> None:
     """No file is longer than its limit."""
-    assert over(file_sizes(), FILE_LINES_MAX, LONGER_FILES) == {}
+    assert over(file_sizes(), FILE_LINES_MAX) == {}
 
 
 def test_classes_are_short() -> None:
     """No class is longer than its limit."""
-    assert over(class_sizes(), CLASS_LINES_MAX, LONGER_CLASSES) == {}
+    assert over(class_sizes(), CLASS_LINES_MAX) == {}
 
 
 def test_folders_are_small() -> None:
     """No folder has more than twelve entries, beside its ``__init__.py``."""
-    assert over(folder_sizes(), FOLDER_ENTRIES_MAX, {}) == {}
+    assert over(folder_sizes(), FOLDER_ENTRIES_MAX) == {}
 
 
 def test_no_import_circle() -> None:
@@ -143,14 +145,14 @@ def main() -> None:
     for folder, lines in sorted(totals.items()):
         print(f"{lines:7,} gpuwatch/{folder}")
     print(f"{sum(files.values()):7,} gpuwatch")
-    print(f"{sum(lines_in(path) for path in TESTS.rglob('*.py')):7,} tests")
+    print(f"{lines_of_tests():7,} tests")
     for what, sizes, limit in (
         ("lines in a file", files, FILE_LINES_MAX),
         ("lines in a class", classes, CLASS_LINES_MAX),
         ("entries in a folder", folders, FOLDER_ENTRIES_MAX),
     ):
         largest = max(sizes, key=lambda name: sizes[name])
-        beyond = len(over(sizes, limit, {}))
+        beyond = len(over(sizes, limit))
         print(f"{what}: {limit} allowed, {beyond} over it, at most {sizes[largest]} ({largest})")
     print(f"import circles: {len(import_circles())}")
 
