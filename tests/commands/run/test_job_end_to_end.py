@@ -209,7 +209,7 @@ def test_a_job_that_gpuwatch_runs_has_a_report(
     done = subprocess.run(
         [
             *(sys.executable, "-m", "gpuwatch", "run", "--plain", "-i", "0.5"),
-            *("--", sys.executable, str(script), "2", "8", "0.04"),
+            *("--", sys.executable, str(script), "2", "16", "0.04"),
         ],
         env=environment,
         cwd=script.parent,

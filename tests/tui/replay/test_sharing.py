@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.replay.cue import FINE_SNAPSHOTS_MOST, Cue, Readied
 from gpuwatch.tui.replay.sharing import share
-from tests.long_recording import Piece, snapshots
+from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import tape_of
 
 
