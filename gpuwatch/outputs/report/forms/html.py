@@ -44,7 +44,7 @@ def document_html(made: Document) -> str:
 def _body(made: Document) -> Iterable[str]:
     yield _element("h1", made.heading)
     if made.simulated:
-        yield _element("div", "SIMULATED \u2014 nothing of this ran", "badge")
+        yield _element("div", "SIMULATED \u2014 none of this ran", "badge")
     for section in made.sections:
         if section.title:
             yield _element("h2", section.title)

@@ -52,7 +52,7 @@ def document_text(
     """Lines of at most ``width`` cells, without a line end."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     if made.simulated:
-        page.say("SIMULATED: nothing of this ran.", style=YELLOW)
+        page.say("SIMULATED: none of this ran.", style=YELLOW)
     for place, section in enumerate(made.sections):
         if place:
             page.gap()

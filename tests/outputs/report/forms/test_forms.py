@@ -47,7 +47,7 @@ def test_the_text_tells_the_cause_when_and_what_to_do(summaries: dict[str, Repor
     """The verdict first, the chart with a lane for the finding, then the advice."""
     text = report_text(summaries["starved"])
     lines = text.split("\n")
-    assert lines[0] == "SIMULATED: nothing of this ran."
+    assert lines[0] == "SIMULATED: none of this ran."
     assert lines[1].startswith("The GPUs were busy")
     assert "waited for data" in " ".join(lines[:5])
     assert any(line.startswith("   #1 ━━━") for line in lines)
