@@ -313,6 +313,7 @@ async def test_file_that_was_deleted_is_said(tmp_path: Path) -> None:
     path = recorded(tmp_path / "run.jsonl.zst", (Piece("healthy", 1800.0),))
     async with played(tape_of(path)) as drive:
         await drive.press("space")
+        await drive.known()
         path.unlink()
         await drive.press_text(":90%")
         await drive.press("enter")
