@@ -169,7 +169,13 @@ class TerminalDriver(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """After SIGCONT: take the terminal again, whoever had stopped it."""
+        """After SIGCONT: take the terminal again, whoever had stopped it.
+
+        The kernel sends one to everybody on a terminal that hangs up, often after the SIGHUP that
+        has ended the application: nobody would stop what began to read the keys then.
+        """
+        if is_ending(self._app) or self.is_gone:
+            return
         if not self._suspended:
             # Stopped without being asked: what the terminal is set to now is not ours.
             self.suspend_application_mode()

@@ -112,6 +112,26 @@ def test_a_terminal_that_goes_away_ends_it() -> None:
         assert opened.program.returncode in {0, 1, 129, -signal.SIGHUP}
 
 
+@pytest.mark.parametrize("goes_away", [True, False], ids=["hang-up", "SIGTERM"])
+def test_it_takes_no_terminal_while_it_ends(goes_away: bool) -> None:
+    """A shell that ends with its terminal has it woken up (SIGCONT) while it ends already: it does
+    not begin to read keys again, which would never end."""
+    with terminal(*DEMO) as opened:
+        first_picture(opened)
+        if goes_away:
+            opened.hang_up()
+        else:
+            opened.program.terminate()
+
+        def has_ended() -> bool:
+            opened.program.send_signal(signal.SIGCONT)
+            opened.read(0)
+            return opened.program.poll() is not None
+
+        wait_until(has_ended)
+        assert opened.program.returncode == (129 if goes_away else 143)
+
+
 # It is started where nobody tells it that the terminal has gone, and draws often.
 _DEAF = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
 _OFTEN = "run(['--demo', 'starved', '--gpus', '2', '--interval', '0.1'])"
