@@ -95,10 +95,10 @@ def diagnose_command(
 ) -> int:
     """Say why a GPU idles: watch this machine, or read FILE.
 
-    FILE is a recording (gpuwatch stream > FILE) or a log that nvidia-smi wrote: --query-gpu with
-    --format=csv, dmon or pmon, also gzip; - is standard input. The exit code is 0 if nothing is
-    wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible. Ctrl-C shows
-    what is known by then.
+    FILE is a recording (of gpuwatch record or stream) or a log that nvidia-smi wrote: --query-gpu
+    with --format=csv, dmon or pmon; plain, gzip or zstd; - is standard input. The exit code is 0 if
+    nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
+    Ctrl-C shows what is known by then.
     """
     if schema:
         return _print_schema()

@@ -38,7 +38,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
         found = _DURATION.fullmatch(value)
         if found is None:
-            self.fail(f"{clean(value, 60)!r} is no time: write it as 60s, 2m or 1h.", param, ctx)
+            self.fail(f"{clean(value, 60)!r} is not a time: write it as 60s, 2m or 1h.", param, ctx)
         seconds = float(found[1]) * _SECONDS[found[2]]
         if not self.least <= seconds <= self.most:
             bounds = f"{_duration_text(self.least)} and {_duration_text(self.most)}"

@@ -24,7 +24,7 @@ _SENTENCES = {
     errno.EACCES: "you may not write there",
     errno.EPERM: "you may not write there",
     errno.ENOENT: "there is no such folder",
-    errno.ENOTDIR: "a part of its name is no folder",
+    errno.ENOTDIR: "a part of its path is not a folder",
     errno.EISDIR: "it is a folder",
     errno.ENAMETOOLONG: "its name is too long",
     errno.EIO: "the disk reports an error",

@@ -46,7 +46,7 @@ class Cause:
         """For a person on a CPU."""
         if self.on_cpu is None:
             return None
-        start = "On the CPU nothing names it" if self.gpus else "Not to be seen on the CPU"
+        start = "On the CPU nothing names it" if self.gpus else "Not visible on the CPU"
         return f"{start}: {self.on_cpu}."
 
     @property

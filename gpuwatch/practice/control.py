@@ -51,7 +51,7 @@ class Control:
             # Always from the start: a line that is gone is a knob that is back.
             self.knobs = changed(self.started_with, _text_of(self.path))
         except KnobError as error:
-            self.trouble = clean(f"{self.path.name} was not followed: {error}", 300)
+            self.trouble = clean(f"{self.path.name} was not applied: {error}", 300)
 
 
 def _text_of(path: Path) -> str:

@@ -56,21 +56,21 @@ class Knobs:
     workers: int = _knob(2, "loading", "num_workers", "loader workers (0: the main process loads)",
                          most=256)
     transform_ms: float = _knob(2.0, "loading", "transforms", "CPU time of the transforms",
-                                unit="ms a sample")
+                                unit="ms per sample")
     batch: int = _knob(8, "loading", "batch_size", "batch size", unit="samples", least=1)
     sample_kib: int = _knob(4, "loading", "sample_kib", "size of a sample", unit="KiB", least=1)
     read: str = _knob("none", "loading", "reads from disk", "read each sample from disk; cold: the "
                       "page cache is made to forget it, so that every read is real",
                       choices=("none", "cached", "cold"))
-    read_kib: int = _knob(12288, "loading", "read_kib", "how much is read", unit="KiB a sample",
+    read_kib: int = _knob(12288, "loading", "read_kib", "how much is read", unit="KiB per sample",
                           least=16)
     pin_memory: bool = _knob(True, "loading", "pin_memory",
                              "pinned memory, as DataLoader has it (not on the CPU)")
     prefetch: int = _knob(2, "loading", "prefetch", "batches that each worker makes ahead",
                           least=1, most=64)
 
-    step_ms: float = _knob(120.0, "step", "a step", "work of the device in a step: so many passes "
-                           "of the model as take this long on it; 0: one pass", unit="ms")
+    step_ms: float = _knob(120.0, "step", "step time", "work of the device in a step: so many "
+                           "passes of the model as take this long on it; 0: one pass", unit="ms")
     model: str = _knob("mlp", "step", "model", "gru: a recurrent network, which does many small "
                        "kernels for a small batch", choices=("mlp", "gru"))
     width: int = _knob(256, "step", "width of layers", "width of the model's layers",
@@ -78,10 +78,10 @@ class Knobs:
     pieces: int = _knob(1, "step", "parts of a step", "parts of a step, each launched by itself",
                         least=1, most=1000)
     python_ms: float = _knob(15.0, "step", "Python", "Python that launches the work",
-                             unit="ms a step")
+                             unit="ms per step")
     sync: bool = _knob(False, "step", ".item() in each step", ".item() on the loss in each step")
     spin_ms: float = _knob(0.0, "step", "a kernel that waits",
-                           "a kernel that is on the device and only waits", unit="ms a step")
+                           "a kernel that is on the device and only waits", unit="ms per step")
 
     save_every: float = _knob(0.0, "pauses", "checkpoints every", "time between checkpoints",
                               unit="s", zero="never")
@@ -96,11 +96,11 @@ class Knobs:
                              zero="endless")
 
     gpu_leak_mib: float = _knob(0.0, "memory", "GPU memory kept", "device memory never freed",
-                                unit="MiB a step")
+                                unit="MiB per step")
     gpu_held_percent: float = _knob(0.0, "memory", "GPU memory held", "of the device's memory, "
                                     "held besides the model's", unit="%", most=97.5)
     host_leak_kib: float = _knob(0.0, "memory", "host memory kept",
-                                 "host memory that workers never free", unit="KiB a sample",
+                                 "host memory that workers never free", unit="KiB per sample",
                                  most=1e5)
     shm_percent: float = _knob(0.0, "memory", "/dev/shm filled", "of /dev/shm, filled", unit="%",
                                most=99.0)
@@ -110,9 +110,9 @@ class Knobs:
                          "each, else gloo", choices=("auto", "gloo", "nccl"), fixed=True)
     slow_rank: int = _knob(-1, "ranks", "slow rank", "which one is slow (-1: none)", least=-1,
                            most=63)
-    slow_loads: float = _knob(10.0, "ranks", "slow_loads", "its transforms, times as slow",
+    slow_loads: float = _knob(10.0, "ranks", "slow_loads", "slowdown factor of its transforms",
                               least=1, most=1000)
-    slow_works: float = _knob(1.0, "ranks", "slow_works", "its step, times as long", least=1,
+    slow_works: float = _knob(1.0, "ranks", "slow_works", "slowdown factor of its step", least=1,
                               most=1000)
 
     cores: str = _knob("", "machine", "cores",
@@ -195,7 +195,7 @@ def written(values: Mapping[str, Any]) -> str:
 
 def in_words(before: Knobs, after: Knobs) -> str:
     """The knobs that differ, for somebody who does not know them: ``num_workers 1 -> 4, transforms
-    30 -> 6 ms a sample``."""
+    30 -> 6 ms per sample``."""
     changes = []
     for knob in fields(Knobs):
         old, new = getattr(before, knob.name), getattr(after, knob.name)

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     cause = causes.find(options.cause)
     if cause is None:
         parser.error(
-            f"there is no cause {options.cause[:60]!r}: choose of {', '.join(causes.CAUSES)}"
+            f"there is no cause {options.cause[:60]!r}: choose one of {', '.join(causes.CAUSES)}"
         )
     if isinstance(cause, causes.Unpractised):
         print(causes.sentence_of(cause), file=sys.stderr)

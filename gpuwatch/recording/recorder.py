@@ -241,7 +241,7 @@ class Recorder:
             return
         self._trouble = (
             f"{clean(str(self.path), 200)} cannot be written: {why(error)}. What is in it is kept, "
-            "and it is tried again."
+            "and writing is retried."
         )
 
     def _turn_over(self, snapshot: Snapshot) -> None:

@@ -184,7 +184,7 @@ class RecordingFile:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise RecordingError(
-                f"{shown} is no file to record to: for a pipe there is gpuwatch stream."
+                f"{shown} is not a regular file: to write to a pipe, use gpuwatch stream."
             )
         if found.st_uid != os.geteuid():
             raise RecordingError(f"{shown} belongs to another user: choose another name.")
@@ -212,7 +212,7 @@ class RecordingFile:
         kind = kind_of(first)
         if kind == "plain" and not first.startswith((b'{"kin', b'{ "ki')):
             raise RecordingError(
-                f"{shown} is there and is no recording: choose another name, or remove it."
+                f"{shown} exists and is not a recording: choose another name, or remove it."
             )
         if kind != ("zstd" if self.packed else "plain"):
             wanted = "a zstd" if self.packed else "a plain"

@@ -199,8 +199,8 @@ def _worker_ended(text: str) -> Failure:
     code = f" (exit code {exited[1]})" if exited is not None and exited[1] else ""
     return Failure(
         code="worker_exited",
-        sentence=f"A worker ended without a word{code}: something in the dataset ends the process "
-        "(os._exit, sys.exit, a crash in a library).",
+        sentence=f"A worker ended without an error message{code}: something in the dataset "
+        "ends the process (os._exit, sys.exit, a crash in a library).",
     )
 
 

@@ -301,9 +301,9 @@ def _readme(settings: Settings, say: Callable[[str], None]) -> None:
     settings = replace(settings, seconds=15.0, starts=2, repeat=1)
     tables = []
     for title, names, gpus, processes, ranks in (
-        ("8 GPUs, 64 jobs of a process each", everything, 8, 64, None),
+        ("8 GPUs, 64 jobs of one process each", everything, 8, 64, None),
         ("8 GPUs, one job of 8 ranks with 8 loader workers each", job, 8, 0, (8, 8)),
-        ("16 GPUs, 256 jobs of a process each", larger, 16, 256, None),
+        ("16 GPUs, 256 jobs of one process each", larger, 16, 256, None),
     ):
         there = [name for name in names if missing(name) is None]
         here = replace(settings, job=ranks)

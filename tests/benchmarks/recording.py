@@ -163,7 +163,7 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
     seconds = time.process_time() - began
     recorder.close()
     yield from _size("recording", path.stat().st_size / CYCLE)
-    yield "recording: CPU a snapshot, with the diagnosis", f"{1000 * seconds / CYCLE:.1f} ms"
+    yield "recording: CPU per snapshot, with the diagnosis", f"{1000 * seconds / CYCLE:.1f} ms"
 
     packed = gzip.compress("\n".join(map(snapshot_line, snapshots)).encode(), 6)
     yield from _size("stream, through gzip", len(packed) / CYCLE)
@@ -171,7 +171,7 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
     long = folder / "long.jsonl.zst"
     count = int(hours * 3600)
     seconds = write(long, snapshots, count, 1.0)
-    yield "recording: CPU a snapshot, without it", f"{1000 * seconds / count:.1f} ms"
+    yield "recording: CPU per snapshot, without it", f"{1000 * seconds / count:.1f} ms"
     yield from _opening(long, hours)
     yield from replaying.first_picture(long, hours)
     seldom = folder / "seldom.jsonl.zst"
@@ -215,7 +215,7 @@ def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
         began = time.process_time()
         read = sum(1 for _ in islice(log.snapshots, 2000))
         seconds = time.process_time() - began
-    yield "snapshots read a second", f"{read / seconds:.0f}"
+    yield "snapshots read per second", f"{read / seconds:.0f}"
 
 
 def _size(what: str, each: float) -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ def _loop_with_steps(batches: Iterable[object]) -> None:
 
 
 def measure() -> dict[str, tuple[float, float]]:
-    """Microseconds a step, least and median: ``watch`` alone, and with ``step()`` in it."""
+    """Microseconds per step, least and median: ``watch`` alone, and with ``step()`` in it."""
     from gpuwatch.torch import watch
 
     batches = [[0] * 8] * STEPS
@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_RUNTIME_DIR"] = folder
         for name, (least, median) in measure().items():
-            print(f"{name}: {least:.1f} us a step at least, {median:.1f} us in the median")
+            print(f"{name}: {least:.1f} us per step at least, {median:.1f} us in the median")
         from gpuwatch.torch import describe
 
         print(describe())

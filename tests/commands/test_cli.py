@@ -349,7 +349,7 @@ def test_unknown_theme_lists_the_known() -> None:
         (("status", "--gpus", "2"), "add --demo"),
         (("status", "--demo", "--gpus", "-1"), "-1"),
         (("stream", "--interval", "0"), "0.1 seconds and 1 hour"),
-        (("stream", "--interval", "nan"), "is no time"),
+        (("stream", "--interval", "nan"), "is not a time"),
         (("stream", "--interval", "soon"), "soon"),
         (("stream", "--count", "0"), "0"),
         (("--interval", "2", "stream"), "gpuwatch stream --interval"),

@@ -246,7 +246,7 @@ def test_a_finding_that_comes_back_is_shown_once() -> None:
         (("--demo", "nothing-like-it"), "no scenario"),
         (("--demo", "starved", "--pid", "99999"), "no process 99999"),
         (("--interval", "0.01"), "too short"),
-        (("--interval", "nan"), "is no time"),
+        (("--interval", "nan"), "is not a time"),
         (("x", "--columns", "nonsense!"), "not a column of nvidia-smi"),
         (("x", "--gpus", "0"), "at least one GPU"),
     ],

@@ -59,7 +59,7 @@ class TestKey:
         with demo_job(tmp_path, "loader_in_main_process", "--", "--step-ms", "1") as it:
             it.until_it_says("PRACTICE  loader_in_main_process")
             it.until_it_says("x fixes it: num_workers 0 -> 2  (diagnosed in about 20 s)")
-            it.until_it_says("Not to be seen on the CPU: the bursts of a GPU")
+            it.until_it_says("Not visible on the CPU: the bursts of a GPU")
             # Its pace, without which there is nothing to compare.
             it.until(lambda: "samples/s" in it.text and "waits for data" in it.text)
             it.type("x")

@@ -60,7 +60,7 @@ def test_what_a_cpu_cannot_show_is_said(cause: Cause) -> None:
         assert cause.cpu_note is not None
         assert cause.cpu_note.startswith("On the CPU nothing names it: ")
     elif cause.on_cpu is not None:
-        assert (cause.cpu_note or "").startswith("Not to be seen on the CPU: ")
+        assert (cause.cpu_note or "").startswith("Not visible on the CPU: ")
 
 
 def test_the_cure_fits_the_machine() -> None:
@@ -75,7 +75,7 @@ def test_what_a_key_turns_is_in_words() -> None:
     """Those of a person who has never seen the knobs, with a unit only once."""
     ill = Knobs(workers=1, transform_ms=30, sync=True, slow_rank=1, quota_cores=0.5)
     assert in_words(ill, Knobs(workers=4, transform_ms=6)) == (
-        "num_workers 1 -> 4, transforms 30 -> 6 ms a sample, .item() in each step on -> off, "
+        "num_workers 1 -> 4, transforms 30 -> 6 ms per sample, .item() in each step on -> off, "
         "slow rank 1 -> none, CPU quota 0.5 cores -> none"
     )
 
@@ -146,7 +146,7 @@ def test_what_is_no_file_of_knobs_is_not_read(tmp_path: Path, make: Callable[[Pa
     assert not followed.turned()
     assert followed.knobs == Knobs()
     assert followed.trouble is not None
-    assert followed.trouble.startswith("knobs was not followed: it is ")
+    assert followed.trouble.startswith("knobs was not applied: it is ")
     path.rmdir() if path.is_dir() else path.unlink()
     control.turn(tmp_path, {"workers": 5})
     assert followed.turned()

@@ -188,7 +188,7 @@ class TestKnobs:
     def test_nonsense_is_reported(self, job: PracticeJob) -> None:
         """A line of the control file that makes no sense is named, and it trains on."""
         (job.folder / "knobs").write_text("workers=lots\n")
-        assert "workers is a whole number" in job.until_it_says("knobs was not followed")
+        assert "workers is a whole number" in job.until_it_says("knobs was not applied")
         assert job.step() > 0
 
 

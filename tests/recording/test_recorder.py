@@ -212,7 +212,7 @@ def test_what_is_flushed_is_there(tmp_path: Path, machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        ("train.py", b"import torch\n", "is no recording"),
+        ("train.py", b"import torch\n", "is not a recording"),
         ("run.jsonl", zstd.compress(b'{"kind":"header"}\n'), "plain file by its name"),
         ("run.jsonl", gzip.compress(b'{"kind":"header"}\n', mtime=0), "and is a gzip file"),
         ("run.jsonl.zst", b'{"kind":"header"}\n', "zstd file by its name"),

@@ -141,7 +141,7 @@ def test_another_precision_is_measured_at_the_same_sizes() -> None:
     assert other.largest_batch_size == pytest.approx(2 * plain.largest_batch_size, rel=0.02)
     (said,) = words.differences(report)
     assert said.startswith("bfloat16 autocast: fixed 1.00G -> 1.00G (the same)")
-    assert "a sample 100.0M -> 50.0" in said
+    assert "per sample 100.0M -> 50.0" in said
     assert f"largest batch 174 -> {other.largest_batch_size}" in said
 
 

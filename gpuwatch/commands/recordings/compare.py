@@ -16,7 +16,7 @@ from gpuwatch.commands.recordings.report import load, print_schema, write_compar
 def compare_command(before: str | None, after: str | None, form: Form) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
-    BEFORE and AFTER are recordings (also gzip) or logs that nvidia-smi wrote, or reports as
+    BEFORE and AFTER are recordings or logs that nvidia-smi wrote, or reports as
     gpuwatch report takes them; one of them may be - for standard input. A warning is given where
     the two can hardly be compared: other GPUs, or one much longer than the other.
     """

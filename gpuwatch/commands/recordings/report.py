@@ -47,7 +47,7 @@ def report_command(
     previous run: the same command, started by the same user in the same folder. The last 200 are
     kept.
 
-    FILE may also be a recording (of gpuwatch record or stream, also gzip) or a log that nvidia-smi
+    FILE may also be a recording (of gpuwatch record or stream) or a log that nvidia-smi
     wrote; - is standard input. Its report covers everything that was on the machine, or a part of
     it (--pid, --from, --to); what was wrong, and what it cost, is worked out from its readings.
     Files that record --rotate put aside are read with it. Times are local; in --from and --to a

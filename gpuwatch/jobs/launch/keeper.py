@@ -54,7 +54,7 @@ class Keeper:
         self._left_out += self._size - first - len(latest)
         os.ftruncate(self._descriptor, first)
         self._size = first
-        note = f"[gpuwatch: {self._left_out >> 20} MiB of output are left out here: the file is "
+        note = f"[gpuwatch: {self._left_out >> 20} MiB of output are omitted here: the file is "
         self._write(f"{note}kept below {(4 * quarter) >> 20} MiB]\n".encode() + latest)
 
     def note_loss(self) -> bool:

@@ -126,7 +126,7 @@ def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[
             size(one.process_bytes) if subject.is_gpu else UNKNOWN for one in points
         ],
         Heading("device", rank=4): [size(one.device_used_bytes) for one in points],
-        Heading("a step", rank=2): [_milliseconds(one.seconds_per_step) for one in points],
+        Heading("per step", rank=2): [_milliseconds(one.seconds_per_step) for one in points],
         Heading("samples/s", rank=1): [number(one.samples_per_second) for one in points],
     }
     return table(list(columns), list(zip(*columns.values(), strict=True)), width)

@@ -59,8 +59,8 @@ def quality(fit: LineFit) -> str:
     if fit.left_out:
         text += (
             f" Up to batch {fit.left_out[-1]} the peak hardly moves ({size(fit.floor_bytes)}): "
-            "there it lies where the batch does not count (the optimizer's step, a library's "
-            "workspace), and is left out of the line."
+            "there it comes from something other than the batch (the optimizer's step, a library's "
+            "workspace), and the line ignores it."
         )
     return text
 
@@ -93,7 +93,7 @@ def outcome(result: PrecisionResult) -> str:
     if prediction.batch_size < 1 and largest is None:
         return (
             f"By the line not even one sample fits with {size(prediction.margin_bytes)} left free "
-            f"of the {size(prediction.available_bytes)} that can be had."
+            f"of the {size(prediction.available_bytes)} available."
         )
     seen = f"The largest batch that a step has shown to fit is {largest or 'none'}"
     if result.too_large is not None:
@@ -101,7 +101,7 @@ def outcome(result: PrecisionResult) -> str:
         seen += f"; {result.too_large} is too large"
         seen += ran_out if result.too_large == result.ran_out_at else ""
     if result.first_prediction not in (None, largest) and result.too_large is not None:
-        seen += f". At first the line said {result.first_prediction}"
+        seen += f". The first prediction was {result.first_prediction}"
     return f"{_predicted(prediction)} {seen}."
 
 
@@ -138,7 +138,7 @@ def _changes(plain: PrecisionResult, other: PrecisionResult) -> Iterator[str]:
     if plain.fit is not None and other.fit is not None:
         for name, before, after in (
             ("fixed", plain.fit.fixed_bytes, other.fit.fixed_bytes),
-            ("a sample", plain.fit.per_sample_bytes, other.fit.per_sample_bytes),
+            ("per sample", plain.fit.per_sample_bytes, other.fit.per_sample_bytes),
         ):
             yield f"{name} {size(before)} -> {size(after)}{_percent(before, after)}"
     if plain.largest_batch_size is not None and other.largest_batch_size is not None:

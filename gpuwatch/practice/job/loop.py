@@ -120,7 +120,8 @@ class Training:
             self._stale = False
             for batch in self.reported.watch(loader):
                 if new:
-                    self._say(f"loader: {self.knobs.workers} workers")
+                    workers = self.knobs.workers
+                    self._say(f"loader: {workers} worker{'s' * (workers != 1)}")
                     new = False
                 self._meter.has()
                 yield batch

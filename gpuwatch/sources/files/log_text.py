@@ -109,12 +109,12 @@ class LogStats:
         """Sentences on how well this could be read; none if all was plain."""
         said = list(self.notes)
         skipped = [
-            _count(self.other_lines, "line is no reading", "lines are no readings"),
-            _count(self.torn_lines, "line is cut off", "lines are cut off"),
-            _count(self.overlong_lines, "line is too long", "lines are too long"),
+            _count(self.other_lines, "is not a reading", "are not readings"),
+            _count(self.torn_lines, "is cut off", "are cut off"),
+            _count(self.overlong_lines, "is too long", "are too long"),
         ]
         if any(skipped):
-            said.append(f"Left out of {self.lines} lines: {_listed(skipped)}.")
+            said.append(f"Some of {self.lines} lines were skipped: {_listed(skipped)}.")
         if self.remarks:
             first, times = self.remarks.most_common(1)[0]
             said.append(f'The most frequent of those says: "{first}" ({times}).')

@@ -66,7 +66,7 @@ def _check_target(pid: int, started_at: float | None) -> None:
         raise _RefusedError("Process 1 keeps the machine or container running and is not ended.")
     # Zero and negative numbers name whole groups of processes to kill(2).
     if pid < _INIT:
-        raise _RefusedError(f"{pid} is no process.")
+        raise _RefusedError(f"{pid} is not a process.")
     if started_at is None:
         raise _RefusedError(
             f"Process {pid} cannot be seen from here, so it is not certain which process that is."

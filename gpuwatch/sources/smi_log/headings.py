@@ -162,7 +162,7 @@ def without_heading(
     if not lines:
         raise LogError(_no_text(shown, stats))
     if named is not None:
-        raise LogError(f"{shown} begins with no row of {len(named)} columns.")
+        raise LogError(f"{shown} does not begin with a row of {len(named)} columns.")
     for pattern, sentence in _REFUSED:
         if any(pattern.match(line) for line in lines):
             raise LogError(f"{shown} {sentence}")
@@ -179,7 +179,7 @@ def without_heading(
     names, sure = _by_form(rows[0])
     if not sure:
         proposed = ",".join(names) if "utilization.gpu" in names else "timestamp,index,-,..."
-        what = f'begins with "{clean(lines[0], 120)}", which are no column names of nvidia-smi'
+        what = f'begins with "{clean(lines[0], 120)}", which are not column names of nvidia-smi'
         raise _unnamed(shown, what, rows[0], proposed)
     return Heading("query", names, fixed=True)
 

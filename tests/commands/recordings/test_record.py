@@ -340,7 +340,7 @@ def test_the_list_says_what_is_the_matter(
     assert list(state.iterdir()) == []
 
 
-@pytest.mark.parametrize("more", ["", " What is in it is kept, and it is tried again."])
+@pytest.mark.parametrize("more", ["", " What is in it is kept, and writing is retried."])
 def test_the_last_word_is_one_sentence(capsys: pytest.CaptureFixture[str], more: str) -> None:
     """Why nothing could be written, with one full stop; nothing is tried again any more."""
     state = RecordingState(

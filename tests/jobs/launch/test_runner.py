@@ -351,6 +351,6 @@ def test_the_middle_of_very_much_output_is_left_out(tmp_path: Path) -> None:
     missing = 300_000 - (len(lines) - 1)
     assert int(lines[at + 1].split()[1]) - int(lines[at - 1].split()[1]) == missing + 1
     assert note == (
-        f"[gpuwatch: {missing * 13 >> 20} MiB of output are left out here: the file is kept below "
+        f"[gpuwatch: {missing * 13 >> 20} MiB of output are omitted here: the file is kept below "
         "1 MiB]"
     )

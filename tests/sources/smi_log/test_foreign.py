@@ -257,7 +257,7 @@ def test_dmon_without_its_header_needs_the_names(columns: str | None) -> None:
 
 def test_columns_that_no_row_has_are_refused() -> None:
     """A sentence, not an empty diagnosis."""
-    with pytest.raises(LogError, match="no row of 2 columns"):
+    with pytest.raises(LogError, match="does not begin with a row of 2 columns"):
         read("0, 1, 2\n" * 5, columns=parse_columns("index,utilization.gpu"))
 
 

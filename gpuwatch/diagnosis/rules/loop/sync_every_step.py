@@ -9,7 +9,7 @@ Why it matters
     GPU has nothing queued and waits until the next kernels are launched.
 
 Evidence needed
-    Stacks of the main thread (gpuwatch --stacks) and the GPUs' utilisation. Without stacks, a
+    Stacks of the main thread (gpuwatch stacks) and the GPUs' utilisation. Without stacks, a
     thread that spins for the GPU looks like one that computes.
 
 When it is wrong
@@ -19,7 +19,7 @@ When it is wrong
 
 What to do
     Keep the loss on the GPU (loss.detach()) and read it every 50 or 100 steps; compute metrics on
-    the GPU; copy results with non_blocking=True; at the line named.
+    the GPU; copy results with non_blocking=True. The line to change is named.
 
 Thresholds
     20% of the samples: below that, even if all of it were lost, a GPU would be 80% busy.

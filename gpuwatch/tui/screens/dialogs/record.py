@@ -64,8 +64,8 @@ class RecordDialog(Dialog):
         text.append(self._glyphs.cursor + "\n\n", palette["b:key"])
         text.append(
             "JSON lines; compressed where the name ends in .zst. Only you can read the file. "
-            "The command lines of processes are in it: `gpuwatch record --redact` leaves them "
-            "out. `gpuwatch replay FILE` plays it.",
+            "The command lines of processes are in it: `gpuwatch record --redact` omits them. "
+            "`gpuwatch replay FILE` plays it.",
             palette["b:text"],
         )
         return text
