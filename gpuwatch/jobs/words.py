@@ -143,7 +143,7 @@ def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
 
 
 def cores_sentence(job: Job, host: Host) -> str | None:
-    """``4 of 16 cores usable (quota 4.0), 2 a rank``; ``None`` where it is not known."""
+    """``4 of 16 cores usable (quota 4.0), 2 per rank``; ``None`` where it is not known."""
     usable, total = job.usable_cores, host.core_count
     if usable is None:
         return None

@@ -68,7 +68,7 @@ PROCESS_COLUMNS = (
     *(*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER),
     *[f"loop_{name}" for name in _LOOP],
 )
-"""``loop_...``: what a rank tells of its own training loop."""
+"""``loop_...``: what a rank reports of its own training loop."""
 HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
 
 

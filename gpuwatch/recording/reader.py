@@ -1,8 +1,8 @@
 """Files of snapshots: what ``gpuwatch record`` wrote or ``gpuwatch stream`` printed, and the choice
 between that and a log.
 
-A recording is header lines and a JSON line a snapshot (``codec``), plain, gzip or zstd. Lines that
-are damaged are left out and counted; a recording that ends early is good up to its last whole line.
+A recording is JSON: header lines and one line per snapshot (``codec``); plain, gzip or zstd. Lines
+that are damaged are skipped and counted; a recording cut short is good up to its last whole line.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def _cores(job: Job, host: Host) -> list[str]:
 
 
 def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Paint) -> list[str]:
-    """A row a rank; none for a job of one, whose header says it all."""
+    """A row per rank; none for a job of one, whose header says it all."""
     if len(job.ranks) < 2:
         return []
     columns: Columns[_Rank] = (

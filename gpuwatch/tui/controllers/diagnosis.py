@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Diagnoser(Protocol):
-    """The engine, as far as the dashboard uses it; tests have one that says what it is told."""
+    """The engine, as far as the dashboard uses it; tests have one with a fixed answer."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 

@@ -30,7 +30,7 @@ _LEAST_ADVICE = 12
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
 _SENTENCE_WIDTH = 100
-"""From here on a finding is told in its own sentence where that fits."""
+"""From here on a finding is given in its own sentence where that fits."""
 
 
 def most_rows(height: int) -> int:
@@ -214,7 +214,7 @@ def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> lis
 
 def mark_line(view: View, width: int) -> Line:
     """``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402 samples/s  waits 61% -> 3%  gone:
-    loader is CPU-bound``. What a job tells of itself stands for the GPUs where there are none."""
+    loader is CPU-bound``. What a job reports of itself stands for the GPUs where there are none."""
     mark, snapshot = view.mark, view.snapshot
     row = Row(width)
     if mark is None or snapshot is None:

@@ -157,7 +157,7 @@ def _loading(job: Job) -> Run:
 
 
 def _cores(job: Job, host: Host) -> list[Run]:
-    """``8 of 16 cores usable (quota 8.0), 4 a rank``, and whether it is held back."""
+    """``8 of 16 cores usable (quota 8.0), 4 per rank``, and whether it is held back."""
     facts: list[Run] = []
     cores = cores_sentence(job, host)
     if cores is not None:
