@@ -120,8 +120,7 @@ class Training:
             self._stale = False
             for batch in self.reported.watch(loader):
                 if new:
-                    workers = self.knobs.workers
-                    self._say(f"loader: {workers} worker{'s' * (workers != 1)}")
+                    self._say(f"loader: num_workers={self.knobs.workers}")
                     new = False
                 self._meter.has()
                 yield batch
