@@ -45,7 +45,7 @@ class OutputTerminal:
             self._keeper = os.posix_spawn(
                 sys.executable,
                 # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", keeper.__file__, *map(str, said)],
+                [sys.executable, "-I", "-S", "-B", keeper.__file__, *map(str, said)],
                 self._environment,
                 file_actions=[
                     *files,

@@ -75,7 +75,7 @@ def test_a_file_that_may_not_grow_is_survived(tmp_path: Path) -> None:
     near, far = os.openpty()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", keeper.__file__, str(near), str(descriptor)],
+        [sys.executable, "-I", "-S", "-B", keeper.__file__, str(near), str(descriptor)],
         pass_fds=(near, descriptor),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),  # noqa: PLW1509
     )
@@ -96,7 +96,7 @@ class TestProcess:
         near, far = ends or os.openpty()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(near), str(descriptor)],
+            [sys.executable, "-I", "-S", "-B", keeper.__file__, str(near), str(descriptor)],
             pass_fds=(near, descriptor),
         )
         os.close(near)
