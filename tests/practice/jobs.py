@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from gpuwatch.practice import control
+from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +93,9 @@ class PracticeJob:
         """The same for knobs of loading; the new workers, once the first batch is there."""
         self.turn(**knobs)
         self.until_it_says("loader:")
+        if "workers" in knobs:
+            # One that has just begun has no name of its own yet.
+            wait_until(lambda: len(self.workers()) == knobs["workers"])
         return self.workers()
 
     def step(self) -> int:

@@ -139,7 +139,7 @@ def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
         screen.until_it_says("playing 1x")
         screen.until_it_says("note")
         screen.type("!")
-        screen.until_it_says("no reading")
+        screen.until_it_says("not a reading")
         screen.type("q")
         screen.type("q")
         assert screen.end() == 0

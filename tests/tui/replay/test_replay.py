@@ -308,9 +308,13 @@ async def test_clock_that_was_set_back_does_not_stop_the_replay(tmp_path: Path) 
         assert "the end" in drive.lines[-1]
 
 
-async def test_file_that_was_deleted_is_said(tmp_path: Path) -> None:
+async def test_file_that_was_deleted_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The screen stays, with a sentence that names the file, when a minute beyond is wanted."""
-    path = recorded(tmp_path / "run.jsonl.zst", (Piece("healthy", 1800.0),))
+    # The sentence has room beside a short path.
+    monkeypatch.chdir(tmp_path)
+    path = recorded(Path("run.jsonl.zst"), (Piece("healthy", 1800.0),))
     async with played(tape_of(path)) as drive:
         await drive.press("space")
         await drive.known()
