@@ -79,8 +79,8 @@ PYTHONS = {
     "the system's, while conda's base is active": ("/usr/bin/python3", SYSTEM, "/", BASE, None),
     "conda's own": ("/c/bin/python3", "/c/bin/python3.11", "/", {}, "conda base"),
     "conda's by a path": (
-        "python", "/work/cenv/bin/python3", "/",
-        {"CONDA_PREFIX": "/work/cenv", "CONDA_DEFAULT_ENV": "/work/cenv"},
+        "python", "/data/cenv/bin/python3", "/",
+        {"CONDA_PREFIX": "/data/cenv", "CONDA_DEFAULT_ENV": "/data/cenv"},
         "conda cenv",
     ),
 }  # fmt: skip
