@@ -109,7 +109,7 @@ memory_errors = machine(HEALTHY, slot=Slot(errors_from=10.0), every=1000)
 finished = machine(STARVED, one_job, end=FIRST_END_SECONDS)
 
 
-def told(gpus: int) -> Setup:
+def reported(gpus: int) -> Setup:
     """The jobs use ``gpuwatch.torch``. With several GPUs the last rank's files are slower than
     those of the others, who wait for it in the collectives."""
 
@@ -306,7 +306,7 @@ def no_gpu(_gpus: int) -> Setup:
 
 BUILDERS: Mapping[str, tuple[str, Build]] = {
     "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", starved),
-    "told": ("Jobs that use gpuwatch.torch: they report how long they wait for data", told),
+    "reported": ("Jobs report their own loops, and so their waits for data", reported),
     "healthy": ("The GPUs are kept busy: 97-99% with small dips", healthy),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
     "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),

@@ -248,7 +248,7 @@ def _reported_of(made: Snapshot, seconds: float) -> Snapshot:
     return replace(made, jobs=tuple(jobs))
 
 
-@pytest.mark.parametrize("scenario", ["healthy", "told"])
+@pytest.mark.parametrize("scenario", ["healthy", "reported"])
 def test_a_stopped_job_is_shown_as_stopped_and_as_nothing_else(scenario: str) -> None:
     """However long it is; and when it goes on, no more is said than before."""
     engine = Engine()

@@ -20,7 +20,7 @@ from tests.support.snapshots import snapshot
 @pytest.fixture(scope="module")
 def taken() -> list[Snapshot]:
     """Two jobs of two ranks, the last of which waits for its data."""
-    return simulated("told", 60, gpus=4)
+    return simulated("reported", 60, gpus=4)
 
 
 @pytest.fixture(scope="module")
