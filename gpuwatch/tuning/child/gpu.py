@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import torch
 
@@ -18,10 +19,12 @@ class OwnGpu:
 
     def __init__(self) -> None:
         self._uuid: str | None = None
-        if torch.cuda.is_available():
-            uuid = getattr(torch.cuda.get_device_properties("cuda"), "uuid", None)
+        # is_available() does not answer this: once Lightning is imported it asks NVML, not CUDA.
+        # A build without CUDA raises AssertionError, one without a driver RuntimeError.
+        with suppress(AssertionError, RuntimeError, AttributeError):
+            uuid = str(torch.cuda.get_device_properties("cuda").uuid)
             # torch leaves out NVML's prefix.
-            self._uuid = None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
+            self._uuid = f"GPU-{uuid.removeprefix('GPU-')}"
         self._source = NvmlSource(SystemClock(), ReadOptions(interval_seconds=0.5))
         self._source.open()
         self._percents: list[float] = []
