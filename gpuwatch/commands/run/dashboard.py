@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -162,6 +163,8 @@ def _end(
     _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
     if job.missed_input:
         _say(f"{NO_INPUT}.")
+    if not watched_to_its_end:
+        _keep_end(job, code)
     if not options.no_report and not watched_to_its_end:
         _say("it ended after the dashboard had quit: 'gpuwatch report' shows what it did before.")
     elif not options.no_report:
@@ -199,6 +202,16 @@ def _kept_report(job: RunningJob) -> Report | None:
     except StoreError:
         pass
     return None
+
+
+def _keep_end(job: RunningJob, code: int) -> None:
+    """Add how it ended to the report that was saved when the dashboard was left."""
+    from gpuwatch.outputs.report.store import ReportStore, StoreError
+
+    report = _kept_report(job)
+    if report is not None:
+        with suppress(StoreError):
+            ReportStore().save(report.with_end(job.ended_at_unix_seconds, exit_code=code))
 
 
 def _how_it_ended(code: int) -> str:

@@ -364,9 +364,9 @@ class TestDashboard:
 
     def test_signals_sent_to_gpuwatch_are_the_jobs(self, tmp_path: Path) -> None:
         """SIGUSR1 goes to the job and the dashboard stays; SIGTERM does too, and gpuwatch then
-        waits for the job to end, without its dashboard."""
+        waits for the job to end, without its dashboard; the report has its exit code."""
         with self.shown(tmp_path, stubborn=True) as it:
-            it.until_it_says("line ")
+            it.until_it_says("main thread")
             path = self.log(tmp_path)
             self.pid(path)
             it.program.send_signal(signal.SIGUSR1)
@@ -379,6 +379,8 @@ class TestDashboard:
             wait_until(lambda: path.read_bytes().count(b"heard 10") == 2)
             (tmp_path / "enough").touch()
             assert it.end() == 7
+        (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").iterdir()
+        assert json.loads(kept.read_text())["jobs"][0]["exit_code"] == 7
 
     def test_cannot_start(self, tmp_path: Path) -> None:
         """A command that is not there opens no dashboard and leaves no file."""
