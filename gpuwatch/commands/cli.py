@@ -46,6 +46,9 @@ from gpuwatch.commands.watching import check_open_files
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    # asyncio imports it for encrypted connections, of which gpuwatch makes none. It does without,
+    # as in a Python built without OpenSSL, and saves 4 MiB and a tenth of the time to start.
+    sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     sys.exit(run(arguments))
 
 

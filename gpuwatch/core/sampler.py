@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from gpuwatch.core import lean
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import Host, Problem, Snapshot
 from gpuwatch.core.source import Clock, Source, SystemClock
@@ -123,6 +124,7 @@ class Sampler:
         Needs no event loop, so the driver can wake up while the interface is being imported.
         """
         if self._opening is None:
+            lean.share_one_heap()
             self._opening = self._worker.submit(self.source.open)
 
     async def run(self, deliver: Callable[[Snapshot], None]) -> None:
