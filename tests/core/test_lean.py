@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.tui.terminal.pseudo_terminal import terminal
 
 PROGRAM = """
 import gc, weakref
@@ -40,8 +43,38 @@ lean.tidy()
 assert gone() is None
 """
 
+THREAD = """
+import threading
+from gpuwatch.core import lean
+
+lean.share_one_heap()
+kept = []
+thread = threading.Thread(target=lambda: kept.append(bytes(100_000)))
+thread.start()
+thread.join()
+(heap,) = [line.split()[0] for line in open("/proc/self/maps") if line.endswith("[heap]\\n")]
+first, last = (int(end, 16) for end in heap.split("-"))
+assert first < id(kept[0]) < last
+"""
+
+
+def run(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
 
 def test_what_the_first_settling_finds_stays_and_later_garbage_goes() -> None:
     """Later settling keeps nothing; cycles are still found, and tidying frees old ones, too."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+    run(PROGRAM)
+
+
+def test_threads_have_no_heaps_of_their_own() -> None:
+    """What a thread allocates is in the heap of the program."""
+    run(THREAD)
+
+
+def test_the_dashboard_does_not_load_openssl() -> None:
+    """It makes no encrypted connection."""
+    with terminal("-m", "gpuwatch", "--demo") as opened:
+        opened.until_it_says("SIMULATED")
+        assert "libssl" not in Path(f"/proc/{opened.program.pid}/maps").read_text()
