@@ -1,11 +1,10 @@
 """How a column of a chart becomes characters: block glyphs, or plain ASCII.
 
-A column holds the minimum and the maximum of what was measured in its span of time. What was
-reached all the time is drawn solid; what was reached only for a part of it is drawn in a paler
-tone (in dots, where there are no tones to be had) from the minimum up to the maximum. So a GPU
-that flips between 0 and 99% inside one column is a pale bar from floor to ceiling, and can
-never be taken for a steady 50%. Zero is a base line, a missing reading is a blank: they differ
-in shape, not only in colour.
+A column stands for a span of time. It is solid up to the mean of what was measured in it, and pale
+from there up to the maximum: the solid part is the work done, and a GPU that flips between 0 and
+99% inside one column is half a bar below a pale one, which neither a busy GPU nor a steady 50%
+looks like. Where there are no tones to be had, dots reach from the minimum to the maximum. Zero is
+a base line, a missing reading is a blank: they differ in shape, not only in colour.
 """
 
 from __future__ import annotations
@@ -132,12 +131,12 @@ def level(value: float, limit: float, rows: int = 1) -> int:
 
 
 FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
-"""Tones of a cell: the full hue; three paler ones, by how much of the bar was always reached
-(none, about half, most of it); and the full hue standing on a pale cell."""
+"""Tones of a cell: the full hue; three paler ones, by how much of the bar would be solid (none,
+about half, most of it); and the full hue standing on a pale cell."""
 
 
 def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
-    """One column of a chart from level ``low`` (always reached) to ``high`` (at times).
+    """One column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
 
     Levels count from 1 (the base line), see ``level``. Returns ``rows`` characters, the top one
     first, and the tone of each.
@@ -147,22 +146,24 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
     if rows == 1:
         if low == high:
             return glyphs.solid[high], FULL
+        if glyphs.tones and high >= LEVELS_PER_ROW - 1:
+            return glyphs.solid[low], ON_PALE
         if glyphs.tones:
             return glyphs.solid[high], _pale(low - 1, high - 1)
         return glyphs.ranges[0 if low == 1 else low][high], FULL
-    always = 0 if low == 1 < high else low
+    solid = 0 if low == 1 < high else low
     characters, tones = [], []
     for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
-        solid = min(max(always - base, 0), LEVELS_PER_ROW)
+        filled = min(max(solid - base, 0), LEVELS_PER_ROW)
         reach = min(max(high - base, 0), LEVELS_PER_ROW)
-        character, tone = _cell(glyphs, solid, reach)
+        character, tone = _cell(glyphs, filled, reach)
         characters.append(character)
         tones.append(tone)
     return "".join(characters), "".join(tones)
 
 
 def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
-    """A cell of a taller chart: filled to ``solid`` of 8, reached at times up to ``reach``."""
+    """A cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
     if solid == reach:
         return glyphs.solid[solid], FULL
     if not glyphs.tones:

@@ -198,7 +198,8 @@ def _draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int)
     if column is None:
         return " " * rows, FULL * rows
     high = level(column[2], limit, rows)
-    low = high if column[0] == column[2] else level(column[0], limit, rows)
+    solid = column[1 if glyphs.tones else 0]
+    low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows)
 
 

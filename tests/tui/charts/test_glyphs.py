@@ -11,6 +11,7 @@ from gpuwatch.tui.charts.glyphs import (
     ASCII,
     FULL,
     LEVELS_PER_ROW,
+    ON_PALE,
     UNICODE,
     Glyphs,
     cells,
@@ -61,9 +62,13 @@ def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: 
             assert set(tones) <= set("01234")
 
 
-def test_the_paler_the_less_of_it_was_always_reached() -> None:
-    """A range that begins higher up is drawn in a fuller tone."""
-    tones = [cells(UNICODE, low, 7)[1] for low in range(1, 6)]
+def test_a_swing_has_the_height_of_its_mean() -> None:
+    """In one row, a swing up to the limit stands on a pale cell; one that ends below it is drawn
+    the fuller the higher its mean."""
+    shapes = [cells(UNICODE, mean, 7) for mean in range(1, 6)]
+    assert [shape for shape, _ in shapes] == list(UNICODE.solid[1:6])
+    assert {tone for _, tone in shapes} == {ON_PALE}
+    tones = [cells(UNICODE, mean, 6)[1] for mean in range(1, 5)]
     assert tones == sorted(tones)
     assert tones[0] < tones[-1]
 

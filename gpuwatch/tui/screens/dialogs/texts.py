@@ -48,10 +48,12 @@ def _add_bar(text: Text, palette: Palette) -> None:
 def _add_charts(text: Text, palette: Palette, glyphs: Glyphs) -> None:
     text.append("Reading the charts\n", palette["b:title"])
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    swing = (full * 3, "b:busy.1") if glyphs.tones else (glyphs.ranges[0][8] * 3, "b:busy")
+    swing = (glyphs.ranges[0][8] * 3, "b:busy", "from the lowest to the highest of one column")
+    if glyphs.tones:
+        swing = (half * 3, "b:busy.4", "solid: the mean of one column; pale: up to its highest")
     for sample, style, meaning in (
         (f"{low}{half}{full}", "b:busy", "zero, half and all of a fixed scale: 100%, or the limit"),
-        (*swing, "from the lowest to the highest within one column"),
+        swing,
         ("   ", "b:text", "blank: not measured (never zero)"),
         (
             glyphs.warning,
