@@ -212,8 +212,11 @@ def test_a_swing_inside_columns_is_not_drawn_as_its_mean(style: GpuStyle, glyphs
         return [run for line in lines for run in line if run[1].split(".")[0] == "busy"]
 
     assert runs(swinging) != runs(flat)
-    tall = set(glyphs.solid[5:8]) | {glyphs.ranges[0][high] for high in (6, 7, 8)}
-    assert tall & set("".join(text for text, _ in runs(swinging)))
+    if glyphs.tones:
+        assert any("." in name for _, name in runs(swinging))
+    else:
+        tall = {glyphs.ranges[0][high] for high in (6, 7, 8)}
+        assert tall & set("".join(text for text, _ in runs(swinging)))
 
 
 def test_the_scale_of_a_chart_is_fixed() -> None:
@@ -225,7 +228,7 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
             for second in range(90, 101)
         ]
         view = view_of(past[-1], history=history_of(past))
-        lines = in_style(view, GpuStyle.DOUBLE)
+        lines = in_style(view, GpuStyle.WIDE)
         (heights[percent],) = set(busy_chart(lines).replace(" ", ""))
     blocks = UNICODE.solid
     assert blocks.index(heights[20.0]) <= 3

@@ -1,4 +1,4 @@
-"""One GPU, drawn in one of five densities."""
+"""One GPU, drawn in one of three densities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuwatch.tui.panels.gpus.metrics import (
     short_name,
     throttle_text,
 )
-from gpuwatch.tui.terminal.frame import Line, Row, Run, fit, left, right
+from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right
 from gpuwatch.tui.view import View
 
 _LABEL_WIDTH = 7
@@ -32,14 +32,10 @@ class GpuStyle(Enum):
 
     STACKED = (5, 40)
     """A heading and a full-width chart each for busy, memory, power, temperature."""
-    PAIRED = (3, 76)
-    """A heading and two lines of two charts."""
-    SIDE = (2, 110)
-    """Facts on the left, two lines of two charts on the right."""
-    DOUBLE = (2, 50)
-    """The busy chart over the full width, the rest below it."""
+    WIDE = (2, 50)
+    """The busy chart over the full width, and a line with the rest below it."""
     SINGLE = (1, 0)
-    """One line: numbers, and as many charts as fit."""
+    """One line: numbers, and the busy chart in all the room that they leave."""
 
     @property
     def rows(self) -> int:
@@ -85,12 +81,8 @@ class GpuPainter:
         match style:
             case GpuStyle.STACKED:
                 return self._stacked(gpu, metrics, rows)
-            case GpuStyle.PAIRED:
-                return self._paired(gpu, metrics, rows)
-            case GpuStyle.SIDE:
-                return self._side(gpu, metrics)
-            case GpuStyle.DOUBLE:
-                return self._double(gpu, metrics)
+            case GpuStyle.WIDE:
+                return self._wide(gpu, metrics, rows)
             case GpuStyle.SINGLE:
                 return [self._single(gpu, metrics)]
 
@@ -141,31 +133,16 @@ class GpuPainter:
         series = view.history.gpu(gpu.uuid, metric.name)
         return strip.draw(series, self._window, width, metric.limit, self._glyphs, style, rows)
 
-    def _add_chart(self, row: Row, gpu: Gpu, metric: Metric, width: int) -> None:
-        row.add(self._glyphs.separator, "rule")
-        self.spans.append((row.used, width))
-        row.add_runs(self._chart(gpu, metric, width)[0], width)
-
-    def _block(
-        self,
-        gpu: Gpu,
-        metric: Metric,
-        start: int,
-        width: int,
-        rows: int = 1,
-        *,
-        indent: int = 2,
-        notes: bool = False,
-    ) -> list[Line]:
-        """Label, number and chart in ``rows`` lines of ``width`` cells from the cell ``start`` on;
-        with ``notes``, what the busy chart shows is summed up above its number."""
-        lead = indent + _LABEL_WIDTH + _VALUE_WIDTH + 2
-        room = width - lead - 1
-        self.spans.append((start + lead, room))
-        above = self._range(gpu, metric, room) if notes else []
+    def _block(self, gpu: Gpu, metric: Metric, rows: int) -> list[Line]:
+        """Label, number and chart over the full width; above the number of a tall busy chart, what
+        it shows is summed up."""
+        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        room = self._width - lead - 1
+        self.spans.append((lead, room))
+        above = self._range(gpu, metric, room) if rows >= 3 else []
         lines = []
         for number, drawn in enumerate(self._chart(gpu, metric, room, rows)):
-            row = Row(width).add(" " * indent)
+            row = Row(self._width).add("  ")
             below = rows - 1 - number
             if below == 0:
                 row.add(left(metric.label, _LABEL_WIDTH), "label")
@@ -194,58 +171,31 @@ class GpuPainter:
     def _stacked(self, gpu: Gpu, metrics: Metrics, rows: int) -> list[Line]:
         lines = [self._heading(gpu)]
         for metric, height in zip(metrics, stacked_chart_rows(rows), strict=True):
-            lines += self._block(gpu, metric, 0, self._width, height, notes=height >= 3)
+            lines += self._block(gpu, metric, height)
         self.spans = self.spans[:1]
         return lines
 
-    def _paired(self, gpu: Gpu, metrics: Metrics, rows: int) -> list[Line]:
-        busy, memory, power, temperature = metrics
-        half = self._width // 2
-        lines = [self._heading(gpu)]
-        for pair, height in (
-            ((busy, power), 1 + (rows - 2) // 2),
-            ((memory, temperature), 1 + (rows - 3) // 2),
-        ):
-            self.spans = []
-            first = self._block(gpu, pair[0], 0, half, height)
-            second = self._block(gpu, pair[1], half, self._width - half, height)
-            lines += [(*one, *other) for one, other in zip(first, second, strict=True)]
-        return lines
-
-    def _side(self, gpu: Gpu, metrics: Metrics) -> list[Line]:
-        busy, memory, power, temperature = metrics
-        side = min(46, self._width // 4)
-        half = (self._width - side) // 2
-        lines: list[Line] = []
-        remaining = facts(gpu, self._view.slow_link)
-        for pair in ((busy, power), (memory, temperature)):
-            self.spans = []
-            if not lines:
-                row = self._begin(gpu, side)
-                name = fit(short_name(gpu.identity.name), side - 12, self._glyphs.ellipsis)
-                row.add(name, "title")
-            else:
-                row = Row(side).add(" " * (1 + self._index_width))
-            while remaining and row.used + len(remaining[0][0]) + 2 <= side - 1:
-                row.add("  " if not lines or row.used > 3 else " ").add(*remaining.pop(0))
-            (first,) = self._block(gpu, pair[0], side, half, indent=0)
-            (second,) = self._block(gpu, pair[1], side + half, half, indent=0)
-            rest = Row(self._width - side - 2 * half).line()
-            lines.append((*row.line(), *first, *second, *rest))
-        return lines
-
-    def _double(self, gpu: Gpu, metrics: Metrics) -> list[Line]:
+    def _wide(self, gpu: Gpu, metrics: Metrics, rows: int) -> list[Line]:
         row = self._begin_named(gpu, 12)
         if gpu.lost:
-            row.add("  GPU is lost", "error")
-        else:
-            row.add(" busy ", "label").add(*self._value(metrics[0], 4)).add(" ")
-            self._add_chart(row, gpu, metrics[0], row.room - 2)
+            blanks = [blank(self._width)] * (rows - 1)
+            return [row.add("  GPU is lost", "error").line(), *blanks]
+        row.add(" busy ", "label").add(*self._value(metrics[0], 4)).add(" ")
+        lead = row.used
+        room = self._width - lead - 2
+        self.spans.append((lead + 1, room))
+        lines = []
+        notes = self._range(gpu, metrics[0], room)
+        for number, drawn in enumerate(self._chart(gpu, metrics[0], room, rows - 1)):
+            if number:
+                row = Row(self._width)
+                if number <= len(notes):
+                    label, text = notes[-number]
+                    row.add(right(f"{label} {right(text, 6)}", lead - 1), "dim")
+            row.pad_to(lead).add(self._glyphs.separator, "rule").add_runs(drawn, room)
+            lines.append(row.line())
         second = Row(self._width).add(" " * (1 + self._index_width))
-        for label, metric, size in _smaller(metrics):
-            if second.room >= len(label) + size + 2:
-                second.add(f" {label} ", "label").add(*self._value(metric, size))
-        return [row.line(), self._add_facts(second, gpu).line()]
+        return [*lines, self._add_numbers(second, gpu, metrics)]
 
     def _single(self, gpu: Gpu, metrics: Metrics) -> Line:
         width = self._width
@@ -260,37 +210,41 @@ class GpuPainter:
             cells = [(busy, 5), (replace(memory, text=used), 7)]
         numbers = sum(size for _, size in cells) + len(cells) * 2 - (width < 60)
         room = max(0, width - row.used - numbers - self._note_width - 1)
-        charts = len(cells) if room >= 64 else 2 if room >= 40 and len(cells) > 2 else 1
-        share, spare = divmod(room, charts + 1)
-        widths = [share * 2 + spare] + [share] * (charts - 1) if charts > 1 else [room]
         for position, (metric, size) in enumerate(cells):
             if row.room <= size:
                 break
             row.add(" " if position or width >= 60 else "").add(*self._value(metric, size))
-            if position < charts:
-                self._add_chart(row, gpu, metric, widths[position])
+            if position == 0:
+                row.add(self._glyphs.separator, "rule")
+                self.spans.append((row.used, room))
+                row.add_runs(self._chart(gpu, metric, room)[0], room)
         return row.add(*_note(gpu, self._glyphs, width)).line()
 
     def brief(self, gpu: Gpu) -> Line:
-        """One line without the busy chart: memory, power and temperature, then facts."""
+        """One line without the busy chart."""
         gpu = past_gpu(self._view, gpu)
         row = self._begin_named(gpu, 16)
         if gpu.lost:
             return row.add("  GPU is lost", "error").line()
-        chart = max(0, (self._width - 70) // 5) if self._width >= 90 else 0
-        for label, metric, size in _smaller(scaled_metrics(self._view, gpu, self._width)):
+        return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
+
+    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
+        """Memory, power and temperature, where there is room a chart of the power, which tells work
+        from a busy wait; then facts."""
+        _, memory, power, temperature = metrics
+        chart = max(0, (self._width - 70) // 4) if self._width >= 90 else 0
+        for label, metric, size in (
+            ("mem", memory, 13),
+            ("power", power, 8),
+            ("temp", temperature, 7),
+        ):
             if row.room < len(label) + size + 3:
                 break
             row.add(f"  {label} ", "label").add(*self._value(metric, size))
-            if chart >= 6 and label != "temp":
-                self._add_chart(row.add(" "), gpu, metric, chart)
+            if chart >= 6 and metric is power:
+                row.add(" ").add(self._glyphs.separator, "rule")
+                row.add_runs(self._chart(gpu, metric, chart)[0], chart)
         return self._add_facts(row, gpu).line()
-
-
-def _smaller(metrics: Metrics) -> tuple[tuple[str, Metric, int], ...]:
-    """All but the busy metric: a short label, and the width of the number."""
-    _, memory, power, temperature = metrics
-    return (("mem", memory, 13), ("power", power, 8), ("temp", temperature, 7))
 
 
 def _note(gpu: Gpu, glyphs: Glyphs, width: int) -> Run:

@@ -10,7 +10,7 @@ from gpuwatch.tui.terminal.frame import Line, Zone
 from gpuwatch.tui.view import View
 
 MOST_ROWS_A_GPU = 22
-_MOST_ROWS = {GpuStyle.STACKED: MOST_ROWS_A_GPU, GpuStyle.PAIRED: 7}
+_MOST_ROWS = {GpuStyle.STACKED: MOST_ROWS_A_GPU, GpuStyle.WIDE: 7}
 
 
 @dataclass(slots=True)
