@@ -231,7 +231,7 @@ async def test_a_refresh_is_a_small_part_of_the_first_picture() -> None:
         seconds = 6
         for _ in range(seconds):
             await drive.next()
-        assert (app.terminal.written - first) / seconds < 8000
+        assert (app.terminal.written - first) / seconds < 9000
         assert (app.terminal.written - first) / seconds < first / 3
 
 
