@@ -17,7 +17,7 @@ from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics
 from gpuwatch.tui.panels.gpus.painter import GpuPainter, GpuStyle
 from gpuwatch.tui.terminal.frame import Line, plain
-from gpuwatch.tui.view import View, row_key
+from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     GLYPHS,
@@ -76,11 +76,11 @@ def test_no_number_of_a_process_is_cut(scenario: str) -> None:
     for width in range(20, 210, 7):
         frame = overview.draw(view_of(what, tree=False), width, 40)
         rows = {zone.y: zone.argument for zone in frame.zones if zone.action == "process"}
+        shown = {row.key: row for row in frame.table}
         for y, key in rows.items():
-            process = next(p for p in what.now.processes if row_key(p) == key)
+            process, command = shown[key].process, shown[key].command
             line = plain(frame.lines[y])
             assert str(process.pid) in line
-            command = process.command or process.name or ""
             before = line[: line.find(command[:5])] if command[:5] in line else line
             assert "…" not in before.replace((process.user or "-")[:7] + "…", ""), line
 

@@ -265,7 +265,7 @@ def test_a_shell_gets_the_terminal_for_a_while(how: str) -> None:
         opened.until(lambda: b"\x1b[?1049h" in opened.raw[before:])
         opened.until(lambda: "quit" in opened.lines[-1])
         opened.until(lambda: "gpuwatch   SIMULATED" in opened.lines[0])
-        opened.until(lambda: "H200" in opened.text and "train.py" in opened.text)
+        opened.until(lambda: "H200" in opened.text and "rank 0" in opened.text)
         assert "the shell 21 times" not in opened.text
         look_at_the_help(opened)
         opened.type("q")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Process
+from gpuwatch.core.model import JobMember, Process
+from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.terminal.listing import branches
 from gpuwatch.tui.view import RowKey, View, row_key
 
@@ -23,6 +24,9 @@ class TableRow:
     """For how long it has run."""
     wait: str = ""
     """The share of its time that a training process says it waits for data."""
+    command: str = ""
+    """With its number if it is one of several ranks. A process that serves one, and has the same
+    command, by its role."""
 
     @property
     def key(self) -> RowKey:
@@ -46,6 +50,7 @@ def rows(view: View) -> list[TableRow]:
     waits = {
         loop.key: units.share(loop.data_wait_share) for job in snapshot.jobs for loop in job.loops
     }
+    members = {member.key: member for job in snapshot.jobs for member in job.members}
     now = snapshot.taken_at_unix_seconds
     return [
         TableRow(
@@ -54,9 +59,19 @@ def rows(view: View) -> list[TableRow]:
             labels.get(process.gpu_uuid or "", ""),
             None if (since := process.started_at_unix_seconds) is None else now - since,
             waits.get(process.key, ""),
+            _command(process, members.get(process.key)),
         )
         for process, before in zip(ordered, branch, strict=False)
     ]
+
+
+def _command(process: Process, member: JobMember | None) -> str:
+    command = process.command or process.name or "(unseen)"
+    if member is None or member.role not in ("rank", "loader_worker"):
+        return command
+    if member.role == "loader_worker":
+        return role_name(member)
+    return command if member.rank is None else f"{role_name(member)}: {command}"
 
 
 _NUMBERS = {

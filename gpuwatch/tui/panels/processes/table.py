@@ -127,7 +127,8 @@ def _heading(
         if column.sort is not None:
             zones.append(Zone(0, start, row.used, "sort", column.sort))
     if spark:
-        row.add(left("LAST " + spark_span(view, spark), spark), "label").add(" ")
+        what = "SM/CPU" if view.gpus else "CPU"
+        row.add(left(f"{what} {spark_span(view, spark)}", spark), "label").add(" ")
     start = row.used
     by_command = view.sort == "command"
     title = "COMMAND" + (arrow if by_command else "")
@@ -198,9 +199,8 @@ def _row(
     if spark:
         row.add_runs(_spark(view, process, window, spark), spark).add(" ")
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
-    command = process.command or process.name or "(unseen)"
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
-    return row.add(fit(command, row.room, ellipsis), style).line()
+    return row.add(fit(entry.command, row.room, ellipsis), style).line()
 
 
 def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:
