@@ -1,8 +1,6 @@
 """The overview of a recording: minimum, mean and maximum of half a minute each, and when findings
 held. Written into recordings beside the lines (``frames``), and made anew for files without."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Snapshots of something that can be read once: packed, in a temporary file."""
 
-from __future__ import annotations
-
 import io
 import os
 import tempfile

@@ -6,8 +6,6 @@ frame begins, and the half minutes and findings that were over by then. So a rec
 opened anywhere, and its overview drawn, without unpacking its lines.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

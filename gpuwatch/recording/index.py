@@ -1,7 +1,5 @@
 """A recording opened to be looked at here and there, with its overview: a ``Tape``."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -7,6 +7,7 @@ that are damaged are skipped and counted; a recording cut short is good up to it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -23,6 +24,8 @@ RECORDING = "recording"
 LINE_LENGTH = 16 * 1024 * 1024
 """Ten times a snapshot of 16 GPUs and 4000 processes."""
 _BLANK_LINES_MAX = 1000
+_RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
+"""Its first line; other programs write objects that begin with other keys, or with nothing else."""
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class OpenedLog:
     """
 
     kind: str
-    """``recording``, ``query``, ``dmon`` or ``pmon``."""
+    """``recording``, or a key of ``LOG_KINDS``."""
     snapshots: Iterator[Snapshot]
     stats: LogStats
     shown: str
@@ -67,7 +70,7 @@ def open_any(
         first = _first_lines(source)
         every = chain(first, source)
         options = options or LogOptions()
-        if options.columns is None and first and _strip(first[-1])[:1] == "{":
+        if options.columns is None and first and _RECORDING.match(first[-1]):
             stats.kind = RECORDING
             snapshots = _read_recording(every, stats, lines)
         else:

@@ -1,15 +1,13 @@
 """Snapshots without what could be a secret or name a person: for recordings that are handed on.
 
-What stays: readings, PIDs, names of programs and of processes, roles, ranks, numbers of Slurm jobs,
-the GPUs with their UUIDs and PCI addresses. What goes: the arguments of command lines, users (a
-number stays), the host's name, folders, environments, containers, pods, and by what a role or a
-loader was recognised.
+What stays: readings, PIDs, names of programs and of processes, roles, ranks, the port or library
+that shows what a job does, numbers of Slurm jobs, the GPUs with their UUIDs and PCI addresses. What
+goes: the arguments of command lines, users (a number stays), the host's name, folders,
+environments, containers, pods, and by what a role or a loader was recognised.
 
 Fields are taken out whole, and no text is searched: the sentences of ``problems`` stay, because
 whoever makes one names processes and GPUs by their numbers and quotes nothing that was read.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import replace

@@ -24,6 +24,7 @@ from gpuwatch.recording.findings import FindingSpans
 from gpuwatch.recording.index import RecordingIndex, is_indexed
 from gpuwatch.recording.reader import OpenedLog, open_any
 from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.smi_log.source import LogOptions
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -214,12 +215,14 @@ Tape = RecordingIndex | KeptTape
 """A source of the player. Its members are read on any thread; what is known of it grows."""
 
 
-def open_tape(path: str, *, end: Callable[[], None] | None = None) -> Tape:
+def open_tape(
+    path: str, options: LogOptions | None = None, *, end: Callable[[], None] | None = None
+) -> Tape:
     """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
     ``LogError`` with a sentence."""
     if is_indexed(path):
         return RecordingIndex(path)
-    log = open_any(path)
+    log = open_any(path, options)
     try:
         file = Path(path)
         size = file.stat().st_size if log.shown != "standard input" and file.is_file() else None

@@ -4,8 +4,6 @@ A note is a small JSON file that only its owner can read. One of another machine
 shared), of a process that has ended, or of one whose PID is another's now, is no running recording.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager

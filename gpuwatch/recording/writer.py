@@ -7,8 +7,6 @@ the recorder that leaves snapshots out meanwhile (see ``stuck``). A frame that a
 ended where that can be done by appending, so that ``zstdcat`` reads on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A simulated machine whose time is turned by hand, and what was recorded of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Snapshots as JSON and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Recordings opened to be looked at here and there."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Recordings, and telling them from logs by what is in them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

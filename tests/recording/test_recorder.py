@@ -1,7 +1,5 @@
 """The recorder: what it writes reads back, and to which files it writes."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The recorder on disks that fill up, under files that go, and with rotation."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

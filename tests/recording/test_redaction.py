@@ -1,7 +1,5 @@
 """What a redacted recording does not hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +33,7 @@ SECRET = "tok-s3cret"
 KEPT = {
     Process: {"name", "state", "slurm_job", "gpu_uuid", "gpu_kind"},
     JobMember: {"name", "state", "role"},
-    Job: {"launcher", "framework", "slurm_job"},
+    Job: {"launcher", "framework", "slurm_job", "serves", "simulates", "collectives"},
     JobRank: set(),
     TrainingLoop: {"phase"},
     Host: set(),

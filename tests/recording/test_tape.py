@@ -1,7 +1,5 @@
 """Snapshots that are kept to be played."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Packed and damaged files, and files that were put aside, read as one."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

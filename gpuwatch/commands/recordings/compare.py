@@ -1,22 +1,22 @@
 """``gpuwatch compare``: two recordings, or two reports, side by side."""
 
-from __future__ import annotations
-
 import click
 
 from gpuwatch.commands.printing import STANDARD_STREAM
 from gpuwatch.commands.recordings.forms import Form, form_options
+from gpuwatch.commands.recordings.reading import LogFacts, log_options
 from gpuwatch.commands.recordings.report import load, print_schema, write_comparison
 
 
 @click.command("compare")
 @click.argument("before", required=False, metavar="BEFORE")
 @click.argument("after", required=False, metavar="AFTER")
+@log_options()
 @form_options("the comparison")
-def compare_command(before: str | None, after: str | None, form: Form) -> int:
+def compare_command(before: str | None, after: str | None, facts: LogFacts, form: Form) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
-    BEFORE and AFTER are recordings or logs that nvidia-smi wrote, or reports as
+    BEFORE and AFTER are recordings or logs of GPUs, or reports as
     gpuwatch report takes them; one of them may be - for standard input. A warning is given where
     the two can hardly be compared: other GPUs, or one much longer than the other.
     """
@@ -29,4 +29,5 @@ def compare_command(before: str | None, after: str | None, form: Form) -> int:
     if before == after == STANDARD_STREAM:
         raise click.UsageError("Only one of the two can come from standard input.")
     form.check(before, after)
-    return write_comparison(load(before), load(after), form)
+    options = facts.options()
+    return write_comparison(load(before, options=options), load(after, options=options), form)

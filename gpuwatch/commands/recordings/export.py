@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.commands.printing import complain, refuse_overwriting, text_file
-from gpuwatch.commands.recordings.reading import Cut, cut_options, part, progress
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    LogFacts,
+    cut_options,
+    log_options,
+    part,
+    progress,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +29,22 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @click.argument("file", metavar="FILE")
-@click.option("--csv", "gpus", metavar="OUT", help="One row per GPU and time.")
+@click.option("--csv", "readings", metavar="OUT", help="One row per GPU and time.")
 @click.option("--processes", metavar="OUT", help="One row per process and time.")
 @click.option("--host", metavar="OUT", help="One row per time: CPU, memory, disk, network.")
 @cut_options()
+@log_options()
 def export_command(
     file: str,
-    gpus: str | None,
+    readings: str | None,
     processes: str | None,
     host: str | None,
     cut: Cut,
+    facts: LogFacts,
 ) -> int:
     """Write a recording as CSV, for pandas and spreadsheets.
 
-    FILE is a recording, a log that nvidia-smi wrote, or - for standard input. OUT may
+    FILE is a recording, a log as diagnose takes it, or - for standard input. OUT may
     be - for standard output, and is gzip if it ends in .gz. Times are in UTC; units are in the
     column names; missing readings are empty. Text that a spreadsheet would take for a formula
     starts with an apostrophe.
@@ -45,14 +54,14 @@ def export_command(
     tables: list[Table] = [
         (path, columns, rows)
         for path, columns, rows in (
-            (gpus, export.GPU_COLUMNS, export.gpu_rows),
+            (readings, export.GPU_COLUMNS, export.gpu_rows),
             (processes, export.PROCESS_COLUMNS, export.process_rows),
             (host, export.HOST_COLUMNS, export.host_rows),
         )
         if path is not None
     ]
     _refuse(file, [path for path, _, _ in tables])
-    with part(file, cut) as (log, snapshots):
+    with part(file, cut, facts.options()) as (log, snapshots):
         if _write(progress(log, snapshots), tables) == 0:
             raise click.UsageError(cut.nothing(log))
     for note in log.stats.sentences():

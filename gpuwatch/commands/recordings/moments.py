@@ -1,7 +1,5 @@
 """Moments as a person writes them: ``14:30``, ``2026-03-01 14:30``, ``+15m``, ``-2h``."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

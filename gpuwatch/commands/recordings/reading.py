@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.commands.options import Decorator, grouped, option_pid
+from gpuwatch.commands.options import Decorator, grouped, option_gpus, option_interval, option_pid
 from gpuwatch.commands.printing import STANDARD_STREAM, StatusLine
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from gpuwatch.sources.smi_log.source import LogOptions
 
 _PROGRESS_SECONDS = 0.5
+_COUNTS = (
+    *("interval_seconds", "lines", "other_lines", "torn_lines", "overlong_lines"),
+    *("unread_values", "incomplete_ticks", "missing_ticks", "clock_jumps"),
+)
+"""How well a file could be read; by the same names in what read it and in the report."""
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]
@@ -99,6 +104,46 @@ class Cut(NamedTuple):
         return f"{log.shown} has nothing between --from and --to."
 
 
+LOG_INTERVAL_LEAST_SECONDS = 0.01
+
+
+class LogFacts(NamedTuple):
+    """What a person says of a log that does not say it itself."""
+
+    columns: str | None = None
+    gpus: int | None = None
+    interval_seconds: float | None = None
+
+    def options(self) -> LogOptions:
+        """Raises ``click.UsageError`` for what cannot be."""
+        from gpuwatch.sources.files.log_text import LogError
+        from gpuwatch.sources.smi_log.columns import parse_columns
+        from gpuwatch.sources.smi_log.source import LogOptions
+
+        if self.gpus == 0:
+            raise click.UsageError("A log has at least one GPU.")
+        try:
+            named = None if self.columns is None else parse_columns(self.columns)
+        except LogError as error:
+            raise click.UsageError(str(error)) from None
+        return LogOptions(columns=named, interval_seconds=self.interval_seconds, gpus=self.gpus)
+
+
+def log_options(
+    gpus: str = "How many GPUs a log has that does not tell them apart.",
+    interval: str = "Time between the looks of a log without times.  [default: 1s]",
+) -> Decorator:
+    """``--columns``, ``--gpus`` and ``--interval``, as the argument ``facts``."""
+    help_text = "The columns of a log without a header, as in its query; - skips one."
+    return grouped(
+        "facts",
+        LogFacts,
+        option_interval(LOG_INTERVAL_LEAST_SECONDS, default=None, help_text=interval),
+        click.option("--columns", metavar="NAMES", help=help_text),
+        option_gpus(gpus),
+    )
+
+
 def cut_options(of_what: str = "") -> Decorator:
     """``--pid``, ``--from`` and ``--to``, as the argument ``cut``. ``of_what`` begins the help."""
     only, start = ("Only", "From") if not of_what else (f"{of_what} only", f"{of_what} from")
@@ -136,38 +181,51 @@ def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
     return None
 
 
-def read_report(path: str, cut: Cut | None = None) -> Report:
+def read_report(
+    path: str,
+    cut: Cut | None = None,
+    options: LogOptions | None = None,
+    *,
+    partly: bool = False,
+) -> Report:
     """Read a recording or log, and diagnose it: what it costs is what its readings say, however
-    the recording ended. Raises ``click.UsageError`` with a sentence for what it is not."""
+    the recording ended. ``partly``: Ctrl-C ends the reading, and what came before is reported.
+    Raises ``click.UsageError`` with a sentence for what it is not."""
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.outputs.report.recorder import JobRecorder
 
     cut = cut or Cut()
     made: Accumulator | JobRecorder | None = None
-    with part(path, cut._replace(pid=None)) as (log, snapshots):
-        for snapshot in progress(log, snapshots):
-            if made is None and cut.pid is not None:
-                key = job_of(snapshot, cut.pid)
-                made = None if key is None else JobRecorder(key, live=False)
-            elif made is None:
-                made = Accumulator()
-            if made is not None:
-                made.push(snapshot)
+    with part(path, cut._replace(pid=None), options) as (log, snapshots):
+        try:
+            for snapshot in progress(log, snapshots):
+                if made is None and cut.pid is not None:
+                    key = job_of(snapshot, cut.pid)
+                    made = None if key is None else JobRecorder(key, live=False)
+                elif made is None:
+                    made = Accumulator()
+                if made is not None:
+                    made.push(snapshot)
+        except KeyboardInterrupt:
+            if made is None or not partly:
+                raise
         if made is None:
             raise click.UsageError(cut.nothing(log))
         return made.report(_file_seen(log))
 
 
 @contextmanager
-def part(path: str, cut: Cut) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+def part(
+    path: str, cut: Cut, options: LogOptions | None = None
+) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
     passed over without being read, where that can be."""
     first, last, place = None, None, None
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
         first, last, place = _found_fast(path, cut)
     if cut.needs_end and last is None:
-        last = _last_moment(path)
-    with opened(path, begin=place) as log:
+        last = _last_moment(path, options)
+    with opened(path, options, begin=place) as log:
         yield log, cut.of(log, last, first)
 
 
@@ -205,13 +263,13 @@ def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[
     return first, last, None if begin is None else index.place(begin)
 
 
-def _last_moment(path: str) -> float | None:
+def _last_moment(path: str, options: LogOptions | None) -> float | None:
     """When the last snapshot of a file was taken: it is read once more for that, where it does not
     say so at its end."""
     if path == STANDARD_STREAM:
         return None
     last = None
-    with part(path, Cut()) as (log, snapshots):
+    with part(path, Cut(), options) as (log, snapshots):
         for snapshot in progress(log, snapshots, "looking for the end"):
             last = snapshot.taken_at_unix_seconds
     return last
@@ -224,9 +282,9 @@ def _file_seen(log: OpenedLog) -> Source:
     return Source(
         name=log.shown,
         kind=log.kind,
-        lines=stats.lines,
         left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
         notes=tuple(stats.sentences()),
+        **{name: getattr(stats, name) for name in _COUNTS},
     )
 
 

@@ -16,11 +16,13 @@ from gpuwatch.commands.printing import (
     is_terminal,
     require_screen,
 )
+from gpuwatch.commands.recordings.reading import LogFacts, log_options
 
 if TYPE_CHECKING:
     from gpuwatch.core.background import Task
     from gpuwatch.core.model import Snapshot
     from gpuwatch.recording.replay import EndableInput, Tape
+    from gpuwatch.sources.smi_log.source import LogOptions
 
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""
@@ -32,14 +34,15 @@ _PATIENCE_SECONDS = 5.0
 
 @click.command("replay")
 @click.argument("file", metavar="FILE")
+@log_options()
 @look_options()
-def replay_command(file: str, look: Look) -> int:
+def replay_command(file: str, facts: LogFacts, look: Look) -> int:
     """Play a recording in the dashboard: pause, step, seek, jump from finding to finding.
 
-    FILE is what gpuwatch record or stream wrote, or a log of nvidia-smi, packed or not. - is
+    FILE is what gpuwatch record or stream wrote, or a log as diagnose takes it, packed or not. - is
     standard input: ssh box gpuwatch stream | gpuwatch replay -
     """
-    look = look.checked()
+    look, options = look.checked(), facts.options()
     require_screen(
         "replay",
         "gpuwatch report FILE shows what is in a recording without one.",
@@ -47,7 +50,7 @@ def replay_command(file: str, look: Look) -> int:
     )
     given = _keys_from_terminal() if file == STANDARD_STREAM else None
     try:
-        opened = _opened(file, given)
+        opened = _opened(file, given, options)
         if opened is None:
             return 0
         tape, first = opened
@@ -95,13 +98,15 @@ def _keys_from_terminal() -> EndableInput | None:
     return source
 
 
-def _opened(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot] | None:
+def _opened(
+    file: str, given: EndableInput | None, options: LogOptions
+) -> tuple[Tape, Snapshot] | None:
     """The tape and its first snapshot; ``None`` where a person left before that came. Raises
     ``click.UsageError`` for what cannot be played."""
     from gpuwatch.core.background import DaemonWorker
     from gpuwatch.sources.files.log_text import LogError
 
-    opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given))
+    opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given, options))
     try:
         if not opening.wait(_AT_ONCE_SECONDS) and _left(opening):
             return None
@@ -134,11 +139,11 @@ def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
     return False
 
 
-def _tape(file: str, given: EndableInput | None) -> tuple[Tape, Snapshot]:
+def _tape(file: str, given: EndableInput | None, options: LogOptions) -> tuple[Tape, Snapshot]:
     from gpuwatch.recording.replay import open_tape
     from gpuwatch.sources.files.log_text import LogError
 
-    tape = open_tape(file, end=None if given is None else given.end)
+    tape = open_tape(file, options, end=None if given is None else given.end)
     for snapshot in tape.snapshots(float("-inf")):
         return tape, snapshot
     raise LogError(f"{tape.shown} contains no snapshot.")

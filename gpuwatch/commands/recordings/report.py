@@ -16,10 +16,17 @@ from gpuwatch.commands.printing import (
     print_text,
 )
 from gpuwatch.commands.recordings.forms import Form, form_options
-from gpuwatch.commands.recordings.reading import Cut, cut_options, read_report
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    LogFacts,
+    cut_options,
+    log_options,
+    read_report,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.sources.smi_log.source import LogOptions
 
 
 @click.command("report")
@@ -32,12 +39,14 @@ if TYPE_CHECKING:
     help="Compare with this report instead of the previous run.",
 )
 @cut_options("Of a recording:")
+@log_options()
 @form_options("the report")
 def report_command(
     reference: str | None,
     as_list: bool,
     other: str | None,
     cut: Cut,
+    facts: LogFacts,
     form: Form,
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
@@ -47,9 +56,9 @@ def report_command(
     previous run: the same command, started by the same user in the same folder. The last 200 are
     kept.
 
-    FILE may also be a recording (of gpuwatch record or stream) or a log that nvidia-smi
-    wrote; - is standard input. Its report covers everything that was on the machine, or a part of
-    it (--pid, --from, --to); what was wrong, and what it cost, is worked out from its readings.
+    FILE may also be a recording (of gpuwatch record or stream) or a log as diagnose takes it; - is
+    standard input. Its report covers everything that was on the machine, or a part of it (--pid,
+    --from, --to); what was wrong, and what it cost, is worked out from its readings.
     Files that record --rotate put aside are read with it. Times are local; in --from and --to a
     time of day is the first one after the start of the recording.
     """
@@ -70,12 +79,13 @@ def report_command(
         if form.as_markdown or form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --md and no --html.")
         return _list(form)
-    report = load(reference, cut)
+    options = facts.options()
+    report = load(reference, cut, options)
     if other is None:
         _write(report, form)
         return 0
     pair = sorted(
-        (load(other), report),
+        (load(other, options=options), report),
         key=lambda one: one.time.begin_unix_seconds if one.job is None else one.job.key[1] or 0.0,
     )
     return write_comparison(pair[0], pair[1], form)
@@ -132,13 +142,15 @@ def is_recording(reference: str) -> bool:
         return False
 
 
-def load(reference: str | None, cut: Cut | None = None) -> Report:
+def load(
+    reference: str | None, cut: Cut | None = None, options: LogOptions | None = None
+) -> Report:
     """The report that is meant. Raises ``click.UsageError`` with a sentence for what is none."""
     from gpuwatch.outputs.report.encoding import ReportError
     from gpuwatch.outputs.report.store import NONE_KEPT, ReportStore, StoreError, read_file
 
     if reference is not None and is_recording(reference):
-        return read_report(reference, cut)
+        return read_report(reference, cut, options)
     try:
         if reference is None:
             store = ReportStore()

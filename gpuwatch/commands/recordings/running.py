@@ -1,7 +1,5 @@
 """Recordings that run: ``gpuwatch record --list``, ``--stop`` and ``--detach``."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -32,6 +32,18 @@ REMARKS_KEPT = 3
 REMARK_LENGTH = 160
 PARTLY_READ_SHOWN = 3
 
+LOG_KINDS = {
+    **{kind: f"an nvidia-smi {kind} log" for kind in ("query", "dmon", "pmon")},
+    "table": "the table of nvidia-smi over time",
+    "report": "nvidia-smi -q over time",
+    "xml": "nvidia-smi -q -x over time",
+    "dcgm": "a dcgmi dmon log",
+    "csv": "a CSV log",
+    "tidy": "a log of one value a row",
+    "json": "a JSON log",
+    "prometheus": "a log of metrics",
+}
+"""What a log can be, and how a person is told so."""
 _SENTENCES = {
     errno.ENOENT: "there is no such file",
     errno.EISDIR: "it is a folder",
@@ -55,7 +67,7 @@ class LogStats:
     """Counts of what was read and what was not; filled in while the snapshots are taken."""
 
     kind: str = ""
-    """``recording``, ``query``, ``dmon`` or ``pmon``."""
+    """``recording``, or a key of ``LOG_KINDS``."""
     lines: int = 0
     snapshots: int = 0
     header_lines: int = 0

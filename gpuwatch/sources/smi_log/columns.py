@@ -1,341 +1,261 @@
-"""Columns of ``nvidia-smi``'s logs: what each heading is called, where it goes and in what unit.
+"""What logs call their columns, where each goes in a snapshot, and in what unit it is.
 
-``COLUMNS`` is all that is known of them: a further heading is a row. Sources:
-``nvidia-smi --help-query-gpu`` (drivers 450 to 610: older names stay as aliases),
-``nvidia-smi dmon -h`` and ``pmon -h``.
+``_TABLE`` is all that is known: a further name is a word there. A name is known by its words in any
+order (``utilization.gpu [%]``, ``DCGM_FI_DEV_GPU_UTIL`` and ``gpu_util_pct`` are one); only short
+tags (``dmon``, ``pmon``, ``dcgmi dmon``) have tables of their own. Sources: ``nvidia-smi
+--help-query-gpu`` (drivers 450 to 610), ``dmon -h``, ``pmon -h``, ``-q``, ``-q -x``, ``dcgmi dmon
+-l``, and headings of logs in public repositories.
 """
-
-from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.nvml.tables import EVENT_REASONS, PSTATE_MAX
+from gpuwatch.sources.nvml.tables import EVENT_REASONS
+from gpuwatch.sources.smi_log.values import QUANTITIES
 
 COLUMNS_MAX = 256
-TEXT_LENGTH = 200
 SKIPPED = "-"
-MIB = 1024 * 1024
 
-Value = float | int | str | bool | tuple[str, ...] | None
-Parse = Callable[[str], Value]
-
-_UNREAD = frozenset(
-    {
-        "",
-        "-",
-        "n/a",
-        "not supported",
-        "not available",
-        "unknown error",
-        "gpu is lost",
-        "err!",
-        "nan",
-    }
-)
-"""Texts, beside those in brackets, by which ``nvidia-smi`` says that it has no value."""
-
-
-class Quantity(NamedTuple):
-    """Bounds in the model's unit, and what one of each unit of the log is in it; the first unit is
-    that of a number without one."""
-
-    low: float
-    high: float
-    units: Mapping[str, float]
-    whole: bool = False
-
-
-QUANTITIES = {
-    "percent": Quantity(0.0, 100.0, {"%": 1.0}),
-    "fan": Quantity(0.0, 200.0, {"%": 1.0}),
-    # dmon writes MB for what NVML counts in MiB.
-    "bytes": Quantity(0, 2.0**50, {"MiB": MIB, "MB": MIB, "KiB": 1024, "GiB": 2.0**30}, True),
-    "bytes_per_second": Quantity(0.0, 1e15, {"MB/s": MIB, "KB/s": 1024, "GB/s": 2.0**30}),
-    "watts": Quantity(0.0, 20_000.0, {"W": 1.0, "mW": 0.001}),
-    "celsius": Quantity(-50.0, 200.0, {"C": 1.0}),
-    "mhz": Quantity(0, 100_000, {"MHz": 1.0}, True),
-    "seconds": Quantity(0.0, 1e9, {"us": 1e-6, "ms": 1e-3}),
-    "count": Quantity(0, 1e15, {"": 1.0}, True),
-    "index": Quantity(0, 4095, {"": 1.0}, True),
-    "link": Quantity(1, 64, {"": 1.0}, True),
-    "pid": Quantity(1, 1 << 32, {"#": 1.0}, True),
+_REASONS = [name for _, name in EVENT_REASONS]
+_TABLE = {
+    "other": """
+timestamp text: timestamp, datetime, date time, epoch!, epoch time, unix time, ts, query time,
+  time stamp
+date text: date; time text: time; elapsed elapsed: elapsed, elapsed time, relative time, runtime
+memory_free bytes: memory.free, memory usage free
+memory_reserved bytes: memory.reserved, memory usage reserved
+power_violation_percent percent: dmon.pviol; thermal_violation flag: dmon.tviol""",
+    "identity": """
+index index: index; uuid text: uuid; name text: name, product name, model name, model?
+pci_bus_id text: pci.bus_id, bus id; driver_version text: driver_version
+compute_capability text: compute_cap; mig_mode flag: mig.mode.current
+mig_instance index: mig.instance
+memory_total_bytes bytes: memory.total, memory usage total, memory max, memory limit
+power_limit_default_watts watts: power.default_limit; power_limit_max_watts watts: power.max_limit
+sm_clock_max_mhz mhz: clocks.max.sm, clocks.max.graphics
+memory_clock_max_mhz mhz: clocks.max.memory
+pcie_generation_max link: pcie.link.gen.max, pcie.link.gen.gpumax, pci link info pcie gen max
+pcie_width_max link: pcie.link.width.max, pci link info width max""",
+    # On drivers since 535 power.draw is the average of a second on most cards.
+    "reading": """
+busy_percent percent: utilization.gpu, usage?, load?, duty cycle?, dcgm.gr_engine_active [ratio]
+memory_controller_percent percent: utilization.memory, copy memory utilization
+encoder_percent percent: utilization.encoder; decoder_percent percent: utilization.decoder
+memory_used_bytes bytes: memory.used, memory usage used, memory usage!, memory!
+power_watts watts: power.draw.instant, power usage instant, power.draw, power, power usage,
+  power used, power consumption, power.draw.average
+power_limit_watts watts: enforced.power.limit, power.limit, power max
+energy_joules joules: total_energy_consumption [mj]
+temperature_celsius celsius: temperature.gpu
+memory_temperature_celsius celsius: temperature.memory
+fan_percent fan: fan.speed, fan; performance_state state: pstate, performance state
+sm_clock_mhz mhz: clocks.current.sm, clocks.current.graphics, clock?
+memory_clock_mhz mhz: clocks.current.memory
+pcie_generation link: pcie.link.gen.current, pcie.link.gen.gpucurrent, pci link info pcie gen
+pcie_width link: pcie.link.width.current, pci link info width
+pcie_rx_bytes_per_second bytes_per_second: pcie.rx [mb/s], dcgm.pcie_rx_bytes [b/s],
+  pcie.rx_throughput [kb/s], pci.rx_util [kb/s]
+pcie_tx_bytes_per_second bytes_per_second: pcie.tx [mb/s], dcgm.pcie_tx_bytes [b/s],
+  pcie.tx_throughput [kb/s], pci.tx_util [kb/s]
+nvlink_rx_bytes_per_second bytes_per_second: dcgm.nvlink_rx_bytes [b/s]
+nvlink_tx_bytes_per_second bytes_per_second: dcgm.nvlink_tx_bytes [b/s]
+sm_active_percent percent: sm.active!, dcgm.sm_active [ratio]
+sm_occupancy_percent percent: sm.occupancy!, dcgm.sm_occupancy [ratio]
+tensor_active_percent percent: tensor.active!, dcgm.pipe_tensor_active [ratio]
+dram_active_percent percent: dram.active!, dcgm.dram_active [ratio]
+throttle_reasons reasons: clocks_event_reasons.active, clock event reasons
+ecc_corrected_count count: ecc.errors.corrected.volatile.total, ecc sbe vol total
+ecc_uncorrected_count count: ecc.errors.uncorrected.volatile.total, ecc dbe vol total
+remapped_rows_correctable count: remapped_rows.correctable
+remapped_rows_uncorrectable count: remapped_rows.uncorrectable
+remapped_rows_pending flag: remapped_rows.pending
+remapped_rows_failed flag: remapped_rows.failure, remapped rows failed""",
+    "process": """
+pid pid: pmon.pid; gpu_kind text: pmon.type; gpu_busy_percent percent: pmon.sm
+gpu_memory_bytes bytes: pmon.fb; name text: pmon.command""",
+    "reason": "\n".join(f"{name} flag: clocks_event_reasons.{name}" for name in _REASONS),
+    "counter": "\n".join(
+        f"{name} seconds: clocks_event_reasons_counters.{name} [us]" for name in _REASONS
+    ),
 }
-_FLAGS = {
-    **dict.fromkeys(("yes", "enabled", "active", "1"), True),
-    **dict.fromkeys(("no", "disabled", "not active", "0"), False),
-}
+"""By parts of a snapshot (``other`` is worked out from): ``field kind: name, name [unit]``, best
+first; words without a dot mean the name before them. ``!``: only with a unit (else a share of 1, of
+100, or a size); ``?``: only of a GPU."""
+
+
+def _tags(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
 
 
 class Column(NamedTuple):
-    """Field of a part of the snapshot (``other`` is worked out from), and what it is measured in.
-
-    Of several columns for the same field the one with the lowest ``rank`` is taken.
-    """
+    """Of several columns for the same field the one with the lowest ``rank`` is taken."""
 
     part: str
     field: str
     kind: str
     """A key of ``QUANTITIES``, or ``text``, ``flag``, ``state`` or ``reasons``."""
     rank: int = 0
+    unit: str = ""
+    """Of a number without one, where it is not the usual one of its kind."""
 
 
-def _part(part: str, **fields: str) -> dict[str, Column]:
-    """``field="kind heading heading..."``, the best heading first."""
-    found = {}
-    for field, text in fields.items():
-        kind, *headings = text.split()
-        for rank, heading in enumerate(headings):
-            found[heading] = Column(part, field, kind, rank)
-    return found
+class Named(NamedTuple):
+    """A heading as this module knows it."""
+
+    name: str
+    """A key of ``COLUMNS``; else as it is written."""
+    unit: str = ""
+    gpu: int | None = None
+    """Whose it is, where a log has a column for each GPU."""
+    about_gpus: bool = False
+    """It says so, in any words."""
 
 
-REASON = "clocks_event_reasons."
-COUNTER = "clocks_event_reasons_counters."
-"""Before a reason's name: ``Active`` or ``Not Active``; time since the driver was loaded."""
-
-COLUMNS: Mapping[str, Column] = {
-    **_part("other", timestamp="text timestamp", date="text date", time="text time"),
-    **_part(
-        "identity",
-        index="index index",
-        uuid="text uuid",
-        name="text name",
-        pci_bus_id="text pci.bus_id",
-        driver_version="text driver_version",
-        compute_capability="text compute_cap",
-        mig_mode="flag mig.mode.current",
-        memory_total_bytes="bytes memory.total",
-        power_limit_default_watts="watts power.default_limit",
-        power_limit_max_watts="watts power.max_limit",
-        sm_clock_max_mhz="mhz clocks.max.sm clocks.max.graphics",
-        memory_clock_max_mhz="mhz clocks.max.memory",
-        pcie_generation_max="link pcie.link.gen.max pcie.link.gen.gpumax",
-        pcie_width_max="link pcie.link.width.max",
-    ),
-    **_part(
-        "reading",
-        busy_percent="percent utilization.gpu",
-        memory_controller_percent="percent utilization.memory",
-        encoder_percent="percent utilization.encoder",
-        decoder_percent="percent utilization.decoder",
-        memory_used_bytes="bytes memory.used",
-        # On drivers since 535 power.draw is the average of a second on most cards.
-        power_watts="watts power.draw.instant power.draw power.draw.average",
-        power_limit_watts="watts enforced.power.limit power.limit",
-        temperature_celsius="celsius temperature.gpu",
-        memory_temperature_celsius="celsius temperature.memory",
-        fan_percent="fan fan.speed",
-        sm_clock_mhz="mhz clocks.current.sm clocks.current.graphics",
-        memory_clock_mhz="mhz clocks.current.memory",
-        performance_state="state pstate",
-        pcie_generation="link pcie.link.gen.current",
-        pcie_width="link pcie.link.width.current",
-        # Of dmon alone and seen from the GPU: it receives from the host.
-        pcie_rx_bytes_per_second="bytes_per_second dmon.rxpci",
-        pcie_tx_bytes_per_second="bytes_per_second dmon.txpci",
-        sm_active_percent="percent dmon.smutil",
-        sm_occupancy_percent="percent dmon.smocc",
-        throttle_reasons="reasons clocks_event_reasons.active",
-        ecc_corrected_count="count ecc.errors.corrected.volatile.total",
-        ecc_uncorrected_count="count ecc.errors.uncorrected.volatile.total",
-        remapped_rows_correctable="count remapped_rows.correctable",
-        remapped_rows_uncorrectable="count remapped_rows.uncorrectable",
-        remapped_rows_pending="flag remapped_rows.pending",
-        remapped_rows_failed="flag remapped_rows.failure",
-    ),
-    **_part(
-        "other",
-        memory_free="bytes memory.free",
-        memory_reserved="bytes memory.reserved",
-        power_violation_percent="percent dmon.pviol",
-        thermal_violation="flag dmon.tviol",
-    ),
-    **_part(
-        "process",
-        pid="pid pmon.pid",
-        gpu_kind="text pmon.type",
-        gpu_busy_percent="percent pmon.sm",
-        gpu_memory_bytes="bytes pmon.fb",
-        name="text pmon.command",
-    ),
-    **{f"{REASON}{name}": Column("reason", name, "flag") for _, name in EVENT_REASONS},
-    **{f"{COUNTER}{name}": Column("counter", name, "seconds") for _, name in EVENT_REASONS},
-}
-
-_ALIASES = {
-    "gpu_name": "name",
-    "gpu_uuid": "uuid",
-    "gpu_bus_id": "pci.bus_id",
-    "bus_id": "pci.bus_id",
-    "clocks.sm": "clocks.current.sm",
-    "clocks.gr": "clocks.current.graphics",
-    "clocks.graphics": "clocks.current.graphics",
-    "clocks.mem": "clocks.current.memory",
-    "clocks.memory": "clocks.current.memory",
-    "clocks.max.gr": "clocks.max.graphics",
-    "clocks.max.mem": "clocks.max.memory",
-    "pcie.link.gen.gpucurrent": "pcie.link.gen.current",
-    "remapped_rows.failed": "remapped_rows.failure",
-}
-
-DMON: Mapping[str, str] = {
-    "date": "date",
-    "time": "time",
-    "gpu": "index",
-    "pwr": "power.draw",
-    "temp": "temperature.gpu",
-    "gtemp": "temperature.gpu",
-    "mtemp": "temperature.memory",
-    "sm": "utilization.gpu",
-    "mem": "utilization.memory",
-    "enc": "utilization.encoder",
-    "dec": "utilization.decoder",
-    "mclk": "clocks.current.memory",
-    "pclk": "clocks.current.sm",
-    "fb": "memory.used",
-    "sbecc": "ecc.errors.corrected.volatile.total",
-    "dbecc": "ecc.errors.uncorrected.volatile.total",
-    **{name: f"dmon.{name}" for name in ("rxpci", "txpci", "smutil", "smocc", "pviol", "tviol")},
-}
-PMON: Mapping[str, str] = {
-    **{name: DMON[name] for name in ("date", "time", "gpu")},
-    **{name: f"pmon.{name}" for name in ("pid", "type", "sm", "fb", "command")},
-    "name": "pmon.command",
-}
-
-_OTHER = re.compile(
-    r"(?:clocks|clocks_event_reasons|clocks_event_reasons_counters|ecc|pci|pcie|power|temperature"
-    r"|memory|utilization|encoder|decoder|retired_pages|remapped_rows|mig|inforom|gom"
-    r"|gpu_operation_mode|driver_model|compute_mode|display_mode|display_active|display_attached"
-    r"|persistence_mode|accounting|addressing_mode|count|serial|gpu_serial|vbios_version|fabric"
-    r"|platform|protected_memory|gsp|c2c|dramencryption|edpp_multiplier|module|enforced|fan"
-    r"|hostname|board_id|kmd_version|driver|gpu_recovery_action)(?:[._][a-z0-9_.-]+)*"
+_SAME = _tags(
+    "mem=memory vram=memory fb=memory util=utilization utilisation=utilization temp=temperature "
+    "pwr=power clk=clock clocks=clock gr=graphics idx=index id=index gpuid=index cap=limit "
+    "enc=encoder dec=decoder throttle=event reason=reasons idle=gpu_idle percentage=% percent=% "
+    "pct=% watts=w milliwatts=mw celsius=c bytes=b sec=s seconds=s instantaneous=instant "
+    "generation=gen modelname=model volatile=vol widths=width"
 )
-_UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
+_UNITS = frozenset(unit for quantity in QUANTITIES.values() for unit in quantity.units) - {"", "#"}
+_ABOUT = frozenset({"gpu", "gpus", "gpuid", "cuda", "nvidia", "vram"})
+_FILLERS = _ABOUT | set(
+    _tags("fi= dev= prof= smi= core= value= current= device= readings= dcgm= rate=")
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|%")
+_IN_UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]\s*:?\s*$")
+_NUMBERED = re.compile(r"(?i)(?<![a-z])(?:gpu|cuda)[ ._:#-]?(\d{1,2})(?!\d)")
+_WANDB = re.compile(r"(?i)(?:.* - )?system[./]gpu\.(\d+)\.(\w+)")
+_WANDB_NAMES = _tags(
+    "gpu=utilization.gpu memory=utilization.memory memoryAllocatedBytes=memory.used[b] "
+    "smActive=sm.active[%] temp=temperature.gpu powerWatts=power.draw"
+)
+_LABELLED = re.compile(r'(\w+)\{(?:.*[,{ ])??(?:(?:gpu|index|minor_number)="(\d+)".*)?\}')
 
 
-def canonical(heading: str) -> str:
-    """A query field as this module calls it: ``clocks.sm [MHz]`` is ``clocks.current.sm``."""
-    bare = _UNIT.sub("", heading.strip().strip('"\ufeff').strip()).lower()
-    bare = bare.replace("clocks_throttle_reasons", "clocks_event_reasons", 1)
-    return _ALIASES.get(bare, bare)
+def _words(text: str) -> tuple[list[str], str, bool]:
+    """The words that tell; the unit they end in; whether they speak of GPUs."""
+    bracket = _IN_UNIT.search(text)
+    unit = "" if bracket is None else bracket[1].strip()
+    raw = [word.lower() for word in _WORD.findall(_IN_UNIT.sub("", text))]
+    words = [_SAME.get(word, word) for word in raw]
+    if words[-2:-1] == ["per"] and len(words) > 3:
+        words[-3:] = [f"{words[-3]}/{words[-1]}"]
+    while len(words) > 1 and words[-1] in _UNITS:
+        unit = unit or words[-1]
+        words.pop()
+    told = [word for word in words if word not in _FILLERS]
+    return told, unit, not _ABOUT.isdisjoint(raw)
 
 
-def heading_unit(heading: str) -> str:
-    """``MiB`` of ``memory.used [MiB]``; empty where none is written."""
-    found = _UNIT.search(heading)
-    return "" if found is None else found[1].strip()
+def _columns() -> tuple[dict[str, Column], dict[frozenset[str], str]]:
+    columns: dict[str, Column] = {}
+    phrases: dict[frozenset[str], str] = {}
+    for part, text in _TABLE.items():
+        for entry in text.replace(",\n ", ",").replace(";", "\n").strip().splitlines():
+            head, _, names = entry.partition(": ")
+            field, kind = head.split()
+            own = ""
+            for rank, name in enumerate(names.split(", ")):
+                bare, _, unit = name.rstrip("]").partition(" [")
+                mark = bare[-1] if bare[-1] in "!?" else ""
+                bare = bare.rstrip("!?")
+                if unit or "." in bare or not own:
+                    columns[bare] = Column(part, field, kind, rank, unit)
+                    own = own if unit else bare
+                prof = ["prof"] if bare.startswith("dcgm.") else []
+                meant = bare if bare in columns else own
+                phrases.setdefault(frozenset(_words(bare)[0] + prof), meant + mark)
+    return columns, phrases
 
 
-def is_field(name: str) -> bool:
-    """True where ``nvidia-smi`` has a query field of this (canonical) name, kept or not."""
-    return name in COLUMNS or _OTHER.fullmatch(name) is not None
+COLUMNS: Mapping[str, Column]
+COLUMNS, _PHRASES = _columns()
+DMON: Mapping[str, str] = _tags(
+    "date=date time=time gpu=index pwr=power.draw temp=temperature.gpu gtemp=temperature.gpu "
+    "mtemp=temperature.memory sm=utilization.gpu mem=utilization.memory enc=utilization.encoder "
+    "dec=utilization.decoder mclk=clocks.current.memory pclk=clocks.current.sm fb=memory.used "
+    "sbecc=ecc.errors.corrected.volatile.total dbecc=ecc.errors.uncorrected.volatile.total "
+    "rxpci=pcie.rx txpci=pcie.tx smutil=sm.active smocc=sm.occupancy pviol=dmon.pviol "
+    "tviol=dmon.tviol"
+)
+PMON: Mapping[str, str] = _tags(
+    "date=date time=time gpu=index pid=pmon.pid type=pmon.type sm=pmon.sm fb=pmon.fb "
+    "command=pmon.command name=pmon.command"
+)
+DCGMI: Mapping[str, str] = _tags(
+    "entity=index gputl=utilization.gpu mcutl=utilization.memory ecutl=utilization.encoder "
+    "dcutl=utilization.decoder fbusd=memory.used fbttl=memory.total fbfre=memory.free "
+    "power=power.draw powin=power.draw.instant totec=total_energy_consumption "
+    "tmptr=temperature.gpu mmtmp=temperature.memory smclk=clocks.current.sm "
+    "mmclk=clocks.current.memory dvcctr=clocks_event_reasons.active gract=dcgm.gr_engine_active "
+    "smact=dcgm.sm_active smocc=dcgm.sm_occupancy tenso=dcgm.pipe_tensor_active "
+    "drama=dcgm.dram_active pcirx=dcgm.pcie_rx_bytes pcitx=dcgm.pcie_tx_bytes "
+    "nvlrx=dcgm.nvlink_rx_bytes nvltx=dcgm.nvlink_tx_bytes"
+)
+"""What the short headings of ``nvidia-smi dmon``, ``pmon`` and ``dcgmi dmon`` stand for."""
+
+
+@lru_cache(maxsize=4096)
+def named(heading: str) -> Named:
+    """``clocks.sm [MHz]`` is ``clocks.current.sm`` in MHz; ``gpu0_mem_used_mb``, GPU 0's memory."""
+    text = heading.strip(' \t"\ufeff')
+    found = _WANDB.fullmatch(text)
+    if found is not None:
+        return named(_WANDB_NAMES.get(found[2], found[2]))._replace(
+            gpu=int(found[1]), about_gpus=True
+        )
+    found = _LABELLED.fullmatch(text)
+    if found is not None:
+        return named(found[1])._replace(gpu=None if found[2] is None else int(found[2]))
+    told, unit, about = _words(text)
+    about = about or ("." in text and _IN_UNIT.sub("", text) in COLUMNS)
+    numbered = _NUMBERED.search(text)
+    key = frozenset(told) | ({"prof"} if "_PROF_" in text or text.startswith("dcgm.") else set())
+    phrase = _PHRASES.get(key, "")
+    if not told and about:
+        phrase = "utilization.gpu" if unit == "%" else "" if numbered else "index"
+    # A memory's utilization is a share of it, or of the time that it was busy.
+    doubtful = told == ["memory", "utilization"] or (phrase[-1:] == "!" and not unit)
+    name = "" if doubtful or (phrase[-1:] == "?" and not about) else phrase.rstrip("!?")
+    column = COLUMNS.get(name)
+    if column is not None and unit and not column.unit:
+        quantity = QUANTITIES.get(column.kind)
+        if quantity is None or unit.lower().strip("°") not in quantity.units:
+            # Times say by their size what they count.
+            name, unit = (name, "") if column.part == "other" else ("", unit)
+    gpu = None if numbered is None or name == "index" else int(numbered[1])
+    other = SKIPPED if text.lower() in COLUMNS else text.lower()
+    return Named(name or other, unit, gpu, about or name == "utilization.gpu")
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """``timestamp,utilization.gpu,-`` to canonical names. Raises ``LogError``."""
+    """``timestamp,utilization.gpu,-`` to names of ``COLUMNS``, each with the unit that was written.
+    Raises ``LogError``."""
     names = [part.strip() for part in text.split(",")]
     if len(names) > COLUMNS_MAX:
         raise LogError(f"--columns names more than {COLUMNS_MAX} columns.")
-    found = [SKIPPED if name in {"", SKIPPED} else _named(name) for name in names]
-    if COLUMNS.keys().isdisjoint(found):
+    found = [SKIPPED if name in {"", SKIPPED} else _column(name) for name in names]
+    if COLUMNS.keys().isdisjoint(named(name).name for name in found):
         raise LogError("--columns names no column that says anything about a GPU.")
     return tuple(found)
 
 
-def _named(name: str) -> str:
-    found = canonical(name)
-    if found not in COLUMNS and found in DMON:
-        return DMON[found]
-    if is_field(found):
-        return found
-    near = difflib.get_close_matches(found, COLUMNS, 1)
-    hint = f" (is it {near[0]}?)" if near else ""
-    raise LogError(
-        f"{clean(name, 60)!r} in --columns is not a column of nvidia-smi{hint}: write the names of "
-        "the query, and - for a column to skip."
-    )
-
-
-# --- values ----------------------------------------------------------------------------------
-
-
-def number(text: str) -> float | None:
-    """A finite number, with or without a unit after it."""
-    amount = text.partition(" ")[0]
-    try:
-        value = float(amount)
-    except ValueError:
-        # A table program of a country that writes 212,34 may have been at it.
-        if amount.count(",") != 1 or not amount.replace(",", "").isdecimal():
-            return None
-        value = float(amount.replace(",", "."))
-    # Neither NaN nor infinity is a measurement.
-    return value if value - value == 0.0 else None
-
-
-def parser(kind: str, unit: str = "") -> Parse:
-    """A reader of cells of this kind: ``None`` for what has no value or one out of range.
-
-    ``unit`` is the heading's; a cell's own goes before it.
-    """
-    quantity = QUANTITIES.get(kind)
-    if quantity is None:
-        return _TEXTS[kind]
-    low, high, units, whole = quantity
-    usual = units.get(unit, next(iter(units.values())))
-
-    def parse(text: str) -> float | int | None:
-        amount, _, own = text.partition(" ")
-        try:
-            value: float | None = float(amount)
-        except ValueError:
-            value = number(amount)
-        if value is None:
-            return None
-        value *= units.get(own, usual) if own else usual
-        # Neither NaN nor infinity is within bounds.
-        if low <= value <= high:
-            return round(value) if whole else value
-        return None
-
-    return parse
-
-
-def _text(text: str) -> str | None:
-    unread = text[:1] == "[" or text.lower() in _UNREAD
-    return None if unread else clean(text, TEXT_LENGTH)
-
-
-def _performance_state(text: str) -> int | None:
-    value = number(text.removeprefix("P"))
-    return int(value) if value is not None and 0 <= value <= PSTATE_MAX else None
-
-
-def _flag(text: str) -> bool | None:
-    return _FLAGS.get(text.lower())
-
-
-def _reasons(text: str) -> tuple[str, ...] | None:
-    """``0x0000000000000004``, or the same in decimal."""
-    try:
-        bits = int(text, 16) if text[:2].lower() == "0x" else int(text)
-    except ValueError:
-        return None
-    # All ones is the driver's "not available".
-    if not 0 <= bits < 1 << 32:
-        return None
-    return tuple([name for bit, name in EVENT_REASONS if bits & bit])
-
-
-_TEXTS: Mapping[str, Parse] = {
-    "text": _text,
-    "flag": _flag,
-    "state": _performance_state,
-    "reasons": _reasons,
-}
+def _column(text: str) -> str:
+    found = named(DMON.get(text.lower(), text))
+    if found.name in COLUMNS:
+        return f"{found.name} [{found.unit}]" if found.unit else found.name
+    near = difflib.get_close_matches(found.name, COLUMNS, 1, 0.8)
+    if near or not text.isprintable():
+        hint = f" (is it {near[0]}?)" if near else ""
+        raise LogError(
+            f"{clean(text, 60)!r} in --columns is not known{hint}: write the names of nvidia-smi "
+            "--help-query-gpu, and - for a column to skip."
+        )
+    return found.name

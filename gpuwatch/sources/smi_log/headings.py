@@ -1,9 +1,7 @@
-"""Headings of logs: what a log is and what its columns are called.
+"""Headings of logs: what a log in rows and columns is, and what its columns are called.
 
 The headings decide. A log without them needs ``--columns``, unless its units leave no choice.
 """
-
-from __future__ import annotations
 
 import csv
 import re
@@ -17,44 +15,37 @@ from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, Log
 from gpuwatch.sources.smi_log.columns import (
     COLUMNS,
     COLUMNS_MAX,
+    DCGMI,
     DMON,
     PMON,
     SKIPPED,
-    canonical,
-    heading_unit,
-    is_field,
-    number,
+    named,
 )
+from gpuwatch.sources.smi_log.values import number
 
 ALIGNED = "  "
 """Separator of columns that ``column -t`` has put under each other: two spaces or more."""
 SEPARATORS = (",", ";", "\t", ALIGNED)
 SPACES = " "
-"""Separator of dmon and pmon: white space of any length."""
+"""Separator of dmon, pmon and dcgmi: white space of any length."""
 _GAP = re.compile(r"\s{2,}")
-_WORD = re.compile(r"[a-z][a-z0-9_.]*[a-z0-9]", re.ASCII)
-_QUERY = "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1"
+_QUERY = "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l"
 _REFUSED = (
     (
-        re.compile(r"\+-{20,}|\|\s*NVIDIA-SMI \d|=+NVSMI LOG=+|<!DOCTYPE nvidia_smi_log"),
-        (
-            f"is the report that nvidia-smi prints, which is not read: log with {_QUERY}, or with "
-            "gpuwatch stream."
-        ),
+        r"\d+, (?:pwrDraw|temp|\w+Util|procClk|memClk|viol\w+) *, *\d+,",
+        f"is the output of nvidia-smi stats, which is not read: log with {_QUERY}ms 200",
     ),
     (
-        re.compile(r"\d+, (?:pwrDraw|temp|\w+Util|procClk|memClk|viol\w+) *, *\d+,"),
-        (
-            "is the output of nvidia-smi stats, which is not read: log with nvidia-smi "
-            "--query-gpu=... --format=csv -lms 200."
-        ),
+        r"(?:.*, *)?pid *(?:,.*)?$",
+        f"is a list of processes, which does not say how busy the GPUs were: log with {_QUERY} 1",
     ),
     (
-        re.compile(r"(?:.*, *)?pid *(?:,.*)?"),
-        (
-            "is a list of processes (--query-compute-apps), which does not say how busy the GPUs "
-            "were: log with nvidia-smi --query-gpu=... or nvidia-smi pmon."
-        ),
+        r".*\x1b\[",
+        f"is what was drawn on a terminal (watch, script), which is not read: log with {_QUERY} 1",
+    ),
+    (
+        r"\| +npu-smi|\W*(?:ROCm|AMD-SMI|ROCM-SMI)",
+        "is not about GPUs of NVIDIA, others are not read.",
     ),
 )
 _FORMS = (
@@ -71,26 +62,42 @@ _FORMS = (
     (re.compile(r"[A-Z][A-Za-z]{2}.*"), ["name"]),
 )
 """Cells of a log without headings: its columns in nvidia-smi's own order."""
+_CARD = re.compile(r"NVIDIA|GeForce|Tesla|Quadro")
 _DMON_USUAL = {
     12: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk",
     10: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,mclk,pclk",
     9: "gpu,pwr,temp,sm,mem,enc,dec,mclk,pclk",
 }
 """Columns of dmon without ``-s``, by their number (drivers since 535, since 418, older)."""
+_TAGGED = (("dcgm", "entity", DCGMI), ("pmon", "pid", PMON), ("dmon", "gpu", DMON))
+_CELL = re.compile(
+    r"(?:[A-Za-z_%][\w .%/#()\[\]°+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?", re.ASCII
+)
+_TELLING = frozenset({"reading", "reason", "counter"})
+FIELD_HEADINGS = frozenset({"field", "metric", "metric_name", "field_name"})
+VALUE_HEADINGS = frozenset({"value", "values"})
 
 
 class Heading(NamedTuple):
     """The columns of a log."""
 
     kind: str
-    """``query``, ``dmon`` or ``pmon``."""
+    """``query``, ``csv``, ``dmon``, ``pmon`` or ``dcgm``."""
     names: tuple[str, ...]
-    """Canonical; ``-`` for what is left out."""
+    """Of ``COLUMNS``; anything else is left out."""
     units: tuple[str, ...] = ()
     separator: str = ","
     line: str = ""
     fixed: bool = False
     """The names are a person's, or come from the forms of cells: other headings do not count."""
+    cells: tuple[str, ...] = ()
+    """As they are written, where there is a column for each GPU."""
+
+    @property
+    def tidy(self) -> bool:
+        """A column says what is measured, another gives the value."""
+        names = set(self.names)
+        return not (names.isdisjoint(FIELD_HEADINGS) or names.isdisjoint(VALUE_HEADINGS))
 
 
 def stripped(line: str) -> str:
@@ -104,36 +111,45 @@ def named_by(names: tuple[str, ...], line: str) -> Heading | None:
         cells = split_cells(line, separator, len(names))
         if len(cells) == len(names) and has_digit(cells):
             kind = "dmon" if separator == SPACES else "query"
-            return Heading(kind, names, separator=separator, fixed=True)
+            return _made(kind, names, separator)._replace(fixed=True)
     return None
+
+
+def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> Heading:
+    found = list(map(named, cells))
+    wide = any(each.gpu is not None and each.name in COLUMNS for each in found)
+    names, units = tuple([each.name for each in found]), tuple([each.unit for each in found])
+    return Heading(kind, names, units, separator, line, cells=tuple(cells) if wide else ())
 
 
 def find_heading(line: str, separators: Sequence[str] = SEPARATORS) -> Heading | None:
     """The names in a heading; ``None`` for any other line."""
     if line.startswith("#"):
         tokens = line.lstrip("#").replace(",", " ").lower().split()
-        if "gpu" not in tokens or len(tokens) < 2:
-            return None
-        kind, table = ("pmon", PMON) if "pid" in tokens else ("dmon", DMON)
-        names = tuple([table.get(token, SKIPPED) for token in tokens])
-        return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
+        for kind, tag, table in _TAGGED:
+            if {tag, "gpu" if tag == "pid" else tag} <= set(tokens) and sum(
+                token in table for token in tokens
+            ) > 1:
+                names = tuple([table.get(token, SKIPPED) for token in tokens])
+                return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
     for separator in separators:
-        cells = split_cells(line, separator)
-        names = tuple(map(canonical, cells))
-        # A row can hold a word that is a name ("name" as a card's name) but not mostly such.
-        # Columns without a name are row numbers that a program has added; others, fields of a
-        # newer driver.
-        others = [name for name in names if name and not is_field(name)]
-        known = sum(map(is_field, names)) > len(others) and not COLUMNS.keys().isdisjoint(names)
-        if known and len(names) <= COLUMNS_MAX and all(map(_WORD.fullmatch, others)):
-            return Heading("query", names, tuple(map(heading_unit, cells)), separator, line)
+        cells = split_cells(line.lstrip("# "), separator)
+        if len(cells) > COLUMNS_MAX or not all(map(_CELL.fullmatch, cells)):
+            continue
+        made = _made("query" if "." in line else "csv", cells, separator, line)
+        parts = {COLUMNS[name].part for name in made.names if name in COLUMNS}
+        about = any(each.about_gpus and each.name in COLUMNS for each in map(named, cells))
+        # Of a card alone ("name") a row can be, too.
+        tells = not parts.isdisjoint(_TELLING) or "memory.free" in made.names
+        if (about and tells) or (made.tidy and parts):
+            return made
     return None
 
 
 def split_cells(line: str, separator: str = ",", width: int = 0) -> list[str]:
     if separator == SPACES:
-        # A command (the last column of pmon) may hold spaces.
-        return line.split(None, width - 1)
+        # A command (the last column of pmon) may hold spaces; "GPU 0" of dcgmi is one cell.
+        return line.removeprefix("GPU ").split(None, width - 1)
     if separator == ALIGNED:
         parts = _GAP.split(line.strip())
     elif '"' in line:
@@ -156,15 +172,15 @@ def has_digit(cells: Sequence[str]) -> bool:
 
 
 def without_heading(
-    lines: Sequence[str], named: Sequence[str] | None, shown: str, stats: LogStats
+    lines: Sequence[str], wanted: Sequence[str] | None, shown: str, stats: LogStats
 ) -> Heading:
     """The columns by their units, where no other reading of them is possible."""
     if not lines:
         raise LogError(_no_text(shown, stats))
-    if named is not None:
-        raise LogError(f"{shown} does not begin with a row of {len(named)} columns.")
+    if wanted is not None:
+        raise LogError(f"{shown} does not begin with a row of {len(wanted)} columns.")
     for pattern, sentence in _REFUSED:
-        if any(pattern.match(line) for line in lines):
+        if any(re.match(pattern, line) for line in lines):
             raise LogError(f"{shown} {sentence}")
     spaced = [line.split() for line in lines if "," not in line]
     rows = [cells for cells in spaced if all(map(_is_value, cells)) and len(cells) > 2]
@@ -174,9 +190,9 @@ def without_heading(
     rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     rows = [row for row in rows if len(row) == width and has_digit(row)]
-    if len(rows) * 2 < len(lines) or not rows or not all(map(_is_value, rows[0])):
+    if len(rows) * 2 < len(lines) or not rows or not _is_row(rows[0]):
         raise LogError(_strange(shown, lines[0]))
-    names, sure = _by_form(rows[0])
+    names, sure = _by_form(rows)
     if not sure:
         proposed = ",".join(names) if "utilization.gpu" in names else "timestamp,index,-,..."
         what = f'begins with "{clean(lines[0], 120)}", which are not column names of nvidia-smi'
@@ -184,18 +200,28 @@ def without_heading(
     return Heading("query", names, fixed=True)
 
 
-def _by_form(row: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+def _by_form(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], bool]:
     """Names in nvidia-smi's own order of columns with a form or unit; whether each is sure: no
     other column has its unit, and one is the utilisation."""
     forms = [
-        next((names for form, names in _FORMS if form.fullmatch(cell)), [SKIPPED]) for cell in row
+        next((names for form, names in _FORMS if form.fullmatch(cell)), [SKIPPED])
+        for cell in rows[0]
     ]
     found = [
         dict(enumerate(names)).get(forms[:place].count(names), SKIPPED)
         for place, names in enumerate(forms)
     ]
+    if {"memory.used", "memory.total"} <= set(found):
+        used, total = found.index("memory.used"), found.index("memory.total")
+        sizes = {(number(row[used]) or 0.0) + (number(row[total]) or 0.0) for row in rows}
+        if len({row[used] for row in rows}) > 1 and max(sizes) - min(sizes) < 64.0:
+            found[total] = "memory.free"
     sure = all(forms.count(names) == 1 or len(names) == 1 for names in forms)
     return tuple(found), sure and "utilization.gpu" in found
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    return all(map(_is_value, cells)) or any(map(_CARD.match, cells))
 
 
 def _is_value(cell: str) -> bool:
@@ -220,8 +246,8 @@ def _strange(shown: str, line: str) -> str:
     text = clean(line[:80]).replace("\ufffd", "")
     # Text of any language has few characters that cannot be shown.
     if len(text) < 0.8 * len(line[:80]):
-        return f"{shown} is not text: neither a recording of gpuwatch nor a log of nvidia-smi."
+        return f"{shown} is not text: neither a recording of gpuwatch nor a log of GPUs."
     return (
-        f'{shown} is neither a recording of gpuwatch nor a log of nvidia-smi: it begins with "'
-        f'{clean(line, 80)}".'
+        f"{shown} is neither a recording of gpuwatch nor a log of GPUs that can be read: it begins "
+        f'with "{clean(line, 80)}". Log with {_QUERY} 1'
     )

@@ -1,9 +1,8 @@
 """Rows of a log to snapshots: which rows are one moment, and when it was."""
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,20 +14,25 @@ from gpuwatch.core.model import (
     Host,
     Problem,
     Process,
-    ReasonSeconds,
     Snapshot,
 )
-from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.core.model import ReasonSeconds as Seconds
+from gpuwatch.sources.files.log_text import LogError, LogStats
+from gpuwatch.sources.smi_log.grouping import Grouping
 from gpuwatch.sources.smi_log.rows import Row
 
 LOG_HOST = "log"
 UNKNOWN_NAME = "GPU"
 GPUS_MAX = 64
 PROCESSES_MAX = 4096
-SAME_MOMENT_SECONDS = 0.03
-"""``nvidia-smi`` writes the rows of its GPUs within milliseconds; looks are seldom so close."""
+SORT_FIRST = (
+    "The log has one GPU, or one field, after the other and not one time after the other: sort its "
+    "rows by time first, as in sort -s -t, -k1,1 where the time is the first column, and read that."
+)
 _JUDGED = 31
 """Distances of moments that the usual one is the median of."""
+_LATE = 0.8
+"""Of the usual distance of two moments: a row of a known GPU that comes later begins the next."""
 _BACK_SECONDS = 1.0
 """Stamps in whole seconds repeat, and a clock that is kept by NTP moves by less than this."""
 _LEAP_SECONDS = 30 * 86400.0
@@ -54,103 +58,95 @@ class LogClock:
 
     def moment(self, unix: float | None) -> tuple[float, float]:
         """(unix seconds, monotonic seconds) of the next moment, by its stamp."""
-        before = self._monotonic
+        before, last = self._monotonic, self._last_unix
         expected = 0.0 if before is None else before + self.interval_seconds
         if unix is None:
             self._monotonic = expected
-            unix = expected - self._offset
-            self._last_unix = unix if self._last_unix is not None else None
-            return unix, expected
-        if before is None or self._last_unix is None:
+            self._last_unix = None if last is None else expected - self._offset
+            return expected - self._offset, expected
+        self._last_unix = unix
+        if before is None or last is None:
             self._offset = 0.0 if before is None else expected - unix
             self._monotonic = unix + self._offset
-            self._last_unix = unix
             return unix, self._monotonic
-        delta = unix - self._last_unix
-        self._last_unix = unix
-        if delta < -_BACK_SECONDS or delta > _LEAP_SECONDS:
+        if not -_BACK_SECONDS <= unix - last <= _LEAP_SECONDS:
             self._stats.clock_jumps += 1
             self._stamps.clear()
             self._offset = expected - unix
-        step = unix + self._offset - before
+        step, usual, stats = unix + self._offset - before, self.usual_seconds, self._stats
+        # Of stamps in whole seconds one can be off by as much.
+        blurred = 1.0 if unix % 1.0 == 0.0 and self.interval_seconds < 1.0 else 0.0
         if step <= 0.0:
-            step = self._between_stamps()
-        else:
-            self._judge(step)
-        self._monotonic = before + step
-        self._stamps.append(unix)
-        return unix, self._monotonic
-
-    def _between_stamps(self) -> float:
-        """The step where a stamp repeats (they are in whole seconds, the rows come faster): what
-        one takes on average."""
-        stamps = self._stamps
-        passed = stamps[-1] - stamps[0] if stamps else 0.0
-        if len(stamps) < _JUDGED or passed <= 0.0:
-            return self.interval_seconds / 2
-        step = min(passed / (len(stamps) - 1), self.interval_seconds)
-        self._note(step)
-        return step
-
-    def _judge(self, step: float) -> None:
-        usual = self.usual_seconds
-        if usual is not None and len(self._recent) >= 5 and step > 1.75 * usual:
-            stats = self._stats
+            step = self._between_stamps(step)
+        elif usual is not None and len(self._recent) >= 5 and step > 1.75 * usual + blurred:
             stats.missing_ticks += round(step / usual) - 1
             stats.longest_gap_seconds = max(stats.longest_gap_seconds, step)
-        self._note(step)
-
-    def _note(self, step: float) -> None:
         self._recent.append(step)
         # A median of every one would cost more than reading the line.
-        if len(self._recent) < _JUDGED or self._stats.snapshots % _JUDGED == 0:
-            self.usual_seconds = statistics.median(self._recent)
-            self._stats.interval_seconds = self.usual_seconds
+        if len(self._recent) < _JUDGED or stats.snapshots % _JUDGED == 0:
+            self.usual_seconds = stats.interval_seconds = statistics.median(self._recent)
+        self._monotonic = before + step
+        self._stamps.append(unix)
+        return self._monotonic - self._offset, self._monotonic
+
+    def _between_stamps(self, behind: float) -> float:
+        """The step where a stamp repeats (they are in whole seconds, the rows come faster): what
+        one takes on average, within the second that is meant."""
+        stamps = self._stamps
+        passed = stamps[-1] - stamps[0] if stamps else 0.0
+        average = passed / (len(stamps) - 1) if passed > 0.0 else self.interval_seconds / 8
+        return min(average, max(1.0 + behind, 0.02) / 2)
 
 
 class Moments:
     """Puts rows together. ``add`` gives the moment before once a row begins the next.
 
-    ``gpus`` is how many GPUs a log has in which no column distinguishes them; without it the rows
-    that are written within ``SAME_MOMENT_SECONDS`` are the GPUs, in order. ``of_processes``: the
+    ``grouping`` is that of a log in which no column distinguishes the GPUs. ``of_processes``: the
     rows are those of ``pmon``, whose dash for a process that did nothing is a zero (NVML lists only
-    processes with some utilisation) once it has shown that it can say.
+    processes with some utilisation) once it has shown that it can say. ``marked``: the log itself
+    says where a moment ends.
     """
 
     def __init__(
         self,
         stats: LogStats,
+        grouping: Grouping,
         *,
         interval_seconds: float = 1.0,
-        gpus: int | None = None,
         of_processes: bool = False,
+        marked: bool = False,
     ) -> None:
         self._stats = stats
         self._of_processes = of_processes
+        self._marked = marked
         self._some_process_was_busy = False
         self._clock = LogClock(interval_seconds, stats)
-        self._gpus = gpus
-        self._most_rows = gpus or 1
+        self._gap_seconds = grouping.gap_seconds
+        self._gpus = grouping.gpus or 1
         self._places: dict[str | int, int] = {}
         self._identities: dict[int, tuple[dict[str, Any], GpuIdentity]] = {}
-        self._counters: dict[GpuKey, tuple[float, Row]] = {}
+        self._counters: dict[GpuKey, Mapping[str, float]] = {}
         self._rows: list[tuple[int, Row]] = []
         self._pairs: set[tuple[int, int | None]] = set()
         self._problems: list[Problem] = []
         self._some_lost = False
+        self._keyed = False
         self._began_at: float | None = None
         self._last_at: float | None = None
         self._last_monotonic: float | None = None
+        self._snapshot_at: float | None = None
+        self._last_places: set[int] = set()
 
-    def add(self, row: Row, *, keyed: bool) -> Snapshot | None:
-        """Take one row; ``keyed``: the log has a column that distinguishes its GPUs."""
+    def add(self, row: Row) -> Snapshot | None:
+        """Take one row."""
+        keyed = self._keyed = self._keyed or row.key is not None
         place = self._place(row) if keyed else len(self._rows)
-        if place is None or place >= GPUS_MAX:
+        if place is None:
             self._stats.torn_lines += 1
             return None
         done = None
         if self._rows and self._begins(row, place, keyed):
-            done = self.end_of_moment(keyed=keyed)
+            done = self.end_of_moment()
             place = place if keyed else 0
         if not self._rows:
             self._began_at = row.at_unix_seconds
@@ -167,59 +163,70 @@ class Moments:
             message = f"nvidia-smi said: {line}"
             self._problems.append(Problem(source="nvml", message=message, severity="error"))
 
-    def end_of_moment(self, *, keyed: bool) -> Snapshot | None:
-        """The rows that wait: at the end, or where a repeated heading says that a run begins."""
+    def end_of_moment(self) -> Snapshot | None:
+        """The rows that wait: at the end, or where the log says that a moment ends."""
         rows, self._rows = self._rows, []
         self._pairs.clear()
         if not rows:
             return None
-        if not keyed and len(rows) < self._most_rows:
+        if not self._keyed and len(rows) != self._gpus:
             self._stats.incomplete_ticks += 1
             return None
-        self._most_rows = max(self._most_rows, len(rows))
-        return self._snapshot(rows, keyed)
+        return self._snapshot(rows)
 
     def _place(self, row: Row) -> int | None:
-        if row.key is None or isinstance(row.key, int):
-            return row.key
-        return self._places.setdefault(row.key, len(self._places))
+        if row.key is None:
+            return None
+        place = self._places.get(row.key)
+        if place is None and len(self._places) < GPUS_MAX:
+            place = row.key if isinstance(row.key, int) else len(self._places)
+            self._places[row.key] = place
+        return place
 
     def _begins(self, row: Row, place: int, keyed: bool) -> bool:
         """True when ``row`` is of another moment than those before."""
+        if self._marked:
+            return False
         at = row.at_unix_seconds
-        if not keyed and self._gpus is None:
-            if at is None or self._last_at is None:
-                return True
-            return not -_BACK_SECONDS <= at - self._last_at <= SAME_MOMENT_SECONDS
-        if at is not None and self._began_at is not None:
+        if at is not None and self._began_at is not None and self._last_at is not None:
             usual = self._clock.usual_seconds
             passed = at - self._began_at
-            if passed < -_BACK_SECONDS or (usual is not None and passed > usual / 2):
+            # The rows of eight GPUs take most of a short interval to be written.
+            late = usual is not None and passed > usual * (_LATE if keyed else 0.5)
+            if self._gap_seconds is not None and not keyed:
+                late = (late or usual is None) and at - self._last_at > self._gap_seconds
+            if passed < -_BACK_SECONDS or late:
                 return True
         if not keyed:
-            return len(self._rows) >= self._most_rows
+            return len(self._rows) >= self._gpus
         last, before = self._rows[-1]
+        if at is not None and row.process is None:
+            # In any order, each once.
+            return (place, None) in self._pairs
         if row.process is not None or before.process is not None:
             pid = None if row.process is None else row.process.pid
             return place < last or (place, pid) in self._pairs
         return place <= last
 
-    def _snapshot(self, rows: list[tuple[int, Row]], keyed: bool) -> Snapshot:
+    def _snapshot(self, rows: list[tuple[int, Row]]) -> Snapshot:
+        self._check_order(rows)
         unix, monotonic = self._clock.moment(rows[0][1].at_unix_seconds)
         passed = None if self._last_monotonic is None else monotonic - self._last_monotonic
         self._last_monotonic = monotonic
         gpus: dict[int, Gpu] = {}
         busy: dict[int, float] = {}
         processes: list[Process] = []
+        if self._marked:
+            rows = _merged(rows)
         for place, row in rows:
             if place not in gpus:
-                gpus[place] = self._gpu(place, row, monotonic, passed)
+                gpus[place] = self._gpu(place, row, passed)
             if row.process is not None:
                 processes.append(replace(row.process, gpu_uuid=gpus[place].uuid))
                 percent = row.process.gpu_busy_percent
                 if percent is not None:
                     busy[place] = min(100.0, busy.get(place, 0.0) + percent)
-        if self._some_lost and keyed:
+        if self._some_lost and self._keyed:
             for place, (_, identity) in self._identities.items():
                 gpus.setdefault(place, Gpu(identity=identity, reading=GpuReading(), lost=True))
         self._some_process_was_busy = self._some_process_was_busy or bool(busy)
@@ -235,7 +242,8 @@ class Moments:
             interval_seconds=self._clock.interval_seconds,
             simulated=False,
             host=Host(name=LOG_HOST),
-            gpus=tuple(gpus.values()),
+            # A damaged line can give a GPU another's key.
+            gpus=tuple({gpu.uuid: gpu for gpu in gpus.values()}.values()),
             processes=tuple(processes),
             problems=tuple(self._problems),
         )
@@ -243,44 +251,65 @@ class Moments:
         self._stats.snapshots += 1
         return snapshot
 
-    def _gpu(self, place: int, row: Row, monotonic: float, passed: float | None) -> Gpu:
+    def _check_order(self, rows: list[tuple[int, Row]]) -> None:
+        """Raises ``LogError`` where one GPU's whole time comes after another's."""
+        at, before = rows[0][1].at_unix_seconds, self._snapshot_at
+        places = {place for place, _ in rows}
+        if at is not None:
+            back = before is not None and at < before - _BACK_SECONDS
+            if back and self._keyed and places.isdisjoint(self._last_places):
+                raise LogError(SORT_FIRST)
+            self._snapshot_at = at
+        self._last_places = places
+
+    def _gpu(self, place: int, row: Row, passed: float | None) -> Gpu:
         known = self._identities.get(place)
         if known is None or known[0] != row.identity:
             identity = _identity(row.identity, place)
-            if known is not None and identity.memory_total_bytes is None:
-                identity = replace(identity, memory_total_bytes=known[1].memory_total_bytes)
+            if known is not None:
+                total = identity.memory_total_bytes or known[1].memory_total_bytes
+                # Runs on one node after the other, in one log: the same place.
+                uuid = identity.uuid if "uuid" in row.identity else known[1].uuid
+                identity = replace(identity, memory_total_bytes=total, uuid=uuid)
             known = self._identities[place] = (row.identity, identity)
         identity = known[1]
         if row.lost:
             return Gpu(identity=identity, reading=GpuReading(), lost=True)
-        held = self._held(identity.uuid, row, monotonic, passed)
+        held = self._held(identity.uuid, row, passed)
         return Gpu(identity=identity, reading=GpuReading(**row.reading, throttle_durations=held))
 
-    def _held(
-        self, uuid: GpuKey, row: Row, monotonic: float, passed: float | None
-    ) -> tuple[ReasonSeconds, ...] | None:
-        if row.counters:
-            at, before = self._counters.get(uuid, (0.0, None))
-            self._counters[uuid] = (monotonic, row)
-            if before is None:
-                return None
-            seconds = {
-                reason: min(value - before.counters[reason], monotonic - at)
-                for reason, value in row.counters.items()
-                # It starts anew when the driver is loaded again.
-                if value >= before.counters.get(reason, value + 1.0)
-            }
-        elif row.violations and passed is not None:
-            seconds = {reason: share * passed for reason, share in row.violations.items()}
-        else:
+    def _held(self, uuid: GpuKey, row: Row, passed: float | None) -> tuple[Seconds, ...] | None:
+        before, self._counters[uuid] = self._counters.get(uuid, {}), row.counters
+        if passed is None or not (row.violations or (row.counters and before)):
             return None
-        return tuple([ReasonSeconds(reason, value) for reason, value in seconds.items()])
+        held = {reason: share * passed for reason, share in row.violations.items()}
+        for reason, value in row.counters.items():
+            # A counter starts anew when the driver is loaded again.
+            if reason in before and value >= before[reason]:
+                held[reason] = min(value - before[reason], passed)
+        return tuple([Seconds(reason, seconds) for reason, seconds in held.items()])
+
+
+def _merged(rows: list[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    """One row for each GPU, of a log that has one for each value; those of processes after them."""
+    found: dict[int, Row] = {}
+    for place, row in rows:
+        if row.process is None and place in found:
+            found[place].identity.update(row.identity)
+            found[place].reading.update(row.reading)
+        elif row.process is None:
+            found[place] = row._replace(identity={**row.identity})
+    return [*found.items(), *(each for each in rows if each[1].process is not None)]
 
 
 def _identity(found: dict[str, Any], place: int) -> GpuIdentity:
     """``place`` is the GPU's number in the log, for logs that do not say its index."""
     named = {"index": place, "name": UNKNOWN_NAME, **found}
     if "uuid" not in named:
-        bus = named.get("pci_bus_id")
+        # By its number, where it has one: another node of a cluster has another bus.
+        bus = None if "index" in found else named.get("pci_bus_id")
         named["uuid"] = f"log-gpu-{named['index']}" if bus is None else f"log-{bus}"
+    if "mig_instance" in named:
+        named["mig_parent_uuid"] = named["uuid"]
+        named["uuid"] += f"-mig-{named['mig_instance']}"
     return GpuIdentity(**named)

@@ -1,24 +1,24 @@
-"""Logs that people already have, as snapshots: ``nvidia-smi`` written over time.
+"""Logs that people already have, as snapshots.
 
-Read are ``nvidia-smi --query-gpu=... --format=csv[,nounits] -l`` (or ``-lms``) with any columns in
-any order, ``nvidia-smi dmon`` and ``nvidia-smi pmon`` (any ``-s``, ``-o DT``, ``--format csv``).
-The headings say what a log is; one line is held at a time, so a log of any size takes the same
-memory. A log without headings needs ``--columns``, unless its units leave no choice.
-
-Where no column distinguishes the GPUs, the rows of one moment are the GPUs in order. ``pmon`` says
-how busy processes were, not GPUs: a GPU is taken to be as busy as its processes together.
+Each format is a function that makes rows of its text: ``_Delimited`` (``nvidia-smi --query-gpu=...
+--format=csv``, ``nvidia-smi dmon`` and ``pmon``, ``dcgmi dmon``, CSV with anybody's headings), the
+others in ``printed`` and ``exports``. What a log is, its first telling line says; one line is held
+at a time, so a log of any size takes the same memory. Where no column distinguishes the GPUs,
+``grouping`` says how many there are; ``moments`` makes snapshots of the rows.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
+from gpuwatch.sources.smi_log import exports, printed
+from gpuwatch.sources.smi_log.columns import COLUMNS
+from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
 from gpuwatch.sources.smi_log.headings import (
     ALIGNED,
     SPACES,
@@ -31,14 +31,22 @@ from gpuwatch.sources.smi_log.headings import (
     without_heading,
 )
 from gpuwatch.sources.smi_log.moments import Moments
-from gpuwatch.sources.smi_log.rows import Row, RowReader
-from gpuwatch.sources.smi_log.stamps import StampReader
+from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
 
 LOOKED_AT_LINES = 512
 """For a heading: a shell may have written before it."""
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )
+_RowsOf = Callable[[Iterable[str]], RowsOrEnds]
+_FORMATS = {
+    "table": (printed.TABLE, printed.table),
+    "report": (printed.REPORT, printed.report),
+    "xml": (printed.XML, printed.xml),
+    "json": (exports.JSON, exports.objects),
+    "prometheus": (exports.METRIC, exports.metrics),
+}
+"""Their telling line, and the function that makes rows of all; they say where moments end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,151 +75,211 @@ def read_lines(
     log, and where its columns are unknown (``AmbiguousColumnsError``).
     """
     source = iter(lines)
-    options = options or LogOptions()
+    reading = _Reading(stats, options or LogOptions(), text, shown)
+    columns = reading.options.columns
     first: list[str] = []
-    heading = None
+    heading: Heading | None = None
+    found: str | None = None
     for line in islice(source, LOOKED_AT_LINES):
         first.append(line)
+        known = next((kind for kind, (tells, _) in _FORMATS.items() if tells.match(line)), None)
+        if columns is None and known is not None and (found is not None or known != "table"):
+            found = known
+            break
+        # One table alone is what a script prints before its log.
+        found = found or (known if columns is None else None)
         row = stripped(line)
-        named = options.columns
-        heading = find_heading(row) if named is None else named_by(named, row)
+        heading = find_heading(row) if columns is None else named_by(columns, row)
         if heading is not None:
             break
+    if heading is None and found is not None:
+        stats.kind = found
+        rows_of = partial(_FORMATS[found][1], rows=reading.rows, stats=stats)
+        return reading.snapshots(chain(first, source), rows_of)
     if heading is None:
         rows = [line for line in map(stripped, first) if line]
-        heading = without_heading(rows, options.columns, shown, stats)
+        heading = without_heading(rows, columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
             f"{', '.join(heading.names)} (--columns)."
         )
-    stats.kind = heading.kind
-    return _Reader(heading, options, stats, text, shown).snapshots(chain(first, source))
+    stats.kind = "tidy" if heading.tidy else heading.kind
+    return reading.snapshots(chain(first, source), _Delimited(heading, reading).rows)
 
 
-# --- reading ---------------------------------------------------------------------------------
+class _Reading:
+    """One log: from lines over rows to snapshots."""
 
-
-class _Reader:
     def __init__(
-        self,
-        heading: Heading,
-        options: LogOptions,
-        stats: LogStats,
-        text: TextLines | None,
-        shown: str,
+        self, stats: LogStats, options: LogOptions, text: TextLines | None, shown: str
     ) -> None:
-        self._heading = heading
-        self._options = options
-        self._stats = stats
+        self.stats = stats
+        self.options = options
+        self.rows = Rows(stats)
+        self.lost: list[str] = []
         self._text = text
         self._shown = shown
-        self._stamps = StampReader()
-        self._rows = RowReader(heading.names, heading.units, self._stamps)
-        self._moments = Moments(
-            stats,
-            interval_seconds=options.interval_seconds or 1.0,
-            gpus=options.gpus,
-            of_processes=heading.kind == "pmon",
-        )
-        self._explain()
+        self._interrupt: KeyboardInterrupt | None = None
 
-    def snapshots(self, lines: Iterable[str]) -> Iterator[Snapshot]:
-        last: str | None = None
-        interrupt: KeyboardInterrupt | None = None
-        try:
-            for line in lines:
-                # One line behind: the last may be cut off, and is known only at the end.
-                complete, last = last, line
-                if complete is not None:
-                    yield from self._take(complete)
-        except KeyboardInterrupt as error:
-            # Of a log that is being written: what was read of it counts.
-            interrupt = error
-        if last is not None:
-            whole = self._text is None or self._text.terminated
-            if whole or self._stats.snapshots == 0:
-                yield from self._take(last)
-            elif last.strip():
-                self._stats.torn_lines += 1
-        yield from self._end()
-        if interrupt is not None:
-            raise interrupt
-        if self._stats.snapshots == 0:
+    def snapshots(self, lines: Iterable[str], rows_of: _RowsOf) -> Iterator[Snapshot]:
+        stats, options = self.stats, self.options
+        rows = rows_of(self._whole(lines))
+        ahead, grouping = self._ahead(rows)
+        if all(row is None or row.at_unix_seconds is None for row in ahead):
+            stats.interval_assumed = True
+            stats.interval_seconds = options.interval_seconds or 1.0
+            if options.interval_seconds is None:
+                stats.note("The log has no times: one look a second is assumed (--interval).")
+        moments = Moments(
+            stats,
+            grouping,
+            interval_seconds=options.interval_seconds or 1.0,
+            of_processes=stats.kind == "pmon",
+            marked=stats.kind in {*_FORMATS, "tidy"},
+        )
+        for row in chain(ahead, rows, [None]):
+            while self.lost:
+                moments.lost(self.lost.pop())
+            done = moments.end_of_moment() if row is None else moments.add(row)
+            if done is not None:
+                yield done
+        if self._interrupt is not None:
+            raise self._interrupt
+        if self.rows.shares_to:
+            raise LogError(
+                f"{self._shown} has utilizations up to {self.rows.shares_to:g}, of 1 or of 100: "
+                "name its columns with --columns, one utilization.gpu [ratio] or [%]."
+            )
+        if stats.snapshots == 0:
             raise LogError(f"{self._shown} holds no reading of a GPU.")
 
-    def _end(self) -> Iterator[Snapshot]:
-        snapshot = self._moments.end_of_moment(keyed=self._rows.has_key)
-        if snapshot is not None:
-            yield snapshot
+    def _ahead(self, rows: RowsOrEnds) -> tuple[list[Row | None], Grouping]:
+        """As many rows as it takes to know which are of one moment, and that. Raises ``LogError``
+        where that cannot be known."""
+        ahead: list[Row | None] = []
+        for row in islice(rows, ROWS_LOOKED_AT):
+            ahead.append(row)
+            if row is not None and row.key is not None:
+                return ahead, Grouping(1)
+        grouping = group(ahead)
+        if self.options.gpus is not None:
+            return ahead, grouping._replace(gpus=self.options.gpus)
+        if grouping.gpus is None:
+            number = str(grouping.proposed) if grouping.proposed > 1 else "NUMBER"
+            like = "" if number == "NUMBER" else f" (they look like those of {number})"
+            raise LogError(
+                f"{self._shown} does not say which GPU its rows are about, nor is it plain how "
+                f"many GPUs it has{like}: say it with --gpus {number}, or --gpus 1."
+            )
+        if grouping.gpus > 1:
+            self.stats.note(
+                f"No column tells GPUs apart: rows come {grouping.gpus} at a time, so they are "
+                f"read as those of {grouping.gpus} GPUs (--gpus)."
+            )
+        elif not grouping.sure:
+            self.stats.note("No column tells GPUs apart: it is read as of one GPU (--gpus).")
+        return ahead, grouping
 
-    def _explain(self) -> None:
-        note, rows, options = self._stats.note, self._rows, self._options
-        if not rows.has_time:
-            self._stats.interval_assumed = True
-            self._stats.interval_seconds = options.interval_seconds or 1.0
-            if options.interval_seconds is None:
-                note("The log has no times: one second from row to row is assumed (--interval).")
-            if options.gpus is None and not rows.has_key:
-                note("No column tells GPUs apart, so the log is read as that of one GPU (--gpus).")
-        if self._heading.kind == "pmon":
+    def _whole(self, lines: Iterable[str]) -> Iterator[str]:
+        """All but a last line that is cut off, unless it is all there is."""
+        last: str | None = None
+        try:
+            for line in lines:
+                # One line behind: that it is the last is known only at the end.
+                complete, last = last, line
+                if complete is not None:
+                    yield complete
+        except KeyboardInterrupt as error:
+            # Of a log that is being written: what was read of it counts.
+            self._interrupt = error
+        if last is not None:
+            if self._text is None or self._text.terminated or self.stats.rows == 0:
+                yield last
+            elif last.strip():
+                self.stats.torn_lines += 1
+
+
+class _Delimited:
+    """Rows of columns that a heading names."""
+
+    def __init__(self, heading: Heading, reading: _Reading) -> None:
+        self._reading = reading
+        self._stats = reading.stats
+        self._begin(heading)
+
+    def _begin(self, heading: Heading) -> None:
+        self._heading = heading
+        rows, note = self._reading.rows, self._stats.note
+        self._reader = RowReader(heading.names, heading.units, rows.stamps)
+        # A utilization that somebody has computed can be a share of 1.
+        in_doubt = heading.kind == "csv" and ("utilization.gpu", "") in zip(
+            heading.names, heading.units, strict=True
+        )
+        rows.shares_to = 0.0 if in_doubt else None
+        if heading.kind == "pmon":
             note(
                 "pmon reports processes: a GPU counts as busy as its processes together, one "
                 "with a dash as 0%."
             )
+        unknown = [clean(name, 40) for name in heading.names if name and name not in COLUMNS]
+        if heading.kind == "csv" and unknown and not heading.tidy:
+            note(f"Columns whose meaning is not known are left out: {', '.join(unknown[:8])}.")
 
-    def _take(self, line: str) -> Iterator[Snapshot]:
-        line = stripped(line)
-        if not line:
-            self._stats.blank_lines += 1
-        elif line[0] == "#" or line == self._heading.line:
-            yield from self._repeated(find_heading(line))
-        elif not line[0].isdigit() and (found := find_heading(line, [self._heading.separator])):
-            yield from self._repeated(found)
-        else:
-            snapshot = self._reading(line)
-            if snapshot is not None:
-                yield snapshot
-
-    def _repeated(self, heading: Heading | None) -> Iterator[Snapshot]:
-        """The first heading, one again, or that of another log in the same file."""
-        self._stats.header_lines += 1
-        if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
+    def rows(self, lines: Iterable[str]) -> RowsOrEnds:
+        rows = self._reading.rows
+        if self._heading.tidy:
+            interval = self._reading.options.interval_seconds or 1.0
+            cells_of = filter(None, map(self._split, map(stripped, lines)))
+            yield from exports.tidy(cells_of, self._heading.names, rows, interval)
             return
-        if not self._rows.has_time and not self._rows.has_key:
-            # A loop of single queries writes a heading each time.
-            yield from self._end()
-        if heading != self._heading:
-            self._heading = heading
-            self._rows = RowReader(heading.names, heading.units, self._stamps)
-            self._explain()
+        for line in map(stripped, lines):
+            cells = self._split(line)
+            row = None
+            if cells is not None and line[0] != "#" and line != self._heading.line:
+                if self._heading.cells:
+                    for record in by_gpu(dict(zip(self._heading.cells, cells, strict=True))):
+                        yield rows.record(record)
+                    continue
+                row = rows.take(self._reader, cells)
+            if row is None:
+                yield from self._other(line)
+            else:
+                yield row
 
-    def _reading(self, line: str) -> Snapshot | None:
-        stats, rows = self._stats, self._rows
-        cells = self._split(line)
-        row = None if cells is None else rows.read(cells)
-        if cells is None or row is None or not _says_something(row):
+    def _other(self, line: str) -> RowsOrEnds:
+        """A heading, a time, or nothing that is known."""
+        stats, reader = self._stats, self._reader
+        heading = None if line[:1].isdigit() else find_heading(line)
+        at = (
+            None
+            if heading or reader.time_place is not None
+            else self._reading.rows.stamps.alone(line)
+        )
+        if not line:
+            stats.blank_lines += 1
+        elif heading is not None or line[0] == "#" or line == "ID":
+            # The first heading, one again, or that of another log in the same file.
+            stats.header_lines += 1
+            if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
+                return
+            if reader.time_place is None and not reader.has_key:
+                # A loop of single queries writes a heading each time.
+                yield None
+            if heading.names != self._heading.names:
+                self._begin(heading)
+        elif at is not None:
+            # What a script writes before each query.
+            yield None
+            self._reading.rows.now_is(at)
+        else:
             stats.remark(line)
             if _GPU_IS_LOST.search(line):
-                self._moments.lost(clean(line, 200))
-            return None
-        stats.rows += 1
-        stats.unread_values += len(row.unread)
-        stats.unread.update(row.unread)
-        if row.at_unix_seconds is None and rows.has_time:
-            stats.unread_time = stats.unread_time or clean(rows.time_text(cells), 60)
-            stats.unread_times += 1
-        return self._moments.add(row, keyed=rows.has_key)
+                self._reading.lost.append(clean(line, 200))
 
     def _split(self, line: str) -> list[str] | None:
-        separator, width = self._heading.separator, self._rows.width
+        separator, width = self._heading.separator, len(self._heading.names)
         # Most lines that are no rows are seen by this alone.
-        if separator not in {ALIGNED, SPACES} and line.count(separator) < width - 1:
+        if not line or (separator not in {ALIGNED, SPACES} and line.count(separator) < width - 1):
             return None
         cells = split_cells(line, separator, width)
         return cells if len(cells) == width and has_digit(cells) else None
-
-
-def _says_something(row: Row) -> bool:
-    if row.reading or row.process is not None or row.lost:
-        return True
-    return row.key is not None and bool(row.identity)

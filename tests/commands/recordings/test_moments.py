@@ -1,7 +1,5 @@
 """``--from`` and ``--to``: what a person writes, and the moment that is meant."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,7 +1,5 @@
 """``gpuwatch record``: real processes, real signals, real files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,8 +1,6 @@
 """``gpuwatch report FILE``, ``compare`` and ``export``: what is printed and written, how they
 fail."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -144,7 +142,7 @@ def test_lines_of_something_else_are_no_recording(
     """JSON lines that another program wrote."""
     foreign = tmp_path / "foreign.jsonl"
     foreign.write_text('{"hello": 1}\n' * 20, encoding="utf-8")
-    assert "cannot be read" in refused(capsys, "report", str(foreign))
+    assert "no reading of a GPU" in refused(capsys, "report", str(foreign))
 
 
 def test_one_job_is_reported_alone(starved: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """``gpuwatch replay`` in a real terminal, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -152,7 +150,7 @@ def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
         ("", ""),
         ("what is this\nand this\n", ""),
         ('{"kind":"header","schema":99,"machine":"a","gpus":[]}\n', "update gpuwatch"),
-        ('{"hello": 1}\n', "cannot be read"),
+        ('{"hello": 1}\n', "no reading of a GPU"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_before_the_screen_opens(

@@ -1,7 +1,5 @@
 """``gpuwatch report``: which report is meant, what is printed, how it fails."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

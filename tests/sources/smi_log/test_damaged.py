@@ -1,7 +1,5 @@
 """No log, however damaged, crashes the reader; and reading takes no memory for what was read."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import tracemalloc
@@ -16,6 +14,7 @@ from gpuwatch.sources.smi_log.columns import parse_columns
 from gpuwatch.sources.smi_log.source import LogOptions, read_lines
 from gpuwatch.sources.smi_log.stamps import StampReader
 from tests.sources.smi_log.test_dmon import DMON, DMON_ALL, PMON
+from tests.sources.smi_log.test_formats import DCGMI, DOCUMENTS, TIDY, WANDB
 from tests.sources.smi_writing import USUAL, query_log, simulated
 
 WRITTEN = simulated(gpus=2, count=8)
@@ -26,6 +25,10 @@ LOGS = (
     DMON,
     DMON_ALL,
     PMON,
+    *(document.format(second=1, busy=20) * 2 for document in DOCUMENTS),
+    DCGMI,
+    WANDB,
+    TIDY,
 )
 CELL_ROWS = (
     "0|1|99|50 %|-|[N/A]|GPU-1234abcd|2025/01/31 12:00:00.000|P0|x|31000 MiB|212.34 W|Active",
@@ -69,7 +72,7 @@ def test_any_rows_are_read_or_refused(rows: list[list[str]], gap: str, columns: 
     drain([gap.join(row) for row in rows], options)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(LOGS), st.data())
 def test_a_damaged_log_is_read_as_far_as_it_goes(log: str, data: st.DataObject) -> None:
     """Cut, spliced and overwritten anywhere."""
@@ -111,4 +114,4 @@ def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
 @pytest.mark.parametrize("log", LOGS, ids=range(len(LOGS)))
 def test_the_samples_themselves_are_read(log: str) -> None:
     """The logs that the tests above damage are good ones."""
-    assert list(read_lines(log.splitlines(), LogStats()))
+    assert list(read_lines(log.splitlines(), LogStats(), LogOptions(gpus=2)))

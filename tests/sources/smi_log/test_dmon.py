@@ -1,7 +1,5 @@
 """``nvidia-smi dmon`` and ``pmon`` logs, as the tool prints them."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.sources.files.log_text import LogStats

@@ -1,7 +1,5 @@
 """``nvidia-smi --query-gpu`` logs: what was written comes back, whatever the columns."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -52,7 +50,7 @@ def test_columns_may_stand_in_any_order(seed: int) -> None:
 def test_a_misspelled_column_names_its_neighbour() -> None:
     """The sentence says which field was meant, and is no traceback."""
     with pytest.raises(LogError, match=r"is it utilization\.gpu"):
-        parse_columns("timestamp,utilisation.gpu")
+        parse_columns("timestamp,utilizatoin.gpu")
 
 
 def test_columns_that_are_not_kept_may_be_named() -> None:
@@ -190,13 +188,6 @@ def test_a_header_with_other_columns_starts_anew() -> None:
     assert busy(read(text)) == [[10.0], [20.0], [30.0]]
 
 
-def test_single_queries_in_a_loop_are_one_log() -> None:
-    """Each writes its header, which parts the moments of GPUs that nothing else tells apart."""
-    one = "utilization.gpu [%], memory.used [MiB]\n10 %, 5 MiB\n20 %, 6 MiB\n"
-    found = read(one * 4, gpus=2)
-    assert busy(found) == [[10.0, 20.0]] * 4
-
-
 def test_gpus_without_index_are_those_of_one_moment() -> None:
     """Rows a few milliseconds apart are one moment; an incomplete one is left out."""
     columns = ("timestamp", "utilization.gpu", "memory.used")
@@ -225,6 +216,15 @@ def test_a_clock_that_goes_back_does_not_turn_time_back() -> None:
     assert stats.clock_jumps == 1
 
 
+def test_runs_on_one_node_after_the_other_are_of_one_gpu() -> None:
+    """Its bus differs; what damage left of a date is no time."""
+    times = ["2025/01/01 00:00:01", "2025", "2025/01/01 09:00:01"]
+    rows = [f"{time}, 0, 0000:0{number}:00.0, 50 %" for number, time in enumerate(times)]
+    found = read("\n".join(["timestamp, index, pci.bus_id, utilization.gpu [%]", *rows]))
+    assert len({gpu.identity.uuid for snapshot in found for gpu in snapshot.gpus}) == 1
+    assert found[-1].taken_at_unix_seconds - found[0].taken_at_unix_seconds == 32_400.0
+
+
 def test_missing_moments_are_counted_and_leave_a_gap() -> None:
     """The time axis keeps the hole."""
     seconds = [*range(10), *range(15, 25)]
@@ -234,6 +234,7 @@ def test_missing_moments_are_counted_and_leave_a_gap() -> None:
     stats = LogStats()
     found = read(text, stats)
     assert stats.missing_ticks == 5
+    assert any("longest gap 6s" in sentence for sentence in stats.sentences())
     assert found[10].monotonic_seconds - found[9].monotonic_seconds == pytest.approx(6.0)
 
 

@@ -1,0 +1,153 @@
+"""What ``nvidia-smi`` prints for people and programs, over time: its table (``nvidia-smi -l``), and
+the report of ``-q``, as text and as XML (``-q -x``).
+
+Each format is a function from lines to rows; ``None`` among them ends a moment. They are read line
+by line, so one that is cut off or has other text between its parts is read as far as it goes.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.smi_log.rows import Rows, RowsOrEnds
+
+_BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
+TABLE = re.compile(r"\|\s+NVIDIA-SMI\s+\d")
+_DRIVER = re.compile(r"Driver Version:\s+([\d.]+)")
+_PARTS = {
+    "index name pci.bus_id": rf"\|\s+(\d+)\s+(\S.*?)\s+\S+\s*\|\s*({_BUS})\s",
+    "fan.speed temperature.gpu pstate power.draw power.limit memory.used memory.total "
+    "utilization.gpu": r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+)\s*"
+    r"\|\s*(\S+)(?:\s*/\s*(\S+))?\s*\|\s*(\S+)\s",
+    "index mig.instance memory.used memory.total": (
+        r"\|\s+(\d+)\s+\d+\s+\d+\s+(\d+)\s+\|\s*(\d+MiB)\s*/\s*(\d+MiB)\s*\|"
+    ),
+    "index pmon.pid pmon.type pmon.command pmon.fb": (
+        r"\|\s+(\d+)\s+(?:\S+\s+\S+\s+)?(\d+)\s+([CGM+]{1,5})\s+(\S.*?)\s+(\d+MiB|N/A)\s*\|"
+    ),
+}
+"""The two lines of a GPU, that of a MIG instance, that of a process."""
+
+
+def table(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+    """The table with frames, in the layouts of all drivers since 2012."""
+    gpu: dict[str, str] = {}
+    cards: dict[str, dict[str, str]] = {}
+    driver, dated = "", False
+    for line in lines:
+        if TABLE.match(line):
+            yield None
+            stats.header_lines += 1
+            if not dated:
+                rows.now_is(None)
+            known = _DRIVER.search(line)
+            gpu, dated, driver = {}, False, "" if known is None else known[1]
+        elif line[:1] != "|":
+            at = rows.stamps.alone(line)
+            if at is not None:
+                yield None
+                rows.now_is(at)
+                dated = True
+            elif line and line[0] not in "+ " and "=" not in line:
+                stats.remark(line)
+        for names, pattern in _PARTS.items() if line[:1] == "|" else ():
+            found = re.match(pattern, line)
+            if found is None or ("fan.speed" in names and not gpu):
+                continue
+            groups = zip(names.split(), found.groups(), strict=True)
+            values = {name: value or "" for name, value in groups}
+            if "pci.bus_id" in values:
+                gpu = cards[values["index"]] = {**values, "driver_version": driver}
+            elif "fan.speed" in values:
+                yield rows.record({**gpu, **values})
+                gpu = {}
+            else:
+                # Of a MIG instance nobody says how busy it is.
+                own = cards.get(values["index"], {}) if "mig.instance" in values else {}
+                yield rows.record({**own, **values})
+            break
+
+
+# --- the report ------------------------------------------------------------------------------
+
+REPORT = re.compile(r"=+NVSMI LOG=+")
+XML = re.compile(r"\s*<(?:\?xml|!DOCTYPE nvidia_smi_log|nvidia_smi_log)")
+_LEAF = re.compile(r"(\s*)(\S[^:]*?)\s*(?::\s*(.*))?")
+_TAGS = re.compile(r"<(/?)(\w+)((?:\s[^<>]*)?)>([^<>]*)")
+_ID = re.compile(r'id="([^"]*)"')
+_DEPTH_MOST = 32
+
+_Leaf = tuple[str, str]
+"""A path such as ``utilization.gpu`` and its value, or one of these, which begin a part."""
+_DOCUMENT, _GPU, _PROCESS = "<document>", "<gpu>", "<process>"
+
+
+def report(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+    """``nvidia-smi -q``, with any ``-d``."""
+    return _machines(_indented(lines), rows, stats)
+
+
+def xml(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+    """``nvidia-smi -q -x``: one document after the other."""
+    return _machines(_tagged(lines), rows, stats)
+
+
+def _machines(leaves: Iterable[_Leaf], rows: Rows, stats: LogStats) -> RowsOrEnds:
+    document: dict[str, Any] = {"gpus": []}
+    place: dict[str, Any] = document
+    for path, value in leaves:
+        if path == _DOCUMENT:
+            stats.header_lines += 1
+            yield from rows.machine(document)
+            place = document = {"gpus": []}
+        elif path == _GPU:
+            place = {"pci.bus_id": value, "processes": []}
+            document["gpus"].append(place)
+        elif path == _PROCESS and document["gpus"]:
+            place = {}
+            document["gpus"][-1]["processes"].append(place)
+        else:
+            place.setdefault(path, value)
+    yield from rows.machine(document)
+
+
+def _indented(lines: Iterable[str]) -> Iterator[_Leaf]:
+    above: list[tuple[int, str]] = []
+    for line in lines:
+        found = _LEAF.fullmatch(line.rstrip())
+        if found is None or REPORT.match(found[2]):
+            if found is not None:
+                yield _DOCUMENT, ""
+            continue
+        depth, name, value = len(found[1]), found[2], found[3]
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if depth == 0 and name.startswith("GPU "):
+            yield _GPU, line.strip()[4:]
+        elif value is None and len(above) < _DEPTH_MOST:
+            above.append((depth, name))
+        elif value is not None:
+            process = any(section == "Processes" for _, section in above)
+            if process and name == "Process ID":
+                yield _PROCESS, ""
+            yield name if process else ".".join([*(each for _, each in above), name]), value
+
+
+def _tagged(lines: Iterable[str]) -> Iterator[_Leaf]:
+    above: list[str] = []
+    for line in lines:
+        for closes, tag, attributes, text in _TAGS.findall(line):
+            begins = {"nvidia_smi_log": _DOCUMENT, "gpu": _GPU, "process_info": _PROCESS}.get(tag)
+            if closes:
+                if above[-1:] == [tag]:
+                    above.pop()
+            elif begins is not None:
+                found = _ID.search(attributes)
+                yield begins, "" if found is None else html.unescape(found[1])
+                above = []
+            elif len(above) < _DEPTH_MOST and not attributes.endswith("/"):
+                above.append(tag)
+                if text.strip():
+                    yield ".".join(above), html.unescape(text.strip())
