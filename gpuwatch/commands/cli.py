@@ -6,8 +6,6 @@ request cannot be met as it was made, 69 no answer from the machine, 70 a bug, 7
 cannot be written, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -7,6 +7,7 @@ nothing had been seen.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -19,8 +20,6 @@ from gpuwatch.commands.options import (
     Duration,
     Watched,
     option_demo,
-    option_gpus,
-    option_interval,
     option_json,
     option_pid,
     option_schema,
@@ -33,7 +32,12 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.recordings.reading import Cut, opened
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    LogFacts,
+    log_options,
+    read_report,
+)
 from gpuwatch.commands.watching import (
     attached_only,
     terminated_as_interrupted,
@@ -43,8 +47,6 @@ if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.source import ManualClock, Source
     from gpuwatch.outputs.diagnosis.report import DiagnosisReport
-    from gpuwatch.recording.reader import OpenedLog
-    from gpuwatch.sources.smi_log.source import LogOptions
 
 EXIT_NOTHING = 0
 EXIT_FINDINGS = 1
@@ -52,7 +54,6 @@ EXIT_UNDECIDED = 3
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
-LOG_INTERVAL_LEAST_SECONDS = 0.01
 _PROGRESS_SECONDS = 0.5
 
 
@@ -69,17 +70,10 @@ _PROGRESS_SECONDS = 0.5
 @option_json("Print one JSON object (see --schema).")
 @option_schema()
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
-@option_interval(
-    LOG_INTERVAL_LEAST_SECONDS,
-    default=None,
-    help_text="Time between readings; also of a log without times.  [default: 1s]",
+@log_options(
+    "How many GPUs the simulated machine has, or a log that does not tell them apart.",
+    "Time between readings; also of a log without times.  [default: 1s]",
 )
-@click.option(
-    "--columns",
-    metavar="NAMES",
-    help="The columns of a log without a header, as in its query; - skips one.",
-)
-@option_gpus("How many GPUs the simulated machine has, or a log that does not tell them apart.")
 @option_demo("Diagnose")
 def diagnose_command(
     file: str | None,
@@ -88,44 +82,39 @@ def diagnose_command(
     as_json: bool,
     schema: bool,
     stacks: bool,
-    interval_seconds: float | None,
-    columns: str | None,
-    gpus: int | None,
+    facts: LogFacts,
     demo: str | None,
 ) -> int:
     """Say why a GPU idles: watch this machine, or read FILE.
 
-    FILE is a recording (of gpuwatch record or stream) or a log that nvidia-smi wrote: --query-gpu
-    with --format=csv, dmon or pmon; plain, gzip or zstd; - is standard input. The exit code is 0 if
-    nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
+    FILE is a recording (of gpuwatch record or stream) or a log of GPUs: any that nvidia-smi writes,
+    DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
+    if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
     Ctrl-C shows what is known by then.
     """
     if schema:
-        return _print_schema()
-    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=columns)
+        from gpuwatch.outputs.diagnosis.json import diagnosis_schema
+        from gpuwatch.outputs.report.encoding import dumps
+
+        print_text(dumps(diagnosis_schema()))
+        return 0
+    from gpuwatch.outputs.diagnosis.report import of_file
+
+    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
     out = open_output()
     with terminated_as_interrupted():
         if file is not None:
-            with opened(file, _log_options(columns, interval_seconds, gpus)) as log:
-                report, interrupted = _read_log(log, Cut(pid=pid))
+            read = read_report(file, Cut(pid=pid), facts.options(), partly=True)
+            report: DiagnosisReport | None = of_file(read)
         else:
-            watched = Watched(False, gpus, demo, pid, interval_seconds or 1.0)
-            report, interrupted = _watch(watched, seconds or FOR_SECONDS, stacks)
-    if interrupted and report.source.snapshots == 0:
+            watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
+            report = _watch(watched, seconds or FOR_SECONDS, stacks)
+    if report is None:
         return EXIT_INTERRUPTED
-    for note in report.source.notes:
+    for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
     print_text(_text(report, out, as_json), out)
     return exit_code(report)
-
-
-def _print_schema() -> int:
-    import json
-
-    from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
-
-    print_text(json.dumps(DIAGNOSIS_SCHEMA, indent=2))
-    return 0
 
 
 def exit_code(report: DiagnosisReport) -> int:
@@ -165,46 +154,10 @@ def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
 # --- a file ----------------------------------------------------------------------------------
 
 
-def _log_options(
-    columns: str | None, interval_seconds: float | None, gpus: int | None
-) -> LogOptions:
-    from gpuwatch.sources.files.log_text import LogError
-    from gpuwatch.sources.smi_log.columns import parse_columns
-    from gpuwatch.sources.smi_log.source import LogOptions
-
-    if gpus == 0:
-        raise click.UsageError("A log has at least one GPU.")
-    try:
-        named = None if columns is None else parse_columns(columns)
-    except LogError as error:
-        raise click.UsageError(str(error)) from None
-    return LogOptions(columns=named, interval_seconds=interval_seconds, gpus=gpus)
-
-
-def _read_log(log: OpenedLog, cut: Cut) -> tuple[DiagnosisReport, bool]:
-    from gpuwatch.commands.diagnosing import Collector, file_source
-
-    collector = Collector()
-    interrupted = False
-    progress = StatusLine(_PROGRESS_SECONDS)
-    try:
-        for snapshot in cut.of(log):
-            collector.push(snapshot)
-            if progress.due:
-                progress.show(_progress_text(f"{log.stats.lines} lines read"))
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        progress.end()
-    if cut.pid is not None and collector.snapshots == 0 and not interrupted:
-        raise click.UsageError(cut.nothing(log))
-    return collector.report(file_source(log, collector)), interrupted
-
-
 # --- this machine ----------------------------------------------------------------------------
 
 
-def _watch(watched: Watched, seconds: float, stacks: bool) -> tuple[DiagnosisReport, bool]:
+def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
     interval_seconds = watched.interval_seconds
     if interval_seconds < INTERVAL_LEAST_SECONDS:
         raise click.UsageError(
@@ -223,7 +176,7 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> tuple[DiagnosisRep
         complain(note)
     only = None if watched.pid is None else functools.partial(attached_only, pid=watched.pid)
     if clock is not None:
-        return _watch_simulated(source, clock, only, seconds, interval_seconds), False
+        return _watch_simulated(source, clock, only, seconds, interval_seconds)
     return _watch_live(source, only, seconds, interval_seconds, stacks)
 
 
@@ -240,15 +193,15 @@ def _watch_simulated(
     only: Callable[[Snapshot], Snapshot] | None,
     seconds: float,
     interval_seconds: float,
-) -> DiagnosisReport:
-    from gpuwatch.commands.diagnosing import Collector, live_source
+) -> DiagnosisReport | None:
+    from gpuwatch.commands.diagnosing import Collector
 
     collector = Collector()
     for _ in range(max(1, round(seconds / interval_seconds)) + 1):
         snapshot = source.read()
         collector.push(snapshot if only is None else only(snapshot))
         clock.advance(interval_seconds)
-    return collector.report(live_source(collector, simulated=True))
+    return collector.report()
 
 
 def _watch_live(
@@ -257,10 +210,10 @@ def _watch_live(
     seconds: float,
     interval_seconds: float,
     stacks: bool,
-) -> tuple[DiagnosisReport, bool]:
+) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.commands.diagnosing import Collector, LiveWatch, live_source
+    from gpuwatch.commands.diagnosing import Collector, LiveWatch
     from gpuwatch.core.sampler import Sampler
 
     collector = Collector()
@@ -274,15 +227,13 @@ def _watch_live(
         stacks=stacks,
         show=lambda text: progress.show(_progress_text(text)),
     )
-    interrupted = False
     try:
-        asyncio.run(watch.run())
-    except KeyboardInterrupt:
-        interrupted = True
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(watch.run())
     finally:
         progress.end()
         sampler.close()
-    return collector.report(live_source(collector, simulated=False)), interrupted
+    return collector.report()
 
 
 def _progress_text(text: str) -> str:

@@ -5,8 +5,6 @@ was made, 69 no answer from the machine, 70 a bug, 74 the output cannot be writt
 interrupted.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

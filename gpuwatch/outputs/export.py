@@ -7,8 +7,6 @@ begins with ``=``, ``+``, ``-`` or ``@``) has an apostrophe before it, since any
 process; numbers never have. Control characters are replaced as everywhere (``text.clean``).
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -16,8 +16,6 @@ The JSON is one object, ``schema`` 1::
          "cost": {"cpu_seconds", "cpu_percent" (of one core), "paused"}}]}
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

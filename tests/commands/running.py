@@ -1,7 +1,5 @@
 """``gpuwatch run`` as a program of its own, for tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

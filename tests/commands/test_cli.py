@@ -1,7 +1,5 @@
 """The command line, as a person and as a script meet it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

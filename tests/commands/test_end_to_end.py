@@ -1,8 +1,6 @@
 """From a job's process tree to what a person's script reads: nothing in between is replaced but
 the driver's library, and that one follows the job."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``gpuwatch explain``: the list of rules and their documentation."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

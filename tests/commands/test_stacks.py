@@ -1,7 +1,5 @@
 """``gpuwatch stacks`` on real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,32 +1,38 @@
 """A diagnosis as text and as JSON."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
 
 import pytest
 
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.summary import StackReport
 from gpuwatch.outputs.diagnosis.json import diagnosis_json
-from gpuwatch.outputs.diagnosis.report import DiagnosisReport, Ended, GpuSeen, SourceSeen
-from gpuwatch.outputs.diagnosis.text import diagnosis_page, evidence_line, quantity
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport, of_file, of_watch
+from gpuwatch.outputs.diagnosis.text import diagnosis_page
+from gpuwatch.outputs.report.content.findings import evidence_line, quantity
+from gpuwatch.outputs.report.model import FindingUse, Report, Source, Time
+from gpuwatch.outputs.report.parts import (
+    GpuUsage,
+    Loss,
+    OpenQuestion,
+    Phase,
+    Stretch,
+    TimeProfile,
+    replaced,
+)
 from gpuwatch.outputs.terminal.table import cell_width
 
 START = 1_700_000_000.0
-FINDING = Finding(
+FINDING = FindingUse(
     rule="loader_cpu_bound",
     severity="warning",
     confidence=0.93,
     summary="GPU 0 waits for data 62% of the time: 2 loader workers are at their limit",
     gpus=("GPU-0",),
     job=(4242, START - 60),
-    since_unix_seconds=START + 6,
     evidence=(
         Evidence("busy", 38.0, "%", 90.0, "it idles most of it"),
         Evidence("PCIe", 5.0e6, "bytes/s", says="little", supports=False),
-        Evidence("disk wait", None, says="not read"),
     ),
     advice=(
         Advice(
@@ -38,140 +44,170 @@ FINDING = Finding(
         ),
     ),
     ruled_out=(RuledOut("checkpoint_pauses", "nothing was written"),),
-    cost_share=0.62,
+    holds_at_end=True,
+    seconds=24.0,
     cost_gpu_seconds=18.6,
+    stretches=(Stretch(begin_unix_seconds=START + 6, end_unix_seconds=START + 30),),
 )
-GPU = GpuSeen(
+GPU = GpuUsage(
     uuid="GPU-0",
     index=0,
     name="NVIDIA H200",
-    readings=30,
-    busy_percent=38.0,
-    busy_low_percent=0.0,
-    busy_high_percent=99.0,
-    power_watts=312.0,
+    seen_seconds=30.0,
+    watched_seconds=30.0,
+    busy_seconds=11.4,
+    busy_readings=30,
+    power_mean_watts=312.0,
+    profiles={"busy_percent": TimeProfile(minimum=(0.0,), mean=(38.0,), maximum=(99.0,))},
 )
-LIVE = SourceSeen(kind="live", snapshots=30, seconds=30.0, started_at_unix_seconds=START)
-LOG = replace(LIVE, kind="query", name="gpus.csv", interval_seconds=1.0, lines=31)
+LOG = Source(kind="query", name="gpus.csv", interval_seconds=1.0, lines=31)
+RECORDING = replaced(LOG, kind="recording")
+ENDED = replaced(FINDING, rule="tenant", holds_at_end=False)
+PHASE = Phase(
+    kind="steady",
+    gpus=("GPU-0",),
+    begin_unix_seconds=START,
+    end_unix_seconds=START + 30,
+    seconds=30.0,
+    busy_percent=38.0,
+    idle_gpu_seconds=18.6,
+    lost=(Loss(to="loader_cpu_bound", gpu_seconds=18.6),),
+)
 
 
-def diagnosis(*findings: Finding, decided: bool = True, verdict: str | None = None) -> Diagnosis:
-    words = verdict or (findings[0].summary if findings else "GPU 0 is kept busy: 97%.")
-    return Diagnosis(
+def whole(*findings: FindingUse, source: Source | None = None, **other: object) -> Report:
+    given = {
+        "gpus": (GPU,),
+        "unknown": (Unchecked(rule="sync_every_step", missing=("stacks",)),),
+        "decided": True,
+        **other,
+    }
+    time = Time(begin_unix_seconds=START, end_unix_seconds=START + 30, snapshots=30)
+    return Report(time=time, source=source, findings=findings, **given)  # type: ignore[arg-type]
+
+
+def watched(
+    *findings: FindingUse, decided: bool = True, problem: str | None = None, **other: object
+) -> DiagnosisReport:
+    """A machine, as it is now."""
+    held = [one for one in findings if one.holds_at_end]
+    diagnosis = Diagnosis(
         taken_at_unix_seconds=START + 30,
         watched_seconds=30.0,
-        verdict=words,
-        findings=findings,
-        unknown=(Unchecked(rule="sync_every_step", missing=("stacks",)),),
+        verdict=held[0].summary if held else "GPU 0 is kept busy: 97%.",
+        findings=tuple(held),  # type: ignore[arg-type]
         decided=decided,
     )
-
-
-def report(*findings: Finding, source: SourceSeen = LIVE, **other: object) -> DiagnosisReport:
-    given = {"diagnosis": diagnosis(*findings), "gpus": (GPU,), **other}
-    return DiagnosisReport(source=source, **given)  # type: ignore[arg-type]
+    return of_watch(whole(*findings, **other), diagnosis, problem=problem)  # type: ignore[arg-type]
 
 
 def test_the_verdict_comes_first_and_is_not_said_twice() -> None:
     """The eye meets the sentence, then its evidence."""
-    page = diagnosis_page(report(FINDING), width=100)
+    page = diagnosis_page(watched(FINDING), width=100)
     assert page.startswith(FINDING.summary)
     assert page.count("waits for data") == 1
 
 
 def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     """Each under its word, with numbers and thresholds."""
-    lines = diagnosis_page(report(FINDING), width=100).splitlines()
-    page = "\n".join(lines)
-    assert "warning: loader_cpu_bound (93% sure, for 24s)" in lines
-    assert "  Cost      62% of the time, 19 GPU-seconds" in lines
+    lines = diagnosis_page(watched(FINDING), width=100).splitlines()
+    assert lines[3].startswith("warning: loader_cpu_bound (93% sure), ")
+    assert "  Cost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
     assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines
-    assert "  Unread    - disk wait: not read" in lines
     assert "  Not       - checkpoint_pauses: nothing was written" in lines
-    assert "stacks (sync_every_step)" in page
+    assert lines[-1] == "1 rule could not be checked at the end; missing: stacks."
 
 
 @pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """Down to 28 cells; wider than 100 is not used."""
-    other = replace(FINDING, rule="x" * 30, summary="数据" * 60, evidence=FINDING.evidence * 3)
-    full = report(FINDING, other, ended=(Ended(finding=other, until_unix_seconds=START + 9),))
-    for page in (diagnosis_page(full, width=width), diagnosis_page(report(), width=width)):
-        assert max(map(cell_width, page.splitlines())) <= min(max(width, 28), 100)
+    other = replaced(FINDING, rule="x" * 30, summary="数据" * 60, evidence=FINDING.evidence * 3)
+    full = whole(FINDING, other, ENDED, source=LOG, phases=(PHASE, PHASE))
+    for made in (watched(FINDING, other, ENDED), watched(), of_file(full)):
+        lines = diagnosis_page(made, width=width).splitlines()
+        assert max(map(cell_width, lines)) <= min(max(width, 28), 100)
 
 
-def test_findings_that_say_to_do_the_same_are_told_together() -> None:
-    """Eight GPUs with one fault are one piece of advice."""
-    several = [
-        replace(FINDING, gpus=(f"GPU-{number}",), summary=f"GPU {number} waits for data")
-        for number in range(8)
-    ]
-    page = diagnosis_page(report(*several), width=100)
-    assert page.count("num_workers") == 1
-    assert all(f"GPU {number} waits" in page for number in range(8))
-
-
-def test_a_finding_of_a_file_says_from_when_to_when() -> None:
-    """From its beginning on, as a person would look it up."""
-    ended = Ended(finding=replace(FINDING, rule="tenant"), until_unix_seconds=START + 20)
-    page = diagnosis_page(report(FINDING, source=LOG, ended=(ended,)), width=100)
-    assert "loader_cpu_bound (93% sure, from 6s on to the end)" in page
-    assert "tenant (93% sure, from 6s to 20s)" in page
+def test_a_file_says_what_each_phase_lost_and_to_what() -> None:
+    """With the numbers of its report, from when to when."""
+    page = diagnosis_page(of_file(whole(FINDING, source=LOG, phases=(PHASE,))), width=100)
+    assert page.startswith("The GPU was busy 38% of 30s.")
     assert "gpus.csv: an nvidia-smi query log of 1 GPU over 30s, 30 readings, one every 1s." in page
+    (row,) = [line for line in page.splitlines() if line.startswith("0 ")]
+    assert row.split()[1] == "steady"
+    assert row.endswith("38%  18s loader_cpu_bound")
 
 
-def test_what_only_was_is_the_verdict_of_a_calm_end() -> None:
-    """Nothing at the end is not nothing."""
-    only_ended = report(source=LOG, ended=(Ended(finding=FINDING, until_unix_seconds=START + 9),))
+def test_what_cost_most_is_the_verdict_of_a_file() -> None:
+    """An open question that cost more than any finding comes before it, and a finding that cost
+    much is found all the same."""
+    question = OpenQuestion(about="unknown", says="GPU 0 was 38% busy", gpus=("GPU-0",))
+    for lost, small, found, first in (
+        (18.0, 1.0, False, "GPU 0 was 38% busy."),
+        (16.0, 2.0, True, "GPU 0 was 38% busy."),
+        (2.0, 16.0, True, "GPU 0 waits"),
+    ):
+        asked = replaced(question, lost_gpu_seconds=lost)
+        use = replaced(FINDING, cost_gpu_seconds=small)
+        made = of_file(whole(use, source=LOG, questions=(asked,), decided=False))
+        assert (made.found, made.decided) == (found, False)
+        assert first in made.verdict
+
+
+def test_nothing_at_the_end_of_a_watch_is_not_nothing() -> None:
+    """What was found before is said."""
+    only_ended = watched(ENDED)
     assert only_ended.found
     assert "earlier: GPU 0 waits" in only_ended.verdict
 
 
 def test_nothing_found_says_what_was_seen() -> None:
     """Each GPU with its utilisation and power."""
-    page = diagnosis_page(report())
-    assert "GPU 0 (NVIDIA H200): busy 38% (0 to 99%), 312 W" in page
+    page = diagnosis_page(watched())
+    (row,) = [line.split() for line in page.splitlines() if "H200" in line]
+    assert {"38%", "312W"} <= {*row}
     assert "Needed for a diagnosis" not in page
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
-    [(LIVE, "--for 2m"), (LOG, "-lms 200"), (replace(LOG, kind="recording"), "longer recording")],
+    ("source", "words"), [(None, "--for 2m"), (LOG, "-lms 200"), (RECORDING, "longer recording")]
 )
-def test_what_could_not_be_told_says_what_would_decide(source: SourceSeen, words: str) -> None:
+def test_what_could_not_be_told_says_what_would_decide(source: Source | None, words: str) -> None:
     """Something a person can do, for each kind of source."""
-    page = diagnosis_page(report(source=source, diagnosis=diagnosis(decided=False)))
-    assert words in page
+    made = of_file(whole(source=source, decided=False)) if source else watched(decided=False)
+    assert words in diagnosis_page(made)
 
 
 def test_without_utilisation_nothing_is_decided() -> None:
     """An engine that had nothing to look at does not acquit."""
-    blind = report(gpus=(replace(GPU, readings=0, busy_percent=None),))
+    blind = watched(gpus=(GpuUsage(uuid="GPU-0", index=0, name="GPU"),))
     assert not blind.decided
     assert "cannot be diagnosed" in blind.verdict
-    assert "its utilisation was not read" in diagnosis_page(blind)
+    assert "busy unknown: not reported" in diagnosis_page(blind)
 
 
 def test_without_a_gpu_the_trouble_is_the_verdict() -> None:
     """And there is no empty list under it."""
-    none = report(gpus=(), problem="No driver was found.", diagnosis=diagnosis(decided=False))
+    none = watched(gpus=(), problem="No driver was found.", decided=False)
     assert diagnosis_page(none).splitlines()[0] == "No driver was found."
     assert len(diagnosis_page(none).splitlines()) == 2
 
 
 def test_colour_is_only_on_a_terminal_and_never_alone() -> None:
     """The severity is a word too."""
-    assert "\x1b" not in diagnosis_page(report(FINDING))
-    coloured = diagnosis_page(report(FINDING), colour=True)
+    assert "\x1b" not in diagnosis_page(watched(FINDING))
+    coloured = diagnosis_page(watched(FINDING), colour=True)
     assert "\x1b[33mwarning:\x1b[0m" in coloured
 
 
-def test_stacks_are_told_after_the_findings() -> None:
+def test_stacks_come_after_the_findings() -> None:
     """One line a process, also where it could not be sampled."""
     stacks = (StackReport(pid=4242, rank=0, problem="It may not be sampled.", refused=True),)
-    page = diagnosis_page(report(FINDING, stacks=stacks))
+    page = diagnosis_page(
+        DiagnosisReport(report=whole(FINDING), verdict="-", found=True, decided=True, stacks=stacks)
+    )
     assert "rank 0: It may not be sampled." in page
 
 
@@ -207,5 +243,5 @@ def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
 
 def test_the_json_names_advice_from_and_to() -> None:
     """The words of the design, not of Python."""
-    (advice,) = json.loads(diagnosis_json(report(FINDING)))["findings"][0]["advice"]
+    (advice,) = json.loads(diagnosis_json(watched(FINDING)))["findings"][0]["advice"]
     assert (advice["setting"], advice["from"], advice["to"]) == ("num_workers", "2", "8")

@@ -1,23 +1,22 @@
 """What ``gpuwatch diagnose --json`` prints is what ``gpuwatch diagnose --schema`` says."""
 
-from __future__ import annotations
-
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.jobs.stacks.summary import Share, StackReport
-from gpuwatch.outputs.diagnosis.json import diagnosis_json
-from gpuwatch.outputs.diagnosis.report import Ended
-from gpuwatch.outputs.diagnosis.schema import DIAGNOSIS_SCHEMA
+from gpuwatch.outputs.diagnosis.json import diagnosis_json, diagnosis_schema
+from gpuwatch.outputs.diagnosis.report import DiagnosisReport
+from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.sources.simulated.source import SCENARIOS
-from tests.outputs.test_diagnosis import FINDING, LOG, START, report
+from tests.outputs.test_diagnosis import ENDED, FINDING, LOG, PHASE, watched, whole
 
+SCHEMA = diagnosis_schema()
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -31,16 +30,17 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def faults(value: Any, schema: dict[str, Any], where: str = "$") -> Iterator[str]:
     """What is wrong with ``value``; names that the schema does not have are wrong too."""
-    if "const" in schema:
-        if value != schema["const"]:
-            yield f"{where} is {value!r}"
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        if all(any(faults(value, one, where)) for one in schema["anyOf"]):
+            yield f"{where} is {value!r}, none of {schema['anyOf']}"
         return
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(_is(value, kind) for kind in kinds):
-        yield f"{where} is {value!r}, no {kinds}"
-        return
-    if "enum" in schema and value not in schema["enum"]:
+    if value not in schema.get("enum", [value]):
         yield f"{where} is {value!r}"
+    if not _is(value, schema.get("type", "any")):
+        yield f"{where} is {value!r}, no {schema['type']}"
+        return
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if isinstance(value, int | float) and not low <= value <= high:
         yield f"{where} is {value!r}"
@@ -48,15 +48,15 @@ def faults(value: Any, schema: dict[str, Any], where: str = "$") -> Iterator[str
         for number, item in enumerate(value):
             yield from faults(item, schema["items"], f"{where}[{number}]")
     if isinstance(value, dict):
-        if set(value) != set(schema["required"]):
-            yield f"{where} has other names: {set(value) ^ set(schema['required'])}"
+        if set(value) != set(schema["properties"]):
+            yield f"{where} has other names: {set(value) ^ set(schema['properties'])}"
         for name in set(value) & set(schema["properties"]):
             yield from faults(value[name], schema["properties"][name], f"{where}.{name}")
 
 
 def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
+    if isinstance(value, bool) or kind == "any":
+        return kind in {"boolean", "any"}
     return isinstance(value, TYPES[kind])
 
 
@@ -66,7 +66,7 @@ def refuse(constant: str) -> None:
 
 def assert_valid(text: str) -> dict[str, Any]:
     value = json.loads(text, parse_constant=refuse)
-    assert list(faults(value, DIAGNOSIS_SCHEMA)) == []
+    assert list(faults(value, SCHEMA)) == []
     assert isinstance(value, dict)
     return value
 
@@ -84,10 +84,11 @@ def test_all_parts_keep_to_the_schema() -> None:
     """Findings that ended and stacks too."""
     share = Share(category="loader", samples=80, percent=80.0, low_percent=70.0, high_percent=88.0)
     stacks = StackReport(pid=4242, rank=0, shares=(share,))
-    full = report(
-        FINDING,
-        source=LOG,
-        ended=(Ended(finding=FINDING, until_unix_seconds=START + 9),),
+    full = DiagnosisReport(
+        report=whole(FINDING, ENDED, source=LOG, phases=(PHASE,)),
+        verdict="-",
+        found=True,
+        decided=True,
         stacks=(stacks,),
     )
     value = assert_valid(diagnosis_json(full))
@@ -98,36 +99,28 @@ def test_all_parts_keep_to_the_schema() -> None:
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_null(odd: float) -> None:
     """Whatever a rule came to; JSON has no NaN."""
-    evidence = replace(FINDING.evidence[0], value=odd, threshold=odd)
-    costs = {"cost_share": odd, "cost_gpu_seconds": odd, "since_unix_seconds": odd}
-    finding = replace(FINDING, evidence=(evidence,), job=None, **costs)
-    value = assert_valid(diagnosis_json(report(finding)))
+    evidence = dataclasses.replace(FINDING.evidence[0], value=odd, threshold=odd)
+    finding = replaced(FINDING, evidence=(evidence,), job=None, cost_gpu_seconds=odd)
+    value = assert_valid(diagnosis_json(watched(finding)))
     assert value["findings"][0]["evidence"][0]["value"] is None
-    assert value["findings"][0]["cost"] == {"share": None, "gpu_seconds": None}
+    assert value["findings"][0]["cost"]["gpu_seconds"] is None
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """As JSON, with a description of every name."""
+    """As JSON, with a description of the names."""
     assert cli.run(["diagnose", "--schema"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == DIAGNOSIS_SCHEMA
-    assert printed["properties"]["schema"]["const"] == 1
-    assert list(undescribed(printed)) == []
-
-
-def undescribed(schema: dict[str, Any], where: str = "$") -> Iterator[str]:
-    if not schema.get("description"):
-        yield where
-    for name, part in schema.get("properties", {}).items():
-        yield from undescribed(part, f"{where}.{name}")
-    if "items" in schema:
-        yield from undescribed(schema["items"], f"{where}[]")
+    assert printed.keys() == SCHEMA.keys()
+    assert printed["$defs"].keys() == SCHEMA["$defs"].keys()
+    for name in ("DiagnosisSeen", "FindingSeen", "GpuSeen", "UnknownSeen", "StacksSeen"):
+        parts = printed["$defs"][name]["properties"].values()
+        assert all(part["description"] for part in parts)
 
 
 def test_the_test_sees_what_is_wrong() -> None:
     """A missing name, one too many, another kind, a number out of bounds."""
-    good = json.loads(diagnosis_json(report(FINDING)))
+    good = json.loads(diagnosis_json(watched(FINDING)))
     for name, value in (("decided", 1), ("watched_seconds", -1), ("more", None)):
-        assert list(faults({**good, name: value}, DIAGNOSIS_SCHEMA))
+        assert list(faults({**good, name: value}, SCHEMA))
     del good["verdict"]
-    assert list(faults(good, DIAGNOSIS_SCHEMA))
+    assert list(faults(good, SCHEMA))

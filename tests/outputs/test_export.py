@@ -1,7 +1,5 @@
 """CSV: tidy rows, true values, nothing that a spreadsheet would calculate."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

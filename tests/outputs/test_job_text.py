@@ -1,7 +1,5 @@
 """Jobs on the page of ``gpuwatch status``: in brief for the machine, in full for one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """CSV and JSON lines."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

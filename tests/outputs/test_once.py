@@ -1,7 +1,5 @@
 """One look at a machine."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

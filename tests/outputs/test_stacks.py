@@ -1,7 +1,5 @@
 """Sampled stacks as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

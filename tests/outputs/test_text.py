@@ -1,7 +1,5 @@
 """The page of ``gpuwatch status``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

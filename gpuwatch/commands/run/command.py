@@ -1,7 +1,5 @@
 """``gpuwatch run``: start a job, watch it, say at its end what it did."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

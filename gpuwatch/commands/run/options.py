@@ -1,7 +1,5 @@
 """What was asked of ``gpuwatch run``, the command aside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

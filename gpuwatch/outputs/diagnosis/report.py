@@ -1,92 +1,63 @@
-"""A diagnosis with all that is shown beside it."""
-
-from __future__ import annotations
+"""A diagnosis with all that is shown beside it: of a watch by its last minute, of a file by its
+report, which judges all of it."""
 
 from dataclasses import dataclass
 
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
+from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.stacks.summary import StackReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A finding that no longer held at the end."""
-
-    finding: Finding
-    until_unix_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSeen:
-    """Summary of one GPU, for a diagnosis that finds nothing."""
-
-    uuid: str
-    index: int
-    name: str
-    readings: int
-    busy_percent: float | None = None
-    busy_low_percent: float | None = None
-    busy_high_percent: float | None = None
-    power_watts: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
-    """Origin of the snapshots, and how well it could be read."""
-
-    kind: str
-    name: str | None = None
-    interval_seconds: float | None = None
-    snapshots: int = 0
-    seconds: float = 0.0
-    """From the first snapshot to the last."""
-    started_at_unix_seconds: float | None = None
-    lines: int = 0
-    other_lines: int = 0
-    torn_lines: int = 0
-    overlong_lines: int = 0
-    unread_values: int = 0
-    incomplete_ticks: int = 0
-    missing_ticks: int = 0
-    clock_jumps: int = 0
-    notes: tuple[str, ...] = ()
-    simulated: bool = False
-
-    @property
-    def is_file(self) -> bool:
-        return self.kind not in {"live", "simulated"}
+from gpuwatch.outputs.report.content import verdict
+from gpuwatch.outputs.report.model import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisReport:
-    """A diagnosis and all that is shown with it."""
+    """What is said of ``report``."""
 
-    diagnosis: Diagnosis
-    source: SourceSeen
-    gpus: tuple[GpuSeen, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    report: Report
+    verdict: str
+    """The headline sentence."""
+    found: bool
+    decided: bool
     stacks: tuple[StackReport, ...] = ()
-    problem: str | None = None
-    """Why there is no GPU, where there is none."""
 
     @property
-    def found(self) -> bool:
-        return bool(self.diagnosis.findings or self.ended)
+    def is_file(self) -> bool:
+        return self.report.source is not None
 
-    @property
-    def decided(self) -> bool:
-        return self.diagnosis.decided and any(gpu.readings for gpu in self.gpus)
 
-    @property
-    def verdict(self) -> str:
-        """The headline sentence."""
-        if self.diagnosis.findings:
-            return self.diagnosis.verdict
-        if self.ended:
-            worst = self.ended[0].finding
-            return f"Nothing was wrong at the end; earlier: {worst.summary}"
-        if not self.gpus:
-            return self.problem or "There was no GPU to look at."
-        if not self.decided and self.diagnosis.decided:
-            return "Idle GPUs cannot be diagnosed: no utilisation was read."
-        return self.diagnosis.verdict
+def of_file(report: Report) -> DiagnosisReport:
+    """All of it is judged."""
+    outcome = verdict.outcome(report)
+    return DiagnosisReport(
+        report=report,
+        verdict=verdict.verdict(report),
+        found=outcome == "found",
+        decided=outcome != "undecided" and report.decided,
+    )
+
+
+def of_watch(
+    report: Report,
+    diagnosis: Diagnosis,
+    *,
+    stacks: tuple[StackReport, ...] = (),
+    problem: str | None = None,
+) -> DiagnosisReport:
+    """The last ``diagnosis`` says how it is. ``problem``: why there is no GPU, where that is so."""
+    read = any(gpu.busy_readings for gpu in report.gpus)
+    sentence = diagnosis.verdict
+    if not diagnosis.findings:
+        if report.findings:
+            earlier = report.findings[0].summary
+            sentence = f"Nothing was wrong at the end; earlier: {earlier}"
+        elif not report.gpus:
+            sentence = problem or "There was no GPU to look at."
+        elif diagnosis.decided and not read:
+            sentence = "Idle GPUs cannot be diagnosed: no utilisation was read."
+    return DiagnosisReport(
+        report=report,
+        verdict=sentence,
+        found=bool(report.findings),
+        decided=diagnosis.decided and read,
+        stacks=stacks,
+    )

@@ -20,6 +20,8 @@ from gpuwatch.outputs.report.parts import BUCKETS_MAX, HostUsage
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.outputs.report.parts import OpenQuestion, Phase
+    from gpuwatch.outputs.report.phases.judged import Watch
 
 EVALUATE_SECONDS = 5.0
 """The diagnosis looks at windows of a minute; more often would find no more and take longer."""
@@ -33,7 +35,14 @@ LIVE_BUCKETS = 240
 class Accumulator:
     """Push every snapshot, ask for the report at any time."""
 
-    def __init__(self, job: ProcessKey | None = None, *, live: bool = False) -> None:
+    def __init__(
+        self,
+        job: ProcessKey | None = None,
+        *,
+        live: bool = False,
+        evaluate_seconds: float = EVALUATE_SECONDS,
+        newest: bool = False,
+    ) -> None:
         """``job``: the report is about this job alone. ``live``: watched while a person looks on,
         whose screen diagnoses it: without findings, the machine, other processes, and all that is
         drawn in HTML only."""
@@ -48,12 +57,15 @@ class Accumulator:
         self._jobs: dict[ProcessKey, JobAccumulator] = {}
         self._loop_seconds = 0.0
         self._processes = ProcessesAccumulator()
-        self._engine: Engine | None = None
+        self.engine: Engine | None = None
+        self._watch: Watch | None = None
         if not live:
-            from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415 - slow to import
+            # Slow to import.
+            from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+            from gpuwatch.outputs.report.phases.judged import Watch  # noqa: PLC0415
 
-            self._engine = Engine(evaluate_seconds=EVALUATE_SECONDS)
-        self._findings = FindingsAccumulator()
+            self.engine, self._watch = Engine(evaluate_seconds=evaluate_seconds), Watch()
+        self._findings = FindingsAccumulator(newest=newest)
         self._diagnosis: Diagnosis | None = None
         self._problems: dict[str, None] = {}
         self._machine: str | None = None
@@ -103,9 +115,9 @@ class Accumulator:
         if not self._live:
             self._processes.add(snapshot, jobs, step.until, seconds)
         self._note_problems(snapshot)
-        if self._engine is not None:
-            self._engine.push(snapshot)
-            self._note_diagnosis(self._engine.diagnosis)
+        if self.engine is not None:
+            self.engine.push(snapshot)
+            self._note_diagnosis(self.engine.diagnosis)
 
     def _add_gpus(
         self,
@@ -182,27 +194,43 @@ class Accumulator:
         if diagnosis is not self._diagnosis and step is not None:
             self._diagnosis = diagnosis
             self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
+            if self._watch is not None:
+                self._watch.add(diagnosis, step.until, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
         """The report so far. Raises ``ValueError`` if there was no snapshot."""
         if self._grid is None:
             raise ValueError("no snapshot was pushed")
-        if self._engine is not None:
-            self._engine.finish()
-            self._note_diagnosis(self._engine.diagnosis)
+        if self.engine is not None:
+            self.engine.finish()
+            self._note_diagnosis(self.engine.diagnosis)
         end, diagnosis = self._steps.end, self._diagnosis
         gpus = [gpu.usage(end) for gpu in self._gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.index, -1 if gpu.mig_instance is None else gpu.mig_instance))
         jobs = tuple([one.usage(end) for _, one in by_weight(self._jobs)])
+        findings = self._findings.uses(end)
+        phases: tuple[Phase, ...] = ()
+        questions: tuple[OpenQuestion, ...] = ()
+        if self._watch is not None:
+            from gpuwatch.outputs.report.phases.judged import Judged  # noqa: PLC0415
+
+            self._watch.finish(end)
+            spans = {uuid: gpu.spans(end) for uuid, gpu in self._gpus.items()}
+            known = bool(jobs or self._processes.usages())
+            judged = Judged(gpus, spans, findings, self._watch, processes=known)
+            findings, phases = judged.findings, judged.phases(2.0 * self._grid.seconds)
+            questions = judged.questions()
         return Report(
-            decided=diagnosis is not None and diagnosis.decided,
+            decided=diagnosis is not None and not questions,
             simulated=self._simulated,
             machine=self._machine,
             pid=jobs[0].pid if self._job is not None and jobs else None,
             source=source,
             time=self._steps.time(self._grid.seconds),
             gpus=tuple(gpus),
-            findings=self._findings.uses(end),
+            findings=findings,
+            phases=phases,
+            questions=questions,
             jobs=jobs,
             processes=self._processes.usages(),
             left_out_processes=self._processes.left_out,

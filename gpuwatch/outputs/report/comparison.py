@@ -1,7 +1,5 @@
 """Two reports side by side: what changed, and whether that can be said at all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ A file may come from anyone: text is cleaned, numbers are checked, lengths are b
 that a newer version added are ignored.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

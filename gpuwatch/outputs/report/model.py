@@ -19,8 +19,10 @@ from gpuwatch.outputs.report.parts import (
     Count,
     GpuUsage,
     HostUsage,
+    OpenQuestion,
     Part,
     Percent,
+    Phase,
     Share,
     Stretch,
     Unix,
@@ -38,10 +40,23 @@ class Source(Part, frozen=True):
 
     name: str
     kind: str
-    """``recording``, ``query``, ``dmon`` or ``pmon``."""
+    """``recording``, or a key of ``LOG_KINDS``."""
+    interval_seconds: Amount | None = None
+    """Usual time between two readings."""
     lines: Count = 0
+    other_lines: Count = 0
+    """Lines that are not readings."""
+    torn_lines: Count = 0
+    overlong_lines: Count = 0
     left_out_lines: Count = 0
-    """Lines that could not be read."""
+    """Those together."""
+    unread_values: Count = 0
+    """[N/A], [Unknown Error], - and the like."""
+    incomplete_ticks: Count = 0
+    """Moments with too few rows to tell the GPUs apart."""
+    missing_ticks: Count = 0
+    """Moments expected from the interval."""
+    clock_jumps: Count = 0
     notes: tuple[str, ...] = ()
     """Sentences that the reader should know about it."""
 
@@ -146,6 +161,10 @@ class Report(Part, frozen=True, kw_only=True):
     gpus: Annotated[tuple[GpuUsage, ...], Meta(max_length=256)] = ()
     findings: tuple[FindingUse, ...] = ()
     """Those in danger first, then by cost."""
+    phases: tuple[Phase, ...] = ()
+    """GPUs that did the same at the same time together, each in the order of time."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """What could not be decided, the most costly first."""
     jobs: tuple[JobUsage, ...] = ()
     """Those that used most GPU time first."""
     processes: tuple[ProcessUsage, ...] = ()
@@ -210,6 +229,12 @@ class Report(Part, frozen=True, kw_only=True):
         twice."""
         there = {gpu.uuid for gpu in self.gpus}
         return tuple([gpu for gpu in self.gpus if gpu.mig_parent_uuid not in there])
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Of which a cost is a share: the time watched, and that in which a GPU was lost."""
+        lost = sum(stretch.seconds for gpu in self.cards for stretch in gpu.lost)
+        return (self.total.watched_gpu_seconds or 0.0) + lost
 
     @property
     def duration_seconds(self) -> float:

@@ -5,8 +5,6 @@ measured". What is under a field is also its description in the JSON Schema (``e
 and the bounds hold for what is read from a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
@@ -96,6 +94,8 @@ class GpuUsage(Part, frozen=True):
     """Time it was there, without gaps (of a job: with them)."""
     watched_seconds: Amount | None = None
     """Part of that for which its utilisation is known."""
+    busy_readings: Count = 0
+    """Looks that had it."""
     busy_percent: Percent | None = None
     """Share of the time watched with a kernel resident."""
     busy_seconds: Amount | None = None
@@ -170,6 +170,50 @@ class GpuUsage(Part, frozen=True):
         if self.throttled is None:
             return None
         return max((one.seconds for one in self.throttled), default=0.0)
+
+
+class Loss(Part, frozen=True):
+    """GPU time lost to one thing."""
+
+    to: str
+    """A rule; ``start``: the start of a job; ``pauses``: those whose reason is not known; ``held``:
+    memory was held and nothing ran; ``unknown``: what no finding explains."""
+    gpu_seconds: Amount
+
+
+class Phase(Part, frozen=True):
+    """A part of the time in which GPUs did much the same."""
+
+    kind: str
+    """``start`` of the first work, ``steady`` work, ``idle`` between work (or without any), ``end``
+    after the last."""
+    gpus: tuple[GpuKey, ...]
+    begin_unix_seconds: Unix
+    end_unix_seconds: Unix
+    seconds: Amount = 0.0
+    """Of it, those in which the GPUs were read."""
+    busy_percent: Percent | None = None
+    idle_gpu_seconds: Amount = 0.0
+    """GPU time without a kernel."""
+    pauses: Count = 0
+    """Of steady work, of each GPU."""
+    paused_seconds: Amount = 0.0
+    """All of them together."""
+    lost: tuple[Loss, ...] = ()
+    """The most first; the time of ``idle`` and ``end`` is lost only where a finding says so."""
+
+
+class OpenQuestion(Part, frozen=True):
+    """What could not be decided."""
+
+    about: str
+    """What the time was lost to, as in ``phases``."""
+    says: str
+    """A sentence: what was seen, the causes that are left, and what would decide."""
+    gpus: tuple[GpuKey, ...]
+    seconds: Amount = 0.0
+    """For how long it was so."""
+    lost_gpu_seconds: Amount = 0.0
 
 
 class HostUsage(Part, frozen=True):

@@ -5,8 +5,6 @@ before; where that is long ago it is taken for nothing, and the report says how 
 duration was watched.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

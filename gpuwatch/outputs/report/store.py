@@ -6,8 +6,6 @@ it (a link, a pipe, a file of another user) is followed or waited for. Of two re
 one that saw more of it is kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

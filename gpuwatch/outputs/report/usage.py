@@ -1,7 +1,5 @@
 """The parts of a report about processes and jobs: who used what."""
 
-from __future__ import annotations
-
 import signal
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """Tables of the status page: each column is declared once, with what its cells say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 

@@ -7,8 +7,6 @@ zero is ``0``. ``throttle_reasons`` are joined with ``;``, ``throttle_durations`
 fine samples fit in no cell and are left out: ``--json`` and ``gpuwatch stream`` have them.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

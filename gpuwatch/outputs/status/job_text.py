@@ -1,7 +1,5 @@
 """The jobs on the page of ``gpuwatch status``: a few lines for each, or one in full."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

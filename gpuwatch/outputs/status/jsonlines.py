@@ -1,7 +1,5 @@
 """``gpuwatch stream``: a header line, then a line a snapshot."""
 
-from __future__ import annotations
-
 from typing import TextIO
 
 from gpuwatch.core.codec import header_line, identities, snapshot_line

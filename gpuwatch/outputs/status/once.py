@@ -1,7 +1,5 @@
 """One look at a machine, for commands that print and end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """``gpuwatch status``: one snapshot as a page of plain text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

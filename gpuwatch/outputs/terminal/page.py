@@ -1,7 +1,5 @@
 """A page for a terminal: lines that fit, painted where there are colours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.outputs.terminal.painting import BOLD, DIM, painter, to_ascii

@@ -1,7 +1,5 @@
 """Colours of a terminal, and text of no more than ASCII."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"

@@ -1,7 +1,5 @@
 """Plain tables: aligned columns that fit a width, the least important ones left out first."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Charts of what was measured, drawn by plotext as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

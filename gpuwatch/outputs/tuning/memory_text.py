@@ -1,7 +1,5 @@
 """The report of ``gpuwatch tune memory``, as text for a person and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any

@@ -1,7 +1,5 @@
 """The sentences about a memory fit: what the line is, whether it holds, what fits. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuwatch.tuning.memory.fit import BATCH_MAX

@@ -1,7 +1,5 @@
 """The result of ``gpuwatch tune`` as text: the recommendation first, then its grounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

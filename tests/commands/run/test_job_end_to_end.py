@@ -1,8 +1,6 @@
 """A real PyTorch job on the virtual GPU, and what a person learns of it from outside: nothing in
 between is replaced but the driver's library, and that one follows the job."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

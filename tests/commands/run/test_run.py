@@ -1,7 +1,5 @@
 """``gpuwatch run`` without a terminal: the job is what it would be without gpuwatch."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

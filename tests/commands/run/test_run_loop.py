@@ -1,7 +1,5 @@
 """``gpuwatch run`` of a job that reports its own loop: that is in its report."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``gpuwatch run`` in a terminal: the keyboard, job control, the dashboard, and its end."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

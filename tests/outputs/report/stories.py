@@ -1,7 +1,5 @@
 """Jobs made up of snapshots, for tests of what is said about a job after it was watched."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any

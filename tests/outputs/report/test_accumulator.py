@@ -1,7 +1,5 @@
 """A recording's numbers: the same as sums made another way."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a report says of the same minutes does not depend on how their recording ended."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Fine samples of a GPU, summed all at once or one by one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator
 from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.time_profile import Grid
 from gpuwatch.outputs.report.parts import TimeProfile
+from gpuwatch.outputs.report.phases.spans import SPANS_MOST, Cell, spans
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0
@@ -58,3 +57,9 @@ def test_all_at_once_is_as_one_by_one(
     assert profile.maximum == other_profile.maximum
     for mean, wanted in zip(profile.mean, other_profile.mean, strict=True):
         assert mean == pytest.approx(wanted, abs=0.11)
+
+
+def test_many_runs_with_gaps_between_are_not_more_spans_than_shown() -> None:
+    """Those a minute and more apart are put together where they are too many."""
+    cells = [Cell(100.0 * at, 100.0 * at + 30.0, 30.0, 15.0) for at in range(5 * SPANS_MOST)]
+    assert 1 <= len(spans(cells)) <= SPANS_MOST

@@ -1,7 +1,5 @@
 """What a loop did, put together from windows that overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

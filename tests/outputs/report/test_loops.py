@@ -1,7 +1,5 @@
 """What a job told of its own loops, in its report."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a report says of a job, against waveforms worked out by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

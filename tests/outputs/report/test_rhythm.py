@@ -1,7 +1,5 @@
 """Windows of a GPU's samples."""
 
-from __future__ import annotations
-
 from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
 
 

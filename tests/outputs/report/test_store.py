@@ -1,7 +1,5 @@
 """Reports in files: what is kept, for whom, for how long, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

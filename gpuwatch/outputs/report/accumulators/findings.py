@@ -1,7 +1,5 @@
 """Findings that come and go, as stretches of time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from gpuwatch.core.model import GpuKey, ProcessKey
@@ -13,7 +11,7 @@ MERGE_SECONDS = 60.0
 """A finding that is back so soon was never gone: the diagnosis looks at windows of a minute."""
 STRETCHES_KEPT = 64
 FINDINGS_KEPT = 256
-_OF_FINDING = (
+OF_FINDING = (
     *("rule", "severity", "confidence", "summary", "evidence", "advice", "ruled_out", "job"),
 )
 
@@ -48,7 +46,9 @@ class _Use:
 class FindingsAccumulator:
     """Fed with each new diagnosis; times on the report's axis."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, newest: bool = False) -> None:
+        """``newest``: findings are shown as they are last, not as they were when surest."""
+        self._newest = newest
         self._uses: dict[_Key, _Use] = {}
         self._present: set[_Key] = set()
 
@@ -64,7 +64,10 @@ class FindingsAccumulator:
             self._present.add(key)
             since = finding.since_unix_seconds
             since = now if since is None else min(now, max(begin, since - offset))
-            _hold(self._uses.setdefault(key, _Use(finding)), finding, since, now)
+            use = self._uses.setdefault(key, _Use(finding))
+            if self._newest or finding.confidence >= use.finding.confidence:
+                use.finding = finding
+            _hold(use, finding, since, now)
 
     def uses(self, end: float) -> tuple[FindingUse, ...]:
         """``end`` of the time: what holds in the last diagnosis holds until then."""
@@ -76,8 +79,6 @@ class FindingsAccumulator:
 
 def _hold(use: _Use, finding: Finding, since: float, now: float) -> None:
     use.gpus.update(dict.fromkeys(finding.gpus))
-    if finding.confidence >= use.finding.confidence:
-        use.finding = finding
     held = use.held
     if not held or since - held[-1].end > MERGE_SECONDS:
         since = max(since, held[-1].end) if held else since
@@ -110,7 +111,7 @@ def _made(use: _Use, holds: bool) -> FindingUse:
         for one in use.held
     ]
     return FindingUse(
-        **{name: getattr(use.finding, name) for name in _OF_FINDING},
+        **{name: getattr(use.finding, name) for name in OF_FINDING},
         gpus=tuple(use.gpus),
         holds_at_end=holds,
         seconds=sum(one.seconds for one in stretches),

@@ -1,7 +1,5 @@
 """One GPU over the time it is there: of a job, while the job is on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import lt, mul, sub
 
@@ -13,6 +11,7 @@ from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_profile import Grid, profiles
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch
+from gpuwatch.outputs.report.phases.spans import Cell, Span, spans
 
 USERS_KEPT = 4
 LOSSES_KEPT = 50
@@ -64,6 +63,7 @@ class GpuAccumulator:
         self._watched = 0.0
         self._busy = 0.0
         self._busy_until = now
+        self._busy_readings = 0
         self._sampled = False
         self._power_limit: float | None = None
         self._lost: list[tuple[float, float]] = []
@@ -116,6 +116,7 @@ class GpuAccumulator:
             self._users.update(dict.fromkeys(tenants.users))
 
     def _add_busy(self, reading: GpuReading, step: Step) -> None:
+        self._busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
         if reading.busy_samples is not None:
             self.add_samples(reading.busy_samples, step)
             return
@@ -175,6 +176,7 @@ class GpuAccumulator:
             **self._readings.figures(),
             seen_seconds=self._seen,
             watched_seconds=self._watched if known else None,
+            busy_readings=self._busy_readings,
             busy_seconds=min(self._busy, self._watched) if known else None,
             busy_from_samples=self._sampled,
             busy_missing=None if known else self._why_unknown(),
@@ -194,6 +196,17 @@ class GpuAccumulator:
             lost=tuple([Stretch(begin_unix_seconds=a, end_unix_seconds=b) for a, b in self._lost]),
             profiles=profiles({"busy_percent": self._busy_profile}, until)
             | self._readings.profiles(until),
+        )
+
+    def spans(self, until: float) -> list[Span]:
+        """What it did, one after another, up to ``until``."""
+        memory = self._readings.cells("memory_used_bytes")
+        held = {begin: total / seconds for begin, _, seconds, total in memory}
+        return spans(
+            [
+                Cell(begin, min(end, until), seconds, busy / 100.0, held.get(begin, 0.0))
+                for begin, end, seconds, busy in self._busy_profile.cells()
+            ]
         )
 
     def _why_unknown(self) -> str | None:

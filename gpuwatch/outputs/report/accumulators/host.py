@@ -1,8 +1,6 @@
 """Readings of one thing that become figures and time profiles of a report: those of the machine
 (and of a GPU, in ``gpu``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,7 +28,8 @@ class Readings:
         """``item`` said so for the time of ``step``; over a gap only for its end."""
         seconds = 0.0 if step.is_gap else step.seconds
         for name, (gauge, most) in self._gauges.items():
-            value = sane(getattr(item, name), most)
+            said = getattr(item, name)
+            value = None if said is None else sane(said, most)
             if value is None:
                 continue
             gauge.add(value, seconds)
@@ -40,6 +39,11 @@ class Readings:
     def figures(self) -> dict[str, Any]:
         """By the fields of the report."""
         return {name: getattr(self._gauges[of][0], what) for name, of, what in self._figures}
+
+    def cells(self, name: str) -> list[tuple[float, float, float, float]]:
+        """See ``ProfileRecorder``; of a reading without a profile none."""
+        recorder = self._profiles.get(name)
+        return [] if recorder is None else recorder.cells()
 
     def profiles(self, until: float) -> Profiles:
         return profiles(self._profiles, until)

@@ -1,7 +1,5 @@
 """One job over its time, all its processes together."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

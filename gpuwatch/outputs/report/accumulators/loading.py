@@ -1,7 +1,5 @@
 """Loading of a job's data: its loader workers and its main threads over time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS

@@ -6,8 +6,6 @@ put together again: what was spent up to now is what was spent in the window, an
 spent by its beginning.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import NamedTuple
 

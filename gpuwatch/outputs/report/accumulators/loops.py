@@ -1,7 +1,5 @@
 """The training loops that a job reports, over its time, the ranks together."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.outputs.report.accumulators.loop_meter import SHARES, LoopMeter
 from gpuwatch.outputs.report.accumulators.steps import Step

@@ -1,7 +1,5 @@
 """Small running sums over readings that may be missing."""
 
-from __future__ import annotations
-
 import math
 
 from gpuwatch.core.model import GpuReading

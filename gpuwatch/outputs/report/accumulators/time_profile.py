@@ -60,15 +60,16 @@ class ProfileRecorder:
         until -= grid.start
         width = grid.seconds
         bucket = int(since / width)
-        while bucket < grid.buckets and max(since, bucket * width) < until:
-            held = min(until, (bucket + 1) * width) - max(since, bucket * width)
+        while bucket < grid.buckets and since < until:
+            edge = (bucket + 1) * width
+            held = (until if until < edge else edge) - since
             # Times are sums of floats: what spills over an edge by rounding is nothing.
             if held > width * 1e-6:
                 self._held[bucket] += held
                 self._sums[bucket] += held * value
                 self._minima[bucket] = min(self._minima[bucket], value)
                 self._maxima[bucket] = max(self._maxima[bucket], value)
-            bucket += 1
+            since, bucket = edge, bucket + 1
 
     def add_all(self, since: float, until: float, values: Sequence[float], total: float) -> bool:
         """``values`` that held one after another, with their sum over time: taken where one bucket
@@ -100,6 +101,16 @@ class ProfileRecorder:
             half = len(values) // 2
             values[:half] = array("d", map(merge, values[::2], values[1::2]))
             values[half:] = array("d", [empty]) * (len(values) - half)
+
+    def cells(self) -> list[tuple[float, float, float, float]]:
+        """Of each bucket with a value: its begin and end, for how long there was one, and the sum
+        of the values over that time."""
+        start, width = self._grid.start, self._grid.seconds
+        return [
+            (start + at * width, start + (at + 1) * width, held, self._sums[at])
+            for at, held in enumerate(self._held)
+            if held > 0.0
+        ]
 
     def profile(self, until: float) -> TimeProfile:
         """The values added, up to the bucket that holds ``until``; empty if there was nothing."""

@@ -1,7 +1,5 @@
 """Use by processes and jobs, in bounded memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Two reports compared, in words and as a document."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from gpuwatch.core import units
@@ -18,8 +16,9 @@ from gpuwatch.outputs.report.content.document import (
     Section,
     Table,
 )
+from gpuwatch.outputs.report.content.findings import advice_line
 from gpuwatch.outputs.report.content.timeline import meta, timeline
-from gpuwatch.outputs.report.content.verdict import advice_line, quality
+from gpuwatch.outputs.report.content.verdict import quality
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.model import Report
 

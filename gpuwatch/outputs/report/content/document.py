@@ -1,7 +1,5 @@
 """A report as blocks that every form can write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -93,7 +91,10 @@ class Found(NamedTuple):
     """Reading, value, threshold, meaning; what speaks against it begins its meaning so."""
     because: Sequence[str] = ()
     """The same in a line each, without what speaks against it."""
+    against: Sequence[str] = ()
     ruled_out: Sequence[str] = ()
+    sure: str = ""
+    """How likely the cause named is the right one."""
 
 
 class Lane(NamedTuple):

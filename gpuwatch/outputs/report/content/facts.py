@@ -1,7 +1,5 @@
 """Facts of a job and its machine, a line for each part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report as a document: what is said, in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,8 +17,9 @@ from gpuwatch.outputs.report.content.document import (
     Said,
     Section,
 )
+from gpuwatch.outputs.report.content.findings import groups
 from gpuwatch.outputs.report.content.timeline import cards, meta, timeline
-from gpuwatch.outputs.report.content.verdict import groups, quality, verdict_parts
+from gpuwatch.outputs.report.content.verdict import quality, verdict_parts
 from gpuwatch.outputs.report.model import Report
 
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
@@ -40,12 +39,15 @@ def report_document(
     found = Section("Findings", [group.found() for group in groups(report)])
     figures = Section("GPUs", list(tables.gpus(report, form)))
     machine = Labelled("Machine", list(facts.host_facts(report)))
+    several = len(report.phases) > 1
+    phases = Section("Phases", list(tables.phases(report, form)) if several else [])
     problems = [*quality(report), *report.problems[: PROBLEMS_SHOWN[form]]]
     quality_ = Bullets("Data quality", problems)
     alone = job is not None and report.source is None
     sections = [
         Section("", list(_head(report, form, previous))),
         *([figures] if form == "text" else [chart, found, figures]),
+        phases,
         Section("Job", [] if job is None else [Labelled("Job", facts.job_facts(job, tuning))]),
         *([chart, found] if form == "text" else [cards(report)]),
         Section("Jobs", list(tables.jobs(report, form))),

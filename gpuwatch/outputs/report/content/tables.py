@@ -1,7 +1,5 @@
 """The tables of a report: each column declared once, for every form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuwatch.core import units
@@ -11,12 +9,15 @@ from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import Block, Bullets, Column, grouped, tabled
 from gpuwatch.outputs.report.content.words import Times, hours, share
 from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import GpuUsage, share_percent
+from gpuwatch.outputs.report.parts import GpuUsage, Phase, share_percent
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage, Usage
 
 MOST_OF_IT = 0.75
 """Importing libraries and loading a model comes before the first use of a GPU in any job."""
 SHOWN = {"text": {"jobs": 10, "processes": 10}, "page": {"jobs": 30, "processes": 40}}
+LOSSES_SHOWN = 3
+LOSS_SHARE = 0.1
+"""Of the most: less is for --json."""
 _ENERGY = {
     "power": "power readings, not from a counter",
     "counter and power": "a counter that was partly missing or reset, and power readings",
@@ -114,6 +115,33 @@ def job_columns(report: Report) -> tuple[Column[JobUsage], ...]:
     )
 
 
+def phase_columns(report: Report) -> tuple[Column[Phase], ...]:
+    moment = Times(report).moment
+    lost_to = {"start": "start-up", "held": "held memory", "unknown": "not known"}
+
+    def lost(phase: Phase) -> str:
+        parts = [
+            f"{hours(one.gpu_seconds)} {lost_to.get(one.to, one.to)}"
+            for one in phase.lost
+            if one.gpu_seconds >= max(1.0, LOSS_SHARE * phase.lost[0].gpu_seconds)
+        ]
+        return ", ".join(parts[:LOSSES_SHOWN]) or units.UNKNOWN
+
+    def paused(phase: Phase) -> str:
+        return f"{phase.pauses}, {units.age(phase.paused_seconds)}" if phase.pauses else "-"
+
+    return (
+        Column("GPU", "GPU", lambda p: words.gpu_labels(p.gpus, report), _T),
+        Column("Phase", "PHASE", lambda p: p.kind, _T),
+        Column("From", "FROM", lambda p: moment(p.begin_unix_seconds), _T, 2),
+        Column("To", "TO", lambda p: moment(p.end_unix_seconds), _T, 3),
+        Column("Time", "TIME", lambda p: units.age(p.seconds)),
+        Column("Busy", "BUSY", lambda p: percent(p.busy_percent)),
+        Column("Pauses", "PAUSES", paused, _N, 1),
+        Column("Lost to", "GPU TIME LOST TO", lost, "long"),
+    )
+
+
 def process_columns(report: Report) -> tuple[Column[ProcessUsage], ...]:
     return (
         *_who(report, "PID", 7),
@@ -181,6 +209,11 @@ def _for_seconds(places: list[tuple[GpuUsage, float | None]]) -> str:
     seen = max(gpu.seen_seconds for gpu, _ in places)
     part = f" ({percent(100.0 * max(known) / seen)})" if seen > 0 else ""
     return f" for {most}{part}"
+
+
+def phases(report: Report, form: str) -> Iterable[Block]:
+    if report.phases:
+        yield tabled("Phases", phase_columns(report), report.phases, form)
 
 
 def jobs(report: Report, form: str) -> Iterable[Block]:

@@ -1,13 +1,11 @@
 """The rows of a report on one time axis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import Cards, Listed, Row, Section, Timeline
-from gpuwatch.outputs.report.content.verdict import Group, groups
+from gpuwatch.outputs.report.content.findings import Group, groups
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import GpuUsage, Profiles

@@ -1,155 +1,21 @@
-"""The findings of a report, those of one rule together, and the headline that they make."""
-
-from __future__ import annotations
+"""The headline of a report, and how well its time was covered."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.finding import Advice, rank
-from gpuwatch.outputs.diagnosis.text import evidence_line, quantity
+from gpuwatch.diagnosis.rules.shared.words import listed
 from gpuwatch.outputs.report.content import words
-from gpuwatch.outputs.report.content.document import Found, Lane, grouped
+from gpuwatch.outputs.report.content.document import grouped
+from gpuwatch.outputs.report.content.findings import Group, groups
 from gpuwatch.outputs.report.content.words import Times
-from gpuwatch.outputs.report.model import FindingUse, Report
-from gpuwatch.outputs.report.parts import Stretch, total
+from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.parts import OpenQuestion, Phase
 
-FED_PERCENT = 85.0
-"""From here on, nothing found means nothing wrong (as in the diagnosis)."""
 NOTABLE_SHARE = 0.05
 """Of all GPU time: what costs as much is said first, though it may be as it should."""
-EVIDENCE_SHOWN = 4
-LANE_STRETCHES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Findings of one rule: of other jobs, or other GPUs. ``number`` is theirs in the report."""
-
-    number: int
-    uses: tuple[FindingUse, ...]
-    report: Report
-
-    @property
-    def first(self) -> FindingUse:
-        """That of the most costly."""
-        return self.uses[0]
-
-    @property
-    def severity(self) -> str:
-        return self.first.severity
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(uuid for use in self.uses for uuid in use.gpus))
-
-    @property
-    def cost(self) -> float | None:
-        return total(use.cost_gpu_seconds for use in self.uses)
-
-    @property
-    def share(self) -> float | None:
-        """0 to 1, of all GPU time watched."""
-        watched = self.report.total.watched_gpu_seconds
-        return None if self.cost is None or not watched else min(1.0, self.cost / watched)
-
-    @property
-    def stretches(self) -> tuple[Stretch, ...]:
-        """When it held for any of them."""
-        spans: list[list[float]] = []
-        every = [stretch for use in self.uses for stretch in use.stretches]
-        for one in sorted(every, key=lambda stretch: stretch.begin_unix_seconds):
-            if spans and one.begin_unix_seconds <= spans[-1][1]:
-                spans[-1][1] = max(spans[-1][1], one.end_unix_seconds)
-            else:
-                spans.append([one.begin_unix_seconds, one.end_unix_seconds])
-        return tuple([Stretch(begin_unix_seconds=a, end_unix_seconds=b) for a, b in spans])
-
-    @property
-    def seconds(self) -> float:
-        return sum(stretch.seconds for stretch in self.stretches)
-
-    def when(self, most: int = words.STRETCHES_SHOWN) -> str:
-        """``03:04 to 04:04 (1h00)``, and how often else."""
-        text, left = Times(self.report).stretches(self.stretches, most)
-        if left > 0:
-            text += f" and {words.plural(left, 'more time')}, {units.age(self.seconds)} in all"
-        return text
-
-    def cost_words(self) -> str:
-        """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
-        if self.cost is None:
-            return ""
-        text = words.gpu_time(self.cost)
-        return text if self.share is None else f"{text}, {words.share(self.share)} of all GPU time"
-
-    def advice(self) -> list[str]:
-        """Things to do, each once; with the GPUs it is for where that is not for all."""
-        found = grouped(
-            (advice_line(advice), use.gpus) for use in self.uses for advice in use.advice
-        )
-        every = set(self.gpus)
-        lines = []
-        for line, places in found.items():
-            uuids = [uuid for gpus in places for uuid in gpus]
-            where = "" if every == set(uuids) else f"{words.labels(uuids, self.report)}: "
-            lines.append(f"{where}{line}")
-        return lines
-
-    def _what(self) -> Iterable[str]:
-        for use in self.uses:
-            text = use.summary
-            if len(self.uses) > 1 and use.cost_gpu_seconds is not None:
-                text = f"{text.rstrip('.')} ({words.gpu_time(use.cost_gpu_seconds)})"
-            yield text
-
-    def found(self) -> Found:
-        """As a block."""
-        evidence = [one for one in self.first.evidence if one.value is not None]
-        rows = []
-        for one in evidence:
-            unit = "%" if (one.unit or "").startswith("%") else one.unit
-            against = "" if one.supports else "against it: " if one.says else "evidence against it"
-            threshold = "" if one.threshold is None else quantity(one.threshold, unit)
-            value = quantity(one.value, one.unit)
-            rows.append((one.name, value, threshold, f"{against}{one.says}"))
-        because = [evidence_line(one) for one in evidence if one.supports][:EVIDENCE_SHOWN]
-        return Found(
-            f"#{self.number}",
-            self.first.rule,
-            self.severity,
-            self.when(),
-            words.labels(self.gpus, self.report),
-            self.cost_words(),
-            list(self._what()),
-            self.advice(),
-            rows,
-            because,
-            [f"{other.rule}: {other.why}" for other in self.first.ruled_out],
-        )
-
-    def lane(self) -> Lane:
-        """On the time axis."""
-        described = f"{self.severity}, {self.when(LANE_STRETCHES)}"
-        rule = self.first.rule
-        return Lane(self.number, rule, self.severity, described, self.stretches, self.seconds)
-
-
-def groups(report: Report) -> tuple[Group, ...]:
-    """In the order of ``rank``."""
-    by_rule = grouped((use.rule, use) for use in report.findings)
-    made = [Group(0, tuple(uses), report) for uses in by_rule.values()]
-    made.sort(key=lambda group: rank(group.severity, group.cost, sure=group.seconds))
-    return tuple([Group(place, group.uses, report) for place, group in enumerate(made, start=1)])
-
-
-def advice_line(advice: Advice) -> str:
-    """``Raise num_workers from 2 to 8: the workers are at their limit``."""
-    text = advice.action.rstrip(".")
-    if advice.setting is not None and advice.wanted is not None and advice.wanted not in text:
-        present = "" if advice.present is None else f"{advice.present} -> "
-        text += f" ({advice.setting}: {present}{advice.wanted})"
-    return f"{text}: {advice.why}" if advice.why else f"{text}."
+MOST_OF = 0.95
+WORKS_PERCENT = 5.0
+RESTS_SHOWN = 3
 
 
 def verdict(report: Report) -> str:
@@ -159,45 +25,109 @@ def verdict(report: Report) -> str:
 
 def verdict_parts(report: Report) -> tuple[str, str]:
     """One sentence on how busy it was, and why it was no busier."""
-    length = units.age(report.time.seconds)
+    length, covered = units.age(report.time.seconds), report.time.covered_seconds
+    if 0.0 < covered < MOST_OF * report.time.seconds:
+        length = f"the {units.age(covered)} read, within {length}"
     if not report.gpus:
         if report.job is not None:
             return "The job used no GPU while it was watched.", ""
         return (report.problems[0] if report.problems else "There was no GPU to look at."), ""
-    busy = report.total.busy_percent
-    if busy is None:
-        return f"How busy the GPUs were is not known: no utilisation was read in {length}.", ""
+    busy, lead = report.total.busy_percent, _leading(report)
+    if busy is None and not isinstance(lead, Group):
+        once = report.time.snapshots == 1
+        why = "one moment was read" if once else f"no utilisation was read in {length}"
+        return f"How busy the GPUs were is not known: {why}.", ""
     subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
     head = f"{subject} busy {units.percent(busy)} of {length}."
-    worst = [
-        group
-        for group in groups(report)
-        if group.severity != "info" or (group.share or 0.0) >= NOTABLE_SHARE
-    ]
-    if not worst:
+    if lead is None and report.source is None:
         # What was watched live was diagnosed on the screen.
-        return head, "" if report.source is None else _nothing(report, busy)
-    costly = max(worst, key=lambda group: group.cost or 0.0)
-    others = len(worst) - 1
-    more = f" {words.plural(others, 'other finding')} below." if others else ""
-    return head, f"{_leading(report, costly if costly.cost else worst[0])}{more}"
+        return head, ""
+    why = _lead_words(report, lead) if lead is not None else _nothing(report)
+    others = len(_worst(report)) - isinstance(lead, Group)
+    more = f"{words.plural(others, 'other finding')} below." if others > 0 else ""
+    return head, " ".join(part for part in (why, *_rests(report), more) if part)
 
 
-def _nothing(report: Report, busy: float) -> str:
+def outcome(report: Report) -> str:
+    """``found``, ``nothing``, or ``undecided`` where nobody can say what cost most."""
+    lead, worst = _leading(report), _worst(report)
+    grave = [one for one in worst if one.severity == "error" or _share(one) >= NOTABLE_SHARE]
+    if isinstance(lead, Group) or grave:
+        return "found"
+    known = any(gpu.busy_percent is not None for gpu in report.gpus)
+    return "nothing" if lead is None and report.decided and known else "undecided"
+
+
+def _share(group: Group) -> float:
+    return group.share or 0.0
+
+
+def _worst(report: Report) -> list[Group]:
+    """The findings that matter."""
+    every = groups(report)
+    return [one for one in every if one.severity != "info" or _share(one) >= NOTABLE_SHARE]
+
+
+def _leading(report: Report) -> Group | OpenQuestion | None:
+    """What is in danger, else what cost most: a finding, or something that cannot be decided."""
+    worst = _worst(report)
+    grave = [one for one in worst if one.severity == "error"]
+    costly = max(grave or worst, key=lambda group: group.cost or 0.0, default=None)
+    open_ = report.questions[0] if report.questions else None
+    if costly is None or grave or open_ is None:
+        return costly or open_
+    return open_ if open_.lost_gpu_seconds > (costly.cost or 0.0) else costly
+
+
+def _nothing(report: Report) -> str:
     if not report.decided:
         return "Too short, or too few readings, to say whether anything is wrong."
-    return "No cause was found for the rest." if busy < FED_PERCENT else "Nothing wrong was found."
+    if not report.phases or any(phase.kind == "steady" for phase in report.phases):
+        return "Nothing wrong was found."
+    moments = (report.total.busy_gpu_seconds or 0.0) >= 1.0
+    return "Hardly anything ran: idle but for moments." if moments else "Nothing ran: idle."
 
 
-def _leading(report: Report, group: Group) -> str:
-    longest = max(group.stretches, key=lambda stretch: stretch.seconds)
-    whole = longest.seconds >= 0.95 * report.time.seconds
-    during = "All the time" if whole else Times(report).stretch(longest).partition(" (")[0]
-    cost = group.cost_words()
-    lost = f" That cost {cost}." if cost else ""
-    others = [uuid for uuid in group.gpus if uuid not in group.uses[0].gpus]
-    alike = f"; the same on {words.labels(others, report)}" if others else ""
-    return f"{during}: {group.first.summary.rstrip('.')}{alike}.{lost}"
+def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
+    if isinstance(lead, OpenQuestion):
+        cost = words.cost(lead.lost_gpu_seconds, report)
+        when = f"For {units.age(lead.seconds)}"
+        seconds, text, lost = lead.seconds, lead.says, f" It idled for {cost}."
+        lost = lost if lead.lost_gpu_seconds else ""
+    else:
+        longest = max(lead.stretches, key=lambda stretch: stretch.seconds)
+        others = [uuid for uuid in lead.gpus if uuid not in lead.uses[0].gpus]
+        alike = f"; the same on {words.labels(others, report)}" if others else ""
+        seconds, text = longest.seconds, f"{lead.first.summary.rstrip('.')}{alike}"
+        when = Times(report).stretch(longest).partition(" (")[0]
+        lost = f" That cost {lead.cost_words()}." if lead.cost_words() else ""
+    read = report.time.covered_seconds or report.time.seconds
+    whole = seconds >= MOST_OF * read or not seconds
+    return f"{'All the time' if whole else when}: {text}.{lost}"
+
+
+def _rests(report: Report) -> Iterable[str]:
+    """What GPUs did but work, of those of which it was much."""
+    phases = grouped((words.labels(phase.gpus, report), phase) for phase in report.phases)
+    found = {who: listed(_rested(report, of)) for who, of in phases.items()}
+    shown = [f"{who[:1].upper()}{who[1:]} {what}." for who, what in found.items() if what]
+    if any(phase.kind == "steady" for phase in report.phases):
+        yield from shown[:RESTS_SHOWN]
+
+
+def _rested(report: Report, phases: list[Phase]) -> list[str]:
+    least, last = NOTABLE_SHARE * report.time.seconds, phases[-1]
+    lengths = {
+        "started for": sum(phase.seconds for phase in phases if phase.kind == "start"),
+        "paused for": sum(phase.paused_seconds for phase in phases),
+        "ran nothing for": sum(phase.seconds for phase in phases if phase.kind == "idle"),
+    }
+    found = [f"{did} {units.age(time)}" for did, time in lengths.items() if time >= least > 0.0]
+    if last.kind == "end":
+        busy = last.busy_percent or 0.0
+        did = "ran nothing" if busy < WORKS_PERCENT else f"was {busy:.0f}% busy"
+        found.append(f"{did} for the last {units.age(last.seconds)}")
+    return found
 
 
 def quality(report: Report) -> Iterable[str]:
@@ -223,10 +153,10 @@ def quality(report: Report) -> Iterable[str]:
         gone = f"{report.left_out_processes:,}"
         yield f"Very many processes: {gone} that used little are not listed."
     yield from () if report.source is None else report.source.notes
-    yield from _unchecked(report)
+    yield from unchecked(report)
 
 
-def _unchecked(report: Report) -> Iterable[str]:
+def unchecked(report: Report) -> Iterable[str]:
     """The readings that were missing at the end, with how many rules wanted them."""
     wanted = grouped((missing, one.rule) for one in report.unknown for missing in one.missing)
     if not wanted or not report.gpus:

@@ -1,7 +1,5 @@
 """Words that all forms of a report share: times, GPUs, amounts, how a job ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -154,6 +152,15 @@ def gpu_time(seconds: float | None) -> str:
     return (
         f"{seconds / 60:.0f} GPU-minutes" if seconds < 7200 else f"{seconds / 3600:.1f} GPU-hours"
     )
+
+
+def cost(seconds: float | None, report: Report) -> str:
+    """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
+    if seconds is None:
+        return ""
+    all_ = report.gpu_seconds
+    of = f", {share(min(1.0, seconds / all_))} of all GPU time" if all_ else ""
+    return f"{gpu_time(seconds)}{of}"
 
 
 def hours(seconds: float | None) -> str:

@@ -5,8 +5,6 @@ dots above it are the highest that was reached. Where nothing was measured nothi
 measured zero is a line of dots on the ground. The scale is always 0 to 100%.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple

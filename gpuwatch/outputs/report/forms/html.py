@@ -1,8 +1,6 @@
 """A report as one HTML file that needs nothing else: no script, no font, no network. Everything
 that is not written here is escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """Reports and comparisons as JSON; the classes that are written are the schema."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The looks of the HTML pages: one style sheet, light and dark, screen, phone and paper."""
 
-from __future__ import annotations
-
 STYLE = """
 :root{color-scheme:light dark;
 --page:#fbfbfa;--card:#fff;--line:#e3e3df;--faint:#f1f1ee;--ink:#1b1d1f;--soft:#5a6066;

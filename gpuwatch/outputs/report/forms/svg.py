@@ -5,8 +5,6 @@ Shapes stretch with the page (``preserveAspectRatio="none"``, lines keep their w
 never inside, since it would be stretched too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple

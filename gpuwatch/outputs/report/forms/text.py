@@ -1,7 +1,5 @@
 """A report for a terminal: plain text in lines that fit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,11 +55,11 @@ def document_text(
         if place:
             page.gap()
         for block in section.blocks:
-            _write(page, block, unicode)
+            write_block(page, block, unicode)
     return page.text(unicode)
 
 
-def _write(page: Page, block: document.Block, unicode: bool) -> None:
+def write_block(page: Page, block: document.Block, unicode: bool = True) -> None:
     match block:
         case document.Said(text, "command"):
             lines = wrap(text, page.width, most=COMMAND_LINES)
@@ -98,13 +96,20 @@ def _table(page: Page, made: document.Table) -> None:
 
 def _finding(page: Page, found: Found) -> None:
     page.gap()
-    mark = f"{found.name} {found.severity}:"
-    lines = wrap(f"{mark} {found.rule}, {found.when}", page.width, later="  ")
+    mark = f"{found.name} {found.severity}:".lstrip()
+    head = f"{mark} {found.rule}{found.sure and f' ({found.sure} sure)'}, {found.when}"
+    lines = wrap(head, page.width, later="  ")
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
     if found.cost:
         page.labelled("Cost", found.cost)
-    for label, texts in (("What", found.what), ("Do", found.advice), ("Because", found.because)):
+    for label, texts in (
+        ("What", found.what),
+        ("Do", found.advice),
+        ("Because", found.because),
+        ("Against", found.against),
+        ("Not", found.ruled_out),
+    ):
         for number, text in enumerate(texts):
             page.labelled("" if number else label, text, "- ")
 

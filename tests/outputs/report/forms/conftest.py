@@ -1,7 +1,5 @@
 """Reports of simulated machines, made once for all tests of how they are written."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

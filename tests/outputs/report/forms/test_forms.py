@@ -1,7 +1,5 @@
 """The report of a recording as text, Markdown and JSON, and two of them compared."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

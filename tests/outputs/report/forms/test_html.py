@@ -1,7 +1,5 @@
 """The HTML report: one file, well formed, nothing from elsewhere, nothing that a name can do."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import pairwise

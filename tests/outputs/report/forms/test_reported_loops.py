@@ -1,7 +1,5 @@
 """What jobs told of their own loops, in every report of a recording."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The text of a report: true numbers, exact widths, nothing that a terminal would obey."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

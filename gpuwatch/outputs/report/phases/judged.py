@@ -1,0 +1,269 @@
+"""What a diagnosis of a whole time says: what was lost in each phase, and what stays undecided."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuwatch.core import units
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.engine.verdict import (
+    EARLY_SECONDS,
+    FED_PERCENT,
+    NAMES,
+    PAUSED,
+    PAUSES_COST,
+    UNUSED_BYTES,
+    filled,
+    how_paused,
+)  # fmt: skip
+from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
+from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.rules.shared.pauses import idle_part
+from gpuwatch.outputs.report.model import FindingUse
+from gpuwatch.outputs.report.parts import GpuUsage, Loss, OpenQuestion, Phase, replaced
+from gpuwatch.outputs.report.phases.spans import Span, are_alike
+
+MOSTLY = 0.5
+"""Of its time: what was asked of a GPU for so long is open where its work does not answer it."""
+NOTABLE_SHARE = 0.05
+"""Of its work: what cost less is not worth a question."""
+HELD_SHARE = 0.25
+"""Of its time, resting with its memory held: less is a job between two others."""
+PAUSES_KEPT = 1000
+QUESTIONS_KEPT = 32
+START, PAUSES, HELD, UNKNOWN = "start", "pauses", "held", "unknown"
+"""What time is lost to, beside the rules."""
+_HELD = (
+    f"{NAMES} held memory and ran nothing: a service that waits for requests, a person's session, "
+    "or a job that hangs; its processes show which (gpuwatch beside the job)"
+)
+_RULES = {rule.name: rule for rule in RULES}
+_Open = tuple[GpuUsage, Sequence[Span], float]
+"""The GPU, the spans that a question is about, and what was lost."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """Of one GPU, by all diagnoses."""
+
+    pauses: list[Pause] = field(default_factory=list)
+    """Times on the report's axis, oldest first."""
+    asked: dict[str, float] = field(default_factory=dict)
+    """For how many seconds each question was."""
+
+
+class Watch:
+    """Fed with each new diagnosis: what it says beside its findings."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[GpuKey, _Said] = {}
+        self._last: Diagnosis | None = None
+        self._at = 0.0
+
+    def add(self, diagnosis: Diagnosis, now: float, offset: float) -> None:
+        """``now`` on the report's axis; ``offset`` of the wall clock against it."""
+        self.finish(now)
+        self._last = diagnosis
+        for pause in diagnosis.pauses:
+            begin = pause.at_unix_seconds - offset
+            for pauses in [self.of(uuid).pauses for uuid in pause.gpus]:
+                if not pauses or begin > pauses[-1].at_unix_seconds + pauses[-1].seconds:
+                    pauses.append(replace(pause, at_unix_seconds=begin))
+                    if len(pauses) > PAUSES_KEPT:
+                        pauses.remove(min(pauses[:-1], key=lambda one: one.seconds))
+
+    def finish(self, now: float) -> None:
+        """What was undecided has been so until now."""
+        for question in () if self._last is None else self._last.questions:
+            for asked in [self.of(uuid).asked for uuid in question.gpus]:
+                if question.says in asked or len(asked) < QUESTIONS_KEPT:
+                    held = asked.get(question.says, 0.0)
+                    asked[question.says] = held + max(0.0, now - self._at)
+        self._at = now
+
+    def of(self, uuid: GpuKey) -> _Said:
+        return self._gpus.setdefault(uuid, _Said())
+
+
+class Judged:
+    """``findings`` that stand, phases and open questions of all GPUs, whose ``spans`` are given.
+    ``processes``: those on the GPUs are known, so rules say what they do there."""
+
+    def __init__(
+        self,
+        gpus: Sequence[GpuUsage],
+        spans: Mapping[GpuKey, Sequence[Span]],
+        findings: Sequence[FindingUse],
+        watch: Watch,
+        *,
+        processes: bool,
+    ) -> None:
+        self._gpus, self._spans, self._watch = gpus, spans, watch
+        kept = [self._at_rest(use) for use in findings]
+        self.findings = tuple([use for use in kept if use is not None])
+        for uuid, own in spans.items():
+            for span in own:
+                span.pauses = _within(watch.of(uuid).pauses, span)
+        for use in self.findings:
+            self._allot(use)
+        for own in spans.values():
+            _explain(own, processes=processes)
+
+    def _at_rest(self, use: FindingUse) -> FindingUse | None:
+        """Of a rest only the last stretch, if it is longer than those that work ended: such a GPU
+        was waited for, and will be again."""
+        rule = _RULES.get(use.rule)
+        if rule is None or not rule.of_rest:
+            return use
+        *before, last = sorted(use.stretches, key=lambda one: one.end_unix_seconds)
+        works = [x for uuid in use.gpus for x in self._spans.get(uuid, ()) if x.kind == "steady"]
+        again = any(one.end > last.end_unix_seconds for one in works)
+        if again or any(one.seconds >= last.seconds for one in before):
+            return None
+        cost, seconds = last.cost_gpu_seconds, last.seconds
+        return replaced(use, stretches=(last,), cost_gpu_seconds=cost, seconds=seconds)
+
+    def _allot(self, use: FindingUse) -> None:
+        """Share the cost of its stretches among the spans in which its GPUs idled."""
+        rule = _RULES.get(use.rule)
+        while_busy = rule is not None and rule.lost_while_busy
+        for stretch in use.stretches:
+            # What it cost began before it was found, up to a window earlier.
+            begin, end = stretch.begin_unix_seconds - WINDOW_SECONDS, stretch.end_unix_seconds
+            parts = []
+            for span in [span for uuid in use.gpus for span in self._spans.get(uuid, ())]:
+                inside = max(0.0, min(end, span.end) - max(begin, span.begin))
+                there = span.busy if while_busy else span.left
+                parts.append((span, inside / max(1e-9, span.end - span.begin) * there))
+            works = [one for one in parts if one[0].kind == "steady" and one[1] > 0.0]
+            # A window that ends in idleness still shows the work before it.
+            parts = works if works and not (rule and rule.of_rest) else parts
+            whole = sum([weight for _, weight in parts])
+            for span, weight in parts if whole > 0.0 else ():
+                cost = (stretch.cost_gpu_seconds or 0.0) * weight / whole
+                span.lose(use.rule, cost, idle=not while_busy)
+
+    def phases(self, near_seconds: float) -> tuple[Phase, ...]:
+        """Those of GPUs that did the same at the same time as one."""
+        groups: list[list[tuple[GpuKey, Sequence[Span]]]] = []
+        for uuid, own in self._spans.items():
+            near = [x for x in groups if are_alike(own, x[0][1], near_seconds)]
+            if near:
+                near[0].append((uuid, own))
+            else:
+                groups.append([(uuid, own)])
+        return tuple(
+            [
+                _phase(tuple([uuid for uuid, _ in group]), row)
+                for group in groups
+                for row in zip(*[own for _, own in group], strict=True)
+            ]
+        )
+
+    def questions(self) -> tuple[OpenQuestion, ...]:
+        """What is open, the most costly first."""
+        groups: dict[tuple[str, str], list[_Open]] = {}
+        for gpu in self._gpus:
+            for about, says, spans, lost in self._open(gpu):
+                groups.setdefault((about, says), []).append((gpu, spans, lost))
+        made = [_question(about, says, of) for (about, says), of in groups.items()]
+        return tuple(sorted(made, key=lambda one: -one.lost_gpu_seconds))
+
+    def _open(self, gpu: GpuUsage) -> Iterable[tuple[str, str, Sequence[Span], float]]:
+        asked, spans = self._watch.of(gpu.uuid).asked, self._spans[gpu.uuid]
+        watched = gpu.watched_seconds or 0.0
+        longest = sorted(asked, key=lambda says: -asked[says])
+        pauses = [says for says in longest if PAUSED in says][:1]
+        cause = [says for says in longest if PAUSED not in says][:1]
+        steady = [span for span in spans if span.kind == "steady"]
+        seconds = sum([span.seconds for span in steady])
+        if sum([len(span.pauses) for span in steady]) > 1:
+            yield from _lost(PAUSES, pauses, steady, PAUSES_COST * seconds)
+        yield from _lost(HELD, [_HELD], spans, HELD_SHARE * watched)
+        unknown = list(_lost(UNKNOWN, cause, steady, NOTABLE_SHARE * seconds))
+        yield from unknown
+        little = max(EARLY_SECONDS, MOSTLY * gpu.seen_seconds)
+        if not unknown and seconds < little and sum(asked.values()) > MOSTLY * gpu.seen_seconds:
+            yield from [(UNKNOWN, says, spans, sum([x.left for x in spans])) for says in cause]
+
+
+def _lost(
+    about: str, sentences: Iterable[str], spans: Iterable[Span], least: float
+) -> Iterable[tuple[str, str, Sequence[Span], float]]:
+    """The sentence, if more than ``least`` was lost to it."""
+    # Pauses are a share of all the work.
+    found = [span for span in spans if about == PAUSES or span.lost.get(about)]
+    lost = sum([span.lost.get(about, 0.0) for span in found])
+    return [(about, says, found, lost) for says in sentences if found and lost > least]
+
+
+def _explain(spans: Sequence[Span], *, processes: bool) -> None:
+    """What no finding took of them is lost to something else."""
+    least = 1.0 - FED_PERCENT / 100.0
+    for span in spans:
+        if span.kind == "start":
+            span.lose(START, span.left)
+        elif span.kind == "steady":
+            known = sum([x for to, x in span.lost.items() if to in _RULES and _RULES[to].of_pauses])
+            idle = sum([one.seconds * idle_part(one) for one in span.pauses])
+            span.lose(PAUSES, idle - known)
+        elif span.rests and span.held >= UNUSED_BYTES and not processes:
+            span.lose(HELD, span.left)
+        found = sum([seconds for to, seconds in span.lost.items() if to in _RULES])
+        # What is found of the ranks that wait explains those that keep them waiting.
+        if span.kind == "steady" and span.left > max(least * span.seconds, found / MOSTLY):
+            span.lose(UNKNOWN, span.left)
+
+
+def _within(pauses: Iterable[Pause], span: Span) -> list[Pause]:
+    """Those that are mostly a part of its work: longer ones are spans of their own."""
+    found = []
+    for one in pauses if span.kind == "steady" else ():
+        begin = one.at_unix_seconds
+        inside = min(begin + one.seconds, span.end) - max(begin, span.begin)
+        if inside > MOSTLY * one.seconds:
+            found.append(replace(one, seconds=inside))
+    return found
+
+
+def _phase(gpus: tuple[GpuKey, ...], spans: Sequence[Span]) -> Phase:
+    """``spans`` that are alike."""
+    watched = sum([span.seconds for span in spans])
+    busy = sum([span.busy for span in spans])
+    named = dict.fromkeys([to for span in spans for to in span.lost])
+    lost = {to: sum([span.lost.get(to, 0.0) for span in spans]) for to in named}
+    pauses = max([span.pauses for span in spans], key=len)
+    return Phase(
+        kind=spans[0].kind,
+        gpus=gpus,
+        begin_unix_seconds=min([span.begin for span in spans]),
+        end_unix_seconds=max([span.end for span in spans]),
+        seconds=watched / len(spans),
+        busy_percent=min(100.0, 100.0 * busy / watched),
+        idle_gpu_seconds=max(0.0, watched - busy),
+        pauses=len(pauses),
+        paused_seconds=sum([one.seconds for one in pauses]),
+        lost=tuple(
+            [Loss(to=to, gpu_seconds=lost[to]) for to in sorted(lost, key=lambda to: -lost[to])]
+        ),
+    )
+
+
+def _question(about: str, says: str, of: Sequence[_Open]) -> OpenQuestion:
+    spans = [span for _, own, _ in of for span in own]
+    seconds, lost = sum([span.seconds for span in spans]), sum([lost for _, _, lost in of])
+    busy = 100.0 * sum([span.busy for span in spans]) / max(seconds, 1e-9)
+    pauses = max([[one for span in own for one in span.pauses] for _, own, _ in of], key=len)
+    names = list(dict.fromkeys([gpu.label for gpu, _, _ in of]))
+    labels = units.ranges(names).replace(",", ", ")
+    text = filled(
+        says,
+        f"GPU {labels}" if len(names) == 1 else f"GPUs {labels}",
+        are="was" if len(names) == 1 else "were",
+        share=f"{busy:.0f}%",
+        paused=how_paused(pauses, lost / max(seconds, 1e-9)),
+    )
+    gpus = tuple([gpu.uuid for gpu, _, _ in of])
+    mean = seconds / len(of)
+    return OpenQuestion(about=about, says=text, gpus=gpus, seconds=mean, lost_gpu_seconds=lost)
