@@ -5,8 +5,6 @@ must then be abandoned: nothing here joins, and unlike ``concurrent.futures`` no
 the thread when the interpreter ends.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

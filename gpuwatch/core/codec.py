@@ -13,8 +13,6 @@ kinds of lines) it does not know and takes a missing optional field as ``None``,
 minor version is readable.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Memory that a program which runs all day beside a job gives back."""
 
-from __future__ import annotations
-
 import gc
 from functools import cache
 

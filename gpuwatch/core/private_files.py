@@ -1,7 +1,5 @@
 """Files and folders that only their owner can read: what gpuwatch writes holds command lines."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -5,8 +5,6 @@ freeze a screen nor keep the program from ending. Deadlines are fixed multiples 
 from the start: a late read does not shift the next, and a missed one is left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

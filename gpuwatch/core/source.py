@@ -1,7 +1,5 @@
 """Promises of every source of snapshots, and the clocks they are given."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ start a process. Nothing in them may reach a terminal as a control sequence: ``c
 one door they pass, and every source calls it before a string enters the model.
 """
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from pathlib import PurePath

@@ -2,8 +2,6 @@
 reports and rules. What is not in it does not hold a GPU back: it idles, or a person set its clocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

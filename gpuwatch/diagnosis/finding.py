@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.core.model import GpuKey, ProcessKey
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.facts.window import Pause
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
@@ -148,6 +151,14 @@ class Unchecked:
     job: ProcessKey | None = None
 
 
+class Question(NamedTuple):
+    """Something that cannot be decided."""
+
+    says: str
+    """A sentence with places for names and numbers (``engine.verdict.filled``)."""
+    gpus: tuple[GpuKey, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything the engine says at one moment, the most costly finding first."""
@@ -162,3 +173,7 @@ class Diagnosis:
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
     undecided_gpus: tuple[GpuKey, ...] = ()
     """Those of which it cannot be said."""
+    questions: tuple[Question, ...] = ()
+    """What is undecided of them, and of GPUs that cannot be read now."""
+    pauses: tuple[Pause, ...] = ()
+    """Of the last 15 minutes."""

@@ -4,8 +4,6 @@ one pure function ``check``. It looks at one ``Window``: a job with its GPUs, or
 job is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -88,20 +86,22 @@ class Rule:
     """Factor of its confidence: how often it is right beside others of the same strength."""
     lost_while_busy: bool = False
     """The time it costs lies where a kernel was resident; else it explains idle time."""
+    settles: bool = False
+    """It says why the GPU idles, also where nothing is wrong with that."""
+    uses_workers: bool = False
+    """It rests on which processes are loader workers: where that is guessed, it is less sure."""
     of_card: bool = False
     """A fault of the GPU, which all jobs on it show: it is reported once."""
     after_end: bool = False
     """It can still be wrong with a job that has ended."""
+    of_rest: bool = False
+    """It is about a GPU that does nothing: one that works again soon was only waited for."""
     of_pauses: bool = False
     """It says what a pause of the GPU was."""
     has_look_alikes: bool = True
     """It costs time and can be taken for another cause: those that were checked are listed."""
     look_alike: int = 0
     """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
-    suspect: str = ""
-    """As it is called among the causes of idle time that are still possible."""
-    suspected: int = 0
-    """Its place among them, by how often it is the cause."""
     chart: str = ""
     """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
     ``write`` of the disk."""

@@ -4,8 +4,6 @@ Affinity already holds what cpuset cgroups allow: the kernel keeps a task's mask
 cpuset (cpuset(7)).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Set
 from functools import cache

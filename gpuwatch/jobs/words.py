@@ -1,7 +1,5 @@
 """A job in words: one place for the page, the screen and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """The causes that a practice job can have: which knobs make it, which turn it back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,8 +78,12 @@ _ALL = (
     Cause(name="loader_in_main_process",
           says="num_workers=0: the training process loads its own batches",
           sick={"workers": 0, "transform_ms": 10.0}, cure={"workers": 2}, on_cpu=BURSTS),
-    Cause(name="loader_io_bound", says="samples come from a disk, in small cold reads",
+    Cause(name="loader_io_bound",
+          says="samples come from a disk, in small cold reads; --read network: from a server",
           sick={"transform_ms": 1.0, "read": "cold"}, cure={"read": "none"}, on_cpu=BURSTS),
+    Cause(name="late_batches", says="one sample in 400 takes 3 s, and all others wait behind it",
+          sick={"workers": 4, "slow_every": 400, "transform_ms": 1.0}, cure={"slow_every": 0},
+          on_cpu=BURSTS, after_seconds=40.0),
     Cause(name="too_many_workers", says="16 workers where the job may use two cores",
           sick={"workers": 16, "transform_ms": 40.0}, cure={"workers": 2, "transform_ms": 6.0},
           on_cpu=BURSTS),
@@ -104,6 +106,9 @@ _ALL = (
           sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0}, cure={"sync": False},
           on_cpu="each operation is waited for anyway", press="S: only stacks show it",
           gpus=1),
+    Cause(name="network_calls", says="each step sends a line to a slow server and waits for it",
+          sick={"log": True, "step_ms": 80.0}, cure={"log": False}, gpus=1,
+          on_cpu="a GPU that idles meanwhile"),
     Cause(name="checkpoint_pauses", says="training stops while 500 MiB are written and synced",
           sick={"save_every": 14.0}, cure={"save_aside": True}, on_cpu=PAUSES, after_seconds=30.0),
     Cause(name="validation_pauses", says="training stops for a validation every 16 s",
@@ -164,6 +169,11 @@ UNPRACTISED = (
     Unpractised("pcie_degraded", "a job cannot narrow a link", "pcie_degraded"),
     Unpractised("hardware_errors", "a job cannot make memory fail", "memory_errors"),
     Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
+    Unpractised("waiting_for_requests", "a practice job trains and serves nobody", None),
+    Unpractised("actors_cpu_bound", "a practice job has a loader, and no environments", None),
+    Unpractised("pipeline_bubbles", "a practice job has its whole model on each GPU", None),
+    Unpractised("one_of_many_gpus", "a practice job takes no GPU that it leaves idle", None),
+    Unpractised("trains_on_cpu", "any job does it with --device cpu beside an idle GPU", None),
     Unpractised(
         "job_stopped",
         "it could not continue by itself: send SIGSTOP to any job",

@@ -1,7 +1,5 @@
 """Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A practice job's end: asked for by a signal, or because another process has ended."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

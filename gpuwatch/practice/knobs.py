@@ -1,7 +1,5 @@
 """The knobs of a practice job: one table for the command line, the control file and the job."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Mapping
@@ -60,8 +58,14 @@ class Knobs:
     batch: int = _knob(8, "loading", "batch_size", "batch size", unit="samples", least=1)
     sample_kib: int = _knob(4, "loading", "sample_kib", "size of a sample", unit="KiB", least=1)
     read: str = _knob("none", "loading", "reads from disk", "read each sample from disk; cold: the "
-                      "page cache is made to forget it, so that every read is real",
-                      choices=("none", "cached", "cold"))
+                      "page cache is made to forget it, so that every read is real; network: from "
+                      "a slow HTTP server on this machine",
+                      choices=("none", "cached", "cold", "network"))
+    answer_ms: float = _knob(100.0, "loading", "answers after", "time until that server answers",
+                             unit="ms", most=60_000)
+    slow_every: int = _knob(0, "loading", "slow samples", "one in so many samples is slow",
+                            zero="none")
+    slow_ms: float = _knob(3000.0, "loading", "slow_ms", "CPU time of a slow one", unit="ms")
     read_kib: int = _knob(12288, "loading", "read_kib", "how much is read", unit="KiB per sample",
                           least=16)
     pin_memory: bool = _knob(True, "loading", "pin_memory",
@@ -80,12 +84,16 @@ class Knobs:
     python_ms: float = _knob(15.0, "step", "Python", "Python that launches the work",
                              unit="ms per step")
     sync: bool = _knob(False, "step", ".item() in each step", ".item() on the loss in each step")
+    log: bool = _knob(False, "step", "logging over the network",
+                      "send a line to a slow HTTP server in each step, and wait for its answer")
     spin_ms: float = _knob(0.0, "step", "a kernel that waits",
                            "a kernel that is on the device and only waits", unit="ms per step")
 
     save_every: float = _knob(0.0, "pauses", "checkpoints every", "time between checkpoints",
                               unit="s", zero="never")
     save_mib: int = _knob(500, "pauses", "save_mib", "size of a checkpoint", unit="MiB", most=65536)
+    save_to: str = _knob("disk", "pauses", "checkpoints go to",
+                         "network: to an HTTP server on this machine", choices=("disk", "network"))
     save_aside: bool = _knob(False, "pauses", "checkpoints in a thread",
                              "write checkpoints in a thread, beside the training")
     validate_every: float = _knob(0.0, "pauses", "validation every", "time between validations",

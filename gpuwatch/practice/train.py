@@ -8,8 +8,6 @@ It runs until it is ended. Knobs can be turned meanwhile: write name=value lines
 names first, and take them out again.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

@@ -6,8 +6,6 @@ taking longer than there is time for, each is picked up one snapshot late, rathe
 other snapshot being empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

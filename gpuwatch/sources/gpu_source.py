@@ -1,7 +1,5 @@
 """Contract between this machine's snapshot and a driver of GPUs, whichever vendor's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 

@@ -3,8 +3,6 @@
 Each part fails on its own: an exception in one becomes a ``Problem``, and the others show.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Sizes of batches, whatever they are made of, and settings of loaders."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

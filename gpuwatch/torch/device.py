@@ -5,8 +5,6 @@ have come to pass (``Event.query``). Nothing here wakes a GPU either: PyTorch is
 CUDA not initialised by it, and only a GPU on which PyTorch holds memory is touched.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Callable

@@ -5,8 +5,6 @@ are what the trainer's own profiler calls ``train_dataloader_next``; copies to t
 checkpoints are those that the trainer makes.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Writes this process's records into its step file, once there is something to report."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -6,8 +6,6 @@ of its own, if it reports anything. Only one thread at a time is followed: the m
 marks anything, else the first that does.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -6,8 +6,6 @@ also holds the little that the trainer does around it, and the copy to the devic
 makes. Copies are not separated.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import TrainerCallback

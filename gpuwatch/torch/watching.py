@@ -4,8 +4,6 @@ All of them leave the job alone: exceptions of the job pass as they are, those o
 leave it.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator

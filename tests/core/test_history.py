@@ -1,7 +1,5 @@
 """Bounded history: what goes in comes out as columns, and nothing in between is lost."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterator

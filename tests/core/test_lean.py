@@ -1,7 +1,5 @@
 """Memory that is given back, and what stays."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The polling loop: deadlines, slow and hung reads, failures, changes of the interval."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

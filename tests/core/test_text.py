@@ -1,7 +1,5 @@
 """Untrusted text made safe."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

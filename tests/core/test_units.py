@@ -1,7 +1,5 @@
 """Numbers to text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """An engine whose rules say what a test wrote down, second by second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any

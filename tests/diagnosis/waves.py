@@ -1,7 +1,5 @@
 """Signals as a driver would sample them: means over the time between two samples."""
 
-from __future__ import annotations
-
 import random
 
 Samples = list[tuple[float, float]]

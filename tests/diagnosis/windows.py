@@ -5,8 +5,6 @@ a quiet machine of 16 cores shows. ``window()`` is such a job, ``window(gpus=(gp
 job=None)`` one GPU of which only the driver's readings are known.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -191,6 +189,7 @@ def job(*, model: dict[str, Any] | None = None, **facts: Any) -> JobFacts:
         read_bytes_per_second=60e6,
         write_bytes_per_second=1e4,
         write_when_idle_bytes_per_second=1e4,
+        compile_share=0.0,
         ranks=(rank(),),
     )
     return replace(healthy, **facts)

@@ -1,7 +1,5 @@
 """What tests of jobs need: real children, and a ``/proc`` of ordinary files."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cores a job may use: real affinity and quotas, Slurm's words, and the least of all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The words for jobs say what is known, and no more."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.core.model import Host, Job, JobMember, JobRank

@@ -1,7 +1,5 @@
 """Real practice jobs for tests: started, listened to, turned, ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

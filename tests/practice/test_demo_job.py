@@ -1,7 +1,5 @@
 """``gpuwatch demo-job`` in a terminal: its list, its key, and its end."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """The knobs of practice jobs and the causes they make; nothing is started here."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -33,7 +31,8 @@ def test_every_rule_has_a_job_or_a_reason() -> None:
 def test_what_cannot_be_practised_can_be_seen(other: Unpractised) -> None:
     """The scenario that stands in for such a cause is there, or it is said how to see it."""
     if other.demo is None:
-        assert "send SIGSTOP" in other.why
+        words = ("send SIGSTOP", "a practice job", "--device cpu")
+        assert any(word in other.why for word in words)
     else:
         assert other.demo in SCENARIOS
 

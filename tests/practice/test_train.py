@@ -1,8 +1,6 @@
 """Practice jobs that run: every knob has its effect. One job goes through many of them, since
 importing PyTorch takes seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -19,6 +17,7 @@ import psutil
 import pytest
 
 from gpuwatch.practice.job.machine import SHM, scratch_folder
+from gpuwatch.sources.linux.connections import ConnectionWatch, Traffic
 from tests.practice.jobs import QUICK, ROOT, PracticeJob, is_gone, practice_job
 from tests.support.children import wait_until
 from tests.support.warm_torch import WarmTorch
@@ -84,6 +83,31 @@ class TestKnobs:
 
         first = read()
         wait_until(lambda: read() > first + (16 << 20))
+
+    def test_samples_and_log_lines_over_the_network(self, job: PracticeJob) -> None:
+        """From outside it shows who waits for the server, which is no process of the job: the
+        workers that load, or the main process that logs or sends a checkpoint."""
+        (worker,), main = job.load(workers=1, read="network", answer_ms=50), job.process.pid
+        watch = ConnectionWatch()
+
+        def traffic(pid: int) -> Traffic:
+            return watch._look(time.monotonic(), {main: None, worker.pid: main})[pid]
+
+        wait_until(lambda: traffic(worker.pid).awaits_network)
+        wait_until(lambda: (traffic(worker.pid).network_receive_bytes_per_second or 0.0) > 4096)
+        assert traffic(main).awaits_network is False
+        (worker,) = job.load(workers=1, log=True, answer_ms=50)
+        wait_until(lambda: traffic(main).awaits_network)
+        assert traffic(worker.pid).awaits_network is False
+        job.turn(save_every=0.1, save_mib=20, save_to="network")
+        wait_until(lambda: (traffic(main).network_send_bytes_per_second or 0.0) > 1 << 20)
+        job.until_it_says("saved 20 MiB")
+
+    def test_slow_samples(self, job: PracticeJob) -> None:
+        """One in so many costs a worker more than all the others."""
+        (worker,) = job.load(workers=1, slow_every=40, slow_ms=500)
+        begun = used(worker)
+        wait_until(lambda: used(worker) > begun + 0.5)
 
     def test_checkpoints(self, job: PracticeJob) -> None:
         """A checkpoint of the size that was asked for is there, whole, and can be loaded."""

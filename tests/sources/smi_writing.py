@@ -1,7 +1,5 @@
 """Snapshots as ``nvidia-smi`` writes them to a log, and read back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The daemon worker: order, errors, waiting, and a call that never comes back."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """This machine's source: each part on its own, and a driver that waits, hangs or fails."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

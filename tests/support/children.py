@@ -1,7 +1,5 @@
 """Real child processes for tests, ended whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

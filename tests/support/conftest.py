@@ -1,7 +1,5 @@
 """A simulated machine for these tests, loaded by pynvml in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ source and of what the variant leaves out. A build is written beside it and rena
 test workers never load half a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The control file's layout as ctypes structures, read from the C header that defines it."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from pathlib import Path

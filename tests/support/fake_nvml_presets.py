@@ -1,7 +1,5 @@
 """What kinds of GPU the simulated library can be: the values a card of that kind reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 MIB = 1 << 20

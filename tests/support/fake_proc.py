@@ -1,7 +1,5 @@
 """A ``/proc`` of ordinary files with literal text, for what a real one cannot be made to say."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 ``python -m tests.support.hanging_dashboard ANSWERS`` answers that many reads, then never again.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 

@@ -5,8 +5,6 @@ SECONDS (5). A healthy job until midnight, one with checkpoints until 03:00, fou
 that nobody recorded, a starved job from 03:04 to 04:04, a healthy one until 08:00.
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 from collections.abc import Iterator

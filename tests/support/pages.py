@@ -1,7 +1,5 @@
 """HTML pages looked at: as a parser sees them, and in a real headless browser."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

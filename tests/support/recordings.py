@@ -1,7 +1,5 @@
 """Recordings of simulated machines, in files or in memory, for the tests of reports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

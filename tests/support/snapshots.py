@@ -1,7 +1,5 @@
 """Snapshots for tests: small ones by hand, and any that the model allows, for hypothesis."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """The control file's layout is read from the C header as C lays it out."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

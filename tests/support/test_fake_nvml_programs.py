@@ -1,7 +1,5 @@
 """Other programs load the simulated library as they would load the driver's."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pty

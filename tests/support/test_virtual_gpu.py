@@ -1,7 +1,5 @@
 """A job marks when it uses the GPU; NVML, read by another process, shows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

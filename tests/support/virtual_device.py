@@ -4,8 +4,6 @@ The job is real (loader, workers, Python, saves, gloo), its kernels take time on
 driver instead of computing.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

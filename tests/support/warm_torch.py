@@ -6,8 +6,6 @@ copies of it: each a child of the test, with its own session, environment, folde
 process they are copies of.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """What tests report of this process, nobody hears afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A reporter of a test's own, and what it told."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

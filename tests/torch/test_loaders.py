@@ -1,7 +1,5 @@
 """Watched DataLoaders of PyTorch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

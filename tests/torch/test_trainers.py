@@ -1,7 +1,5 @@
 """The callbacks, driven by the real trainers."""
 
-from __future__ import annotations
-
 import logging
 import time
 import warnings

@@ -1,7 +1,5 @@
 """The series of a machine: GPUs, host, cores, processes, jobs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace

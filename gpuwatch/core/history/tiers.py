@@ -1,7 +1,5 @@
 """Buckets of one width each, of what is too old to be kept as it came."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterable, Sequence

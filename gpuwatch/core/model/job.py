@@ -11,8 +11,10 @@ from gpuwatch.core.model.process import Identified
 JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 """``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
 job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
-resource tracker, shared-memory manager, compile or checkpoint worker; ``other``: anything else
-in the job's tree."""
+resource tracker, shared-memory manager, compile or checkpoint worker, or (a guess) a worker process
+of the program's own; ``other``: anything else in the job's tree."""
+COMPILES_PERCENT = 10.0
+"""Of a core, used by a compile worker: those without work sleep for as long as the job runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,12 @@ class JobMember(Identified):
     read_bytes_per_second: float | None = None
     write_bytes_per_second: float | None = None
     """From and to storage (what the page cache served is not in it)."""
+    awaits_network: bool | None = None
+    """At the last look an answer was due on a TCP connection that it made to a process outside the
+    job, or data was on its way; only of the attached job."""
+    network_receive_bytes_per_second: float | None = None
+    network_send_bytes_per_second: float | None = None
+    """On such connections, as far as they were still there when it was looked."""
     voluntary_switches_per_second: float | None = None
     involuntary_switches_per_second: float | None = None
     """Of the main thread: it waited for something; it was pushed off its core."""
@@ -55,6 +63,14 @@ class JobMember(Identified):
     memory_proportional_bytes: Whole | None = None
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
     threads: Whole | None = None
+
+    @property
+    def compiles(self) -> bool:
+        """It is a compiler, or a worker of ``torch.compile`` that does not sleep."""
+        works = (self.cpu_percent or 0.0) >= COMPILES_PERCENT
+        return self.role_sign == "it is a compiler" or (
+            works and self.role_sign == "it is a compile worker of torch.compile"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +123,8 @@ class JobRank(Identified):
     """``RANK``; ``None`` when not known (0 is not assumed)."""
     local_rank: Whole | None = None
     gpu_uuids: tuple[GpuKey, ...] = ()
+    visible_gpus: Whole | None = None
+    """How many GPUs ``CUDA_VISIBLE_DEVICES`` lets it use; ``None``: it is not set, or unknown."""
     loader_workers: Whole | None = None
     """DataLoader workers alive now; 0: loading runs in the training process; ``None``: unknown."""
     loader_workers_sign: Text | None = None
@@ -137,6 +155,16 @@ class Job(Identified):
     """``torchrun``, ``mpirun``, ... where one started the ranks."""
     framework: Text | None = None
     """``torch``, ``jax``, ``tensorflow``, where a loaded library says so."""
+    serves: Text | None = None
+    """Why it is taken for a server that waits for requests, as a phrase: ``it listens on TCP port
+    8000``; ``None``: nothing shows that it is one."""
+    simulates: Text | None = None
+    """Why it is taken for reinforcement learning with environments on the CPU, as a phrase:
+    ``MuJoCo is loaded in it``; ``None``: nothing shows it."""
+    collectives: Text | None = None
+    """``nccl`` or ``gloo``, where threads of it show what the ranks exchange gradients with."""
+    cpu_build: bool | None = None
+    """The PyTorch that is loaded knows no GPUs; ``None``: none is loaded, or it may not be read."""
     world_size: Whole | None = None
     """``WORLD_SIZE``: ranks on all machines."""
     ranks: tuple[JobRank, ...] = ()
@@ -175,6 +203,11 @@ class Job(Identified):
     def loop_of(self, rank: JobRank) -> TrainingLoop | None:
         """This rank's report on its loop; ``None``: it does not use ``gpuwatch.torch``."""
         return next((loop for loop in self.loops if loop.key == rank.key), None)
+
+    @property
+    def is_without_gpus(self) -> bool:
+        """It cannot use any: its PyTorch knows none, or none is visible to it."""
+        return bool(self.cpu_build) or any(rank.visible_gpus == 0 for rank in self.ranks)
 
     def having(self, role: str) -> tuple[JobMember, ...]:
         """The members with this role."""

@@ -35,6 +35,8 @@ class Host:
     """PSI: the share of time some (or all) runnable tasks waited for that resource."""
     disk_read_bytes_per_second: float | None = None
     disk_write_bytes_per_second: float | None = None
+    cache_refault_bytes_per_second: float | None = None
+    """Read into the page cache again, soon after memory was short and they were dropped from it."""
     network_receive_bytes_per_second: float | None = None
     network_transmit_bytes_per_second: float | None = None
     shm_total_bytes: Whole | None = None

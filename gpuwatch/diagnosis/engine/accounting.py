@@ -1,7 +1,5 @@
 """Cost of each cause: GPU time, of which no second is counted for two causes."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

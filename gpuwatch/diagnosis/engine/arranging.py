@@ -4,8 +4,6 @@ A cause says which rules its symptoms fire. Causes that claim the same idle time
 one with the better evidence leads, and one for which nothing is left is no cause here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

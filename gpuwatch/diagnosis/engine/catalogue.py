@@ -4,8 +4,6 @@ A rule is added by adding its file. The order is that of the names, so it never 
 file system.
 """
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 from dataclasses import replace

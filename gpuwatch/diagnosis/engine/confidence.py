@@ -1,15 +1,12 @@
 """From the strength of a rule's evidence to how likely the cause it names is the right one.
 
-``CURVE`` and the rules' ``trust`` come from ``python -m tests.evaluation.calibrate --cases 330``
-(cases for choosing thresholds, seed 100): isotonic regression of being right on what was said, and
-a factor for rules that were right less often than others of the same strength. They were fitted
-when 214 of 223 findings were right. With the rules as they are now it is 239 of 242, and the fit
-would be above this curve everywhere; it was left where it is, since on held-out cases fewer are
-right, and a real machine has more ways to surprise than the generator. The Brier score of
-``tests.evaluation`` says how well it was done.
+``CURVE`` and the rules' ``trust`` come from ``python -m tests.evaluation.calibrate``: isotonic
+regression of being right on what was said, and a factor for rules that were right less often than
+others of the same strength, on two generators that know nothing of each other. On held-out cases
+of the second, 96% of what was said at 0.7 to 0.9 was right, 84% at 0.9 to 0.95 and 99% above. A
+fit on the first alone would say 0.97 to everything; the curve was left where it is, since a real
+machine has more ways to surprise than either.
 """
-
-from __future__ import annotations
 
 from itertools import pairwise
 

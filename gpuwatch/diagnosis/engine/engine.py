@@ -6,8 +6,6 @@ What they say is held against flapping (``hysteresis``), arranged into causes an
 clock but the snapshots', so a recording gives the same answers as the machine did.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import replace
@@ -17,12 +15,13 @@ from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import Subject
-from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, sentence
+from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
 from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked, ordered
 from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.rules.shared.pauses import real_pauses
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
@@ -105,7 +104,7 @@ class Engine:
 
     def _take_there(self, snapshot: Snapshot) -> bool:
         """Notes what is there, and whether the GPUs of which there are readings are others now."""
-        there = _there(snapshot)
+        there = (*_there(snapshot), self._observer.groups)
         read = tuple([is_read(gpu.reading) for gpu in snapshot.gpus])
         others = read != self._read
         if others or there != self._there:
@@ -198,6 +197,8 @@ class Engine:
             unknown=tuple(unknown),
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
+            questions=tuple(questions(seen)),
+            pauses=tuple([pause for one in seen for pause in real_pauses(one.window)]),
         )
 
     def _without_repeats(self, findings: list[Finding]) -> list[Finding]:

@@ -4,8 +4,6 @@ A rule's answers fill and drain a level, in seconds. What fires for long enough 
 then on it takes a longer absence to withdraw it. What is dangerous is raised at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Advice

@@ -1,9 +1,9 @@
 """One window's subject, a job or a GPU, as the engine keeps it from look to look."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
+from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
@@ -14,6 +14,9 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 
 CALM_SECONDS = 50.0
 """By then a fault that was there from the beginning has been found."""
+GUESSED = 0.7
+"""Of the strength of evidence that rests on guessed roles: before PyTorch 2.5 any child of a
+training process looks like a loader worker, the environments of reinforcement learning, too."""
 PAUSE_SETTLED_SECONDS = 4.0
 """What was written in a pause, and so what it was, is known a few seconds after its end."""
 
@@ -108,8 +111,8 @@ class Subject:
 
     @property
     def has_found(self) -> bool:
-        """Something was found, mere information apart."""
-        return any(cause.held.severity != "info" for cause in self._causes)
+        """Something was found, mere information apart unless it says why the GPU idles."""
+        return any(one.held.severity != "info" or one.held.rule.settles for one in self._causes)
 
     @property
     def is_pending(self) -> bool:
@@ -184,11 +187,22 @@ def _key(window: Window) -> Hashable:
 
 
 def _checked(rule: Rule, window: Window) -> Verdict:
-    """A rule that fails costs its own answer and nothing else."""
+    """A rule that fails costs its own answer and nothing else; one that rests on guessed roles is
+    less sure."""
     try:
-        return rule.check(window)
+        verdict = rule.check(window)
     except Exception as error:
         return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
+    known = window.job is None or not rule.uses_workers or not _workers_are_guessed(window.job.job)
+    if known or not isinstance(verdict, Firing):
+        return verdict
+    surer = (*verdict.missing, "which processes are loader workers (guessed)")
+    return replace(verdict, strength=GUESSED * verdict.strength, missing=surer)
+
+
+def _workers_are_guessed(job: Job) -> bool:
+    ranks = any(rank.loader_workers_guessed for rank in job.ranks)
+    return ranks or any(one.orphaned and one.role_guessed for one in job.members)
 
 
 def _named(window: Window, summary: str) -> str:

@@ -1,16 +1,16 @@
 """The one sentence: the leading finding, that all is well, or what cannot be determined yet."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
-from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
 from gpuwatch.diagnosis.rules.shared.gpus import POWER_CAP, reason_share
 from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, rhythm
+from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, listed, named
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
 
 FED_PERCENT = 88.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
@@ -28,13 +28,11 @@ EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 UNREAD_SECONDS = 5.0
 """One look that the driver answers late does not undo what a minute has shown."""
-NAMES, ARE, SHARE = "\0names", "\0are", "\0share"
-"""What of a sentence is filled in when all its GPUs are known."""
+NAMES, ARE, SHARE, PAUSED = "\0names", "\0are", "\0share", "\0paused"
+"""What of a sentence is filled in when all its GPUs, and its time, are known."""
+LONG_START_SECONDS = 180.0
 CAPPED_SHARE = 0.5
-MOST_CAUSES = 3
 MOST_SENTENCES = 2
-
-_BESIDE = "the job's processes (gpuwatch beside the job)"
 
 
 class Seen:
@@ -45,6 +43,9 @@ class Seen:
         self.window = window
         known = [gpu.busy_percent for gpu in window.gpus if gpu.busy is not None]
         there = [gpu.busy_percent or 0.0 for gpu in window.gpus if gpu.busy and not gpu.lost]
+        if window.job is None:
+            # Of those that only look like one job, one that runs nothing may be free.
+            there = [busy for busy in there if busy >= UNUSED_PERCENT]
         paused = 100.0 * pause_share(window) if there else 0.0
         self.is_fed = bool(there) and all(busy + paused >= FED_PERCENT for busy in there)
         """All GPUs are busy, pauses that other rules judge left out."""
@@ -87,38 +88,66 @@ def _is_empty(gpu: GpuFacts) -> bool:
     """Nobody runs anything there, nor holds memory: such a GPU is not under-used."""
     if gpu.lost or gpu.busy is None:
         return False
-    if gpu.memory_used_bytes is None:
-        return gpu.busy.mean_percent < UNUSED_PERCENT
-    # What ran there may have ended within the window; training holds more than this.
-    return gpu.memory_used_bytes < UNUSED_BYTES and gpu.busy.mean_percent < LEFT_PERCENT
+    if gpu.busy.mean_percent < UNUSED_PERCENT:
+        return True
+    # What ran there may have ended within the window; most training holds more than this. Without
+    # a word of its processes only its rest shows that it has.
+    of_nobody = gpu.foreign_memory_bytes is not None and not gpu.others
+    ended = of_nobody or (gpu.busy_now_percent or 0.0) < UNUSED_PERCENT
+    little = gpu.memory_used_bytes is not None and gpu.memory_used_bytes < UNUSED_BYTES
+    return little and ended and gpu.busy.mean_percent < LEFT_PERCENT
 
 
 def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
     """For a person."""
     if any(one.severity != "info" for one in findings):
         return findings[0].summary
-    undecided = [
-        one for one in seen if one.window.gpus and (one.unread_seconds > 0.0 or not one.is_decided)
-    ]
-    if undecided:
-        return ". ".join(_undecided(undecided)[:MOST_SENTENCES]) + "."
+    asked = _asked(seen)
+    if asked:
+        texts = [_filled(says, of) for says, of in list(asked.items())[:MOST_SENTENCES]]
+        return ". ".join(texts) + "."
     return findings[0].summary if findings else _all_well(seen)
 
 
-def _undecided(seen: Sequence[Seen]) -> list[str]:
-    """A sentence for each thing that is undecided, with all the GPUs of which it is."""
-    groups: dict[str, list[GpuFacts]] = {}
+def questions(seen: Sequence[Seen]) -> Iterator[Question]:
+    """One for each thing that is undecided, with all the GPUs of which it is."""
+    for says, of in _asked(seen).items():
+        yield Question(says, tuple(dict.fromkeys([gpu.uuid for gpu, _ in of])))
+
+
+def _asked(seen: Sequence[Seen]) -> dict[str, list[tuple[GpuFacts, Window]]]:
+    groups: dict[str, list[tuple[GpuFacts, Window]]] = {}
     for one in seen:
         gpus = one.window.gpus
-        unread = [gpu for gpu in gpus if gpu.unread_seconds > 0.0 and not gpu.lost]
-        groups.setdefault(_question(one), []).extend(unread or gpus)
-    return [_filled(text, _distinct(found)) for text, found in groups.items()]
+        if gpus and (one.unread_seconds > 0.0 or not one.is_decided):
+            unread = [gpu for gpu in gpus if gpu.unread_seconds > 0.0 and not gpu.lost]
+            about = [(gpu, one.window) for gpu in unread or gpus]
+            groups.setdefault(_question(one), []).extend(about)
+    return groups
 
 
-def _filled(text: str, gpus: Sequence[GpuFacts]) -> str:
+def filled(says: str, names: str, *, are: str, share: str, paused: str) -> str:
+    """The sentence of a ``Question``. ``share``: how busy they are; ``paused``: how often."""
+    places = ((NAMES, names), (ARE, are), (SHARE, share), (PAUSED, paused))
+    for place, text in places:
+        says = says.replace(place, text)
+    return says
+
+
+def _filled(says: str, of: Sequence[tuple[GpuFacts, Window]]) -> str:
+    gpus, window = _distinct(gpu for gpu, _ in of), of[0][1]
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
-    return text.replace(NAMES, _named(gpus)).replace(ARE, _are(gpus)).replace(SHARE, share)
+    paused = how_paused(window.pauses, lost_share(window, window.pauses))
+    return filled(says, _named(gpus), are=_are(gpus), share=share, paused=paused)
+
+
+def how_paused(pauses: Sequence[Pause], lost: float) -> str:
+    """``every 2 min, up to 6 s (5% of the time)``."""
+    every = rhythm(pauses)
+    times = f"{len(pauses)} times" if every is None else f"every {lasting(every)}"
+    longest = max([pause.seconds for pause in pauses], default=0.0)
+    return f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)"
 
 
 def _question(seen: Seen) -> str:
@@ -129,15 +158,34 @@ def _question(seen: Seen) -> str:
     if all(gpu.busy is None for gpu in window.gpus):
         return _blind(window, subject.looks)
     if window.starting:
-        return f"The job on {NAMES} is still starting up: no diagnosis yet"
+        return f"The job on {NAMES} {_starting(window)}: no diagnosis yet"
     if seen.pauses_lost is not None:
-        return _pauses(window, seen.pauses_lost)
-    if seen.is_early or subject.is_pending:
-        return f"{NAMES} {ARE} {SHARE} busy; not enough data yet for a diagnosis"
+        needs = BESIDE if window.job is None else "the job's disk writes"
+        return (
+            f"{NAMES} paused {PAUSED}: checkpoints or validation; telling them apart needs {needs}"
+        )
+    compiles = window.job is not None and window.job.compiles
+    if compiles or seen.is_early or subject.is_pending:
+        why = "the job compiles" if compiles else "not enough data yet for a diagnosis"
+        return f"{NAMES} {ARE} {SHARE} busy; {why}"
+    ranks = () if window.job is None else window.job.ranks
     return (
-        f"{NAMES} {ARE} {SHARE} busy; the cause cannot be determined: {_suspects(seen)}; "
-        f"this needs {_what_decides(window)}"
+        f"{NAMES} {ARE} {SHARE} busy; the cause cannot be determined: it may wait for "
+        f"{listed(causes(window, ranks), 'or') or 'anything'}; "
+        f"this needs {what_decides(window)}"
     )
+
+
+def _starting(window: Window) -> str:
+    """``is still starting up``, with what it does where that shows."""
+    job, says = window.job, "is still starting up"
+    started = None if job is None else job.job.started_at_unix_seconds
+    if started is not None and window.taken_at_unix_seconds - started >= LONG_START_SECONDS:
+        says = f"has been starting up for {lasting(window.taken_at_unix_seconds - started)}"
+    if job is not None and job.compiles:
+        return f"{says} (it compiles)"
+    busy = job is not None and (job.main_thread_percent or 0.0) >= BUSY_PERCENT
+    return f"{says} (its main thread is busy, no steps yet)" if busy else says
 
 
 def _blind(window: Window, looks: int) -> str:
@@ -150,53 +198,24 @@ def _blind(window: Window, looks: int) -> str:
     return f"The utilisation of {NAMES} cannot be read{why}: no diagnosis possible"
 
 
-def _pauses(window: Window, lost: float) -> str:
-    every = rhythm(window.pauses)
-    times = f"{len(window.pauses)} times" if every is None else f"every {lasting(every)}"
-    longest = max(pause.seconds for pause in window.pauses)
-    decides = _BESIDE if window.job is None else "the job's disk writes"
-    return (
-        f"{NAMES} paused {times}, up to {lasting(longest)} ({lost:.0%} of the time): "
-        f"checkpoints or validation; telling them apart needs {decides}"
-    )
-
-
-def _suspects(seen: Seen) -> str:
-    """Causes left to think of, in the order of how often each is one."""
-    rules = sorted(seen.subject.rules, key=lambda rule: rule.suspected)
-    left = [rule.suspect for rule in rules if rule.suspect and seen.unknown(rule.name)]
-    if not left:
-        return "no known cause fits"
-    if len(left) > MOST_CAUSES:
-        return f"{', '.join(left[:MOST_CAUSES])} and others are possible"
-    return f"{listed(left)} {'is' if len(left) == 1 else 'are'} possible"
-
-
-def _what_decides(window: Window) -> str:
-    if window.job is None:
-        return _BESIDE
-    if window.job.main_thread_percent is None:
-        return "permission to read its processes"
-    if not window.job.stacks:
-        return "stacks of its main thread (gpuwatch diagnose --stacks)"
-    return "a longer observation"
-
-
 def _all_well(seen: Sequence[Seen]) -> str:
     fed = [one.window for one in seen if one.is_fed]
-    idle = [one.window for one in seen if one.window.gpus and not one.is_fed]
+    gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
+    idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
     parts = []
     if fed:
-        gpus = _distinct(gpu for window in fed for gpu in window.gpus)
         busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
         parts.append(f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%")
         parts += _capped(fed)
     if idle:
-        gpus = _distinct(gpu for window in idle for gpu in window.gpus)
-        them = "it" if len(gpus) == 1 else "them"
-        parts.append(f"{_named(gpus)} {_are(gpus)} idle, and nothing waits for {them}")
+        them = "it" if len(idle) == 1 else "them"
+        parts.append(f"{_named(idle)} {_are(idle)} idle, and nothing waits for {them}")
     parts += [part for window in fed for part in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _is_free(window: Window, gpu: GpuFacts) -> bool:
+    return window.job is None and (gpu.busy_percent or 0.0) < UNUSED_PERCENT
 
 
 def _capped(windows: Sequence[Window]) -> list[str]:

@@ -1,8 +1,6 @@
 """The work of a job while its GPUs idle and while they are busy: its CPU samples, or what was read
 of it from snapshot to snapshot, held against the GPUs' samples."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,8 +35,9 @@ HELD_SECONDS = 5.0
 and speaks for the time since the one before. One that stays the same for longer is one."""
 
 Shape = tuple[GpuTrack, Waveform | None]
-Reading = tuple[float | None, float | None, float | None]
-"""(main threads' percent, workers' percent, bytes written a second)."""
+Reading = tuple[float | None, ...]
+"""(main threads' percent, workers' percent, bytes written a second, percent of the busiest worker,
+of the others)."""
 _Row = tuple[float, float, Reading]
 """(from, to, reading)."""
 
@@ -48,6 +47,8 @@ class Against:
     main: Phase = UNSEEN
     workers: Phase = UNSEEN
     written_when_idle: float | None = None
+    busiest_when_idle: float | None = None
+    others_when_idle: float | None = None
 
 
 class Samples:
@@ -132,11 +133,12 @@ class Readings:
         fine = _busy_over(mains, integrals)
         same = [span[:2] for span in workers] == [span[:2] for span in mains]
         fine_workers = fine if same else _busy_over(workers, integrals)
-        written = [(reading[2], gpu) for (*_, reading), gpu in zip(rows, busy, strict=True)]
+        columns = zip(*[reading[2:] for *_, reading in rows], strict=True)
+        when_idle = [split(list(zip(column, busy, strict=True)))[0] for column in columns]
         return Against(
             compare(mains, fine) if mains else by_rows(0),
             compare(workers, fine_workers) if workers else by_rows(1),
-            split(written)[0],
+            *when_idle,
         )
 
 
@@ -146,13 +148,13 @@ def _without_swing(readings: Sequence[Reading], low: float, high: float) -> Agai
     for column in zip(*readings, strict=True):
         known = [value for value in column if value is not None]
         means.append(sum(known) / len(known) if known else None)
-    main, workers, written = means
+    main, workers, *rest = means
     if low >= BUSY_PERCENT:
         by_main, by_workers = Phase(when_busy_percent=main), Phase(when_busy_percent=workers)
         return Against(by_main, by_workers)
     if high <= IDLE_PERCENT:
         by_main, by_workers = Phase(when_idle_percent=main), Phase(when_idle_percent=workers)
-        return Against(by_main, by_workers, written)
+        return Against(by_main, by_workers, *rest)
     return Against()
 
 

@@ -1,7 +1,5 @@
 """Means that facts declare: which field of what was read each one averages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field, fields
 from operator import attrgetter

@@ -5,29 +5,21 @@ them down, every few seconds. Everything it keeps is bounded by the number of GP
 processes there are.
 """
 
-from __future__ import annotations
-
-import math
 from collections.abc import Container, Sequence
 
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+from gpuwatch.diagnosis.facts import startup
 from gpuwatch.diagnosis.facts.against import usual_step
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.choosing import Choice
+from gpuwatch.diagnosis.facts.choosing import MOVES_SECONDS, Choice, Groups
 from gpuwatch.diagnosis.facts.pauses import Pauses
 from gpuwatch.diagnosis.facts.recovery import recovered
-from gpuwatch.diagnosis.facts.startup import (
-    LONGEST_SECONDS,
-    REPORTED_STEPS,
-    WITHOUT_GPU_SECONDS,
-    WORK_SECONDS,
-    steady_from,
-)
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
 from gpuwatch.diagnosis.facts.watched_job import JobTrack
-from gpuwatch.diagnosis.facts.window import HostFacts, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window
+from gpuwatch.diagnosis.signals.load import agreement
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
@@ -49,6 +41,7 @@ class Observer:
         self._gpus: dict[tuple[GpuKey, ProcessKey | None], GpuTrack] = {}
         self._host = HostTrack()
         self._choice = Choice()
+        self._groups = Groups()
         self._looked_at: list[tuple[float, float]] = []
         self._forget_at = 0.0
 
@@ -72,6 +65,8 @@ class Observer:
         self._choice.push(snapshot, at, seconds)
         users = self._push_jobs(snapshot, seconds, first_look=before is None)
         self._push_gpus(snapshot, seconds, users)
+        free = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus if gpu.uuid not in users]
+        self._groups.push([gpu for gpu in free if gpu is not None], at)
         if at >= self._forget_at:
             self._forget(at)
 
@@ -82,8 +77,8 @@ class Observer:
             track.stacks = stacks
 
     def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]:
-        """One for every job of the newest snapshot, in its order, and one for every GPU that no
-        running job uses; those of ``without`` are not made."""
+        """One for every job of the newest snapshot, in its order, and one for every GPU, or group
+        of GPUs, that no running job uses; those of ``without`` are not made."""
         snapshot = self._last
         if snapshot is None:
             return ()
@@ -96,11 +91,19 @@ class Observer:
             if (job.key, ()) not in without:
                 made.append(self._job_window(snapshot, job, host))
         for gpu in snapshot.gpus:
-            track = self._gpus.get((gpu.uuid, None))
-            free = gpu.uuid not in used and (None, (gpu.uuid,)) not in without
-            if free and track is not None:
-                made.append(self._gpu_window(snapshot, track, host))
+            if gpu.uuid in used:
+                continue
+            group = next((one for one in self._groups.found if gpu.uuid in one), (gpu.uuid,))
+            used.update(group)
+            tracks = [one for uuid in group if (one := self._gpus.get((uuid, None))) is not None]
+            if tracks and (None, group) not in without:
+                made.append(self._gpu_window(snapshot, tracks, host))
         return tuple(made)
+
+    @property
+    def groups(self) -> tuple[tuple[GpuKey, ...], ...]:
+        """GPUs without a known job that are judged together."""
+        return self._groups.found
 
     def _push_jobs(
         self, snapshot: Snapshot, seconds: float, *, first_look: bool
@@ -128,6 +131,9 @@ class Observer:
         for process in snapshot.processes:
             if process.gpu_uuid is not None:
                 on_gpu.setdefault(process.gpu_uuid, []).append(process)
+        listed = snapshot.host.core_count is not None and all(
+            problem.reading != "processes" for problem in snapshot.problems
+        )
         for gpu in snapshot.gpus:
             there = on_gpu.get(gpu.uuid, [])
             for job in users.get(gpu.uuid, (None,)):
@@ -141,6 +147,8 @@ class Observer:
                     own = frozenset[int]() if job is None else job.pids
                     mine = [process for process in there if process.pid in own]
                     others = [process for process in there if process.pid not in own]
+                elif job is None and listed:
+                    others = []
                 track.push(gpu, at, seconds, offset, mine, others)
 
     def _gpu_track(self, gpu: Gpu, job: JobTrack | None, at: float) -> GpuTrack:
@@ -191,6 +199,7 @@ class Observer:
         facts = tuple([gpu.facts(since) for gpu in gpus])
         shapes = [(gpu, one.busy) for gpu, one in zip(gpus, facts, strict=True)]
         pauses = Pauses(snapshot, gpus, track, self._host)
+        busy, power = _together(gpus, since)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
@@ -203,54 +212,104 @@ class Observer:
             pauses=pauses.over(),
             ongoing=() if track.ended else pauses.ongoing(),
             steady_seconds=0.0 if starting else track.steady_seconds(now),
+            unused=() if gpus or track.ended else self._unused(snapshot),
+            busy_together=busy,
+            power_together=power,
         )
 
-    def _gpu_window(self, snapshot: Snapshot, track: GpuTrack, host: HostFacts) -> Window:
+    def _unused(self, snapshot: Snapshot) -> tuple[GpuFacts, ...]:
+        now = snapshot.monotonic_seconds
+        tracks = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus]
+        here = [one for one in tracks if one is not None and one.seen_at == now]
+        return tuple([one.facts(now - WINDOW_SECONDS) for one in here])
+
+    def _gpu_window(self, snapshot: Snapshot, gpus: list[GpuTrack], host: HostFacts) -> Window:
         now, seconds = snapshot.monotonic_seconds, WINDOW_SECONDS
-        fed = track.recovery.at
+        fed = recovered([gpu.recovery for gpu in gpus])
         if fed is not None and now - seconds < fed < now:
             seconds = now - fed
         watched = sum([length for at, length in self._looked_at if at > now - seconds])
-        pauses = Pauses(snapshot, [track], None, self._host)
+        pauses = Pauses(snapshot, gpus, None, self._host)
+        busy, power = _together(gpus, now - MOVES_SECONDS)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
             watched_seconds=watched,
             interval_seconds=snapshot.interval_seconds,
-            gpus=(track.facts(now - seconds),),
+            gpus=tuple([gpu.facts(now - seconds) for gpu in gpus]),
             host=host,
             pauses=pauses.over(),
+            gathered_seconds=max([gpu.watched_seconds for gpu in gpus]),
             ongoing=pauses.ongoing(),
             steady_seconds=watched,
+            busy_together=busy,
+            power_together=power,
         )
+
+
+def _together(gpus: Sequence[GpuTrack], since: float) -> tuple[float | None, float | None]:
+    cells = [gpu.load.after(since) for gpu in gpus] if len(gpus) > 1 else []
+    return agreement(cells, 0), agreement(cells, 1)
 
 
 def _is_starting(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     """Check whether the job is still in its start-up; if it just came out, what was before is left
     out from now on."""
+    if gpus and job.bare_since is not None and now - job.bare_since >= startup.WORK_SECONDS:
+        # What it did before it took a GPU was preparation.
+        job.starts_at, job.steady_at, job.bare_since = now, None, None
     if job.steady_at is not None:
         return False
-    reported = job.steps_since
-    steps_for = -math.inf if reported is None else now - reported
-    if now - job.starts_at > (LONGEST_SECONDS if gpus else WITHOUT_GPU_SECONDS):
+    if job.job.serves is not None:
+        # A server listens when it has loaded what it serves.
         job.settle(now)
         return False
-    if not gpus and reported is not None and steps_for >= WORK_SECONDS:
-        job.settle(reported)
+    if _is_too_old(job, gpus, now):
+        job.settle(job.starting_until)
+        job.bare_since = None if gpus else now
         return False
-    series = [list(gpu.series) for gpu in gpus if len(gpu.series) > 2]
-    found = [steady_from(samples, usual_step(samples)) for samples in series]
-    known = [since for since in found if since is not None]
-    if known:
-        since = min(known)
-    elif job.steps_reported >= REPORTED_STEPS and steps_for >= WORK_SECONDS:
-        since = now - WORK_SECONDS
-    else:
+    since = _steps_from(job, gpus, now)
+    if since is None:
+        job.starting_until = now
         return True
     job.settle(since)
     for gpu in gpus:
         gpu.memory.forget_before(since)
     return False
+
+
+def _steps_from(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> float | None:
+    reported = job.steps_since
+    if reported is not None and now - reported >= startup.WORK_SECONDS:
+        if not gpus:
+            return reported
+        if job.steps_reported >= startup.REPORTED_STEPS:
+            return now - startup.WORK_SECONDS
+    if now - job.compiled_at < startup.COMPILED_SECONDS:
+        # What compilers try out on the GPU can have a rhythm as well.
+        return None
+    grows = any(gpu.memory.grown() > startup.GROWS for gpu in gpus)
+    after = job.compiled_at
+    found = [
+        startup.steps_from(
+            samples, usual_step(samples), grows=grows, delivers=startup.delivers(job.lately(now))
+        )
+        for gpu in gpus
+        if len(samples := [one for one in gpu.series if one[0] > after]) > 2
+    ]
+    return min([since for since in found if since is not None], default=None)
+
+
+def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
+    """Check whether it has had its time to start, and nothing shows that it still does."""
+    age = now - job.starts_at
+    if not gpus or age <= startup.LONGEST_SECONDS:
+        return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
+    compiles = now - job.compiled_at < startup.COMPILED_SECONDS
+    cores = job.lately(now).cpu_cores
+    works = cores is None or cores >= startup.WORKING_CORES
+    silent = all(startup.is_silent(gpu.series) for gpu in gpus)
+    return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))
 
 
 def spoken_for(snapshot: Snapshot, before: float | None) -> float:

@@ -4,8 +4,6 @@ no part of what is.
 Without it a minute's means still show, for most of a minute, a trouble that was mended.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 CELL_SECONDS = 2.0

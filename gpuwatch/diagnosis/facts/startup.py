@@ -1,28 +1,39 @@
-"""The beginning of a young job's steady work.
+"""The beginning of a young job's steady work: its first steps, as they show from outside.
 
-Before its first steps a job imports, indexes its data, warms up its loader, compiles and tunes:
-CPUs are busy, the GPU idles or flickers. Nothing of that says how it will be fed.
+Before them a job imports, loads weights, indexes its data, warms up its loader, compiles and tunes:
+CPUs are busy, the GPU idles or flickers, its memory grows. Nothing of that says how it will be fed,
+however long it takes; and once steps are seen, nothing else does, however young it is.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_PERCENT
+from gpuwatch.diagnosis.facts.window import JobFacts
+from gpuwatch.diagnosis.signals.waveform import (
+    BUSY_PERCENT,
+    GAP_SAMPLES,
+    IDLE_PERCENT,
+    SILENT_PERCENT,
+)
 
 LONGEST_SECONDS = 180.0
-"""A job older than this is judged as it is. Large models compile for longer, but a job that idles
-for three minutes has something to be shown."""
+"""A job older than this is judged as it is, unless what it does is plainly still start-up: one that
+idles for three minutes has something to be shown."""
+LONGEST_WORK_SECONDS = 1800.0
+"""Nor does one that computes or compiles without a step count as starting for longer."""
+WORKING_CORES = 0.3
+"""A job that does less, and nothing on its GPU, does not start: it waits."""
 WITHOUT_GPU_SECONDS = 60.0
 """Where there is no GPU to show the first steps, and the job reports none."""
-REPORTED_STEPS = 20
+REPORTED_STEPS = 3
 """Where a GPU shows no steady work: so many steps that were reported, and the first of them
-``WORK_SECONDS`` ago, are steady all the same. A compiler is done with tuning by then."""
+``WORK_SECONDS`` ago, are steady all the same: it is the first one or two that compile and tune."""
 WORK_SECONDS = 8.0
 """Without an idle run, or, without a GPU, since the first step that was reported: long enough for a
 compile's tuning kernels to be over."""
+COMPILED_SECONDS = 5.0
+"""After the last look that found a compiler at work: many live for less than a second."""
 CYCLES = 3
 CYCLES_SECONDS = 4.0
 """Three alike within less can be the tuning of one kernel."""
@@ -33,11 +44,69 @@ NEAR_MEAN = 2.5
 """Longest over mean of that many cycles. Samples miss edges, so the cycles of one rhythm look one,
 two or three samples long, and batches do not all cost the same: their longest and shortest are
 apart, but none is far above the mean. The waits between tuning kernels are."""
+GROWS = 1.04
+"""GPU memory against that of five seconds ago: leaks are slower, weights and optimizer states
+faster."""
+LEAST_PERCENT = 3.0
+"""A GPU that does less shows nothing: a copy, a display, a monitor."""
+SMOOTH_SECONDS = 0.5
+DELIVERED_SECONDS = 5.0
+"""While loader workers deliver, work early and late in twice that time is enough: tuning needs no
+batches."""
+DELIVERS_PERCENT = 30.0
+"""Of each worker's time."""
 
 
-def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | None:
-    """Since when the last ``samples`` (see ``waveform.analyse``) are steady work: without an idle
-    run, or in at least three cycles alike. ``None``: they are not."""
+def steps_from(
+    samples: Sequence[tuple[float, float]],
+    step: float,
+    *,
+    grows: bool = False,
+    delivers: bool = False,
+) -> float | None:
+    """Since when the last ``samples`` (see ``waveform.analyse``) are steady work; ``None``: they
+    are not. ``grows``: the job's GPU memory does, since weights are loaded or buffers made;
+    ``delivers``: its loader workers do."""
+    since = _steady(samples, step, 100.0)
+    if since is not None or grows or not samples:
+        return since
+    level = max([percent for at, percent in samples if at > samples[-1][0] - WORK_SECONDS])
+    if level >= LEAST_PERCENT:
+        since = _steady(samples, step, level)
+        if since is None and step < SMOOTH_SECONDS:
+            since = _steady(_smoothed(samples), SMOOTH_SECONDS, level, rhythm=False)
+    return _delivered_from(samples, step) if since is None and delivers else since
+
+
+def _smoothed(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Means over half seconds: short steps beat with the samples, of which some then show none.
+    What is left of their rhythm is none: tuning looks alike."""
+    cells: dict[int, list[tuple[float, float]]] = {}
+    for sample in samples:
+        cells.setdefault(int(sample[0] / SMOOTH_SECONDS), []).append(sample)
+    return [(part[-1][0], sum([one[1] for one in part]) / len(part)) for part in cells.values()]
+
+
+def is_silent(samples: Sequence[tuple[float, float]]) -> bool:
+    """Check whether nothing has run there lately, as far as that is known."""
+    lately = [percent for at, percent in samples if at > samples[-1][0] - 2.0 * WORK_SECONDS]
+    return bool(lately) and sum(lately) < SILENT_PERCENT * len(lately)
+
+
+def delivers(job: JobFacts) -> bool:
+    """Check whether its loader workers load: those whose queues are full sleep."""
+    workers = job.workers
+    if workers is None:
+        return False
+    waits = max(workers.disk_wait_percent or 0.0, 100.0 * (workers.in_disk_wait_share or 0.0))
+    return (workers.cpu_percent or 0.0) + waits >= DELIVERS_PERCENT
+
+
+def _steady(
+    samples: Sequence[tuple[float, float]], step: float, full: float, *, rhythm: bool = True
+) -> float | None:
+    """Without an idle run, or in at least three cycles alike, ``full`` percent being what a step
+    brings the GPU to."""
     rises: list[float] = []
     works_since: float | None = None
     busy: bool | None = None
@@ -47,12 +116,12 @@ def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | 
             rises.clear()
             works_since, busy = None, None
         before = at
-        if percent <= IDLE_PERCENT:
+        if 100.0 * percent <= IDLE_PERCENT * full:
             works_since, busy = None, False
             continue
         if works_since is None:
             works_since = at - step
-        if percent >= BUSY_PERCENT:
+        if 100.0 * percent >= BUSY_PERCENT * full:
             if busy is False:
                 rises.append(at - step)
             busy = True
@@ -60,7 +129,18 @@ def steady_from(samples: Sequence[tuple[float, float]], step: float) -> float | 
         return None
     if works_since is not None and before - works_since >= WORK_SECONDS:
         return rises[0] if _rhythm(rises, before) else works_since
-    return _rhythm(rises, before)
+    return _rhythm(rises, before) if rhythm else None
+
+
+def _delivered_from(samples: Sequence[tuple[float, float]], step: float) -> float | None:
+    now = samples[-1][0]
+    worked = [
+        at
+        for at, percent in samples
+        if percent >= LEAST_PERCENT and at > now - 2.0 * DELIVERED_SECONDS
+    ]
+    long = worked and worked[0] <= now - WORK_SECONDS and worked[-1] > now - DELIVERED_SECONDS
+    return worked[0] - step if long else None
 
 
 def _rhythm(rises: list[float], now: float) -> float | None:

@@ -1,7 +1,5 @@
 """One GPU as one job uses it (or as nobody does), followed from snapshot to snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,13 +9,12 @@ from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeco
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
 from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Remembered
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
 
-RESIDENT_PERCENT = 90.0
-"""From here on a kernel counts as having been resident all the time."""
 SAMPLES_MAX = 4096
 DENSEST_SECONDS = 0.08
 """Samples nearer together than this are merged to ``MERGED_SECONDS``: nothing here needs them, and
@@ -29,8 +26,7 @@ FINE_STALE_SECONDS = 10.0
 """A driver that has brought no sample for so long is polled."""
 SPAN = 1 / 3
 """Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
-POWER_BIN_WATTS = 5.0
-POWER_BINS_MAX = 1000
+NOW_SECONDS = 5.0
 
 
 class GpuTrack:
@@ -40,6 +36,7 @@ class GpuTrack:
         self.identity = gpu.identity
         self.lost = gpu.lost
         self.seen_at = 0.0
+        self.watched_seconds = 0.0
         self.read_at: float | None = None
         """When its utilisation was read last."""
         self.pauses = PauseWatch()
@@ -49,6 +46,7 @@ class GpuTrack:
         """``series`` holds the driver's samples, not polls."""
         self.series: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(monotonic seconds, percent), oldest first."""
+        self.load = Load()
         self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
         self._began = math.inf
@@ -59,9 +57,9 @@ class GpuTrack:
         self._width = Highest(WINDOW_SECONDS)
         self._corrected = Counter(WINDOW_SECONDS)
         self._uncorrected = Counter(WINDOW_SECONDS)
-        self._power: dict[int, float] = {}
         self._reasons: deque[tuple[float, dict[str, float]]] = deque()
         self._last = GpuReading()
+        self._others: tuple[Process, ...] | None = None
 
     def push(
         self,
@@ -83,10 +81,12 @@ class GpuTrack:
             self.recovery.gap()
             return
         reading = gpu.reading
+        self.watched_seconds += seconds
         if is_read(reading):
             self.read_at = at
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
+        self.load.add(at, seconds, _newest(self.series, at - seconds), power)
         resident = low >= RESIDENT_PERCENT
         worked_out = {
             "power_busy_watts": power if resident else None,
@@ -100,11 +100,9 @@ class GpuTrack:
             "foreign_memory_bytes": _added(others, _memory),
         }
         self._means.add(at, reading, seconds, worked_out)
+        self._others = None if others is None else tuple(others)
         # A link powers down some time after the last kernel, not between two.
         self._take_rest(reading, at, seconds, under_load=high > IDLE_PERCENT)
-        if power is not None:
-            bin_number = min(POWER_BINS_MAX, int(power / POWER_BIN_WATTS))
-            self._power[bin_number] = self._power.get(bin_number, 0.0) + seconds
         self._last = reading
 
     def rest(self, gpu: Gpu, at: float) -> None:
@@ -217,6 +215,10 @@ class GpuTrack:
             if name not in counted:
                 held[name] = held.get(name, 0.0) + seconds
 
+    @property
+    def memory_used_bytes(self) -> int | None:
+        return self._last.memory_used_bytes
+
     def waveform(self, since: float) -> Waveform | None:
         """Of the samples after ``since``."""
         return self._shape.get((since, self.seen_at), lambda: self._analyse(since))
@@ -232,7 +234,8 @@ class GpuTrack:
         """Over the time after ``since``."""
         slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
-        usual, plateau = self._power_at(0.75, 0.95)
+        usual, plateau = self.load.watts_at(0.75, PLATEAU)
+        spins_share, spins = self.load.spins(since)
         corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
         return GpuFacts(
             **self._means.over(since),
@@ -240,9 +243,12 @@ class GpuTrack:
             lost=self.lost,
             busy=self.waveform(since),
             busy_read=bool(self.series),
+            busy_now_percent=_newest(self.series, self.seen_at - NOW_SECONDS),
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
             power_plateau_watts=plateau,
             power_usual_watts=usual,
+            spins_share=spins_share,
+            spins=spins,
             memory_highest_bytes=self._memory_highest.over(since),
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,
@@ -255,18 +261,8 @@ class GpuTrack:
             ecc_corrected_new=None if corrected is None else int(corrected),
             remapped_rows_failed=self._last.remapped_rows_failed,
             remapped_rows_pending=self._last.remapped_rows_pending,
+            others=self._others,
         )
-
-    def _power_at(self, *shares: float) -> list[float | None]:
-        """Percentiles of the power since watched; ``shares`` (0 to 1) in ascending order."""
-        bins = self._power
-        total, seen = sum(bins.values()), 0.0
-        found: list[float | None] = []
-        for number in sorted(bins):
-            seen += bins[number]
-            while len(found) < len(shares) and seen >= shares[len(found)] * total:
-                found.append((number + 0.5) * POWER_BIN_WATTS)
-        return found + [None] * (len(shares) - len(found))
 
     def _throttled(self, since: float) -> tuple[ReasonSeconds, ...] | None:
         rows = [held for begin, held in self._reasons if begin > since - BUCKET_SECONDS]
@@ -282,6 +278,16 @@ class GpuTrack:
 def is_read(reading: GpuReading) -> bool:
     """Check whether the driver said anything of its utilisation, be it that nothing is new."""
     return reading.busy_percent is not None or reading.busy_samples is not None
+
+
+def _newest(samples: Sequence[tuple[float, float]], since: float) -> float | None:
+    """Their mean after ``since``."""
+    found = []
+    for at, percent in reversed(samples):
+        if at <= since:
+            break
+        found.append(percent)
+    return sum(found) / len(found) if found else None
 
 
 _busy = attrgetter("gpu_busy_percent")

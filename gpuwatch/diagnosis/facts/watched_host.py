@@ -1,7 +1,5 @@
 """The machine around the jobs, followed from snapshot to snapshot."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from gpuwatch.core.model import Host
@@ -17,6 +15,7 @@ LEDGER_SECONDS = 960.0
 class HostTrack:
     def __init__(self) -> None:
         self.written = Ledger(LEDGER_SECONDS)
+        self.sent = Ledger(LEDGER_SECONDS)
         self._means = Averages(HostFacts)
         self._memory = Trend()
         self._swap: deque[tuple[float, int]] = deque()
@@ -25,6 +24,7 @@ class HostTrack:
     def push(self, host: Host, at: float, seconds: float) -> None:
         self._means.add(at, host, seconds)
         self.written.add(at, host.disk_write_bytes_per_second, seconds)
+        self.sent.add(at, host.network_transmit_bytes_per_second, seconds)
         self._memory.add(at, host.memory_used_bytes)
         self._last = host
         swap, rows = host.swap_used_bytes, self._swap

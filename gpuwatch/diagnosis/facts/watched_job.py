@@ -1,7 +1,5 @@
 """One job, followed from snapshot to snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +7,15 @@ from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
 from gpuwatch.diagnosis.facts.against import Against, Readings, Shape
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
-from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
+from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS, LONGEST_WORK_SECONDS
 from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
 from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.running import Ledger, Remembered
 
+LEDGERS = ("written", "sent", "main", "busiest", "others", "changed")
+"""Kept to say what a pause was."""
+LATELY_SECONDS = 8.0
 RESUMES_SECONDS = 15.0
 """What a job reports is of the last ten seconds or a little more: of a stop, too, that is over."""
 
@@ -32,23 +33,30 @@ class JobTrack:
         self.watched_seconds = 0.0
         unknown_start = -math.inf if first_look else at
         self.starts_at = unknown_start if self.began_at is None else self.began_at
-        self.steady_at = self.starts_at if at - self.starts_at > LONGEST_SECONDS else None
+        self.steady_at = self.starts_at if at - self.starts_at > LONGEST_WORK_SECONDS else None
         """When its start-up was over."""
+        self.starting_until = self.starts_at if at - self.starts_at > LONGEST_SECONDS else at
+        """When it was still in it at last, as far as is known."""
         self.fed_since: float | None = None
         """When it came to be fed, after it had not been: what was before does not count."""
         self.steps_since: float | None = None
         """When it was first seen to report a step."""
+        self.bare_since: float | None = None
+        """When it had had its time to take a GPU and had none."""
+        self.compiled_at = -math.inf
+        """When compilers ran among its processes last."""
         self.steps_reported = 0
         """Since then, by the rank that made the fewest."""
         self.is_stopped = False
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.written = Ledger(LEDGER_SECONDS)
+        self.ledgers = {name: Ledger(LEDGER_SECONDS) for name in LEDGERS}
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._means = Averages(JobFacts)
         self._workers = Workers()
+        self._own_workers = Workers()
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
         self._readings = Readings()
@@ -71,25 +79,42 @@ class JobTrack:
         if self.is_stopped:
             return
         self.watched_seconds += seconds
-        workers = [member for member in members if member.role == "loader_worker"]
+        workers = [
+            member for member in members if member.role == "loader_worker" and member.state != "Z"
+        ]
         worker_cpu = self._workers.push(workers, at, seconds)
+        own = [member for member in members if member.role == "helper" and member.role_guessed]
+        self._own_workers.push(own, at, seconds)
         main = self._take_ranks(job, by_pid, workers, at, seconds)
         if (job.loops or self._reports) and at >= self._resumes_until:
             self._take_loops(job, at, seconds)
-        reads = [m.read_bytes_per_second for m in members if m.read_bytes_per_second is not None]
-        writes = [m.write_bytes_per_second for m in members if m.write_bytes_per_second is not None]
+        reads = [member.read_bytes_per_second for member in members]
+        writes = [member.write_bytes_per_second for member in members]
         cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
+        received = [one.network_receive_bytes_per_second for one in members]
+        sent = _total([one.network_send_bytes_per_second for one in members])
         read, written = _total(reads), _total(writes)
+        compiles = any(member.compiles for member in members)
+        if compiles:
+            self.compiled_at = at
         worked_out = {
             "cpu_cores": sum(cpus) / 100.0 if cpus else None,
             "main_thread_percent": main,
             "cpu_throttled_percent": job.cpu_throttled_percent,
             "read_bytes_per_second": read,
             "write_bytes_per_second": written,
+            "network_receive_bytes_per_second": _total(received),
+            "network_send_bytes_per_second": sent,
+            "compile_share": float(compiles),
         }
         self._means.add(at, job, seconds, worked_out)
-        self.written.add(at, written, seconds)
-        self._readings.push(at, seconds, (main, worker_cpu, written))
+        busiest, others = self._workers.busiest, self._workers.others
+        changed = float(self._workers.changed) / max(seconds, 1e-3)
+        for name, rate in zip(
+            LEDGERS, (written, sent, main, busiest, others, changed), strict=True
+        ):
+            self.ledgers[name].add(at, rate, seconds)
+        self._readings.push(at, seconds, (main, worker_cpu, written, busiest, others))
         self._readings.main.push(job.main_thread_samples, at, offset)
         self._readings.workers.push(job.loader_worker_samples, at, offset)
 
@@ -146,6 +171,11 @@ class JobTrack:
         for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
             workers.memory.forget_before(since)
 
+    def lately(self, now: float) -> JobFacts:
+        """What its processes did in the last seconds."""
+        since = now - LATELY_SECONDS
+        return JobFacts(**self._means.over(since), job=self.job, workers=self._workers.facts(since))
+
     @property
     def recoveries(self) -> list[Recovery]:
         """Of all its ranks."""
@@ -173,9 +203,12 @@ class JobTrack:
             main_thread_when_idle_percent=against.main.when_idle_percent,
             main_thread_phase=against.main.correlation,
             workers=workers,
+            own_workers=self._own_workers.facts(since),
             workers_when_idle_percent=against.workers.when_idle_percent,
             workers_when_busy_percent=against.workers.when_busy_percent,
             write_when_idle_bytes_per_second=against.written_when_idle,
+            busiest_worker_when_idle_percent=against.busiest_when_idle,
+            other_workers_when_idle_percent=against.others_when_idle,
             ranks=self._rank_facts(since, workers),
             stacks=self.stacks,
         )
@@ -191,8 +224,9 @@ class JobTrack:
         )
 
 
-def _total(values: Sequence[float]) -> float | None:
-    return float(sum(values)) if values else None
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(sum(known)) if known else None
 
 
 def _workers_of(rank: JobRank, workers: Sequence[JobMember]) -> list[JobMember]:

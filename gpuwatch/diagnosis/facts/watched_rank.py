@@ -1,8 +1,6 @@
 """One rank of a job, the loader workers of a rank or a job, and the phases that ranks report, from
 snapshot to snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -27,11 +25,20 @@ _read = attrgetter(
     "disk_wait_percent",
     "involuntary_switches_per_second",
     "memory_proportional_bytes",
+    "awaits_network",
 )
 
 
 def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _occupied(worker: JobMember) -> float:
+    """Percent of its time in which a worker computes, or waits for storage or the network."""
+    if worker.state == "D" or worker.awaits_network:
+        return 100.0
+    # On a crowded machine it would have computed while it waited for a core.
+    return min(100.0, (worker.cpu_percent or 0.0) + (worker.run_queue_wait_percent or 0.0))
 
 
 class Workers:
@@ -43,6 +50,11 @@ class Workers:
         self._pids: tuple[int, ...] = ()
         self._orphaned = 0
         self._seen_at = -math.inf
+        self.busiest: float | None = None
+        self.others: float | None = None
+        """How much of their time they were occupied at the last look."""
+        self.changed = False
+        """Others were there than at the look before."""
 
     def push(self, members: Sequence[JobMember], at: float, seconds: float) -> float | None:
         """The mean CPU percent of them."""
@@ -52,7 +64,7 @@ class Workers:
             self._orphaned = 0
         rows = zip(*[_read(member) for member in members], strict=True)
         columns = [[value for value in column if value is not None] for column in rows]
-        cpu, queue, disk, pushed, memory = columns or [[]] * 5
+        cpu, queue, disk, pushed, memory, awaits = columns or [[]] * 6
         used = mean(cpu)
         waits = float("D" in [member.state for member in members])
         worked_out = {
@@ -62,16 +74,23 @@ class Workers:
             "disk_wait_percent": mean(disk),
             "in_disk_wait_share": waits if members else None,
             "involuntary_switches_per_second": mean(pushed),
+            "awaits_network_share": mean(awaits),
         }
         self._means.add(at, None, seconds, worked_out)
         if members:
             self._take_memory(members, memory, at)
+        occupied = sorted(
+            [_occupied(member) for member in members if member.cpu_percent is not None]
+        )
+        self.busiest = occupied[-1] if occupied else None
+        self.others = mean(occupied[:-1])
         return used
 
     def _take_memory(
         self, members: Sequence[JobMember], memory: Sequence[float], at: float
     ) -> None:
         pids = tuple([member.pid for member in members])
+        self.changed = self._pids not in (pids, ())
         if pids != self._pids:
             # Others than before: what they use is no growth.
             self._pids = pids

@@ -4,14 +4,14 @@ Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where 
 Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey, ReasonSeconds
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.diagnosis.facts.averages import mean_of
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
+COMPILE_SHARE = 0.2
+"""Of the looks: many compilers live for less than a second, and few looks catch one."""
 STOPPED_STATES = ("T", "t")
 """By a signal, and held by a debugger: of the kernel's letters for what a process does."""
 
@@ -27,6 +27,8 @@ class GpuFacts:
     two in the window."""
     busy_read: bool = False
     """A reading of utilisation is known, be it from before the window."""
+    busy_now_percent: float | None = None
+    """Of the newest few seconds."""
     unread_seconds: float = 0.0
     """For how long it has not been read any more, though it had been: the driver is silent, or
     refuses it."""
@@ -37,6 +39,11 @@ class GpuFacts:
     """The job's own busy plateau: the 95th percentile of its power since it has been watched."""
     power_usual_watts: float | None = None
     """The 75th percentile since watched: what it draws for more than a quarter of the time."""
+    spins_share: float | None = None
+    """0 to 1: of the time, a kernel was resident and drew less than half of the plateau: it
+    waited, as those of collectives do."""
+    spins: int | None = None
+    """In how many stretches."""
     power_limit_watts: float | None = mean_of("power_limit_watts")
     sm_active_percent: float | None = mean_of("sm_active_percent")
     tensor_active_percent: float | None = mean_of("tensor_active_percent")
@@ -68,6 +75,8 @@ class GpuFacts:
     foreign_memory_bytes: float | None = mean_of()
     own_busy_percent: float | None = mean_of()
     own_memory_bytes: float | None = mean_of()
+    others: tuple[Process, ...] | None = None
+    """The processes on it now that are not of the window's job."""
 
     @property
     def uuid(self) -> GpuKey:
@@ -98,6 +107,8 @@ class WorkerFacts:
     disk_wait_percent: float | None = mean_of()
     in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
+    awaits_network_share: float | None = mean_of()
+    """Of their time, mean of all: an answer was due on a connection of theirs."""
     involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
@@ -126,8 +137,12 @@ class RankFacts:
     pinned_memory: bool | None = None
     """Both as the rank itself reports, where it does."""
     main_thread_percent: float | None = mean_of("main_thread_cpu_percent")
+    cpu_percent: float | None = mean_of("cpu_percent")
+    """All its threads together."""
     run_queue_wait_percent: float | None = mean_of("run_queue_wait_percent")
     disk_wait_percent: float | None = mean_of("disk_wait_percent")
+    awaits_network_share: float | None = mean_of("awaits_network")
+    """Of the time: an answer was due on a connection that it made."""
     write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
     workers: WorkerFacts | None = None
     loop: LoopFacts | None = None
@@ -153,13 +168,25 @@ class JobFacts:
     workers: WorkerFacts | None = None
     workers_when_idle_percent: float | None = None
     workers_when_busy_percent: float | None = None
+    busiest_worker_when_idle_percent: float | None = None
+    """How much of its time the worker that had the most to do at that moment computed or waited
+    for storage or the network, while the GPUs were idle,"""
+    other_workers_when_idle_percent: float | None = None
+    """and the mean of the others."""
+    own_workers: WorkerFacts | None = None
+    """Processes that it forked or spawned and that are no loader workers: a pool of its own,
+    environments of reinforcement learning. ``None``: there are none."""
     main_thread_phase: float | None = None
     """Correlation (-1 to 1) of the main threads' CPU with the GPUs' busy samples; -1 is
     anti-phase."""
     cpu_throttled_percent: float | None = mean_of()
     read_bytes_per_second: float | None = mean_of()
     write_bytes_per_second: float | None = mean_of()
+    network_receive_bytes_per_second: float | None = mean_of()
+    network_send_bytes_per_second: float | None = mean_of()
     write_when_idle_bytes_per_second: float | None = None
+    compile_share: float | None = mean_of()
+    """0 to 1: of the time in which compilers ran among its processes."""
     ranks: tuple[RankFacts, ...] = ()
     stacks: tuple[tuple[str, float, str | None], ...] = ()
     """(category, percent, the user's line) of the main threads, where stacks were sampled."""
@@ -171,6 +198,11 @@ class JobFacts:
     @property
     def has_ended(self) -> bool:
         return self.job.ended_at_unix_seconds is not None
+
+    @property
+    def compiles(self) -> bool:
+        """One busy thread and an idle GPU are then no sign of slow Python or loading."""
+        return (self.compile_share or 0.0) >= COMPILE_SHARE
 
     def stack_percent(self, *categories: str) -> float | None:
         """Share of the main threads' samples in these categories; ``None`` without stacks."""
@@ -191,6 +223,8 @@ class HostFacts:
     cpu_percent: float | None = mean_of("cpu_percent")
     core_count: int | None = None
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
+    network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
+    cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")
     memory_total_bytes: int | None = None
     memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
@@ -213,13 +247,22 @@ class Pause:
     gpus: tuple[GpuKey, ...] = ()
     """Which paused."""
     wrote_bytes: float | None = None
+    sent_bytes: float | None = None
+    """Over the network; where only the machine's traffic was read, what was more than before."""
+    main_thread_percent: float | None = None
+    busiest_worker_percent: float | None = None
+    other_workers_percent: float | None = None
+    """As of ``JobFacts``, in the pause."""
+    workers_changed: bool = False
+    """Loader workers began or ended in it."""
     phase: str | None = None
     """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One subject: a job with its GPUs, or one GPU without a known job (``job`` is ``None``)."""
+    """One subject: a job with its GPUs, or a GPU without a known job (``job`` is ``None``), or
+    several of those that look like one job."""
 
     taken_at_unix_seconds: float
     seconds: float
@@ -231,11 +274,20 @@ class Window:
     job: JobFacts | None = None
     host: HostFacts = HostFacts()
     starting: bool = False
-    """The job is in its start-up: no steady stretch of work has been seen yet and it is young."""
+    """The job is in its start-up: no steps have been seen yet."""
     pauses: tuple[Pause, ...] = ()
     """Of the last 15 minutes, oldest first."""
+    gathered_seconds: float = 0.0
+    """Over how long those of a GPU without a job were looked for."""
     ongoing: tuple[Pause, ...] = ()
     """One for each GPU that has left its usual work and may come back to it: a pause that is not
     over, or the beginning of another regime. Not for longer than a minute or two."""
+    unused: tuple[GpuFacts, ...] = ()
+    """Of a job without a GPU: those of the machine that no job uses."""
     steady_seconds: float = 0.0
     """How long the job has been watched past its start-up."""
+    busy_together: float | None = None
+    power_together: float | None = None
+    """Mean correlation of all pairs of its GPUs, -1 to 1: 1, they move together; 0, each for
+    itself; far below, in turns. ``None``: one of them does not move. Without a job, over the last
+    three minutes: in one, two pauses are alike by chance."""

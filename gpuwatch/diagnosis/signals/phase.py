@@ -1,7 +1,5 @@
 """Phases, who works while the GPU waits: CPU samples held against the GPU's, moment by moment."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

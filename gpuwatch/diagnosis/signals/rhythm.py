@@ -5,8 +5,6 @@ swings between two levels it says the same as that of the values (the polarity-c
 correlator), and a whole window of bits is one integer, so that a lag costs a shift and a count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 CELLS_MAX = 4096

@@ -1,7 +1,5 @@
 """Means, highest values and totals over the last stretch of time."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Pauses of a GPU: what interrupts its work now and then, and not its usual waits."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +10,8 @@ from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, perc
 
 LEAST_SECONDS = 3.0
 """Shorter idling is a wait for a batch, a logging step, a garbage collection."""
+LEAST_SAMPLES = 1.5
+"""Of a log with seldom samples one low sample, which speaks for a second, is no pause."""
 USUAL_FACTOR = 4.0
 """How many times longer than nine of ten of its idle runs a pause is."""
 WORK_BEFORE_SECONDS = 10.0
@@ -67,7 +67,9 @@ class PauseWatch:
         "_busy_seconds",
         "_cell",
         "_dip",
+        "_dipped_until",
         "_idle_area",
+        "_least",
         "_level",
         "_levels",
         "_since_level",
@@ -92,9 +94,12 @@ class PauseWatch:
         self._cell = [0.0, 0.0]
         self._dip: list[float] | None = None
         """Begin, area, seconds seen, end so far."""
+        self._dipped_until = -math.inf
+        self._least = LEAST_SECONDS
 
     def add(self, at: float, percent: float, length: float) -> None:
         """A sample: the mean over the ``length`` up to ``at``."""
+        self._least = max(LEAST_SECONDS, LEAST_SAMPLES * length)
         if percent >= BUSY_PERCENT:
             if self._state is False:
                 self._end_idling(at - length)
@@ -136,10 +141,10 @@ class PauseWatch:
 
     def _open(self, at: float) -> Stretch | None:
         seconds = at - self._begin
-        if self._state is False and seconds >= LEAST_SECONDS and self._is_pause(seconds):
+        if self._state is False and seconds >= self._least and self._is_pause(seconds):
             return Stretch(self._begin, at, self._idle_area / seconds)
         dip = self._dip
-        if dip is None or dip[2] < LEAST_SECONDS:
+        if dip is None or dip[2] < self._least:
             return None
         return Stretch(dip[0], dip[3], dip[1] / dip[2])
 
@@ -149,7 +154,7 @@ class PauseWatch:
 
     def _end_idling(self, at: float) -> None:
         seconds = at - self._begin
-        if seconds >= LEAST_SECONDS and self._is_pause(seconds):
+        if seconds >= self._least and self._is_pause(seconds):
             self.found.append(Stretch(self._begin, at, self._idle_area / seconds))
             self._work = self._busy_seconds = 0.0
             return
@@ -204,7 +209,8 @@ class PauseWatch:
     def _end_dip(self, dip: list[float]) -> None:
         self._dip = None
         begin, area, seen, end = dip
-        if seen < LEAST_SECONDS or end - begin > DIP_MAX_SECONDS:
+        worked, self._dipped_until = begin - self._dipped_until, end
+        if seen < self._least or end - begin > DIP_MAX_SECONDS or worked < WORK_BEFORE_SECONDS:
             return
         overlap = sum([max(0.0, min(end, one.end) - max(begin, one.begin)) for one in self.found])
         if overlap < 0.5 * (end - begin):

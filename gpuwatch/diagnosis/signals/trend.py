@@ -1,7 +1,5 @@
 """Growth: a slope, and how sure it is."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from itertools import pairwise
@@ -52,6 +50,11 @@ class Trend:
         rows.append([bucket, value])
         while len(rows) > 1 and rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
             rows.popleft()
+
+    def grown(self) -> float:
+        """How many times as high it is as some seconds ago; 1: nothing is known."""
+        rows = list(self._rows)[-2:]
+        return rows[-1][1] / rows[0][1] if rows and rows[0][1] > 0.0 else 1.0
 
     def rises(self) -> int | None:
         """Count how often it went higher than ever before, up to about ``RISES_MAX``; the first

@@ -5,8 +5,6 @@ edge falls inside a sample and gives it any value, and what swings within a samp
 line, which nothing can tell from steady partial use.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -28,6 +26,8 @@ busy run by 0.15 samples on average, which is less than an edge can be placed to
 GAP_SAMPLES = 2.5
 """Samples further apart than this many times their median distance have a gap between them."""
 
+SILENT_PERCENT = 1.0
+"""No kernel runs: a monitor or a display causes a few tenths."""
 END_LOW_PERCENT = 10.0
 END_HIGH_PERCENT = 90.0
 NEITHER_END_SHARE = 0.6
@@ -81,8 +81,10 @@ class Waveform:
 
     @property
     def is_one_stretch(self) -> bool:
-        """Check whether it idled once or twice at length and worked otherwise: a pause that may
-        still go on, and no rhythm of steps."""
+        """Check whether it idled once or twice at length and worked otherwise, or not at all: a
+        pause that may still go on, and no rhythm of steps."""
+        if self.mean_percent < SILENT_PERCENT:
+            return True
         return self.reaches_both_ends and self.idle.count < 3 and self.middling_share < 0.3
 
 

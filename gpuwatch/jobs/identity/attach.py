@@ -1,7 +1,5 @@
 """From the PID a person gives to the process to watch, or one sentence that says why not."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -5,9 +5,8 @@
 a ptrace access mode").
 """
 
-from __future__ import annotations
-
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,11 @@ _FRAMEWORKS = (
     ("jax", (b"/jaxlib/", b"/libjax", b"/xla_extension.so")),
     ("tensorflow", (b"/libtensorflow_framework.so", b"_pywrap_tensorflow_internal.so")),
 )
+_TORCH = re.compile(rb"(/[^\n]*/torch)/lib/libtorch_cpu\.so")
+_TORCH_VERSION = re.compile(rb"__version__ = '(\d+)\.(\d+)")
+_NAMES_WORKERS = (2, 5)
+"""The first PyTorch that names its loader workers (pytorch#128448)."""
+_FOR_GPUS = (b"/libtorch_cuda", b"/libtorch_hip", b"/libtorch_xpu", b"/libc10_cuda", b"/libcuda.so")
 
 
 class Lineage(NamedTuple):
@@ -181,9 +185,32 @@ def parse_environment(raw: bytes) -> dict[str, str]:
     return kept
 
 
-def read_framework(pid: int, proc: Path = procfs.PROC) -> str | None:
-    """The training library loaded in a process; ``None`` for none. Raises ``OSError``."""
-    return parse_framework(procfs.read_whole(f"{proc}/{pid}/maps"))
+def read_framework(pid: int, proc: Path = procfs.PROC) -> tuple[str | None, bool | None]:
+    """The training library loaded in a process, ``None`` for none, and whether it is a PyTorch
+    without the libraries for GPUs, which load with it. Raises ``OSError``."""
+    maps = procfs.read_whole(f"{proc}/{pid}/maps")
+    found = parse_framework(maps)
+    for_cpu = not any(library in maps for library in _FOR_GPUS)
+    return found, for_cpu if found == "torch" else None
+
+
+def names_workers(pid: int, proc: Path = procfs.PROC) -> bool:
+    """True if its PyTorch is known to be one that names its loader workers, by the version file
+    beside the library, in the process's own file system."""
+    try:
+        library = _TORCH.search(procfs.read_whole(f"{proc}/{pid}/maps"))
+        if library is None:
+            return False
+        # Whoever runs the process may have put anything there.
+        path = f"{proc}/{pid}/root{os.fsdecode(library[1])}/version.py"
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            version = _TORCH_VERSION.search(os.read(descriptor, 1024))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+    return version is not None and (int(version[1]), int(version[2])) >= _NAMES_WORKERS
 
 
 def parse_framework(maps: bytes) -> str | None:

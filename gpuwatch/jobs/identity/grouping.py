@@ -1,7 +1,5 @@
 """Which processes make one job: from any of them up to the topmost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from gpuwatch.jobs.identity.evidence import Look

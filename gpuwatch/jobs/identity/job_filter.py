@@ -1,7 +1,5 @@
 """A snapshot of one job alone, for who asked for a job and not for the machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.core.model import ProcessKey, Snapshot
@@ -10,15 +8,19 @@ from gpuwatch.core.model import ProcessKey, Snapshot
 def only_job(snapshot: Snapshot, key: ProcessKey) -> Snapshot:
     """``snapshot`` less what is not about the job with this key.
 
-    What stays: the host, the job, its processes, the GPUs they use (none if they use none), the
-    other processes on these, and the problems that concern these or no GPU in particular. A job
-    that is not in the snapshot leaves it without jobs, processes and GPUs.
+    What stays: the host, the job, its processes, the GPUs they use (of a job that is known to be
+    unable to use one: those that nobody uses), the other processes on these, and the problems that
+    concern these or no GPU in particular. A job that is not in the snapshot leaves it without
+    jobs, processes and GPUs.
     """
     jobs = tuple([job for job in snapshot.jobs if job.key == key])[:1]
     own = {member.key for job in jobs for member in job.members}
     own |= {rank.key for job in jobs for rank in job.ranks}
     used = {uuid for job in jobs for uuid in job.gpu_uuids}
     used.update([one.gpu_uuid for one in snapshot.processes if one.key in own and one.gpu_uuid])
+    if not used and any(job.is_without_gpus for job in jobs):
+        taken = {one.gpu_uuid for one in snapshot.processes}
+        used = {gpu.uuid for gpu in snapshot.gpus} - taken
     gpus = tuple([gpu for gpu in snapshot.gpus if gpu.uuid in used])
     # What is wrong with a card is wrong with its MIG instances.
     concerned = {None, *used, *[gpu.identity.mig_parent_uuid for gpu in gpus]}

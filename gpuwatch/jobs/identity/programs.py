@@ -1,7 +1,5 @@
 """Kinds of programs by their command line: launcher, shell, Python program, ..."""
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Literal, NamedTuple
@@ -83,13 +81,12 @@ _MULTIPROCESSING = (
     ("multiprocessing.semaphore_tracker import", "resource tracker"),
     ("loky.backend.resource_tracker import", "resource tracker"),
 )
+_COMPILERS = words("ptxas cicc nvcc nvlink hipcc cc1 cc1plus gcc g++ clang clang++ ld ninja")
 _HELPERS = (
     ("torch_shm_manager", "torch_shm_manager, which cleans up shared memory"),
     ("_inductor/compile_worker", "a compile worker of torch.compile"),
     ("torch._inductor.compile_worker", "a compile worker of torch.compile"),
     ("loky.backend.popen_loky_posix", "a worker of joblib"),
-    ("ptxas", "a compiler"),
-    ("cicc", "a compiler"),
     ("wandb-core", "the wandb service"),
     ("wandb-service", "the wandb service"),
     ("gpu_stats", "the wandb service"),
@@ -210,6 +207,8 @@ def _kind_of(name: str, rest: tuple[str, ...]) -> Kind | None:
 
 
 def _helper(program: str) -> str | None:
+    if program in _COMPILERS or program.endswith(("-gcc", "-g++")):
+        return "a compiler"
     return next((phrase for text, phrase in _HELPERS if text in program), None)
 
 

@@ -1,12 +1,10 @@
 """The role of each process of a job, and what shows it.
 
 PyTorch names its loader workers from 2.5 on, together with the pinning thread and the threads of
-its collectives (pytorch#128448): where one of those names is seen, a child without such a name is
-no loader worker. Before, a worker is any child that the training process forked or spawned, which
-is a guess.
+its collectives (pytorch#128448): where that version or one of those names is seen, a child without
+such a name is no loader worker. Before, a worker is any child that the training process forked or
+spawned, which is a guess.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +53,10 @@ class Evidence:
     threads: frozenset[str] | None = None
     """Their names; ``None`` until all have been read once."""
     framework: str | None = None
+    names_workers: bool = False
+    """Its PyTorch is one that does."""
+    cpu_build: bool | None = None
+    """Its PyTorch knows no GPUs."""
     uses_gpu: bool = False
     reports: bool = False
     """It says itself that it trains, through ``gpuwatch.torch``."""
@@ -76,7 +78,9 @@ class Evidence:
 def names_are_used(members: Sequence[Evidence]) -> bool:
     """True if this PyTorch is one that names loader workers and the pinning thread."""
     return any(
-        member.look.name.startswith(_NAMES_THAT_PROVE) or member.has_thread(*_NAMES_THAT_PROVE)
+        member.names_workers
+        or member.look.name.startswith(_NAMES_THAT_PROVE)
+        or member.has_thread(*_NAMES_THAT_PROVE)
         for member in members
     )
 

@@ -6,8 +6,6 @@ gpuwatch itself advises to change, make no other run of it. What GPUs it was giv
 of a command at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,8 +1,6 @@
 """Programs that start jobs and are none (shells, multiplexers, logins, services), as a person
 calls them, and what runs below one of them."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

@@ -1,10 +1,9 @@
 """Where a job runs: folder, container, pod, Slurm job, Python environment."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,3 +196,13 @@ class PythonEnvironment:
 
 def _absolute(text: str | None) -> str | None:
     return os.path.normpath(text) if text and text.startswith("/") else None
+
+
+def visible_gpus(environment: Mapping[str, str] | None) -> int | None:
+    """How many ``CUDA_VISIBLE_DEVICES`` names; CUDA sees those before the first that is none."""
+    named = None if environment is None else environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return None
+    is_device = re.compile(r"\d+|(GPU|MIG)-[\w/-]+").fullmatch
+    devices = [one.strip() for one in named.split(",")]
+    return len(list(takewhile(is_device, devices)))

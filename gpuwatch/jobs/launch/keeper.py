@@ -9,8 +9,6 @@ than ``BYTES`` loses its middle: how a job began and how it ended are what is as
 Next to nothing is imported: this is a process beside every job (9 MiB, of which 3 are its own).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

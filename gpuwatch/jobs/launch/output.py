@@ -5,8 +5,6 @@ hostile: whatever a terminal could obey is obeyed here, as far as lines go (a pr
 overwrites its line, a few lines of bars move the cursor up), or taken out.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

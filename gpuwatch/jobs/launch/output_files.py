@@ -5,8 +5,6 @@ still writes to. Whoever writes holds a shared lock (flock(2)) on its file, the 
 that this is known for jobs whose gpuwatch has long ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -7,8 +7,6 @@ hands on the signal mask; hence posix_spawn(3), which does neither and runs noth
 program in the child.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

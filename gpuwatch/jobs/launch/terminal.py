@@ -1,7 +1,5 @@
 """The pseudo-terminal that a job prints to, and the process that keeps what comes out."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Signals to a process and all that descends from it, and never to anybody else."""
 
-from __future__ import annotations
-
 import os
 import signal
 

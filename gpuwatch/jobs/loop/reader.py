@@ -7,8 +7,6 @@ was here (a container has folders of its own) is found through the descriptor th
 keeps, where that may be read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

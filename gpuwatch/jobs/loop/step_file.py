@@ -12,8 +12,6 @@ All numbers are little-endian 64-bit integers; ``NONE`` stands for what is not k
 nanoseconds of ``CLOCK_MONOTONIC``, which is one clock for the whole machine.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from typing import NamedTuple

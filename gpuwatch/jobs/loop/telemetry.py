@@ -1,7 +1,5 @@
 """Turns a record of a step file into the model's ``TrainingLoop``."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import ProcessKey, TrainingLoop
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.jobs.loop.step_file import NONE, Counters, Now, Record

@@ -5,8 +5,6 @@ running again with elevated permissions". The rules are those of ptrace(2), "Ptr
 checking", and of Documentation/admin-guide/LSM/Yama.rst.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -22,8 +22,6 @@ Function names are qualified (``DataLoader.__iter__``) from Python 3.11 on and b
 the table looks at the last part.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Sequence

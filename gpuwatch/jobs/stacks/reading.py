@@ -1,7 +1,5 @@
 """One sampled stack, read: a category, and the line of the user's own code behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ container, a file only root may read. Only ordinary files of a bounded size are 
 job's own root, and only what the job's user could read too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Sampled Python stacks of a training process, summed up: what it does, and on which lines."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Which processes to take stacks of, for a PID that a person gave."""
 
-from __future__ import annotations
-
 import time
 
 from gpuwatch.core.model import Job, JobMember, ProcessKey

@@ -4,8 +4,6 @@ A starved job is busy by turns: its workers while the GPU waits, its main thread
 A mean over a second hides that.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Loader workers are not always there: without ``persistent_workers`` they end wit
 begin again with the next, and before the first batch there are none. So none now is not none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

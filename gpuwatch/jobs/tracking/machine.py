@@ -5,8 +5,6 @@ daemon, and the next run of a job that has ended. Each process is read once, and
 parent has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One process of a job, followed from its first look to its end."""
 
-from __future__ import annotations
-
 import math
 from operator import attrgetter
 from pathlib import Path
@@ -13,6 +11,7 @@ from gpuwatch.jobs.identity.evidence import Look, ThreadNames
 from gpuwatch.jobs.identity.roles import OTHER, SETTLE_SECONDS, WORKER_NAME, Evidence, Role
 from gpuwatch.jobs.tracking.meters import MemberMeter, Rates
 from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.connections import UNSEEN, Traffic
 
 FRAMEWORK_SECONDS = (2.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Libraries are loaded early, and listing them costs more the more there are."""
@@ -63,6 +62,7 @@ class Member(Evidence):
         self._seen_at = now
         self._made: JobMember | None = None
         self._made_of: tuple[object, ...] = ()
+        self.traffic: Traffic = UNSEEN
 
     @property
     def is_alive(self) -> bool:
@@ -147,13 +147,14 @@ class Member(Evidence):
         self._framework_tries += 1
         self._framework_due = now + wait
         try:
-            found = evidence.read_framework(self.pid, self._proc)
+            found, self.cpu_build = evidence.read_framework(self.pid, self._proc)
         except OSError as error:
             if isinstance(error, PermissionError):
                 self.framework_readable, self._framework_due = False, float("inf")
             return False
         if found is not None:
             self._framework_due = float("inf")
+            self.names_workers = evidence.names_workers(self.pid, self._proc)
         changed = found != self.framework
         self.framework = found
         return changed
@@ -210,13 +211,14 @@ class Member(Evidence):
         """The process as the snapshot has it: the same object while nothing of that changes."""
         of_row, role, proportional = _of_row(self.row), self.role, self.meter.proportional_bytes
         # Of the row only what is shown: with every look its share of the GPU is another.
-        made_of = (of_row, rates, role, proportional, self.orphaned)
+        made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic)
         if self._made is None or made_of != self._made_of:
             self._made_of = made_of
             readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
             self._made = JobMember(
                 **dict(zip(_ROW_FIELDS, of_row, strict=True)),
                 **readings,
+                **self.traffic._asdict(),
                 pid=self.pid,
                 started_at_unix_seconds=self.key[1],
                 role=role.name,

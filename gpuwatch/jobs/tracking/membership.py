@@ -1,7 +1,5 @@
 """The processes of one job and their roles, from snapshot to snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +9,7 @@ from gpuwatch.jobs.identity import roles
 from gpuwatch.jobs.identity.evidence import RankNumbers
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.members import Member
+from gpuwatch.sources.linux.connections import UNSEEN, ConnectionWatch
 
 
 class Moment(NamedTuple):
@@ -29,6 +28,7 @@ class Membership:
         self.by_pid: dict[int, Member] = {}
         self._proc = proc
         self._loops = loops
+        self._connections = ConnectionWatch(proc)
         self._may_keep_open = 0
         self._names_used = False
         self._pids: Sequence[int] | None = None
@@ -43,8 +43,15 @@ class Membership:
         """From now on the counters of so many processes are kept open."""
         self._may_keep_open = count
         for at, member in enumerate(self):
+            member.traffic = UNSEEN
             member.meter.close()
             member.meter.keeps_open = at < count
+
+    def look_at_connections(self, now: float) -> None:
+        """Who waits for the network."""
+        traffic = self._connections.look(now, {one.pid: one.parent for one in self if one.is_alive})
+        for member in self:
+            member.traffic = traffic.get(member.pid, UNSEEN)
 
     def follow(
         self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool

@@ -4,8 +4,6 @@ They name jobs by their PIDs alone: a redacted recording holds them as they are,
 user or folder may be in them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 

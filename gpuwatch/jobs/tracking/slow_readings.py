@@ -1,12 +1,13 @@
-"""Readings that change seldom around a job: the cores it may use, its quota, where it runs."""
-
-from __future__ import annotations
+"""Readings that change seldom around a job: the cores it may use, its quota, where it runs, and
+what it does other than train from a loader."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwatch.core.model import ProcessKey
 from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
+from gpuwatch.jobs.identity.roles import is_training
+from gpuwatch.jobs.identity.services import service_sign, simulator
 from gpuwatch.jobs.identity.surroundings import Surroundings, read_inner_pid, read_surroundings
 from gpuwatch.jobs.tracking.members import Member
 
@@ -14,6 +15,9 @@ CORES_SECONDS = 10.0
 CORES_SECONDS_APART = 30.0
 SURROUNDINGS_SECONDS = 60.0
 THROTTLE_SECONDS_APART = 3.0
+COLLECTIVE_THREADS = ("pt_nccl_", "pt_gloo_", "pt_tcpstore")
+LOOKED_AT_MOST = 16
+"""Processes whose sockets are listed; those at the top listen."""
 
 
 class SlowReadings:
@@ -24,6 +28,8 @@ class SlowReadings:
         self.throttled_percent: float | None = None
         self.surroundings = Surroundings()
         self.inner_pid: int | None = None
+        self.serves: str | None = None
+        self.simulates: str | None = None
         self._pid = pid
         self._proc = proc
         self._ranks: tuple[ProcessKey, ...] = ()
@@ -49,6 +55,7 @@ class SlowReadings:
             self._cores_due = now + (CORES_SECONDS if attached else apart)
             others = [rank.pid for rank in ranks if rank is not inside]
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
+            self._read_purpose(members, ranks)
         if now >= self._surroundings_due:
             self._surroundings_due = now + SURROUNDINGS_SECONDS
             self.surroundings = read_surroundings(inside.pid, environment, self._proc)
@@ -59,6 +66,21 @@ class SlowReadings:
             if self._throttle is None:
                 self._throttle = ThrottleMeter(inside.pid, self._proc)
             self.throttled_percent = self._throttle.read()
+
+    def _read_purpose(self, members: Sequence[Member], ranks: Sequence[Member]) -> None:
+        """Whoever runs backward passes, or has a loader, trains: its port is for something else."""
+        own = [one for one in members if one.role.name == "helper" and one.role.guessed]
+        for place, some in (("the processes it started", own[:1]), ("it", ranks[:1])):
+            if self.simulates is None and some:
+                found = simulator(some[0].pid, self._proc)
+                self.simulates = None if found is None else f"{found} is loaded in {place}"
+        named = any(one.role.name == "loader_worker" and not one.role.guessed for one in members)
+        if named or any(rank.reports or is_training(rank.threads or frozenset()) for rank in ranks):
+            self.serves = None
+            return
+        looks = [one.look for one in members if one.look.program.helper is None]
+        store = len(ranks) > 1 or any(rank.has_thread(*COLLECTIVE_THREADS) for rank in ranks)
+        self.serves = service_sign(looks[:LOOKED_AT_MOST], self._proc, only_known=store)
 
     def hurry(self) -> None:
         """Cores are to be read with the next look."""

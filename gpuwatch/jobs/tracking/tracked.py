@@ -1,7 +1,5 @@
 """One job, followed from its first look to its end, and what the snapshot says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.jobs.cores import read_nodes
+from gpuwatch.jobs.identity.surroundings import visible_gpus
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch, with_reported
 from gpuwatch.jobs.tracking.members import Member
@@ -125,6 +124,8 @@ class TrackedJob:
         """The job as it is now; once it has ended, as it was, with what is left of it. The same
         object while nothing of it changes."""
         now, attached = at.now, self.attached
+        if attached:
+            self._members.look_at_connections(now)
         made = [
             member.make(member.measure(now, attached=attached, disk_wait=disk_wait and attached))
             for member in self._members
@@ -155,6 +156,11 @@ class TrackedJob:
             user=top.row.user,
             launcher=next((member.look.program.name for member in launchers), None),
             framework=next((m.framework for m in ranks if m.framework is not None), None),
+            serves=self._slow.serves,
+            simulates=self._slow.simulates,
+            # Where both are there, gloo is for what lies on the CPU.
+            collectives=next((n for n in ("nccl", "gloo") if _has(ranks, f"pt_{n}_")), None),
+            cpu_build=next((m.cpu_build for m in ranks if m.cpu_build is not None), None),
             world_size=next((m.role.numbers.world_size for m in ranks if m.role.numbers), None),
             ranks=self._publish_ranks(ranks, loops, at),
             members=self._final,
@@ -241,6 +247,7 @@ class TrackedJob:
             rank=None if numbers is None else numbers.rank,
             local_rank=None if numbers is None else numbers.local_rank,
             gpu_uuids=at.gpus.get(rank.pid, ()),
+            visible_gpus=visible_gpus(rank.environment),
             loader_workers=facts.workers,
             loader_workers_sign=facts.workers_sign,
             loader_workers_guessed=facts.workers_guessed,
@@ -267,6 +274,10 @@ class TrackedJob:
             threads=rank.threads,
             kernel_seconds=rank.kernel_seconds,
         )
+
+
+def _has(ranks: Sequence[Member], thread: str) -> bool:
+    return any(rank.has_thread(thread) for rank in ranks)
 
 
 def _rank_order(member: Member) -> tuple[float, int]:

@@ -1,7 +1,5 @@
 """Turns the processes of a machine into jobs, and follows them from one snapshot to the next."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The processes of one snapshot, and which is below which."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Mapping
 

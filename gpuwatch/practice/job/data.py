@@ -1,7 +1,5 @@
 """The data of a practice job: generated, on request also read from a disk for real."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading
@@ -12,6 +10,7 @@ import psutil
 import torch
 from torch.utils.data import Dataset
 
+from gpuwatch.practice.job.store import Store
 from gpuwatch.practice.knobs import Knobs
 
 FEATURES = 256
@@ -89,8 +88,13 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         *,
         slowness: float = 1.0,
         hangs_at: Path | None = None,
+        store: Store | None = None,
     ) -> None:
         self.knobs = knobs
+        self.store = store if knobs.read == "network" else None
+        if self.store is not None:
+            # Before there are workers, which would start one each.
+            self.store.open()
         self.file = file
         self.length = length
         self.slowness = slowness
@@ -112,9 +116,12 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
             self.base = torch.randn(self.floats + 4096)
         if self.file is not None and knobs.read != "none":
             read_piecewise(self.file, knobs.read_kib << 10, cold=knobs.read == "cold")
+        if self.store is not None:
+            self.store.ask(knobs.answer_ms, knobs.sample_kib << 10)
         start = index * 61 % 4096
         sample = self.base[start : start + self.floats].clone()
-        augment(sample, knobs.transform_ms * self.slowness)
+        late = knobs.slow_every and index % knobs.slow_every == knobs.slow_every - 1
+        augment(sample, knobs.slow_ms if late else knobs.transform_ms * self.slowness)
         if knobs.host_leak_kib:
             self._keep(round(knobs.host_leak_kib * 1024))
         return sample, sample[:16].sum()

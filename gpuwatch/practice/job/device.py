@@ -4,8 +4,6 @@ A device of one's own is a callable ``module:name`` that takes the rank and the 
 object with the methods of ``Device``.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

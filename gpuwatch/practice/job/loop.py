@@ -20,6 +20,7 @@ from gpuwatch.practice.job import data, saving
 from gpuwatch.practice.job.device import MIB, Device
 from gpuwatch.practice.job.machine import Cores, Quota, ShmFiller, is_in_memory
 from gpuwatch.practice.job.side_jobs import HANG_FILE, Orphans, Tenant
+from gpuwatch.practice.job.store import Store
 from gpuwatch.practice.knobs import Knobs, in_words
 
 SAY_EVERY_SECONDS = 2.0
@@ -70,6 +71,7 @@ class Training:
         self._cores = Cores()
         self._side_jobs: dict[type[Tenant | Orphans], Tenant | Orphans] = {}
         self._aside = saving.AsideSaver()
+        self._store = Store()
         self._loading: Loader | None = None
         self._stale = False
         self._file: Path | None = None
@@ -130,7 +132,7 @@ class Training:
 
     def _loader(self) -> Loader:
         knobs, place = self.knobs, self.place
-        if knobs.read != "none" and self._file is None:
+        if knobs.read in ("cached", "cold") and self._file is None:
             self._say("writing 256 MiB of samples ...")
             self._file = data.write_samples(place.folder)
             if is_in_memory(place.folder):
@@ -142,6 +144,7 @@ class Training:
             knobs.epoch_steps * knobs.batch,
             slowness=knobs.slow_loads if slow else 1.0,
             hangs_at=place.folder / HANG_FILE if place.hangs else None,
+            store=self._store,
         )
         return Loader(
             samples,
@@ -167,6 +170,7 @@ class Training:
             device.meet()
         if knobs.sync:
             device.loss()
+        self._store.log(knobs, device.synchronize)
         device.leak(round(knobs.gpu_leak_mib * MIB))
         device.step_done()
 
@@ -189,7 +193,8 @@ class Training:
             self._aside.save(self.place.folder, self.device.state(), knobs.save_mib)
             return
         with self.reported.checkpoint():
-            saving.save(self.place.folder, self.device.state(), knobs.save_mib)
+            if not self._store.took(knobs):
+                saving.save(self.place.folder, self.device.state(), knobs.save_mib)
         self._say(f"saved {knobs.save_mib} MiB in {time.monotonic() - began:.1f} s")
 
     def _validate(self) -> None:
@@ -334,8 +339,7 @@ class _Worker:
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
 
-    def __call__(self, worker: int) -> None:
-        del worker
+    def __call__(self, _worker: int) -> None:
         # A worker ends with the job, which asks it to, or is gone. Amid a batch a signal would
         # leave that batch in /dev/shm, half made, for as long as the machine is up.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

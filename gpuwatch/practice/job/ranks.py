@@ -1,7 +1,5 @@
 """A practice job's ranks: one, those that torchrun started, or those of ``train``."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

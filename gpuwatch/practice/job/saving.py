@@ -1,7 +1,5 @@
 """Checkpoints that are safely on the disk, as a careful job writes them."""
 
-from __future__ import annotations
-
 import copy
 import os
 import threading

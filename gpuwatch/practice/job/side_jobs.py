@@ -1,7 +1,5 @@
 """Jobs that a practice job starts beside itself: a second tenant, and one that is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

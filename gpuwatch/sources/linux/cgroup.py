@@ -5,8 +5,6 @@ Both hierarchies are understood: v1 (a mount a controller, ``cpu.cfs_quota_us``)
 cgroup-v2.rst.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """The machine around the GPUs, from ``/proc`` and ``/sys``."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -35,6 +33,7 @@ class _Sample(NamedTuple):
     pressure: dict[str, host_counters.Pressure]
     disks: _Counters | None
     network: _Counters | None
+    refaults: _Counters | None
 
 
 class HostReader:
@@ -53,7 +52,7 @@ class HostReader:
         self._shm_path = shm
         self._files = {
             name: procfs.KernelFile(proc / name, single=name not in ("diskstats", "net/dev"))
-            for name in ("stat", "meminfo", "loadavg", "diskstats", "net/dev")
+            for name in ("stat", "meminfo", "loadavg", "diskstats", "net/dev", "vmstat")
         }
         for name in _PRESSURES:
             self._files[f"pressure/{name}"] = procfs.KernelFile(proc / "pressure" / name)
@@ -113,6 +112,7 @@ class HostReader:
             pressure={name: self._pressure(name) for name in _PRESSURES},
             disks=self._disk_counters(),
             network=self._network_counters(),
+            refaults=self._parsed("vmstat", host_counters.parse_refaults),
         )
 
     def _pressure(self, name: str) -> host_counters.Pressure:
@@ -163,7 +163,7 @@ class HostReader:
         try:
             return parse(self._files[name].read())
         except OSError as error:
-            if name.startswith("pressure/") or isinstance(error, FileNotFoundError):
+            if name.startswith(_UNNEEDED) or isinstance(error, FileNotFoundError):
                 self._absent.add(name)
             else:
                 self._failures[name] = error.strerror or str(error)
@@ -173,7 +173,7 @@ class HostReader:
 
     def _problems(self) -> tuple[Problem, ...]:
         for name in self._absent:
-            if not name.startswith("pressure/"):
+            if not name.startswith(_UNNEEDED):
                 self._failures.setdefault(name, "it does not exist")
         return tuple(
             Problem(
@@ -186,7 +186,10 @@ class HostReader:
         )
 
 
+_UNNEEDED = ("pressure/", "vmstat")
+"""Files that a kernel may do without."""
 _SHOWN_FROM = {
+    "vmstat": ("cache_refault_bytes_per_second", "re-reading is"),
     "stat": ("cpu_percent", "CPU use is"),
     "meminfo": ("memory_used_bytes", "host memory is"),
     "loadavg": ("load_average_1_minute", "the load average is"),
@@ -222,6 +225,8 @@ def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
         pair = host_counters.rates(old, new, seconds)
         for name, value in zip(names, pair or (None, None), strict=True):
             rates[f"{name}_bytes_per_second"] = value
+    again = host_counters.rates(before.refaults, now.refaults, seconds)
+    rates["cache_refault_bytes_per_second"] = None if again is None else again[0]
     return rates
 
 

@@ -1,7 +1,6 @@
 """Pure parsing of the kernel's machine-wide counters (proc(5)); all of it works on literal text."""
 
-from __future__ import annotations
-
+import mmap
 import re
 from collections.abc import Container, Mapping
 from typing import NamedTuple
@@ -136,6 +135,16 @@ def parse_network(text: bytes) -> dict[bytes, tuple[int, int]]:
         if len(fields) > 8:
             interfaces[name.strip()] = (int(fields[0]), int(fields[8]))
     return interfaces
+
+
+_REFAULTS = re.compile(rb"^workingset_refault(?:_file)? (\d+)", re.MULTILINE)
+
+
+def parse_refaults(text: bytes) -> dict[bytes, tuple[int, int]]:
+    """``/proc/vmstat``: bytes of files since boot that came back to the page cache soon after they
+    were dropped. Before Linux 5.9 the name was without "file"; none has both."""
+    found = _REFAULTS.search(text)
+    return {} if found is None else {b"file": (int(found[1]) * mmap.PAGESIZE, 0)}
 
 
 def rates(

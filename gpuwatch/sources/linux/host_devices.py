@@ -12,8 +12,6 @@ hardware (inside a container, ``eth0`` is one end of a pair) all count except th
 bridges, what is enslaved to one, and dummies.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cost of this process itself, all its threads together."""
 
-from __future__ import annotations
-
 import time
 
 from gpuwatch.sources.linux import procfs

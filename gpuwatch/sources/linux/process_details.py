@@ -1,7 +1,5 @@
 """Facts of a process that rarely change: its user, command line, container and Slurm job."""
 
-from __future__ import annotations
-
 import pwd
 import re
 import shlex

@@ -1,7 +1,5 @@
 """One process watched over time: what it used since the last look, and its row."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -6,8 +6,6 @@ its children are read again. Whether any process began at all is one number in
 deep-learning processes have hundreds.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

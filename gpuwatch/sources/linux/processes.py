@@ -4,8 +4,6 @@ Those on a GPU and their descendants are read every time, straight from ``/proc/
 others on a slower timer.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Collection, Iterable, Sequence

@@ -6,8 +6,6 @@ process also belongs to that process for ever: once it has ended, reading fails 
 even when the PID is used again.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

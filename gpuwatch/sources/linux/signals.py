@@ -5,8 +5,6 @@ else. The process is therefore pinned first (pidfd_open(2)), its start time comp
 signal sent to what was pinned.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ structures used here are still pynvml's. Every method raises ``pynvml.NVMLError`
 The driver writes where it likes in a buffer: what it was asked is written anew for each call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
 from struct import Struct

@@ -1,8 +1,6 @@
 """One GPU (or MIG instance): its readings, when they are due, what each error means; and the
 making of such devices from what the driver hands out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """GPUs and MIG instances of a driver, compared again and again with the driver's list."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sentences a person reads when the driver, a GPU or a reading is in trouble."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

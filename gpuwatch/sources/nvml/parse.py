@@ -3,8 +3,6 @@
 Every number on its way into a ``GpuReading`` or ``GpuIdentity`` passes ``plausible``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import struct

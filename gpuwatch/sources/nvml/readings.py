@@ -5,8 +5,6 @@ Each function sets fields of ``GpuReading`` in ``card.values`` and lets ``NVMLEr
 best call to the oldest and stays with the first that this GPU has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter

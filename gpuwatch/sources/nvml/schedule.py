@@ -10,8 +10,6 @@ its importance, which gives the freshest readings for the time there is. That pe
 one: it says how long a value is kept, and what the user is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt

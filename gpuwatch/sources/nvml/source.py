@@ -5,8 +5,6 @@ and takes one reading of all of them. Which GPUs there are is found in ``invento
 of a GPU in ``readings``, when in ``schedule``, and what an error means for it in ``device``.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from time import perf_counter

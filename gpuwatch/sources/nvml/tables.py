@@ -5,8 +5,6 @@ here means that an older or newer ``nvidia-ml-py`` cannot lack or rename one. So
 ``nvml.h`` (drivers 450 to 610), by the names in the comments.
 """
 
-from __future__ import annotations
-
 SUCCESS = 0
 UNINITIALIZED = 1
 INVALID_ARGUMENT = 2

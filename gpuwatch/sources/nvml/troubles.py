@@ -1,7 +1,5 @@
 """From the state of the GPUs to the problems a person should know, each said once."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import Problem
 from gpuwatch.sources.nvml import messages, readings, tables
 from gpuwatch.sources.nvml.device import NvmlDevice

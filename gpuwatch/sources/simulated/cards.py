@@ -4,8 +4,6 @@ Sizes, clocks and limits are those of the makers' data sheets and of what NVML r
 these cards; thermal figures are chosen so that idle and full load settle where such cards do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 GIB = 1024**3

@@ -1,7 +1,5 @@
 """The physics of one simulated card: what runs on it becomes power, heat, clocks and samples."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import deque

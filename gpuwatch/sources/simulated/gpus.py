@@ -1,7 +1,5 @@
 """Simulated cards as a driver would report them: identities, readings and what fails."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The jobs of the simulated machine, as a reader of /proc would find them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuwatch.core.model import (

@@ -1,7 +1,5 @@
 """Reports of simulated ranks on their own loop, as ``gpuwatch.torch`` would make them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

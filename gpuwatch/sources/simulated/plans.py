@@ -1,7 +1,5 @@
 """The parts a scenario is put together from: cards in slots, jobs on them, and the host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Fills a simulated machine: turns job plans into jobs on devices and the processes they are."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import deque

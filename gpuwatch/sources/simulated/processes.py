@@ -1,7 +1,5 @@
 """Processes of the simulated machine and what each has used so far."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Sequence

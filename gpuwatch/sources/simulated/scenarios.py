@@ -4,8 +4,6 @@ A scenario states costs (a batch takes a worker so many CPU seconds, a step so l
 runs at so many bytes a second) and never what the charts shall look like.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Nothing here is drawn. The pauses of a starved GPU, the phase between its worker
 bursts, and the wait of fast ranks for a slow one all follow from how long each part takes.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The machine: devices, jobs and processes, moved together in time on a fixed step; its host."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Reversible, Sequence

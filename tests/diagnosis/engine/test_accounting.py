@@ -1,7 +1,5 @@
 """What a cause cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Causes, symptoms and rivals."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import find

@@ -1,7 +1,5 @@
 """The catalogue: every rule is there, documented and tested."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

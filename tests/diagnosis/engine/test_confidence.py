@@ -1,7 +1,5 @@
 """How sure a finding is."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

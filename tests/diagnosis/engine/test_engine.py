@@ -1,14 +1,13 @@
 """The engine: several subjects, its sentence, what it does not know."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import JobMember
+from gpuwatch.core.model import JobMember, JobRank
+from gpuwatch.diagnosis.engine.catalogue import find
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding, ordered
@@ -48,6 +47,25 @@ def test_jobs_are_diagnosed_apart() -> None:
     )
     said = play(engine, range(30))[-1]
     assert [(one.gpus, one.job and one.job[0]) for one in said.findings] == [(("GPU-1",), 200)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "workers", "guessed", "less_sure"),
+    [
+        ("loader_cpu_bound", 2, True, True),
+        ("loader_cpu_bound", 2, False, False),
+        ("thermal_throttle", 2, True, False),
+    ],
+)
+def test_guessed_workers_make_what_rests_on_them_less_sure(
+    rule: str, workers: int, guessed: bool, less_sure: bool
+) -> None:
+    """What is missing says why, and the confidence drops well below that of named ones."""
+    rank = JobRank(pid=1, loader_workers=workers, loader_workers_guessed=guessed)
+    one = window(job=job(model={"ranks": (rank,)}))
+    (found,) = play(scripted({rule: always(firing())}, one), range(20))[-1].findings
+    assert (found.confidence < 0.9 * find(rule).trust) is less_sure
+    assert any("guessed" in evidence.name for evidence in found.evidence) is less_sure
 
 
 def test_a_fault_of_a_card_that_two_jobs_share_is_shown_once() -> None:
@@ -107,19 +125,19 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, Say], str, bool]] = {
         True,
     ),
     "a start is waited out": (
-        (window(starting=True),), FINE, "The job on GPU 0 is still starting up", False,
+        (window(starting=True),), FINE, "The job on GPU 0 has been starting up for", False,
     ),
     "the first seconds decide nothing": (
         (window(watched_seconds=3.0),), FINE, "not enough data yet", False,
     ),
-    "the causes that are left, in the order of how often they are": (
+    "the causes that are left, and what would decide": (
         (window(gpus=(HALF,)),),
         {
             "python_bound": UNREAD,
             "loader_cpu_bound": UNREAD,
             "thermal_throttle": always(Clear("cool")),
         },
-        "workers and slow kernel launches from Python are possible; this needs stacks of its main",
+        "it may wait for its data loader or a synchronisation in each step; this needs stacks of",
         False,
     ),
     "a log of GPUs alone would need the processes": (

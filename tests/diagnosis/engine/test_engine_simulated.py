@@ -1,7 +1,5 @@
 """Whole machines: the right finding first, and nothing wrong beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Raising and clearing: nothing flaps."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What is known of a machine after a while of watching it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -209,29 +207,6 @@ def test_the_host_without_gpus_is_watched_too() -> None:
     assert (window.job.cpu_cores or 0.0) > 1.0
     assert (window.host.cpu_percent or 0.0) > 0.0
     assert not window.starting
-
-
-def test_a_start_up_is_waited_out_and_left_out() -> None:
-    """It loads for half a minute; then it is steady, and its beginning is not in its window."""
-    clock = ManualClock()
-    source = SimulatedSource("startup", clock=clock)
-    observer = Observer()
-    starting: list[tuple[float, bool]] = []
-    for _ in range(70):
-        one = source.read()
-        observer.push(one)
-        for window in observer.windows():
-            if window.job is not None:
-                began = window.job.job.started_at_unix_seconds or 0.0
-                starting.append((one.taken_at_unix_seconds - began, window.starting))
-        clock.advance(1.0)
-    assert all(yes for age, yes in starting if age < 24.0)
-    assert not any(yes for age, yes in starting if age > 45.0)
-    window, _, facts = only(observer.windows())
-    assert facts.busy is not None
-    assert facts.busy.duty > 0.9
-    assert window.pauses == ()
-    assert 10.0 < window.steady_seconds < 45.0
 
 
 def test_an_old_job_that_is_attached_to_does_not_start() -> None:

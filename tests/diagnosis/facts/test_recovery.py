@@ -1,7 +1,5 @@
 """When a GPU came to be fed: what was before is left out from then on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

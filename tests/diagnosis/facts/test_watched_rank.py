@@ -1,7 +1,5 @@
 """What ranks report of their loops, as rules see it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,8 +1,6 @@
 """The cases of all rules: what fires and with what words, what is quiet, and what a rule that
 cannot decide says it misses."""
 
-from __future__ import annotations
-
 import pkgutil
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of a job on its own loop, against what its GPUs show."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shape of signals that are known, sampled as drivers sample them."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What a PID leads to: real threads, zombies, shells, wrappers and namespaces."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is read of one process: only what is known to be harmless is kept."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -67,6 +65,19 @@ def test_the_library_that_trains_is_recognised_by_its_files() -> None:
     assert parse_framework(torch + jax) == "torch"
     assert parse_framework(jax) == "jax"
     assert parse_framework(b"7f00-7f01 r-xp 0 0:0 1 /usr/lib/libc.so.6\n") is None
+
+
+def test_a_pytorch_without_cuda_shows_in_what_loads_with_it(tmp_path: Path) -> None:
+    """Its library for CUDA is there from the import on; of other libraries nothing is known."""
+    maps = tmp_path / "42" / "maps"
+    maps.parent.mkdir()
+    for text, expected in (
+        (b"/lib/libtorch_cpu.so\n", ("torch", True)),
+        (b"/lib/libtorch_cpu.so\n/lib/libtorch_cuda.so\n", ("torch", False)),
+        (b"/jaxlib/xla.so\n", ("jax", None)),
+    ):
+        maps.write_bytes(text)
+        assert evidence.read_framework(42, tmp_path) == expected
 
 
 def test_a_look_at_a_process(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Which processes make one job, on trees of literal command lines."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

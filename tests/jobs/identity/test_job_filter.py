@@ -1,7 +1,5 @@
 """A snapshot reduced to one job says nothing of the others."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import (
     Gpu,
     GpuIdentity,

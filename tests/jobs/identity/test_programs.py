@@ -1,7 +1,5 @@
 """What a command line says of its process."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -97,3 +95,4 @@ def test_a_process_is_known_by_its_name_or_its_executable() -> None:
     assert recognise((), "", None).kind == "other"
     line = "/usr/bin/python /site-packages/torch/_inductor/compile_worker/__main__.py --workers=8"
     assert of(line).helper == "a compile worker of torch.compile"
+    assert of("/usr/libexec/gcc/x86_64-linux-gnu/13/cc1plus -quiet").helper == "a compiler"

@@ -1,7 +1,5 @@
 """The role that each process of a job gets, and from what."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

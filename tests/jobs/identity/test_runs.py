@@ -1,7 +1,5 @@
 """Which runs are runs of the same job."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

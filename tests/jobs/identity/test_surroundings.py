@@ -1,7 +1,5 @@
 """Where a job runs: folder, Python environment, container, pod, Slurm job."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

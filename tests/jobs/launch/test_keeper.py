@@ -1,7 +1,5 @@
 """What a job prints is kept by a process of its own."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """What a job prints, as lines."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The folder in which the output of jobs is kept."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Starting a job, and what can be done to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Folders and children of tests of what jobs report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What real processes report of their loops, as gpuwatch reads it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

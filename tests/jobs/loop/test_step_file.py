@@ -1,7 +1,5 @@
 """The layout of the file, where it lies, and who may remove it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

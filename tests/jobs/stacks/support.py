@@ -1,7 +1,5 @@
 """What tests of stacks share: real jobs, and whether this machine lets them be looked into."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import subprocess

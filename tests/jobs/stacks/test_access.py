@@ -1,7 +1,5 @@
 """Why stacks cannot be taken, and what a person is told to do."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Stacks of real processes, taken by the real py-spy."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Lines of a job's source files, named by a process that can name anything."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

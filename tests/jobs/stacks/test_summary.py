@@ -3,8 +3,6 @@
 The stacks are real (torch 2.13, Python 3.11), shortened to the frames that matter.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Which processes of a job are sampled."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import Job, JobMember
 from gpuwatch.jobs.stacks.targets import find_job, job_targets
 

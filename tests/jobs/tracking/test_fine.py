@@ -1,7 +1,5 @@
 """Fine samples of one job's main threads and workers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

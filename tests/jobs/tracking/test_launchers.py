@@ -1,7 +1,5 @@
 """Jobs of several processes as frameworks start them by themselves: found from any of these."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """How many workers a rank has and whether it pins, over time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

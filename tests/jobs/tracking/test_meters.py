@@ -1,7 +1,5 @@
 """Rates of one process, on literal kernel files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

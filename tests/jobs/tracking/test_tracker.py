@@ -1,7 +1,5 @@
 """Jobs on a ``/proc`` of literal text: what belongs to one, over time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

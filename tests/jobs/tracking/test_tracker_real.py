@@ -1,7 +1,5 @@
 """Jobs of real processes that stand in for those of PyTorch: what only the kernel can show."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Jobs of real PyTorch on the CPU: what is said of their workers and of pinned memory is true."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import JobRank
+from gpuwatch.jobs.identity import evidence
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS, WATCHED_SECONDS, YOUNG_SECONDS
 from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import Watch, key_of, members, watching
@@ -105,12 +104,29 @@ def test_workers_of_another_start_method(job: TrainingJob, watch: Watch) -> None
     assert any("multiprocessing" in (member.role_sign or "") for member in rest)
 
 
-def test_workers_without_a_name_are_a_guess(job: TrainingJob, watch: Watch) -> None:
-    """As before PyTorch 2.5: shown as a guess, and pinned memory is unknown."""
+def test_children_without_a_name_are_no_workers_from_pytorch_2_5_on(
+    job: TrainingJob, watch: Watch
+) -> None:
+    """A pool, or environments: such a PyTorch would have named its loader workers."""
     job.end_epoch()
     pids = job.load(2, unnamed=True)
     wait_until(lambda: all(_name(pid) == "python" for pid in pids))
     found = watch.job()
+    assert found.ranks[0].loader_workers == 0
+    assert set(pids) <= {one.pid for one in found.having("helper") if one.role_guessed}
+
+
+def test_workers_without_a_name_are_a_guess(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before PyTorch 2.5: shown as a guess, and pinned memory is unknown."""
+    monkeypatch.setattr(evidence, "names_workers", lambda *_: False)
+    job.end_epoch()
+    pids = job.load(2, unnamed=True)
+    wait_until(lambda: all(_name(pid) == "python" for pid in pids))
+    with watching(job.pid) as watch:
+        watch.clock.unix_epoch_seconds += YOUNG_SECONDS
+        found = watch.job()
     rank = found.ranks[0]
     assert (rank.loader_workers, rank.loader_workers_guessed) == (2, True)
     assert rank.pinned_memory is None

@@ -1,7 +1,5 @@
 """Watching jobs in tests as ``LocalSource`` does, and stand-ins for processes of a job."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """CPU quotas, containers and Slurm jobs, from literal cgroup texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The host source, on a /proc of literal text and on the machine the test runs on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Parsing of the kernel's machine-wide counters, on literal texts."""
 
-from __future__ import annotations
+import mmap
 
 import pytest
 
@@ -42,6 +42,14 @@ def test_without_two_samples_or_time_there_is_no_share(
 ) -> None:
     """A core that came online, went offline, or had no tick is unknown, not idle."""
     assert counters.cpu_share(before, now) is None
+
+
+def test_what_comes_back_to_the_page_cache_is_counted_by_its_old_name_too() -> None:
+    """In bytes; pages of programs' own memory are not among it."""
+    old = counters.parse_refaults(b"workingset_nodes 3\nworkingset_refault 2\n")
+    new = b"workingset_refault_anon 9\nworkingset_refault_file 2\n"
+    assert counters.parse_refaults(new) == old == {b"file": (2 * mmap.PAGESIZE, 0)}
+    assert counters.parse_refaults(b"nr_free_pages 1\n") == {}
 
 
 def test_used_memory_is_what_a_new_process_could_not_have() -> None:

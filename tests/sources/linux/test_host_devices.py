@@ -1,7 +1,5 @@
 """Which disks and interfaces count, on a made-up /sys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuwatch.sources.linux import host_devices

@@ -1,7 +1,5 @@
 """What watching costs, as the screen's corner says it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

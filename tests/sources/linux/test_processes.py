@@ -1,7 +1,5 @@
 """The process source on a /proc of literal text: exact values and what rarely happens."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

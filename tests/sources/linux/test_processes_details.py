@@ -1,7 +1,5 @@
 """Command lines and users, on literal bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

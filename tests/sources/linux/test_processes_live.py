@@ -1,7 +1,5 @@
 """The process source on real processes: trees, churn, zombies, hostile names."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

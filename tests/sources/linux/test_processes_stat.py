@@ -1,7 +1,5 @@
 """``/proc/PID/stat`` and the files beside it, on literal bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

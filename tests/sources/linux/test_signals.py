@@ -1,7 +1,5 @@
 """Ending a process: the right one, and never another."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The driver as a whole: absent, broken, updated under us, hanging; the wrong pynvml."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One reading, or one GPU, in trouble: the rest goes on, and a sentence says what is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

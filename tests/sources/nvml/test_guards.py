@@ -1,7 +1,5 @@
 """A driver that answers nonsense: nothing escapes, nothing grows, the rest is read."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tracemalloc

@@ -1,7 +1,5 @@
 """The pure half: what the driver wrote into a buffer becomes values."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Processes on a GPU: lists, memory, their share of the SMs, MIG."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

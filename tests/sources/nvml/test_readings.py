@@ -1,7 +1,5 @@
 """What is read of a healthy GPU, through the real pynvml."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

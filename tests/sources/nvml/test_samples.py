@@ -1,7 +1,5 @@
 """The driver's fine utilisation samples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuwatch.core.model import BusySample

@@ -1,7 +1,5 @@
 """Slow driver calls: timed, made less often, spread over the ticks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An ``NvmlSource`` on a simulated machine whose clock the test turns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

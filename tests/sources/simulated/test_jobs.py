@@ -1,7 +1,5 @@
 """The jobs of a simulated machine follow from the same queue as its charts."""
 
-from __future__ import annotations
-
 from functools import cache
 from statistics import mean
 

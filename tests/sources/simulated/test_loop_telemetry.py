@@ -1,7 +1,5 @@
 """Reports of a simulated rank, as ``gpuwatch.torch`` would."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.core.model import TrainingLoop

@@ -1,7 +1,5 @@
 """Scenarios in the readings a person has; their faults are found in tests/diagnosis."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from statistics import mean

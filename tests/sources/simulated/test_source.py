@@ -1,7 +1,5 @@
 """The simulated source keeps the promises every source makes, and those of a simulation."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from dataclasses import fields

@@ -1,30 +1,38 @@
-"""The ranks of a job wait for one of them, inside a collective.
+"""The ranks of a job wait for one of them, or for each other, inside a collective.
 
 What it checks
-    Whether most GPUs of one job are busy all the time at less power (or SM activity) than this job
-    draws when it works, while another of its GPUs idles part of that time. The one that idles is
-    named, with what its process is doing: look at that one, not at those that wait.
+    Whether most GPUs of one job are busy all the time at less power than this job draws when it
+    works, while another of its GPUs idles part of that time. The one that idles is named, with
+    what its process is doing: look at that one, not at those that wait.
+
+    Or whether all of them, again and again, are busy at less than half the power they draw at work,
+    and none does more or less work than the others; or whether they idle in turns while their power
+    rises and falls together: then another rank is late at every step, or the network is slow.
+
+    Where no process is known, GPUs of one model whose memory in use is alike, or whose load rises
+    and falls together, are taken for one job.
 
 Why it matters
     Kernels of NCCL spin while they wait, so the waiting GPUs show 99% and look perfect. The time is
     lost on all of them at once.
 
 Evidence needed
-    The busy share of at least two GPUs of one job; power or SM activity to see that the busy ones
-    do no work. What the late rank is doing needs its processes' CPU, disk and write readings.
-
-    Where the ranks report their own loops (gpuwatch.torch), a rank that waits for data 10 points
-    more than the others do is late because of that; one that waits less than 5% is late for
-    another reason.
+    The busy share of at least two GPUs of one job; power to see that the busy ones do no work. What
+    the late rank is doing needs its processes' CPU, disk and write readings, or its own report of
+    its loop (gpuwatch.torch). A main thread at a full core is no sign of work: it spins for its
+    GPU, too.
 
 When it is wrong
-    Where the GPUs of one job do different things by design (pipeline stages, one for evaluation,
-    replicas of a server): then the busy ones do more work, and the rule does not fire. Where all
-    ranks here wait for a rank on another machine, that one cannot be seen.
+    Where the GPUs of one job do different things by design (one for evaluation, replicas of a
+    server): then the busy ones do more work, and the rule does not fire. Where all ranks here wait
+    for a rank on another machine, that one cannot be seen. Without processes, separate jobs of
+    small kernels beside one that has finished look the same, unless their load moves together:
+    then both readings are named.
 
 What to do
     Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
     or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
+    Where another one is late each time: batches that cost the same.
 
 Thresholds
     waiting GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job
@@ -33,36 +41,47 @@ Thresholds
     late rank's GPU 8 points less busy: ranks in step differ by one to three points, and a rank that
     saves for four seconds of a minute differs by seven. No more late ranks than waiting ones. 15
     points where nothing shows what that rank is doing. The waiting ones may have done real work in
-    at most 60% of that gap (SM activity, else power): data-parallel ranks all do the same work.
+    at most 60% of that gap: data-parallel ranks all do the same work. Without processes 25 points,
+    or waits of seconds: where all wait for data, one or the other is a little later.
+
+    busy at less than half the power at work: collectives that wait draw 0.2 to 0.45 of it. Of ranks
+    that wait for each other, 5% of the time on each of them and 10% on average, in 3 stretches,
+    with mean powers no more than 15% apart (85% of the highest); or a correlation of 0.3 of their
+    power, and as much of the opposite of their utilisation.
 
     What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
-    below 1 MB/s); disk wait of 20%, workers at 75% of a core or the main thread at 85%, each 15
-    points above the others'; run-queue wait of 10%, 10 points above theirs.
-
-    A problem that half of the others have too does not make a rank late: workers, disk or queue at
-    those values, a main thread that loads by itself at 50% of a core; nor does a CPU quota that
-    throttles the job in 20% of its periods. All are this project's choice, tried on the labelled
-    cases in tests/evaluation.
+    below 1 MB/s); waiting for data 10% of the time; disk wait of 20%, workers at 75% of a core or
+    the main thread at 85%, each 15 points above the others'; run-queue wait of 10%. A problem that
+    half of the others have too does not make a rank late, nor does a CPU quota that throttles the
+    job in 20% of its periods. All are this project's choice, tried on the labelled cases in
+    tests/evaluation.
 
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
     must call a collective, and its kernels stay on the GPU until they have.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
-from gpuwatch.diagnosis.rule import Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who, works
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.effort import (
+    little_work,
+    little_work_share,
+    unused,
+    waits_now,
+)
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import (
     highest,
     keys,
     mean,
     named,
+    percent_of,
     ramp,
     rounded,
     verb,
@@ -75,7 +94,7 @@ RULE = Rule(
             "oscillation", "busy_without_work", "batch_too_small", "straggler",
             "checkpoint_pauses", "validation_pauses", "loader_cpu_bound", "loader_io_bound",
             "loader_in_main_process", "too_many_workers", "memory_not_pinned", "python_bound",
-            "sync_every_step",
+            "sync_every_step", "idle_holding_memory",
         }
     ),
     lost_while_busy=True,
@@ -84,11 +103,27 @@ RULE = Rule(
 )  # fmt: skip
 GAP_PERCENT = 8.0  # of the time
 UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does
-CLEAR_GAP_PERCENT = 25.0
-"""A quarter of the time: from here on confidence grows no more."""
+CLEAR_GAP_PERCENT = 25.0  # from here on confidence grows no more
 WORKING = 0.6  # of the gap
-LEAST_BUSY_SHARE = 0.03
-"""Of the time: what a GPU does while it works does not show in less."""
+SPINS = 0.5
+"""Of the gap; and of the power at work, what those that wait in it draw at most."""
+EACH_SPINS_SHARE, ALL_SPIN_SHARE = 0.05, 0.1  # of the time
+LEAST_SPINS = 3
+IN_TURNS = 0.3
+"""Correlation of their power, and as much of the opposite (of what n GPUs can show) of their
+utilisation."""
+SAME_WORK = 0.85  # of the highest mean power
+PRESUMED_LEAST = 3
+"""GPUs: of two whose load does not vary, one that idles and one that does little are two jobs as
+often as one."""
+HEDGED_SECONDS = 30.0
+"""What may be no job at all, or a start that is not over, is not said of a moment."""
+
+_EVEN = Advice(
+    "Give all ranks the same work in each step (bucket samples by length, shuffle shards), and "
+    "profile a few steps of two of them to see whether they are late in turns or the network is.",
+    why="each step lasts as long as its slowest rank takes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +136,78 @@ class _Split:
         """0 to 1: of the time, how much longer those that wait had a kernel resident."""
         return (_busy(self.waiting) - _busy(self.late)) / 100.0
 
+    @property
+    def spins(self) -> bool:
+        """Check whether those that wait are seen to, for seconds on end."""
+        return (mean([gpu.spins_share for gpu in self.waiting]) or 0.0) >= SPINS * self.gap
+
 
 def check(window: Window) -> Verdict:
-    if window.job is None:
-        return Unknown(NO_JOB)
-    gpus = works(window.gpus)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
-    if len(gpus) < 2:
-        if (window.job.job.world_size or 0) > 1:
-            return Unknown(("the ranks on other machines",))
-        return Clear("a single GPU waits for no other")
-    if window.starting:
-        return Clear("the job is starting")
+    gpus = ranks_of(window)
+    if not isinstance(gpus, list):
+        return gpus
     split = _split(gpus)
     if split is None:
-        return Clear("its GPUs are equally busy, or not busy all the time")
+        return _each_other(window, gpus)
     works_too = _works_meanwhile(split)
     if works_too:
         return Clear("the busy GPUs do more work than the other and do not wait for it")
+    if window.job is None and not _is_plain(window, split):
+        return Unknown(NO_JOB)
     late = min(split.late, key=lambda gpu: _busy([gpu]))
     shared = shared_trouble(window, late)
     if shared is not None:
         return Clear(f"the late rank has the same problem as the others: {shared}")
     doing = doing_of(window, late)
     if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
-        return Clear("no rank does anything different from the others")
+        return _each_other(window, gpus)
     return _firing(window, split, late, doing, blind=works_too is None)
+
+
+def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
+    """No rank is the late one."""
+    spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
+    idle = mean([max(0.0, gpu.idle_share - pause_share(window, gpu.uuid)) for gpu in gpus]) or 0.0
+    spun, least, most = sum(spins) / len(gpus), min(p or 0.0 for p in power), highest(power) or 0.0
+    often = min(gpu.spins or 0 for gpu in gpus) >= LEAST_SPINS and min(spins) >= EACH_SPINS_SHARE
+    apart, moves = (window.busy_together or 0.0) * (1 - len(gpus)), window.power_together or 0.0
+    in_turns = min(apart, moves) >= IN_TURNS and idle >= EACH_SPINS_SHARE
+    spin = often and spun >= ALL_SPIN_SHARE
+    if not (spin or in_turns) or least < SAME_WORK * most:
+        return Clear("its GPUs are equally busy, or not busy all the time")
+    if not in_turns and not are_one_job(window, gpus):
+        return Unknown(NO_JOB)
+    network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
+    return Firing(
+        summary=f"{named(gpus)} wait for each other {spun + idle:.0%} of the time, in collectives: "
+        f"another rank is late at every step{network}{looks(window)}",
+        evidence=[
+            Evidence("busy at less than half the power of work", percent_of(spun), "%",
+                     100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
+            Evidence("power, held against each other", rounded(moves, 2), "correlation", IN_TURNS,
+                     "they work at the same moments, and idle in turns", supports=in_turns),
+            Evidence("idle", percent_of(idle), "%", 100.0 * EACH_SPINS_SHARE,
+                     "the late one has nothing to run: no batch yet, or Python",
+                     supports=not network),
+            Evidence("least power of them", rounded(least), "W", rounded(SAME_WORK * most),
+                     "on average all do the same work"),
+            likeness(window, gpus),
+        ],
+        advice=(_EVEN,),
+        strength=0.5 + 0.3 * ramp(spun + idle, ALL_SPIN_SHARE, 0.4) - 0.1 * (window.job is None),
+        lost_share=spun + idle,
+        explains=RULE.explains - {"loader_cpu_bound", "loader_io_bound", "checkpoint_pauses"},
+    )  # fmt: skip
+
+
+def _is_plain(window: Window, split: _Split) -> bool:
+    """Check whether GPUs of which no process is known show it clearly enough to be spoken of."""
+    clear = 100.0 * split.gap >= CLEAR_GAP_PERCENT
+    if is_sure(window):
+        return clear or split.spins
+    watts = [gpu.power_mean_watts or 0.0 for gpu in split.waiting]
+    alike = min(watts) >= SAME_WORK * max(watts) and len(watts) + len(split.late) >= PRESUMED_LEAST
+    return clear and alike and all(little_work(gpu) or waits_now(gpu) for gpu in split.waiting)
 
 
 def _busy(gpus: list[GpuFacts]) -> float:
@@ -146,64 +226,52 @@ def _split(gpus: list[GpuFacts]) -> _Split | None:
 
 def _works_meanwhile(split: _Split) -> bool | None:
     """Check whether those that wait do real work while the late one idles; ``None``: not known."""
-    # SM activity comes first: power has the spinning and the idle draw in it.
-    worked = _worked(split)
-    if worked is not None:
-        return worked > WORKING
     ours = mean([gpu.power_mean_watts for gpu in split.waiting])
     theirs = mean([gpu.power_mean_watts for gpu in split.late])
     if ours is None or theirs is None or ours <= 0.0:
         return None
+    at_work = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]]) or 0.0
+    waits = split.spins or ours <= at_work * (1.0 - SPINS * split.gap)
+    if waits or all(little_work(gpu) for gpu in split.waiting):
+        return False
     return 1.0 - theirs / ours > WORKING * split.gap
-
-
-def _worked(split: _Split) -> float | None:
-    """0 to 1: how much of the gap those that wait worked in, at what the late one does while it
-    works; ``None`` where SM activity is not known, or the late one hardly ever works."""
-    ours = mean([gpu.sm_active_percent for gpu in split.waiting])
-    theirs = mean([gpu.sm_active_percent for gpu in split.late])
-    busy = _busy(split.late) / 100.0
-    if ours is None or theirs is None or theirs <= 0.0 or busy < LEAST_BUSY_SHARE:
-        return None
-    return (ours - theirs) / split.gap / (theirs / busy)
 
 
 def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
     clear = ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
-    strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0)
-    if blind:
-        strength -= 0.2
-    elif mean([gpu.sm_active_percent for gpu in split.waiting]) is None:
-        strength -= 0.05
+    strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0) - (0.2 if blind else 0.0)
     others = [gpu for gpu in [*split.late, *split.waiting] if gpu is not late]
-    return Firing(
-        summary=f"{named(split.waiting)} {verb(split.waiting, 'waits', 'wait')} for "
-        f"{who(window, late)} {100 * split.gap:.0f}% of the time, in collectives: {doing.says}",
-        evidence=(*_evidence(split, late), *doing.evidence),
-        advice=doing.advice,
-        strength=max(0.3, strength),
-        missing=(*doing.missing, *(("power or SM activity",) if blind else ())),
-        gpus=keys([late, *others]),
-        lost_share=split.gap,
+    sure, name, several = is_sure(window), named(split.waiting), split.waiting
+    busy, plateau = _busy(several), highest([gpu.power_plateau_watts for gpu in [late, *others]])
+    power = mean([gpu.power_mean_watts for gpu in several])
+    low, lost = "below what this job draws when it works", split.gap
+    summary = (
+        f"{name} {verb(several, 'waits', 'wait')} for {who(window, late)} "
+        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}{looks(window)}"
     )
-
-
-def _evidence(split: _Split, late: GpuFacts) -> list[Evidence]:
-    waiting, name, busy = named(split.waiting), named([late]), _busy(split.waiting)
-    plateau = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
-    power = mean([gpu.power_mean_watts for gpu in split.waiting])
-    sm = mean([gpu.sm_active_percent for gpu in split.waiting])
-    low = power is not None and plateau is not None and power < plateau
-    worked, says = _worked(split), f"about that of {name}, though busy longer"
-    if worked is not None:
-        says = f"while {name} idles, {max(0.0, worked):.0%} of what {name} does when it works"
-    return [
-        Evidence(f"{waiting} busy", round(busy, 1), "%", PINNED_PERCENT,
-                 "all the time, by the driver's count"),
-        Evidence(f"{name} busy", round(_busy([late]), 1), "%", round(busy - GAP_PERCENT, 1),
-                 "idle part of that time"),
-        Evidence(f"{waiting} power", rounded(power), "W", plateau,
-                 "below what this job draws when it works", supports=low),
-        Evidence(f"{waiting} SM activity", rounded(sm), "%", late.sm_active_percent, says,
-                 supports=sm is not None),
-    ]  # fmt: skip
+    if not sure:
+        low, lost = "little for this card", mean([unused(gpu) for gpu in several]) or split.gap
+        plateau = little_work_share(late) * (late.power_limit_watts or 0.0)
+        summary = (
+            f"{name} {verb(several, 'is', 'are')} {busy:.0f}% busy and do little, and "
+            f"{named([late])} idles {split.gap:.0%} of the time: ranks of one job that wait for it "
+            "in a collective, or separate jobs"
+        )
+    return Firing(
+        summary=summary,
+        evidence=(
+            Evidence(f"{name} busy", round(busy, 1), "%", PINNED_PERCENT,
+                     "all the time, by the driver's count"),
+            Evidence(f"{named([late])} busy", round(_busy([late]), 1), "%",
+                     round(busy - GAP_PERCENT, 1), "idle part of that time"),
+            Evidence(f"{name} power", rounded(power), "W", plateau,
+                     low, supports=power is not None and plateau is not None and power < plateau),
+            *doing.evidence, likeness(window, [late, *others]),
+        ),
+        advice=doing.advice,
+        strength=max(0.3, strength) if sure else 0.5,
+        missing=(*doing.missing, *(("power",) if blind else ())),
+        gpus=keys([late, *others]),
+        lost_share=lost,
+        hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
+    )  # fmt: skip

@@ -10,7 +10,9 @@ Why it matters
 
 Evidence needed
     Two GPUs or more of one model in one job, with SM activity or power; clocks, links and the
-    ranks' CPU readings to show why that one is slow.
+    ranks' CPU readings to show why that one is slow. Where no process is known: GPUs whose load
+    rises and falls together, or four or more whose memory is alike and less than 70% of the card
+    (frameworks that take it in advance hold the same everywhere).
 
 When it is wrong
     Where the ranks' shares are unequal by design (pipeline stages, a GPU that also evaluates), the
@@ -30,6 +32,8 @@ Thresholds
     percents, and spinning leaves it alone. Else power 80% or less: it differs from card to card by
     up to a tenth, and spinning draws some.
 
+    Where memory alone makes GPUs look like one job: the others within 85% of the highest of them.
+
     clock 94% or less of the others' median: two or three steps of 15 MHz are the silicon lottery.
     What the odd rank does meanwhile: see collective_wait. All are this project's choice,
     those of work set on the labelled cases in tests/evaluation. SageMaker's LoadBalancing compares
@@ -41,17 +45,16 @@ Sources
     SageMaker Debugger, LoadBalancing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who, works
+from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.late_rank import doing_of
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
 RULE = Rule(
@@ -64,6 +67,7 @@ LESS_POWER = 0.8
 LESS_CONTROLLER = 0.9
 LEAST_CONTROLLER_PERCENT = 8.0
 LOWER_CLOCK = 0.94  # of the others'
+ALIKE = 0.85  # of the second
 DIFFERENT = 0.06
 """Of the larger: readings that are less apart do not show which rank is slower."""
 
@@ -79,26 +83,22 @@ _SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
     ("power", "W", lambda gpu: gpu.power_mean_watts),
     ("SM clock while busy", "MHz", lambda gpu: gpu.sm_clock_busy_mhz),
     ("highest temperature", "C", lambda gpu: gpu.temperature_highest_celsius),
-    ("PCIe generation under load", None, lambda gpu: gpu.pcie_generation_busy),
-    ("PCIe lanes under load", None, lambda gpu: gpu.pcie_width_busy),
 )
 
 
 def check(window: Window) -> Verdict:
-    if window.job is None:
-        return Unknown(NO_JOB)
-    gpus = works(window.gpus)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
-    if len(gpus) < 2:
-        return Clear("a single GPU has none to compare with")
-    if window.starting:
-        return Clear("the job is starting")
+    gpus = ranks_of(window)
+    if not isinstance(gpus, list):
+        return gpus
     if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
         return Clear("not all of its GPUs are busy all the time")
     if len({gpu.identity.name for gpu in gpus}) > 1:
         return Clear("its GPUs are of different models")
-    return _by_clock(window, gpus) or _by_work(window, gpus)
+    if not are_one_job(window, gpus):
+        return Unknown(NO_JOB)
+    # Of separate jobs, one on a slow card holds up no other.
+    by_clock = _by_clock(window, gpus) if is_sure(window) else None
+    return by_clock or _by_work(window, gpus)
 
 
 def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
@@ -119,8 +119,8 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     )
     return Firing(
         summary=f"{slower[:1].upper()}{slower[1:]} runs at {own:.0f} MHz, the others at "
-        f"{theirs:.0f} MHz: they wait for it",
-        evidence=_evidence(odd, others),
+        f"{theirs:.0f} MHz: they wait for it{looks(window)}",
+        evidence=(*_evidence(odd, others), likeness(window, gpus)),
         advice=(settings,),
         strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
         gpus=keys([odd, *others]),
@@ -161,14 +161,22 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
     odd = gpus[values.index(most)]
     others = [gpu for gpu in gpus if gpu is not odd]
     lost = max(0.0, 1.0 - median([measure.read(gpu) or 0.0 for gpu in others]) / most)
+    sure = is_sure(window)
+    least = min([measure.read(gpu) or 0.0 for gpu in others])
+    if not sure and least < ALIKE * second:
+        return Unknown(NO_JOB)
     doing = doing_of(window, odd)
     why = f" ({doing.says})" if doing.known else ""
+    end = looks(window) if sure else ", if these GPUs run one job, as their memory makes it look"
     return Firing(
         summary=f"{named(others)} {verb(others, 'waits', 'wait')} for {who(window, odd)}, which "
-        f"has more to do: {100 * lost:.0f}% of their time{why}",
-        evidence=(*_evidence(odd, others), *doing.evidence),
+        f"has more to do: {100 * lost:.0f}% of their time{why}{end}",
+        evidence=(*_evidence(odd, others), *doing.evidence, likeness(window, gpus)),
         advice=(_BALANCE, *(doing.advice if doing.known else ())),
-        strength=measure.strength + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4),
+        strength=measure.strength
+        + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4)
+        - 0.15 * (window.job is None)
+        - 0.15 * (not sure),
         missing=() if measure is _MEASURES[0] else ("SM activity",),
         gpus=keys([odd, *others]),
         lost_share=lost * len(others) / len(gpus),

@@ -28,8 +28,6 @@ Sources
     inaccessible"); NVIDIA's Xid catalogue.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
 

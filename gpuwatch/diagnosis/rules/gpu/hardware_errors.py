@@ -35,8 +35,6 @@ Sources
     failure is a criterion for replacing the card; corrected errors are outside its scope.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present

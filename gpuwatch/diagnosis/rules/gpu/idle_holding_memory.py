@@ -18,8 +18,10 @@ When it is wrong
     what is found is only information.
 
 What to do
-    A notebook: shut its kernel down (deleting the variables is not enough; the allocator keeps the
-    memory). A training job: see where it is stuck (gpuwatch stacks), end it if it hangs.
+    Where the driver lists no process: it is in another container, or a crash left the memory. Else
+    see whose it is and where it stands (gpuwatch stacks) before anything is ended: a process that
+    does nothing may be one that others wait for. A notebook that nobody uses: shut its kernel down
+    (deleting the variables is not enough; the allocator keeps the memory).
 
 Thresholds
     mean utilisation below 1% over the window: a monitor or a display causes a few tenths. For 30 s:
@@ -29,8 +31,8 @@ Thresholds
     11.7 (before, it could be 1 GB). 2 GiB of the card where the processes are not known, since what
     the driver reserves is in it.
 
-    CPU below 0.3 cores: processes that use more are working; waiting notebooks and servers use
-    less. All but the size of a context are this project's choice.
+    CPU below 0.3 cores, 1 MB/s read and written: processes that use more are working; waiting
+    notebooks and servers use less. All but the size of a context are this project's choice.
 
 Sources
     nvidia-smi's process list shows memory per process; PyTorch's notes on its caching allocator
@@ -38,32 +40,35 @@ Sources
     issues 107667 and 28394 (size of a CUDA context).
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
 from gpuwatch.diagnosis.rules.shared.words import (
     GIB,
+    cores_of,
     gib,
     keys,
     lasting,
+    listed,
+    mean,
     named,
+    program,
     ramp,
     rounded,
     verb,
 )
 
+_UNSEEN = Advice(
+    "Look for its processes as root on the host: sudo fuser -v /dev/nvidia*. Where there are none, "
+    "a process that died has left it: nvidia-smi --gpu-reset, once nobody uses the card.",
+    why="processes of other containers are not listed, and the driver can keep what a crash left",
+)
 RULE = Rule(
     title="idle, holds memory",
     severity="info",
-    cure=(
-        Advice(
-            "End what is no longer needed (a notebook's kernel, a job that hangs); gpuwatch stacks "
-            "shows where a process stands.",
-            why="the memory is freed only when the process ends",
-        ),
-    ),
+    of_rest=True,
     explains=frozenset({"oscillation"}),
     has_look_alikes=False,
     chart="memory_used_bytes",
@@ -73,6 +78,9 @@ HELD_BYTES = GIB  # of the job's processes
 UNNAMED_BYTES = 2 * GIB  # of the card
 LONG_ENOUGH_SECONDS = 30.0
 WORKING_CORES = 0.3
+WORKING_BYTES_PER_SECOND = 1e6
+NAMED_MOST = 2
+"""Of the processes that hold it."""
 
 
 def check(window: Window) -> Verdict:
@@ -98,8 +106,12 @@ def check(window: Window) -> Verdict:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
     cores = None if job is None else job.cpu_cores
     if cores is not None and cores >= WORKING_CORES:
-        return Clear(f"its processes work on the CPU ({cores:.1f} cores)")
+        return Clear(f"its processes work on the CPU ({cores_of(cores)})")
+    moved = mean([job.read_bytes_per_second, job.write_bytes_per_second]) if job else None
+    if (moved or 0.0) >= WORKING_BYTES_PER_SECOND:
+        return Clear("its processes read or write")
     gpus = [gpu for gpu, _ in idle]
+    nobody = job is None and all(gpu.foreign_memory_bytes == 0.0 for gpu in gpus)
     missing = [] if job is not None else ["the processes that hold it"]
     missing += [] if cores is not None else ["their CPU time"]
     waits = "they wait" if cores is not None else ""
@@ -112,8 +124,10 @@ def check(window: Window) -> Verdict:
     ]  # fmt: skip
     return Firing(
         summary=f"{gib(sum(held for _, held in idle))} of memory is held on {named(gpus)}, which "
-        f"{verb(gpus, 'has', 'have')} run nothing for {lasting(watched)}",
+        f"{verb(gpus, 'has', 'have')} run nothing for {lasting(watched)}"
+        + (", by no process that the driver lists" if nobody else ""),
         evidence=evidence,
+        advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),
         strength=(0.6 if missing else 0.8) + 0.2 * ramp(watched, LONG_ENOUGH_SECONDS, 120.0),
         missing=missing,
         gpus=keys(gpus),
@@ -123,3 +137,17 @@ def check(window: Window) -> Verdict:
 
 def _held(window: Window, gpu: GpuFacts) -> float | None:
     return gpu.memory_used_bytes if window.job is None else gpu.own_memory_bytes
+
+
+def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
+    """That nobody waits for a process does not show from outside."""
+    frees = "the memory is freed only when the process ends, and others may wait for what it does"
+    if window.job is None:
+        known = {one.pid: program(one) for gpu in gpus for one in gpu.others or ()}
+        who = listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
+        return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
+    job = window.job.job
+    see = f"See where {program(job)} stands: gpuwatch stacks {job.pid}."
+    if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in present(window)):
+        return Advice(see, why="the job works on its other GPUs: it may need this one again")
+    return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)

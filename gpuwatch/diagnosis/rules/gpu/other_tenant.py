@@ -32,8 +32,7 @@ Sources
     it, processes are time-sliced.
 """
 
-from __future__ import annotations
-
+from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
@@ -44,7 +43,9 @@ from gpuwatch.diagnosis.rules.shared.words import (
     gib,
     highest,
     keys,
+    listed,
     named,
+    program,
     ramp,
     rounded,
     verb,
@@ -61,10 +62,9 @@ BUSY_PERCENT = 8.0  # of SM time
 MEMORY_BYTES = 2 * GIB
 CROWDED = 0.9  # of the card's memory
 
-_ASK = Advice(
-    "Ask their owner to end them, or use another GPU, before trying a larger batch.",
-    why="memory they hold cannot be used here",
-)
+NAMED_MOST = 3
+"""Of the others."""
+
 _NO_SHARES = "SM share per process"
 
 
@@ -86,7 +86,7 @@ def check(window: Window) -> Verdict:
     taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
     holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
     if taking:
-        return _taking(taking)
+        return _taking(window.job.job, taking)
     if holding:
         return _holding(holding)
     if not at_work:
@@ -96,10 +96,18 @@ def check(window: Window) -> Verdict:
     return Clear("no other process uses its GPU" + ("" if len(gpus) == 1 else "s"))
 
 
-def _taking(gpus: list[GpuFacts]) -> Firing:
+def _others(gpus: list[GpuFacts]) -> str:
+    """Those that use most, by name."""
+    there = [one for gpu in gpus for one in gpu.others or ()]
+    there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
+    names = list({one.pid: program(one) for one in there}.values())
+    return listed(names[:NAMED_MOST]) or "the others (nvidia-smi lists the processes)"
+
+
+def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
     move = Advice(
-        f"Move this job or the other one away from {named(gpus)}, or agree on times.",
+        f"Move {program(job)} or {_others(gpus)} away from {named(gpus)}, or agree on times.",
         why="processes on one GPU take turns, and each waits for the other",
     )
     return Firing(
@@ -114,13 +122,18 @@ def _taking(gpus: list[GpuFacts]) -> Firing:
 
 def _holding(gpus: list[GpuFacts]) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
+    ask = Advice(
+        f"Before trying a larger batch, ask whether {_others(gpus)} can let go of it, or use "
+        "another GPU.",
+        why="memory that others hold cannot be used here",
+    )
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
     little = "" if blind else f" and {verb(gpus, 'use it', 'use them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
         summary=f"Other processes hold {gib(held)} of memory on {named(gpus)}{little}",
         evidence=_evidence(gpus),
-        advice=(_ASK,),
+        advice=(ask,),
         strength=0.7,
         missing=(_NO_SHARES,) if blind else (),
         gpus=keys(gpus),

@@ -39,8 +39,6 @@ Sources
     its PCIe throughput (a byte counter over 20 ms).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import busy_link_rate, link_rate, present
@@ -56,8 +54,6 @@ RULE = Rule(
     # A thread that waits for a copy spins, which looks like Python at work.
     explains=frozenset({"memory_not_pinned", "oscillation", "python_bound"}),
     look_alike=9,
-    suspect="a degraded PCIe link",
-    suspected=11,
 )
 HALF = 0.5  # of the possible rate
 QUARTER = 0.25
@@ -117,7 +113,8 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     cost = f"; the GPU waits for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
     reseat = Advice(
-        "Reseat the card and its riser, and look for PCIe errors in the kernel log.",
+        "Look whether its slot has so many lanes, reseat the card and its riser, and look for PCIe "
+        "errors in the kernel log.",
         setting="PCIe link",
         present=link,
         wanted=best,

@@ -1,24 +1,26 @@
-"""A GPU is slowed by a lowered power limit, or by the power supply.
+"""A GPU is slowed by a lowered power limit, by clocks that were set low, or by the power supply.
 
 What it checks
-    Whether the software power cap is active at a limit below the card's default, or the hardware
-    power brake is asserted, and what that costs in clock speed.
+    Whether the software power cap is active at a limit below the card's default, the hardware
+    power brake is asserted, or the clock under load stays far below its maximum for no reason.
 
 Why it matters
-    Utilisation stays at 99%; only the clock shows it. A limit lowered long ago by somebody else is
-    a classic that nobody looks for.
+    Utilisation stays at 99%; only the clock shows it. A limit lowered, or clocks locked for a
+    benchmark, long ago by somebody else are classics that nobody looks for.
 
 Evidence needed
     Throttle reasons; the power limit and the card's default limit. Without the reasons, power that
-    stays at a lowered limit is weaker evidence.
+    stays at a lowered limit is weaker evidence. The SM clock under load and its maximum.
 
 When it is wrong
     A card at its own default limit reports the power cap whenever it works hard: large matrix
     products on an H100 or H200 hit it by design. That is full speed and no finding. A limit may
-    have been lowered on purpose, for noise, heat or the rack's budget.
+    have been lowered on purpose, for noise, heat or the rack's budget; clocks, too, to save energy
+    or for numbers that repeat.
 
 What to do
-    Reset the limit (nvidia-smi -pl) if it was not intended. For a power brake: check the supply,
+    Reset the limit (nvidia-smi -pl) if it was not intended, and the clocks (nvidia-smi -rgc for
+    locked ones, -rac for application clocks). For a power brake: check the supply,
     its cables, the rack's budget.
 
 Thresholds
@@ -29,17 +31,17 @@ Thresholds
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower for a warning: less is not worth one. All but NVML's "half" are this project's
-    choice.
+    clock 3% lower for a warning: less is not worth one. 35% below the maximum where no reason is
+    given: cards without a cap run within 20% of it, some consumer cards a little lower. All but
+    NVML's "half" are this project's choice.
 
 Sources
     NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
     HwPowerBrakeSlowdown (an external brake, for example from the power supply, cuts clocks to half
-    or less).
+    or less), ApplicationsClocksSetting. nvidia-smi: options -lgc, -rgc, -ac, -rac.
 """
 
-from __future__ import annotations
-
+from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import (
@@ -52,7 +54,7 @@ from gpuwatch.diagnosis.rules.shared.gpus import (
 from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp, verb
 
 RULE = Rule(
-    title="throttled by power",
+    title="power or clocks capped",
     explains=frozenset({"straggler", "collective_wait", "busy_without_work", "batch_too_small"}),
     lost_while_busy=True,
     of_card=True,
@@ -63,6 +65,8 @@ LOWERED = 0.95  # of the default limit
 CAP_SHARE = 0.10  # of the time
 BRAKE_SHARE = 0.02  # of the time
 AT_LIMIT = 0.95  # of the limit
+SET_LOW = 0.35  # below the card's highest clock
+APPLICATION_CLOCKS = "applications_clocks_setting"
 SLIGHT = 0.03  # of the clock
 
 _SUPPLY = Advice(
@@ -79,6 +83,9 @@ def check(window: Window) -> Verdict:
     capped = [gpu for gpu in gpus if _holds(window, gpu) and _is_lowered(gpu)]
     if capped:
         return _lowered(window, capped)
+    low = [gpu for gpu in gpus if (_set_low(window, gpu) or 0.0) >= SET_LOW]
+    if low:
+        return _clocks(window, low)
     if not gpus or any(_in_doubt(window, gpu) for gpu in gpus):
         return Unknown(_missing(gpus))
     if any((_share(window, gpu, POWER_CAP) or 0.0) >= CAP_SHARE for gpu in gpus):
@@ -139,7 +146,7 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     first, loss = gpus[0], highest([slowed(window, gpu) for gpu in gpus])
     limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
     blind = any(gpu.throttle_shares is None for gpu in gpus)
-    slower = "" if loss is None else f"; the clock is {100 * loss:.0f}% lower"
+    slower = "" if not loss or loss < SLIGHT else f"; the clock is {100 * loss:.0f}% lower"
     reset = Advice(
         f"Reset the power limit to {default:.0f} W if it was not lowered on purpose: "
         f"nvidia-smi -i {first.identity.index} -pl {default:.0f}.",
@@ -156,6 +163,34 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         advice=(reset,),
         strength=0.65 if blind else 0.95,
         missing=("throttle reasons",) if blind else (),
+        gpus=keys(gpus),
+        lost_share=loss,
+    )
+
+
+def _set_low(window: Window, gpu: GpuFacts) -> float | None:
+    """0 to 1: how far its clock under load is below its highest for no reason that is given."""
+    clock, top = gpu.sm_clock_busy_mhz, gpu.identity.sm_clock_max_mhz
+    share = _share(window, gpu, *REASONS)
+    free = share is not None and share < CAP_SHARE
+    return 1.0 - clock / top if free and clock is not None and top else None
+
+
+def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
+    first, loss = gpus[0], highest([_set_low(window, gpu) for gpu in gpus]) or 0.0
+    named_by_driver = (_share(window, first, APPLICATION_CLOCKS) or 0.0) >= CAP_SHARE
+    what, option = ("application", "-rac") if named_by_driver else ("locked", "-rgc")
+    reset = Advice(
+        f"Reset {what} clocks if they were not set on purpose: sudo nvidia-smi "
+        f"-i {first.identity.index} {option}.",
+        why="neither heat nor power holds the clock down",
+    )
+    return Firing(
+        summary=f"{named(gpus)} {verb(gpus, 'runs', 'run')} {loss:.0%} below the highest clock, "
+        "and neither heat nor power asks for it",
+        evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
+        advice=(reset,),
+        strength=0.7 + 0.25 * ramp(loss, SET_LOW, 0.6),
         gpus=keys(gpus),
         lost_share=loss,
     )

@@ -14,7 +14,8 @@ Evidence needed
 
 When it is wrong
     A one-second burst at the end of a warm-up is no fault; that is why the share of the time has a
-    threshold. The loss is given in clock speed: memory-bound kernels lose less.
+    threshold, and why a card at its limit that is no slower is only information. The loss is
+    given in clock speed: memory-bound kernels lose less.
 
 What to do
     Cooling first: airflow, dust, fans, the room, cards too close together. Until then a lower
@@ -27,15 +28,13 @@ Thresholds
 
     Without the reasons: within 1 C of the slowdown temperature, with a clock at 93% of the highest
     or less; 8 C below it a card does not throttle thermally. All but the card's own temperature are
-    this project's choice.
+    this project's choice. A clock that is less than 2% lower has lost nothing that can be measured.
 
 Sources
     NVML clocks-event reasons: SwThermalSlowdown (clocks are lowered to keep temperature below its
     limit), HwThermalSlowdown (clocks are cut to half or less because it is too high) and HwSlowdown
     (that, or an external power brake). DCGM's health checks count any thermal violation.
 """
-
-from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
@@ -71,6 +70,7 @@ NEAR_CELSIUS = 5.0  # below the slowdown, as the next two
 FAR_CELSIUS = 8.0
 AT_CELSIUS = 1.0
 LOW_CLOCK = 0.93  # of the highest
+SLIGHT = 0.02  # of the clock
 
 
 def check(window: Window) -> Verdict:
@@ -113,22 +113,27 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     """``share``: of the time that heat held them back, by the driver's reasons."""
     loss = highest([slowed(window, gpu) for gpu in hot])
     at = highest([gpu.temperature_highest_celsius for gpu in hot])
+    slow = loss is None or loss >= SLIGHT
+    often = "" if share is None else f" {100 * share:.0f}% of the time"
+    held = "held back by heat" if slow else "at the temperature limit"
     cost = "" if loss is None else f", its clock {100 * loss:.0f}% lower"
+    cost = cost if slow else ", and has lost no clock speed so far"
     where = "" if at is None else f" at {at:.0f} C"
-    held = "by heat" if share is None else f"by heat {100 * share:.0f}% of the time"
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",
         why="it slows down to stay below its temperature limit",
     )
     return Firing(
-        summary=f"{named(hot)} {verb(hot, 'is', 'are')} held back {held}{where}{cost}",
+        summary=f"{named(hot)} {verb(hot, 'is', 'are')} {held}{often}{where}{cost}",
+        severity=None if slow else "info",
         evidence=[item for gpu in hot for item in _evidence(window, gpu)],
-        advice=(cool, *RULE.cure),
+        advice=(cool, *RULE.cure) if slow else (cool,),
         strength=0.6 if share is None else 0.8 + 0.2 * ramp(share, SHARE, 0.3),
         missing=("throttle reasons",) if share is None else clocks,
         gpus=keys(hot),
-        lost_share=loss,
+        lost_share=loss if slow else None,
+        explains=None if slow else frozenset(),
     )
 
 

@@ -30,8 +30,6 @@ Sources
     NVIDIA, nvidia-smi topo -m (CPU and NUMA affinity of each GPU).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share

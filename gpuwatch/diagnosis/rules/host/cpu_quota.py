@@ -33,15 +33,14 @@ Sources
     kubernetes-mixin, alert CPUThrottlingHigh (25%).
 """
 
-from __future__ import annotations
-
 import math
 
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import Underfed, held_up, on_the_cpu, underfed
+from gpuwatch.diagnosis.rules.shared.loading import Underfed, on_the_cpu, underfed
+from gpuwatch.diagnosis.rules.shared.ranks import held_up
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import cores_of, counted, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import (
     THROTTLED_PERCENT,
     demand,
@@ -57,8 +56,6 @@ RULE = Rule(
             "python_bound", "batch_too_small", "straggler", "collective_wait",
         }
     ),
-    suspect="a CPU quota",
-    suspected=5,
 )  # fmt: skip
 STEPS_THROTTLED_PERCENT = 25.0  # of its periods
 QUOTA_SHARE = 0.9  # of the cores
@@ -100,7 +97,7 @@ def _cores_without(window: Window, job: JobFacts) -> int | None:
 def _firing(
     window: Window, found: Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
-    used, number = found.job.cpu_cores, f"{quota:g}" if quota < 10 else f"{quota:.0f}"
+    used, number = found.job.cpu_cores, cores_of(quota)
     visible = "" if cores is None else f" of {counted(cores, 'visible core')}"
     near = 0.0 if used is None else ramp(used / max(0.1, quota), 0.5, 0.9)
     clearness = [ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
@@ -114,7 +111,7 @@ def _firing(
         evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
-        summary=f"{complaint}: a CPU quota of {number} cores{visible} held the job back in "
+        summary=f"{complaint}: a CPU quota of {number}{visible} held the job back in "
         f"{throttled:.0f}% of its periods",
         evidence=evidence,
         severity=found.severity,
@@ -130,7 +127,7 @@ def _evidence(
     quota: float, cores: int | None, throttled: float, used: float | None
 ) -> list[Evidence | None]:
     near = used is not None and used >= 0.7 * quota
-    visible = "" if cores is None else f" of the {cores} cores it sees"
+    visible = "" if cores is None else f", of {cores_of(cores)} that it sees"
     return [
         Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
                  f"the limit of the job's cgroup{visible}"),
@@ -154,16 +151,17 @@ def _advice(
     # What it does with the quota says little of its need where nearly all was refused.
     if wanted is not None:
         wanted = max(wanted, math.ceil(1.5 * quota))
-    to = "." if wanted is None else f" from {number} to {wanted} cores."
+        wanted = wanted if cores is None else min(cores, wanted)
+    to = "." if wanted is None else f" from {number} to {wanted}."
     larger = Advice(
         f"Raise the CPU quota (docker --cpus, Kubernetes limits.cpu){to}",
         setting="cpu quota",
-        present=number,
+        present=number.partition(" ")[0],
         wanted=None if wanted is None else str(wanted),
-        why="the job is throttled though the machine has free cores",
+        why="once the quota is used up, the job stands still for the rest of each period",
     )
     better = recommended_workers(window, count, found.busy_share)
     if count is None or better is None or better >= count:
         return [larger]
-    why = f"a quota of {number} cores serves no more, and all are throttled together"
+    why = f"a quota of {number} serves no more, and all are throttled together"
     return [larger, set_workers("Until then lower num_workers", count, better, why)]

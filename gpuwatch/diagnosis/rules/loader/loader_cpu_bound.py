@@ -38,12 +38,17 @@ Sources
     PyTorch, DataLoader: warns when num_workers exceeds the cores of its affinity.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, NO_WORKERS, Underfed, starved
-from gpuwatch.diagnosis.rules.shared.words import counted, ramp
+from gpuwatch.diagnosis.rules.shared.ranks import main_works_percent
+from gpuwatch.diagnosis.rules.shared.words import (
+    SPARE_LEAST_CORES,
+    cores_of,
+    counted,
+    free,
+    ramp,
+)
 from gpuwatch.diagnosis.rules.shared.workers import (
     CHEAPER,
     WORKERS_AT_LIMIT_PERCENT,
@@ -59,16 +64,13 @@ from gpuwatch.diagnosis.rules.shared.workers import (
 
 RULE = Rule(
     title="loader is CPU-bound",
+    uses_workers=True,
     explains=frozenset({"oscillation", "batch_too_small", "straggler"}),
     look_alike=7,
-    suspect="too few or too slow loader workers",
-    suspected=1,
 )
 MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = 1.0
 """One more worker needs one more core, where the GPU could use all that it makes."""
-SPARE_LEAST_CORES = 0.3
-"""Less is what a machine leaves idle anyway."""
 
 
 def check(window: Window) -> Verdict:
@@ -91,7 +93,7 @@ def _other_cause(found: Underfed, workers: WorkerFacts, need: float) -> Clear | 
         return Clear(f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
     if waits > (workers.cpu_percent or 0.0):
         return Clear(f"the loader workers wait for the disk for {waits:.0f}% of the time")
-    main = found.main_idle_percent
+    main = main_works_percent(found)
     if found.reported_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
         return Clear(f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
     return None
@@ -102,16 +104,16 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, need: float) 
     better = recommended_workers(window, count, found.busy_share)
     room = better is not None and better > count and _has_room(found, need, spare)
     if room and better is not None:
-        why = f"each worker is at the limit of its core, and {_cores(spare or 0.0)} are free"
+        why = f"each worker is at the limit of its core, and {free(spare or 0.0)}"
         advice = [set_workers("Raise num_workers", count, better, why)]
     else:
         advice = _cheaper(window, count, better)
     per_rank = " per rank" if len(found.ranks) > 1 else ""
     limit = "is at its limit" if count == 1 else "are at their limit"
-    free = f"{_cores(spare)} free" if room and spare is not None else "and no cores are free"
+    left = "" if spare is None else f", and {free(spare)}"
     resting = 1.0 if main is None or found.reported_only else ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
-        f"{counted(count, 'loader worker')}{per_rank} {limit}, {free}",
+        f"{counted(count, 'loader worker')}{per_rank} {limit}{left}",
         _evidence(window, found, workers, need),
         (ramp(need, WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
         advice=advice + _pinning(found),
@@ -131,10 +133,6 @@ def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
     return spare is not None and spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks))
 
 
-def _cores(spare: float) -> str:
-    return f"{spare:.1f} cores" if spare < 2.0 else counted(int(spare), "core")
-
-
 def _evidence(
     window: Window, found: Underfed, workers: WorkerFacts, need: float
 ) -> list[Evidence | None]:
@@ -152,7 +150,7 @@ def _evidence(
         phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
     cores, spare = usable_cores(window), spare_cores(window)
     if cores is not None and spare is not None:
-        says = f"of {cores:.0f} cores the job may use, {spare:.1f} are free"
+        says = f"of {cores_of(cores)} the job may use, {free(spare)}"
         room = Evidence("free cores", round(spare, 1), "cores", says=says)
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
@@ -171,7 +169,8 @@ def _cheaper(window: Window, count: int, better: int | None) -> list[Advice]:
     own = None if window.job is None else window.job.job.usable_cores
     why = "the workers are at their limit; the job's usable cores were not read"
     if cores is not None:
-        why = f"all {cores:.0f} cores the job may use are taken; more workers would take turns"
+        left = free(spare_cores(window) or 0.0)
+        why = f"of {cores_of(cores)} the job may use, {left}: more workers would take turns"
     more = "Give the job more cores, or run fewer ranks on this machine."
     advice = [Advice(CHEAPER, why=why), Advice(more, why=why)]
     if better is not None and better < count and own is not None and count > own:

@@ -2,11 +2,12 @@
 
 What it checks
     The job has no loader workers, its GPUs idle for 10% of the time or more, and the main thread
-    is busy while they idle.
+    is busy while they idle; or it rests, and other threads of the process are busy (tf.data,
+    DALI, a pool of threads).
 
 Why it matters
     Loading and training take turns: the GPU waits for every single batch. PyTorch's DataLoader
-    has num_workers=0 by default.
+    has num_workers=0 by default. Threads of Python share one core, with the main thread, too.
 
 Evidence needed
     The number of workers (none), the GPUs' utilisation, the main thread's CPU. The strongest sign
@@ -17,29 +18,36 @@ Evidence needed
     the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
-    Where batches are shorter than the sampling interval, the alternation is not visible and a
-    job whose Python code is slow for other reasons looks the same; stacks tell the two apart.
-    Data that is already on the GPU needs no workers. Threads that load (instead of DataLoader
-    workers) do not count as workers.
+    Whatever else the main thread does in each step (it steps an environment, makes text, computes
+    metrics) takes turns with the GPU as loading does: without stacks, or the job's own report,
+    the finding says so, is less sure, and has the stacks taken first.
+    A thread that waits for its GPU spins: only what it used beyond the GPU's busy time counts then.
+    One rank whose GPU idles while the others' are busy saves, logs or evaluates as likely as it
+    loads: without stacks or a report of the loop that stays open.
+    Data that is already on the GPU needs no workers. Threads that spin for the GPU or in a
+    collective load nothing.
 
 What to do
     Set num_workers to the number named, with persistent_workers=True so that workers are not
-    restarted at every epoch, and pin_memory=True.
+    restarted at every epoch, and pin_memory=True. Threads that use more than a core: more of them
+    while cores are free (tf.data: AUTOTUNE and prefetch), else cheaper transforms.
 
 Thresholds
     idle 10%: see loader_cpu_bound. main thread at 60% of a core while the GPU idles: loading
     from storage waits for part of the time. Where the alternation is too fast to be seen: 90% of
     the GPU's idle time, if that is 25% or more and the thread uses 30% of a core. 15% of the stacks
-    in the DataLoader: three times TensorFlow's 5% for "moderately input-bound".
+    in the DataLoader: three times TensorFlow's 5% for "moderately input-bound". Other threads at
+    60% of a core: one that loads shows more; at 25% where all cores of the machine are taken.
 
 Sources
     PyTorch, torch.utils.data: "Single-process data loading ... may block computing".
     Lightning warns for few workers and suggests cores // ranks on this machine - 1.
 """
 
-from __future__ import annotations
+from dataclasses import replace
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.gpus import works
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -48,12 +56,22 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     starved,
 )
+from gpuwatch.diagnosis.rules.shared.possible import (
+    IN_PHASE,
+    STACKS_LOADING_PERCENT,
+    WRITES_BYTES_PER_SECOND,
+    reduces_on_cpu,
+)
+from gpuwatch.diagnosis.rules.shared.ranks import is_one_of_several, main_works_percent
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import percent_of, ramp
+from gpuwatch.diagnosis.rules.shared.words import mean, percent_of, ramp
 from gpuwatch.diagnosis.rules.shared.workers import (
+    CHEAPER,
     SMALL_SHM_BYTES,
+    TYPICAL_WORKERS,
     recommended_workers,
     set_workers,
+    spare_cores,
 )
 
 _PERSISTENT = Advice(
@@ -71,19 +89,23 @@ _LARGER_SHM = Advice(
 )
 RULE = Rule(
     title="loads in main process",
+    uses_workers=True,
     cure=(_PERSISTENT,),
     explains=frozenset({"oscillation", "batch_too_small", "python_bound", "straggler"}),
-    suspect="loading in the main process",
-    suspected=3,
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
-IN_PHASE = 0.4
-"""Correlation of the main thread's CPU with the GPU's utilisation."""
+UNPROVEN = 0.7
+"""Of its strength where neither stacks nor the job itself show that it loads: a loop that makes
+text, steps an environment or computes metrics takes turns with its GPU just so."""
 TAKE_TURNS = -0.3
-"""The same correlation, where they take turns."""
-STACKS_LOADING_PERCENT = 15.0  # of its samples
-WRITES_BYTES_PER_SECOND = 50e6
-"""A process that writes this while its GPU idles saves a checkpoint."""
+"""Correlation of the main thread's CPU with the GPU's utilisation, where they take turns."""
+THREADS_PERCENT = 60.0  # of a core, all but the main thread
+CROWDED_PERCENT = 90.0  # of all cores
+THREADS_CROWDED_PERCENT = 25.0
+ONE_CORE_PERCENT = 130.0
+"""Threads of Python add up to a core; what NumPy does meanwhile is a little more."""
+BACKWARD_FACTOR = 3.0
+"""PyTorch's backward pass is a thread, too, with up to twice the launches of the forward pass."""
 
 
 def check(window: Window) -> Verdict:
@@ -94,7 +116,7 @@ def check(window: Window) -> Verdict:
         return Unknown(NO_WORKERS)
     if found.worker_count > 0:
         return Clear("the job has loader workers")
-    main, loading = found.main_idle_percent, found.job.stack_percent("loading_data")
+    main, loading = main_works_percent(found), found.job.stack_percent("loading_data")
     if main is not None:
         # On a crowded machine it would have run in the time it waited for a core.
         main = min(100.0, main + found.main_queue_percent)
@@ -103,10 +125,59 @@ def check(window: Window) -> Verdict:
         return _firing(window, found, main, loading)
     if main is None and loading is None:
         return Unknown(NO_MAIN)
+    if loading is None and is_one_of_several(window, found):
+        return Unknown(("stacks of the rank whose GPU idles while the others wait for it",))
     phase = found.job.main_thread_phase
+    if loading is None and reduces_on_cpu(found.job):
+        return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
+    threads = _in_threads(window, found) if loading is None else None
+    if threads is not None:
+        return threads
     if loading is None and phase is not None and phase >= IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
     return _other_cause(found, main, loading) or _firing(window, found, main, loading)
+
+
+def _in_threads(window: Window, found: Underfed) -> Firing | None:
+    """The main thread waits, and others of its process work."""
+    used, main = mean([rank.cpu_percent for rank in found.ranks]), found.main_percent
+    if used is None or main is None:
+        return None
+    idle, threads = found.main_idle_percent or 0.0, used - main
+    if found.fills_idle_time and threads < ONE_CORE_PERCENT:
+        return None
+    crowded = (window.host.cpu_percent or 0.0) >= CROWDED_PERCENT
+    least = THREADS_CROWDED_PERCENT if crowded else THREADS_PERCENT
+    if idle >= MAIN_LOADS_PERCENT or threads < max(least, BACKWARD_FACTOR * main):
+        return None
+    count = f"{threads / 100.0:.1f} cores" if threads >= 100.0 else f"{threads:.0f}% of a core"
+    evidence = [
+        Evidence("loader workers", 0.0, says="no process loads for it"),
+        Evidence("other threads' CPU", round(threads, 1), "% of a core", least,
+                 f"threads of the training process use {count}"),
+        Evidence("main thread's CPU while the GPU idles", round(idle, 1), "% of a core",
+                 MAIN_LOADS_PERCENT, "it waits for them"),
+    ]  # fmt: skip
+    return found.starves(
+        f"threads of the training process, at {count}, cannot load it faster",
+        evidence,
+        (ramp(threads, least - 10.0, 2.0 * least), 1.0 - ramp(idle, 20.0, 70.0), 0.5),
+        advice=_for_threads(window, threads),
+        missing=("stacks of the main thread",),
+        explains=RULE.explains,
+        shared=False,
+    )
+
+
+def _for_threads(window: Window, threads: float) -> tuple[Advice, ...]:
+    spare, cheaper = spare_cores(window), Advice(CHEAPER, why="the threads cannot keep up")
+    if spare is None or spare < 1.0:
+        return (cheaper,)
+    if threads >= ONE_CORE_PERCENT:
+        return (Advice("Give the loader more threads.", why="cores of the job are free"), cheaper)
+    why = "threads of Python take turns on one core; processes do not"
+    better = min(TYPICAL_WORKERS, int(spare))
+    return (set_workers("Load in processes: raise num_workers", 0, better, why), cheaper)
 
 
 def _is_reported(found: Underfed) -> bool:
@@ -139,26 +210,37 @@ def _other_cause(found: Underfed, main: float | None, loading: float | None) -> 
 
 def _firing(window: Window, found: Underfed, main: float | None, loading: float | None) -> Firing:
     better = recommended_workers(window, 0, found.busy_share) or 4
-    # Where the alternation cannot be seen and no stack shows it, a slow Python loop looks alike.
-    sure = loading is not None or _alternates(found) or _is_reported(found)
+    # Any work of the main thread takes turns with the GPU, and without that a slow Python loop
+    # looks alike.
+    sure, turns = loading is not None or _is_reported(found), _alternates(found)
     clear = ramp(main or 0.0, MAIN_LOADS_PERCENT - 10.0, 90.0)
     clear = max(clear, 0.3) if found.fills_idle_time else clear
     shm, ranks = window.host.shm_total_bytes, found.job.ranks
     why = "the next batches are then loaded while the GPU works"
     small = shm is not None and shm <= SMALL_SHM_BYTES
-    return found.starves(
-        "the training process loads its own batches (num_workers=0)",
+    loads = "the training process loads its own batches (num_workers=0)"
+    may = "its main thread works meanwhile, and without loader workers it may be loading"
+    stacks = f"gpuwatch stacks {found.job.job.pid}"
+    see = f"See first whether it loads ({stacks}); if so, raise num_workers"
+    firing = found.starves(
+        loads,
         _evidence(found, main, loading),
-        (1.0 if loading is not None else clear, 1.0 if sure else 0.3),
+        (1.0 if loading is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
-            set_workers("Raise num_workers", 0, better, why),
-            *RULE.cure,
+            set_workers("Raise num_workers" if sure else see, 0, better, why),
+            *(RULE.cure if sure else ()),
             *((_LARGER_SHM,) if small else ()),
         ),
         missing=() if sure else ("stacks of the main thread",),
         explains=RULE.explains,
-        shared=len(ranks) > 1 and all(rank.loader_workers == 0 for rank in ranks),
+        shared=len(ranks) > 1
+        and len(found.gpus) == len(works(window.gpus))
+        and all(rank.loader_workers == 0 for rank in ranks),
     )
+    if sure:
+        return firing
+    idled = f"{found.complaint}: {may}"
+    return replace(firing, summary=idled, strength=UNPROVEN * firing.strength)
 
 
 def _evidence(found: Underfed, main: float | None, loading: float | None) -> list[Evidence | None]:
@@ -166,7 +248,7 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
     turns = phase is not None and phase <= TAKE_TURNS
     at = f" at {line}" if line else ""
     return [
-        Evidence("loader workers", 0.0, says="every batch is made by the training process"),
+        Evidence("loader workers", 0.0, says="no other process can be loading"),
         None if main is None else _main_evidence(found, main),
         None if phase is None else
         Evidence("main thread against the GPU", round(phase, 2), "correlation", TAKE_TURNS,

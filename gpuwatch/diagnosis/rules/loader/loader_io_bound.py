@@ -1,49 +1,64 @@
-"""The loader workers wait for storage.
+"""The loader workers wait for storage: a disk, or the network.
 
 What it checks
     GPUs of the job idle for 10% of the time or more while their loader workers are in disk wait
-    (the kernel's state D, or its accounts of block I/O) and use little CPU.
+    (the kernel's state D, or its accounts of block I/O), or wait for answers on TCP connections
+    that they made, and use little CPU.
 
 Why it matters
     Faster CPUs or cheaper transforms do not help, and on a disk at its maximum rate neither do
-    more workers.
+    more workers. Over the network each sample costs a round trip in which a worker sleeps: there,
+    and only there, more workers than cores are right.
 
 Evidence needed
     The GPUs' utilisation, the workers' CPU, and their disk wait. Where the kernel does not account
     for the wait (delay accounting is off by default since Linux 5.14), how often a worker was
-    seen in state D, and the machine's I/O pressure (PSI) and iowait.
+    seen in state D, and the machine's I/O pressure (PSI) and iowait. Connections are read of the
+    job that gpuwatch is attached to, in its own network namespace; where they were not read, what
+    the machine receives while the workers rest is a weaker sign.
 
     Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
     the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
-    Network and FUSE file systems can let a process sleep in state S instead of D; then the wait
-    is invisible and the workers merely look idle. I/O pressure is the machine's and may come from
-    another job. The first epoch reads from the disk, later ones may be served from memory.
+    I/O pressure is the machine's and may come from another job. The first epoch reads from the
+    disk, later ones may be served from memory. A connection kept open for messages seems to wait.
 
 What to do
     Put the data on local or faster storage; pack small files into shards (WebDataset, tar,
     LMDB, Parquet) that are read in sequence; keep what fits in memory; smaller or pre-resized
-    files. Where storage has bandwidth left but high latency (network storage), more workers hide
-    the latency.
+    files. Over the network: raise num_workers to the number named, beyond the cores (gpuwatch tune
+    measures up to eight times as many), or fetch the samples of a batch at once.
 
 Thresholds
     workers waiting for 25% of their time: less can hardly cost a GPU 10%, since the other workers
     keep going. SageMaker's IOBottleneck requires 50% of the machine's time.
+    50% of the reads for pages that the kernel had dropped (workingset_refault): the page cache is
+    too small for the dataset, and each epoch reads it again.
     I/O pressure "some" of 20%: PSI says that some task was stalled for that share of the time.
 
 Sources
     SageMaker Debugger, IOBottleneck (I/O wait over 50% while the GPU is under 10%).
-    Linux, Documentation/accounting/psi.rst and delay-accounting.rst.
+    Linux, Documentation/accounting/psi.rst and delay-accounting.rst; sock_diag(7), tcp_info.
+    Svogor et al., "Profiling and Improving the PyTorch Dataloader for High-Latency Storage" (2022).
 """
 
-from __future__ import annotations
+import math
 
 from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
-from gpuwatch.diagnosis.rules.shared.words import amount, counted, mean, ramp
-from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, is_shared
+from gpuwatch.diagnosis.rules.shared.words import amount, counted, mean, percent_of, ramp
+from gpuwatch.diagnosis.rules.shared.workers import (
+    HEADROOM,
+    LEAST_BUSY_SHARE,
+    in_disk_wait,
+    in_network_wait,
+    is_asked_for_data,
+    is_shared,
+    set_workers,
+    usable_cores,
+)
 
 _SHARDS = Advice(
     "Pack small files into shards that are read in sequence (WebDataset, LMDB).",
@@ -56,20 +71,30 @@ _AHEAD = Advice(
     wanted="4",
     why="the wait then overlaps with the GPU's work",
 )
+_AT_ONCE = Advice(
+    "Fetch the samples of a batch at once (threads or asyncio in the dataset's __getitems__), or "
+    "pack them into shards; keep a copy on a local disk if there is room.",
+    why="each worker asks for one sample after the other and sleeps until it is there",
+)
 RULE = Rule(
-    title="loader waits for disk",
+    title="loader waits for I/O",
+    uses_workers=True,
     cure=(_SHARDS,),
     explains=frozenset({"oscillation", "loader_in_main_process", "batch_too_small", "straggler"}),
     look_alike=8,
-    suspect="slow storage",
-    suspected=2,
     chart="read",
 )
 DISK_WAIT_PERCENT = 25.0  # of the workers' time
 IO_PRESSURE_PERCENT = 20.0
 """PSI "some" of the machine: supports, never suffices."""
+AGAIN_SHARE = 0.5  # of what is read
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
+WORKER = "loader worker"
+REST_PERCENT = 40.0
+"""Of a core: beyond it what the machine receives does not show that it is waited for."""
+MOST_TIMES = 8
+"""As many workers as ``gpuwatch tune`` measures, by those there are."""
 
 
 def check(window: Window) -> Verdict:
@@ -81,20 +106,28 @@ def check(window: Window) -> Verdict:
     workers = found.workers
     if workers is None:
         return Unknown(NO_WORKERS)
-    waits, used = in_disk_wait(workers), workers.cpu_percent
+    waits, used, network = in_disk_wait(workers), workers.cpu_percent, in_network_wait(workers)
+    if network >= max(DISK_WAIT_PERCENT, waits or 0.0, used or 0.0):
+        return _over_network(window, found, network, workers)
+    if _rests_and_receives(window, found, workers) and (waits or 0.0) < DISK_WAIT_PERCENT:
+        return _over_network(window, found, None, workers)
     if waits is None:
         return Unknown(("the loader workers' disk wait",))
     if waits < DISK_WAIT_PERCENT:
         return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
     if used is not None and used > waits:
         return Clear(f"the loader workers compute more ({used:.0f}%) than they wait for disks")
-    count = counted(workers.count, "loader worker")
-    return _firing(window, found, waits, f"{count} wait for the disk", workers)
+    return _firing(
+        window, found, waits, f"{counted(workers.count, WORKER)} wait for the disk", workers
+    )
 
 
 def _in_main_process(window: Window, found: Underfed) -> Verdict:
     """Without workers the training process itself waits for the disk."""
     waits = mean([rank.disk_wait_percent for rank in found.ranks])
+    network = 100.0 * (mean([rank.awaits_network_share for rank in found.ranks]) or 0.0)
+    if network >= max(DISK_WAIT_PERCENT, waits or 0.0) and is_asked_for_data(found.job):
+        return _over_network(window, found, network, None)
     if waits is None:
         return Unknown(("the training process's disk wait",))
     if waits < DISK_WAIT_PERCENT:
@@ -102,6 +135,58 @@ def _in_main_process(window: Window, found: Underfed) -> Verdict:
     if (found.job.write_bytes_per_second or 0.0) > (found.job.read_bytes_per_second or 0.0):
         return Clear("the training process waits for writes, not for its data")
     return _firing(window, found, waits, "the training process waits for the disk", None)
+
+
+def _rests_and_receives(window: Window, found: Underfed, workers: WorkerFacts) -> bool:
+    """Check by the machine's traffic, where whose connections there are was not read."""
+    receives, reads = window.host.network_receive_bytes_per_second, found.job.read_bytes_per_second
+    if workers.awaits_network_share is not None or receives is None:
+        return False
+    # Ranks on other machines send their gradients.
+    alone = (found.job.job.world_size or 1) <= len(found.job.ranks)
+    rest = [workers.cpu_percent, found.main_idle_percent]
+    rests = None not in rest and max(one or 0.0 for one in rest) < REST_PERCENT
+    return alone and rests and receives >= max(READ_BYTES_PER_SECOND, 2.0 * (reads or 0.0))
+
+
+def _over_network(
+    window: Window, found: Underfed, waits: float | None, workers: WorkerFacts | None
+) -> Firing:
+    """``waits``: percent of the time; ``None``: judged by what the machine receives."""
+    count, used = found.worker_count or 0, 0.0 if workers is None else workers.cpu_percent or 0.0
+    cores, ranks = usable_cores(window), max(1, len(found.job.ranks))
+    most = math.inf if cores is None else cores / ranks / max(0.01, used / 100.0)
+    needed = math.ceil(HEADROOM * max(1, count) / max(LEAST_BUSY_SHARE, found.busy_share))
+    better = int(min(needed, MOST_TIMES * max(1, count), most))
+    why = f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here"
+    advice = (set_workers("Raise num_workers", count, better, why),) if better > count else ()
+    receives = found.job.network_receive_bytes_per_second
+    receives = window.host.network_receive_bytes_per_second if waits is None else receives
+    who = "the job" if waits is not None else "the machine"
+    evidence = [
+        None if waits is None else
+        Evidence("waits for the network", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
+                 "an answer was due on a connection that it made"),
+        None if workers is None else
+        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+                 says="they have little to compute"),
+        None if receives is None else
+        Evidence("received", round(receives), "bytes/s", says=f"{who} gets {amount(receives)}/s"),
+    ]  # fmt: skip
+    them = (
+        "the training process waits"
+        if workers is None
+        else f"{counted(workers.count, WORKER)} wait"
+    )
+    return found.starves(
+        f"{them} for the network",
+        evidence,
+        (0.3 if waits is None else ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
+        advice=(*advice, _AT_ONCE),
+        missing=("the loader workers' connections",) if waits is None else (),
+        explains=RULE.explains,
+        shared=is_shared(found.job, lambda one: in_network_wait(one) >= DISK_WAIT_PERCENT),
+    )
 
 
 def _firing(
@@ -112,8 +197,17 @@ def _firing(
     rate = "" if reads is None else f" ({amount(reads)}/s are read now)"
     storage = Advice(
         "Put the data on local or faster storage, or keep in memory what fits.",
-        why=f"the workers wait for storage and not for a core{rate}",
+        why=f"{who}, not for a core{rate}",
     )
+    again = _read_again(window, found)
+    if again >= AGAIN_SHARE:
+        who += ", which reads again what memory could not keep"
+        storage = Advice(
+            "Make the dataset fit into memory (smaller or pre-resized files, half the image size), "
+            "or give the job more of it (Slurm --mem, the container's limit); fewer workers that "
+            "each hold a copy leave more to the page cache.",
+            why=f"{again:.0%} of what is read had been in the page cache and was dropped",
+        )
     return found.starves(
         who,
         _evidence(window, found, waits, workers),
@@ -125,6 +219,13 @@ def _firing(
     )
 
 
+def _read_again(window: Window, found: Underfed) -> float:
+    """0 to 1: how much of what the job reads had been in the page cache shortly before."""
+    again, reads = window.host.cache_refault_bytes_per_second, found.job.read_bytes_per_second
+    much = (reads or 0.0) >= READ_BYTES_PER_SECOND
+    return min(1.0, (again or 0.0) / (reads or 1.0)) if much else 0.0
+
+
 def _evidence(
     window: Window, found: Underfed, waits: float, workers: WorkerFacts | None
 ) -> list[Evidence | None]:
@@ -134,6 +235,7 @@ def _evidence(
     stalled = "tasks of this machine are stalled by I/O"
     if not pressed:
         stalled = "the machine as a whole is hardly stalled by I/O"
+    again = _read_again(window, found)
     gets = f"the job gets {amount(reads or 0.0)}/s from storage"
     much = (reads or 0.0) >= READ_BYTES_PER_SECOND
     if not much:
@@ -147,6 +249,8 @@ def _evidence(
         None if pressure is None else
         Evidence("I/O pressure", round(pressure, 1), "%", IO_PRESSURE_PERCENT, stalled,
                  supports=pressed),
+        Evidence("read again", percent_of(again), "% of the reads", percent_of(AGAIN_SHARE),
+                 "it had been in the page cache") if again >= AGAIN_SHARE else None,
         None if reads is None else
         Evidence("reads", round(reads), "bytes/s", says=gets, supports=much),
     ]  # fmt: skip

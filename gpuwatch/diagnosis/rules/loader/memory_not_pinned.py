@@ -36,8 +36,6 @@ Sources
     are staged through a pinned buffer.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import (
     IDLE_TRAFFIC_BYTES_PER_SECOND,
@@ -45,6 +43,7 @@ from gpuwatch.diagnosis.rules.shared.gpus import (
     idle_traffic,
 )
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.possible import no_loader
 from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, reported_copies
 from gpuwatch.diagnosis.rules.shared.words import amount, percent_of, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
@@ -65,8 +64,6 @@ RULE = Rule(
         ),
     ),
     explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
-    suspect="copies from unpinned memory",
-    suspected=6,
 )
 MOSTLY = 0.6
 """Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
@@ -77,6 +74,9 @@ def check(window: Window) -> Verdict:
     found = underfed(window)
     if not isinstance(found, Underfed):
         return found
+    why = no_loader(found.job)
+    if why is not None:
+        return Clear(why)
     pinned = {rank.pinned_memory for rank in found.ranks}
     if pinned == {True}:
         return Clear("a loader thread pins the batches")

@@ -15,7 +15,8 @@ When it is wrong
     later are left over. Workers that a loader re-parents on purpose are rare.
 
 What to do
-    End the processes named (kill PID; if they stay, kill -9 PID). Start jobs so that the whole
+    See that they do nothing (a program can leave processes behind on purpose), then end them (kill
+    PID; if they stay, kill -9 PID). Start jobs so that the whole
     process group ends with them (exec in a container's entrypoint, torchrun, srun). Remove
     what they left in /dev/shm (torch_*).
 
@@ -27,8 +28,6 @@ Sources
     whether its parent is alive, and only while it waits for work.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.words import amount, counted
@@ -39,6 +38,7 @@ _GROUP = Advice(
 )
 RULE = Rule(
     title="orphaned workers",
+    uses_workers=True,
     cure=(_GROUP,),
     explains=frozenset({"idle_holding_memory"}),
     # Memory that a job's orphans hold is reported with them, not again of the GPU.
@@ -48,8 +48,6 @@ RULE = Rule(
 )
 PIDS_NAMED = 12
 """As many fit on a line or two; the rest are counted."""
-GUESSED_STRENGTH = 0.6
-"""Of processes that only look like loader workers."""
 
 
 def check(window: Window) -> Verdict:
@@ -81,11 +79,12 @@ def check(window: Window) -> Verdict:
         Evidence("GPU memory they hold", on_gpu, "bytes",
                  says="the next run cannot have it") if on_gpu else None,
     ]  # fmt: skip
-    end = f"End them:{command}{more}; those that stay with kill -9."
-    guessed = bool(left) and all(member.role_guessed for member in left)
+    end = f"See that no work goes on in them (gpuwatch stacks --only PID), then end them:{command}"
     return Firing(
         summary=f"{counted(count, 'loader worker')} {verb} outlived the training process{holding}",
         evidence=evidence,
-        advice=(Advice(end, why="nothing uses their batches any more"), *RULE.cure),
-        strength=GUESSED_STRENGTH if guessed else 1.0,
+        advice=(
+            Advice(f"{end}{more}.", why="a program can leave processes on purpose"),
+            *RULE.cure,
+        ),
     )

@@ -3,8 +3,8 @@
 What it checks
     The shape of the utilisation alone: repeated idle runs that reach the bottom between busy runs
     that reach the top, outside pauses. It is what remains when only GPU readings exist (a log of
-    nvidia-smi); with the job's processes in view another rule names the cause, and this is its
-    symptom.
+    nvidia-smi), or when nothing that was read of the job's processes names the cause; where
+    another rule does, this is its symptom.
 
 Why it matters
     The mean hides it: 50% can be a GPU that is always half used or one that waits half the time.
@@ -14,18 +14,17 @@ Evidence needed
     Samples finer than half a swing: several per second. With one per second only swings slower
     than two seconds are visible; faster ones stay undetermined.
 
-    Where the job reports its own loop (gpuwatch.torch), how long it waits for data shows whether
-    the loader is the cause.
-
 When it is wrong
     Bursts are right for a server that waits for requests, for interactive work, and for training
     on several nodes where the others are slower. Low means and two-peaked histograms alone are
     not evidence: healthy jobs show both.
 
 What to do
-    In order of how often it is the cause: raise num_workers above 0 and towards the cores a rank
-    may use; pin_memory=True with non_blocking=True; look for slow storage, checkpoints,
-    validation. Run gpuwatch beside the job to see which.
+    Find out what it waits for, before anything is changed: a data loader, requests, environments
+    of reinforcement learning, other ranks, saves and validation all look like this from the GPU.
+    The finding names those that nothing known speaks against, and the one reading that would
+    decide: the job's processes (run gpuwatch beside it), then the stacks of its main thread, then
+    what the loop reports of itself (gpuwatch.torch).
 
 Thresholds
     5 idle runs in the window: a rhythm, not an event. Lowest samples at 15% or less and highest
@@ -39,9 +38,9 @@ Sources
     period is between 1/6 s and 1 s.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import (
     IDLE_TRAFFIC_BYTES_PER_SECOND,
@@ -50,38 +49,30 @@ from gpuwatch.diagnosis.rules.shared.gpus import (
 )
 from gpuwatch.diagnosis.rules.shared.loading import driving, too_early
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share
-from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, STARVED_SHARE, reported_wait
+from gpuwatch.diagnosis.rules.shared.possible import (
+    against_loader,
+    causes,
+    waits_outside,
+    what_decides,
+)
+from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE, reported_wait, wait_evidence
 from gpuwatch.diagnosis.rules.shared.words import (
     keys,
     lasting,
+    listed,
     mean,
     named,
     percent_of,
     ramp,
     strength,
+    verb,
 )
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
-    title="starved in bursts",
-    cure=(
-        Advice(
-            "Raise num_workers of the DataLoader (its default is 0), up to the cores of a rank "
-            "less one.",
-            setting="num_workers",
-            why="a loader that cannot keep up is the most common cause of this pattern",
-        ),
-        Advice(
-            "Set pin_memory=True and copy with non_blocking=True.",
-            setting="pin_memory",
-            wanted="True",
-            why="otherwise each copy to the GPU delays it",
-        ),
-    ),
+    title="works in bursts",
     # The pattern is sure, the cause behind it is not named.
     trust=0.85,
-    suspect="bursts faster than the sampling",
-    suspected=12,
 )
 IDLE_SHARE = 0.15  # of the time
 LEAST_RUNS = 5
@@ -136,23 +127,21 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     gpus, first = [gpu for gpu, _ in swinging], swinging[0][1]
     lost = sum(_idles(window, gpu) for gpu in gpus) / len(gpus)
     period = mean([wave.period_seconds for _, wave in swinging])
-    every = "" if period is None else f" every {lasting(period)}"
-    wait = None
-    if window.job is not None:
-        wait = reported_wait(driving(window.job, {gpu.uuid for gpu in gpus}))
-    reports = "" if wait is None else f"; the job reports waiting for data {wait:.0%} of the time"
+    ranks = () if window.job is None else driving(window.job, {gpu.uuid for gpu in gpus})
+    rhythm = "in bursts" if period is None else f"in a rhythm of {lasting(period)}"
+    waits = f"{verb(gpus, 'waits', 'wait')} {rhythm}, {lost:.0%} of the time"
     clear = strength(
         ramp(lost, IDLE_SHARE - 0.05, 0.4),
         ramp(first.idle.count, LEAST_RUNS - 1.0, 15.0),
         1.0 if period is not None else 0.3,
     )
     return Firing(
-        summary=f"{named(gpus)} {'goes' if len(gpus) == 1 else 'go'} from {first.low_percent:.0f}% "
-        f"to {first.high_percent:.0f}% and back{every}, without work {lost:.0%} of the time"
-        f"{reports}",
-        evidence=_evidence(window, first, lost, period, wait),
-        advice=_advice(window, wait),
-        # The pattern is certain; that it is the loader is only the likeliest reading.
+        summary=f"{named(gpus)} {waits}{_for_what(ranks, window)}",
+        evidence=_evidence(window, first, lost, period, ranks),
+        advice=(_advice(window, ranks),),
+        # What comes without a rhythm can be a person, or requests.
+        severity="info" if period is None or _waits_outside(window, ranks) else None,
+        # The pattern is certain, and not more than it is said.
         strength=0.75 * clear,
         missing=() if window.job is not None else ("the job's processes",),
         gpus=keys(gpus),
@@ -160,14 +149,33 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     )
 
 
+def _waits_outside(window: Window, ranks: Sequence[RankFacts]) -> bool:
+    return window.job is not None and waits_outside(window.job, ranks)
+
+
+def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
+    wait = reported_wait(ranks)
+    if wait is not None and wait >= STARVED_SHARE:
+        return f"; the job reports waiting for data {wait:.0%} of the time"
+    left = causes(window, ranks)
+    if not left:
+        return "; no known cause fits"
+    return f", for {listed(left, 'or')}"
+
+
 def _evidence(
-    window: Window, wave: Waveform, lost: float, period: float | None, wait: float | None
+    window: Window,
+    wave: Waveform,
+    lost: float,
+    period: float | None,
+    ranks: Sequence[RankFacts],
 ) -> list[Evidence | None]:
-    rate = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in window.gpus])
+    rate, job = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in window.gpus]), window.job
     much = (rate or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND
-    copies = "batches are copied then: unpinned memory"
+    pinned = bool(ranks) and all(rank.pinned_memory for rank in ranks)
+    copies = "copies run while no kernel does" + ("" if pinned else ", as from unpinned memory")
     copies = copies if much else "the wait comes before the copy"
-    by_job = "reported by the job" + ("" if (wait or 0.0) >= FED_SHARE else ": not the loader")
+    against = None if job is None else against_loader(job, ranks)
     runs, each = float(wave.idle.count), lasting(wave.idle.mean_seconds or 0.0)
     return [
         Evidence("idle", percent_of(lost), "%", percent_of(IDLE_SHARE),
@@ -182,19 +190,19 @@ def _evidence(
         None if rate is None else
         Evidence("host to GPU while it idles", round(rate), "bytes/s",
                  IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much),
-        None if wait is None else
-        Evidence("waits for data", percent_of(wait), "% of the time", percent_of(STARVED_SHARE),
-                 by_job, supports=wait >= STARVED_SHARE),
+        wait_evidence(reported_wait(ranks)),
+        None if against is None else
+        Evidence("data loader", "unlikely", says=against, supports=False),
     ]  # fmt: skip
 
 
-def _advice(window: Window, wait: float | None) -> tuple[Advice, ...]:
-    decide = (
-        "Run gpuwatch beside the job (or gpuwatch diagnose --pid): the CPU of its main thread and "
-        "workers shows which."
-        if window.job is None
-        else "Take stacks of the main thread (gpuwatch diagnose --stacks) to see what it waits for."
-    )
-    if wait is not None and wait < FED_SHARE:
-        return (Advice(decide, why="the job has its data in time: it waits elsewhere"),)
-    return (*RULE.cure, Advice(decide, why="seen from the GPU alone, the causes look the same"))
+def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
+    why = "seen from the GPU, the causes look the same, and each has another cure"
+    job, wait = window.job, reported_wait(ranks)
+    if job is None:
+        beside = "Run gpuwatch beside the job (gpuwatch diagnose --pid PID)"
+        return Advice(f"{beside}: what its processes do decides between them.", why=why)
+    if wait is not None and wait >= STARVED_SHARE:
+        see = f"See what makes the batches late: gpuwatch stacks --workers {job.job.pid}."
+        return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
+    return Advice(f"Before changing anything, get {what_decides(window, ranks)}.", why=why)

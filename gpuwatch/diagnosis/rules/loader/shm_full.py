@@ -29,8 +29,6 @@ Sources
     Docker, docker run --shm-size: 64m by default.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.words import amount, ramp, strength

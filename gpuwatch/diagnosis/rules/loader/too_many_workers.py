@@ -34,12 +34,11 @@ Sources
     Linux, /proc/PID/schedstat (time on the run queue).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, held_up, underfed
-from gpuwatch.diagnosis.rules.shared.words import counted, ramp, strength
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.ranks import held_up
+from gpuwatch.diagnosis.rules.shared.words import cores_of, counted, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import (
     CHEAPER,
     in_disk_wait,
@@ -50,11 +49,10 @@ from gpuwatch.diagnosis.rules.shared.workers import (
 
 RULE = Rule(
     title="too many workers",
+    uses_workers=True,
     explains=frozenset(
         {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
     ),
-    suspect="more workers than cores",
-    suspected=4,
 )
 CROWDING = 1.1  # for each core
 RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
@@ -85,7 +83,7 @@ def check(window: Window) -> Verdict:
         return Unknown(("the loader workers' run-queue wait",))
     used = found.job.cpu_cores
     if used is not None and used < OWN_SHARE * cores:
-        return Clear(f"the job uses only {used:.1f} cores: others take them")
+        return Clear(f"the job uses only {cores_of(used)}: others take them")
     crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
     if crowding < CROWDING:
         return Clear("there is a core for each loader worker and each main thread")
@@ -119,12 +117,11 @@ def _firing(
     cores: float,
 ) -> Firing:
     ranks = len(found.job.ranks)
-    # A quota can be half a core.
-    share = counted(cores, "core") if cores >= 1.0 else f"{cores:.1f} cores"
+    share = cores_of(cores)
     count = found.worker_count or round(workers.count / max(1, ranks))
     better = recommended_workers(window, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
-    advice = [Advice(CHEAPER, why=f"the {share} that the job may use are all taken")]
+    advice = [Advice(CHEAPER, why=f"{share} cannot serve them all")]
     if better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, set_workers("Lower num_workers", count, better, why))
@@ -134,7 +131,8 @@ def _firing(
     evidence = [
         found.evidence,
         Evidence("processes per core", round(crowding, 2), None, CROWDING,
-                 f"{round(workers.count)} workers and {ranks} main threads share {share}"),
+                 f"{counted(workers.count, 'worker')} and {counted(ranks, 'main thread')} share "
+                 f"{share}"),
         Evidence("workers' run-queue wait", round(queue, 1), "% of the time",
                  RUN_QUEUE_WAIT_PERCENT, how),
         None if pushed is None else

@@ -35,7 +35,7 @@ Thresholds
     28% of the limit no activity counts against it. DRAM activity of 50% or more is bandwidth-bound
     work, and power 1.6 times as high before is a wait. busy_without_work gives the reasons.
 
-    memory at most 50% used: a batch of twice the size then certainly fits (SageMaker's BatchSize
+    memory at most 50% used: a batch of twice the size then should fit (SageMaker's BatchSize
     requires 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
     fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
     in full precision. The numbers that are neither DCGM's nor SageMaker's are this project's
@@ -46,8 +46,6 @@ Sources
     performance guide (small matrices do not fill the GPU; tensor cores need mixed precision or
     TF32). SageMaker Debugger, BatchSize (95th percentiles of CPU, GPU and GPU memory at 70%).
 """
-
-from __future__ import annotations
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
@@ -64,11 +62,13 @@ RULE = Rule(
 )
 ROOM = 0.5  # of the memory
 FILL_TO = 0.9  # of the memory
+MANY_TIMES = 8.0
+"""Nobody can foresee a step so large."""
 FLAT_PERCENT = 60.0
 NO_TENSOR_PERCENT = 2.0
 
 _PRECISION = Advice(
-    "Use mixed precision (torch.autocast with bfloat16, or TF32 matrix products).",
+    "Use mixed precision (bfloat16; in PyTorch torch.autocast, or TF32 matrix products).",
     setting="precision",
     wanted="bfloat16",
     why="the tensor cores are idle",
@@ -119,18 +119,18 @@ def _used_share(gpu: GpuFacts) -> float | None:
 def _firing(gpus: list[GpuFacts], share: float) -> Firing:
     fullest = max(gpus, key=lambda gpu: _used_share(gpu) or 0.0)
     used, total = gib(_used(fullest) or 0.0), gib(fullest.identity.memory_total_bytes or 0)
-    times = f"{FILL_TO / max(share, 0.01):.1f} times"
+    times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
     sm = mean([effort.sm_when_busy(gpu) for gpu in gpus])
     power = mean([effort.power_when_busy(gpu) for gpu in gpus])
     seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
     seen += [] if power is None else [f"{power:.0f} W"]
     clear = sum(effort.clearness(gpu) for gpu in gpus) / len(gpus)
     larger = Advice(
-        f"Raise the batch size: {times} the present one will fit, more if the model is a good part "
-        "of the memory.",
+        f"Raise the batch size in steps: {times} the present one should fit (gpuwatch tune memory "
+        "measures it).",
         setting="batch size",
         wanted=times,
-        why=f"{used} of {total} are used, and only the batch's part grows with it",
+        why=f"{used} of {total} are used; the model's part does not grow with the batch",
     )
     tensor = [gpu.tensor_active_percent for gpu in gpus]
     slow = all(value is not None and value < NO_TENSOR_PERCENT for value in tensor)

@@ -46,8 +46,6 @@ Sources
     below 0.5 likely ineffective) and on memory bandwidth (a peak of about 0.8).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import effort
@@ -64,13 +62,12 @@ RULE = Rule(
 OTHER_WORK_SECONDS = 45.0
 
 _WAITS = Advice(
-    "Look at the other ranks: one of them is late, or hangs; gpuwatch stacks shows where each one "
-    "stands.",
-    why="a collective that spins for another rank looks busy and draws little power",
+    "See where it stands with gpuwatch stacks; of several ranks, one may be late, or hang.",
+    why="a kernel that spins, for another rank perhaps, looks busy and draws little power",
 )
 _SMALL = Advice(
-    "Profile one step: a larger batch, torch.compile or CUDA graphs where kernels are small; where "
-    "one rank is late, look at that rank.",
+    "Profile one step: a larger batch, a compiled model or CUDA graphs where kernels are small; "
+    "where one rank is late, look at that rank.",
     why="a resident kernel counts as busy, however little of the GPU it uses",
 )
 
@@ -81,9 +78,11 @@ def check(window: Window) -> Verdict:
         return Unknown(("the GPUs' utilisation",))
     if window.starting:
         return Clear("the job is starting")
-    if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
+    busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= PINNED_PERCENT]
+    if not busy or (window.job is not None and len(busy) < len(gpus)):
         # Those that are busy wait for those that idle, which other rules look at.
         return Clear("not all of its GPUs are busy all the time")
+    gpus = busy
     idling = [
         gpu
         for gpu in gpus

@@ -1,22 +1,24 @@
 """Training stops while a checkpoint is written.
 
 What it checks
-    Pauses of a steadily busy GPU in which the job wrote much to storage.
+    Pauses of a steadily busy GPU in which the job wrote much to storage, or sent much over the
+    network.
 
 Why it matters
     A synchronous save costs its full duration on every GPU of the job: rank 0 writes and the
     others wait in the next collective (busy, at low power).
 
 Evidence needed
-    At least one pause and what was written during it. Stronger with a second one: saves are
-    periodic.
+    At least one pause and what was written or sent during it. Stronger with a second one: saves
+    are periodic. What is sent is counted on the job's own connections (of the one gpuwatch is
+    attached to), else as what the machine sent beyond what it did just before.
 
     Where the job reports its own loop (gpuwatch.torch), a pause reported as a checkpoint is one,
     whatever was written, and one reported as validation is not.
 
 When it is wrong
-    Saves that do not show as writes of this job (object stores, some network file systems) look
-    like validation. Another job's writes count only for the machine.
+    Another job's writes count only for the machine. A job on several machines that exchanges
+    gradients sends while it trains; another transfer of this machine in the same seconds counts.
 
 What to do
     Save asynchronously (torch.distributed.checkpoint.async_save, or copy the state to pinned
@@ -32,8 +34,6 @@ Sources
     PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import (
@@ -42,6 +42,7 @@ from gpuwatch.diagnosis.rules.shared.pauses import (
     lost_share,
     reported_evidence,
     rhythm,
+    saved_bytes,
     watched_seconds,
     who_paused,
 )
@@ -64,8 +65,6 @@ RULE = Rule(
     explains=frozenset({"oscillation", "collective_wait", "straggler"}),
     of_pauses=True,
     look_alike=5,
-    suspect="checkpoints",
-    suspected=9,
     chart="write",
     chart_seconds=180.0,
 )
@@ -79,21 +78,23 @@ def check(window: Window) -> Verdict:
     if not saves:
         if all(pause.wrote_bytes is None for pause in window.pauses):
             return Unknown(("what was written during the pauses",))
-        return Clear("little was written during the pauses")
+        return Clear("little was written or sent during the pauses")
     lost, every = lost_share(window, saves), rhythm(saves)
-    wrote = max(pause.wrote_bytes or 0.0 for pause in saves)
+    wrote = max(saved_bytes(pause) for pause in saves)
+    away = wrote > 0.0 and all(saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
+    how, done = ("sent over the network", "sent") if away else ("written", "written")
     longest = max(pause.seconds for pause in saves)
     times = "once" if len(saves) == 1 else f"{len(saves)} times"
     times = times if every is None else f"every {lasting(every)}"
     reported = any(pause.phase == "checkpoint" for pause in saves)
-    written = f" while {amount(wrote)} were written" if wrote > 0.0 or not reported else ""
+    written = f" while {amount(wrote)} were {how}" if wrote > 0.0 or not reported else ""
     large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
     evidence = [
         reported_evidence(saves, "checkpoint"),
-        Evidence("pauses with writes", float(len(saves)),
+        Evidence("pauses with uploads" if away else "pauses with writes", float(len(saves)),
                  says=f"in the last {lasting(watched_seconds(window))}"),
         Evidence("longest pause", round(longest, 1), "s", says=f"{ran} meanwhile"),
-        Evidence("written in a pause", round(wrote), "bytes", SAVE_BYTES,
+        Evidence(f"{done} in a pause", round(wrote), "bytes", SAVE_BYTES,
                  f"{'' if large else 'less than '}a checkpoint's size", supports=large),
         Evidence("time lost", percent_of(lost), "%", 100.0 * LOST_SHARE, "of the time watched",
                  supports=lost >= LOST_SHARE),

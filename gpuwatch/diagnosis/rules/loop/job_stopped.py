@@ -30,8 +30,6 @@ Sources
     proc_pid_stat(5), field state. signal(7): SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
 """
 
-from __future__ import annotations
-
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window

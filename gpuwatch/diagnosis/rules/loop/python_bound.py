@@ -21,7 +21,8 @@ When it is wrong
     undetermined unless stacks were taken. PyTorch runs the backward pass on a thread of its
     own: the main thread alone can then show 50%, so the whole process counts as well, which also
     includes its helper threads. A main thread that spins for the GPU (.item(), a blocking
-    synchronisation) is at a full core too: see sync_every_step.
+    synchronisation) is at a full core too: see sync_every_step. So what counts is what it used
+    beyond the GPU's busy time, 40% of the idle time or more.
 
 What to do
     A larger batch; torch.compile (mode="reduce-overhead" uses CUDA graphs); CUDA graphs; fused
@@ -39,8 +40,6 @@ Sources
     PyTorch, "Performance Tuning Guide" and "Accelerating PyTorch with CUDA Graphs".
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import (
@@ -55,12 +54,15 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     underfed,
 )
+from gpuwatch.diagnosis.rules.shared.possible import reduces_on_cpu
+from gpuwatch.diagnosis.rules.shared.ranks import least_while_idle
 from gpuwatch.diagnosis.rules.shared.reported import fed_evidence, not_starved, reported_copies
 from gpuwatch.diagnosis.rules.shared.words import mean, percent_of, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, is_at_limit
 
 RULE = Rule(
     title="Python-bound",
+    uses_workers=True,
     cure=(
         Advice(
             "Raise the batch size.",
@@ -68,7 +70,7 @@ RULE = Rule(
             why="the same number of launches then does more work",
         ),
         Advice(
-            'Compile the model: torch.compile(model, mode="reduce-overhead"), or use CUDA graphs.',
+            "Compile the model (torch.compile or CUDA graphs; jax.jit; tf.function).",
             why="one launch then replaces many",
         ),
         Advice(
@@ -81,8 +83,6 @@ RULE = Rule(
     # A busy main thread is also what a thread that waits for its GPU looks like.
     trust=0.90,
     look_alike=10,
-    suspect="slow kernel launches from Python",
-    suspected=7,
 )
 IDLE_SHARE = 0.15  # of the time
 MAIN_THREAD_LEAST_PERCENT = 40.0
@@ -137,7 +137,11 @@ def _process_percent(job: JobFacts) -> float | None:
 
 def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
     idle = found.job.main_thread_when_idle_percent
-    if idle is not None and idle < MAIN_THREAD_LEAST_PERCENT:
+    if idle is None and not found.job.stacks and found.reported_wait is None:
+        alone = len(found.job.ranks) < 2
+        # Of several ranks, threads that exchange gradients are in the process's.
+        idle = least_while_idle(found, max(main, process or 0.0) if alone else main)
+    if idle is not None and idle < MAIN_THREAD_LEAST_PERCENT and not found.fills_idle_time:
         return False
     if main >= MAIN_AT_LIMIT_PERCENT or found.fills_idle_time:
         return True
@@ -158,6 +162,8 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
         return Unknown(NO_WORKERS)
     if found.worker_count == 0:
         return Unknown(("stacks: without loader workers the main thread may be loading",))
+    if reduces_on_cpu(found.job):
+        return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
     if is_at_limit(workers):
         return Clear("the loader workers are at their limit")
     if workers is not None and (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:

@@ -30,8 +30,6 @@ Sources
     torch.cuda.set_sync_debug_mode finds the calls from inside the job.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import Underfed, underfed
 from gpuwatch.diagnosis.rules.shared.words import ramp, strength
@@ -44,8 +42,6 @@ RULE = Rule(
     title="syncs every step",
     cure=(_COPIES,),
     explains=frozenset({"python_bound", "oscillation", "batch_too_small"}),
-    suspect="a synchronisation in every step",
-    suspected=8,
 )
 SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 

@@ -2,7 +2,8 @@
 
 What it checks
     Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
-    little was written.
+    little was written or sent, and something was computed: by the GPU, the main thread or a
+    worker.
 
 Why it matters
     This is information: the idle time is explained, and it is not a starved loader. What can be
@@ -16,12 +17,12 @@ Evidence needed
     even the first, and one reported as a checkpoint is not.
 
 When it is wrong
-    A save that does not show as disk writes looks the same. So can two stalls of a network file
-    system. Long waits for a loader whose workers are at their limit are not counted.
+    A save through a daemon of the storage can look the same. Long waits for a loader whose workers
+    are at their limit, or of which a single one makes a slow batch, are not counted.
 
 What to do
-    Nothing, if the share is what you expect. Otherwise: persistent_workers=True, so that workers
-    are not restarted at every epoch (with large datasets that takes seconds); validate less often
+    Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:
+    persistent_workers=True (with large datasets a start takes seconds); validate less often
     or on a subset; a larger batch under torch.inference_mode().
 
 Thresholds
@@ -32,13 +33,12 @@ Sources
     PyTorch, torch.utils.data.DataLoader: persistent_workers keeps the workers after an epoch.
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import (
     SAVE_BYTES,
     is_save,
+    is_silent,
     lost_share,
     real_pauses,
     reported_evidence,
@@ -53,10 +53,10 @@ RULE = Rule(
     severity="info",
     cure=(
         Advice(
-            "Set persistent_workers=True in both DataLoaders.",
+            "Set persistent_workers=True.",
             setting="persistent_workers",
             wanted="True",
-            why="the workers are then not restarted at every epoch",
+            why="the loader's workers end and begin anew, as the end of each epoch has it",
         ),
         Advice(
             "Validate less often or on part of the data, with a larger batch.",
@@ -66,11 +66,10 @@ RULE = Rule(
     explains=frozenset({"oscillation"}),
     of_pauses=True,
     look_alike=6,
-    suspect="validation",
-    suspected=10,
     chart="write",
     chart_seconds=180.0,
 )
+SILENT = "stacks in a pause: nothing of the job works in them, as if it waited for another machine"
 LEAST_PAUSES = 2
 """One is no pattern."""
 ADVISED_SHARE = 0.05  # of the time
@@ -84,6 +83,9 @@ def check(window: Window) -> Verdict:
         return Clear("saves, or workers at their limit, explain the pauses")
     if not quiet:
         return Clear("there was no pause without writes")
+    silent = [pause for pause in quiet if is_silent(pause)]
+    if 2 * len(silent) > len(quiet):
+        return Unknown((SILENT,))
     reported = any(pause.phase == "validation" for pause in quiet)
     if len(quiet) < LEAST_PAUSES and not reported:
         return Clear("one pause is no pattern")
@@ -92,6 +94,8 @@ def check(window: Window) -> Verdict:
     lost, every = lost_share(window, quiet), rhythm(quiet)
     longest = max(pause.seconds for pause in quiet)
     times = counted(len(quiet), "time") if every is None else f"every {lasting(every)}"
+    # Of workers that are seen to stay, nobody starts them anew.
+    advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
     evaluating = None if window.job is None else window.job.stack_percent("evaluating")
     evidence = [
         reported_evidence(quiet, "validation"),
@@ -112,7 +116,7 @@ def check(window: Window) -> Verdict:
         summary=f"{who_paused(window)} paused {times}, up to {lasting(longest)}, without writing: "
         f"{'validation' if reported else 'validation or ends of epochs'} ({lost:.0%} of the time)",
         evidence=evidence,
-        advice=None if lost >= ADVISED_SHARE else (),
+        advice=advice if lost >= ADVISED_SHARE else (),
         strength=strength(
             1.0 if reported else ramp(len(quiet), 1.0, 4.0),
             1.0 if every is not None or reported else 0.2,

@@ -35,8 +35,6 @@ Sources
     objects). Linux, /proc/PID/smaps_rollup (PSS).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, too_early

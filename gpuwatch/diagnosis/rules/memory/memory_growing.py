@@ -43,8 +43,6 @@ Sources
     GPUMemoryIncrease.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -31,23 +31,22 @@ Sources
     on GPU memory (75% is reserved).
 """
 
-from __future__ import annotations
-
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, named, ramp
 
+_HEADROOM = Advice(
+    "Leave headroom (a smaller batch with gradient accumulation, or activation checkpointing), "
+    "unless it was reserved from the start, as TensorFlow, JAX and servers do.",
+    setting="batch size",
+    why="one larger batch is enough for an out-of-memory error",
+)
 RULE = Rule(
     title="memory nearly full",
     severity="info",
     cure=(
-        Advice(
-            "Leave headroom: a smaller batch with gradient accumulation, or activation "
-            "checkpointing.",
-            setting="batch size",
-            why="one larger batch is enough for an out-of-memory error",
-        ),
+        _HEADROOM,
         Advice(
             "Against fragmentation set PYTORCH_ALLOC_CONF=expandable_segments:True "
             "(PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9).",
@@ -79,9 +78,13 @@ def check(window: Window) -> Verdict:
     framework = None if window.job is None else window.job.job.framework
     if framework in RESERVING:
         return Clear(f"{framework} reserves most of the memory by design")
+    if window.job is not None and window.job.job.serves is not None:
+        return Clear("a server reserves memory for its requests by design")
     share = max(shares[gpu.uuid] for gpu in full)
     free = min(_total(gpu) - (_most(gpu) or 0.0) for gpu in full)
     foreign = any((gpu.foreign_memory_bytes or 0.0) >= FOREIGN * _total(gpu) for gpu in full)
+    # Of others, or in a log, nobody knows whether PyTorch's settings are for them.
+    advice = RULE.cure if framework == "torch" else (_HEADROOM,)
     others = ", and other processes hold much of it" if foreign else ""
     evidence = [
         Evidence(f"{named([gpu])} highest memory use", _most(gpu), "bytes", FULL * _total(gpu),
@@ -92,6 +95,7 @@ def check(window: Window) -> Verdict:
         summary=f"The memory of {named(full)} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
         f"are left{others}",
         evidence=evidence,
+        advice=advice,
         strength=0.7 + 0.3 * ramp(share, FULL, 0.99),
         missing=() if framework is not None else ("the framework",),
         gpus=keys(full),

@@ -1,7 +1,5 @@
 """Effort of a GPU while it is busy: shared by "busy without work" and "batch too small"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts

@@ -1,7 +1,5 @@
 """Questions that several rules ask of a window's GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core.throttling import REASONS
@@ -22,6 +20,9 @@ COPYING_SHARE = 0.26
 OWN_LEAST_PERCENT = 1.0
 """SM share: a process that holds memory and does nothing shows zero."""
 
+UNUSED_PERCENT, USED_PERCENT = 1.0, 10.0
+"""Of the time: a display or a monitor causes tenths; a job that starves still shows more."""
+
 THERMAL = tuple([name for name, reason in REASONS.items() if reason.is_heat])
 HARDWARE = "hw_slowdown"
 POWER_CAP = "sw_power_cap"
@@ -35,6 +36,17 @@ def present(window: Window) -> list[GpuFacts]:
 def works(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
     """Those that are there and whose busy share is known."""
     return [gpu for gpu in gpus if not gpu.lost and gpu.busy is not None]
+
+
+def unused(window: Window) -> list[GpuFacts]:
+    """Those on which a job of one process runs nothing while it works on another."""
+    gpus = works(window.gpus)
+    if window.job is None or len(window.job.ranks) != 1:
+        return []
+    rests = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) < UNUSED_PERCENT]
+    return (
+        rests if max([gpu.busy_percent or 0.0 for gpu in gpus], default=0.0) >= USED_PERCENT else []
+    )
 
 
 def reason_share(window: Window, gpu: GpuFacts, *reasons: str) -> float | None:

@@ -1,9 +1,7 @@
 """Work of a late rank while the others wait for it, as far as it shows from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
@@ -16,8 +14,8 @@ from gpuwatch.diagnosis.rules.shared.reported import (
     not_starved,
     reported_wait,
 )
-from gpuwatch.diagnosis.rules.shared.words import highest, mean, percent_of
-from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT, is_at_limit
+from gpuwatch.diagnosis.rules.shared.words import highest, mean
+from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT
 
 WRITES_BYTES_PER_SECOND = 5e6
 """Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
@@ -31,8 +29,6 @@ QUEUE_WAIT_PERCENT = 10.0
 """Of the time, and of the difference: on a machine with free cores it is below 2%."""
 QUOTA_PERCENT = 20.0
 """Of the quota's periods in which the job was held back."""
-OWN_LOAD_PERCENT = 50.0
-"""Of a core, for a main thread that makes its own batches: it waits for its GPU now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +46,9 @@ def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     """The first of the usual reasons that holds for this GPU's rank and not for the others."""
     rank = rank_of(window, gpu)
     if rank is None or window.job is None:
-        return _unseen("the process that runs on it")
+        says = "it saves, logs, evaluates or waits for data"
+        return Doing(says, (_BESIDE,), missing=("the process that runs on it",), known=False)
     others = [other for other in window.job.ranks if other.pid != rank.pid]
-    own, theirs = reported_wait([rank]), reported_wait(others)
-    if own is not None and theirs is not None and own >= max(STARVED_SHARE, theirs + APART_SHARE):
-        return _waiting_for_data(rank, others, own, theirs)
     in_time = not_starved([rank]) is not None
     for look in _LOOKS:
         found = None if in_time and look.of_loader else look.at(rank, others)
@@ -73,33 +67,18 @@ def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
     if (window.job.cpu_throttled_percent or 0.0) >= QUOTA_PERCENT:
         return "a CPU quota throttles the whole job"
     others = [other for other in window.job.ranks if other.pid != rank.pid]
-    for says, holds in _SHARED:
-        if others and holds(rank) and 2 * sum(map(holds, others)) >= len(others):
-            return says
+    for look in (_LOADING, _READING, _QUEUE):
+        have = [(look.read(one) or 0.0) >= look.limit(0.0) for one in (rank, *others)]
+        if others and have[0] and 2 * sum(have[1:]) >= len(others):
+            return look.says(rank, look.read(rank) or 0.0)
     return None
 
 
-_SHARED: tuple[tuple[str, Callable[[RankFacts], bool]], ...] = (
-    ("their loader workers are at their limit", lambda rank: is_at_limit(rank.workers)),
-    (
-        "their loaders wait for the disk",
-        lambda rank: (_disk_wait(rank) or 0.0) >= DISK_WAIT_PERCENT,
-    ),
-    (
-        "they wait for CPU cores",
-        lambda rank: (rank.run_queue_wait_percent or 0.0) >= QUEUE_WAIT_PERCENT,
-    ),
-    (
-        "they load data in their main processes",
-        lambda rank: (
-            rank.loader_workers == 0 and (rank.main_thread_percent or 0.0) >= OWN_LOAD_PERCENT
-        ),
-    ),
-)
-
 _STACKS = Advice("Sample that rank's stacks (gpuwatch stacks): they show what the others wait for.")
+_BESIDE = Advice("Run gpuwatch beside the job: it shows what the process on that GPU is doing.")
 _FILES = Advice(
     "Look at what that rank loads: its files, their storage, its num_workers.",
+    setting="num_workers",
     why="the others get their data in time",
 )
 _SAVES = Advice(
@@ -107,39 +86,15 @@ _SAVES = Advice(
     "(torch.distributed.checkpoint.async_save), or less frequent ones.",
     why="one rank saves while all the others wait in their next collective",
 )
-_STORAGE = Advice(
-    "Look at where that rank reads from: a slower mount, a cold cache, a larger shard than the "
-    "others'."
-)
 _CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
 _ONLY_THERE = Advice(
     "Look at what only that rank does (logging, metrics, evaluation) with gpuwatch stacks."
 )
-_MORE = Advice(
-    "Give that rank as many loader workers and as cheap samples as the others have; raise "
-    "num_workers if cores are free.",
-    setting="num_workers",
-)
-_WORKERS = Advice("Set num_workers above 0 on that rank.", setting="num_workers")
 
 
 def _unseen(missing: str) -> Doing:
     says = "what it is doing does not show from outside"
     return Doing(says, (_STACKS,), missing=(missing,), known=False)
-
-
-def _waiting_for_data(rank: RankFacts, others: list[RankFacts], own: float, theirs: float) -> Doing:
-    """The ranks report that only this one waits for its data; why, its processes show."""
-    reports = f"it waits for data {own:.0%} of the time, the others {theirs:.0%}"
-    name, limit = "the late rank waits for data", percent_of(theirs + APART_SHARE)
-    unit, says = "% of the time", "reported by the ranks"
-    evidence = Evidence(name, percent_of(own), unit, limit, says)
-    loads = rank.loader_workers == 0
-    for look in (_READING, _LOADING, _MAIN) if loads else (_READING, _LOADING):
-        found = look.at(rank, others)
-        if found is not None:
-            return Doing(f"{reports}: {found.says}", found.advice, (evidence, *found.evidence))
-    return Doing(reports, (_FILES,), (evidence,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +106,7 @@ class _Look:
     read: Callable[[RankFacts], float | None]
     limit: Callable[[float], float]
     says: Callable[[RankFacts, float], str]
-    advice: Callable[[RankFacts], Advice]
+    advice: Advice
     unit: str = "%"
     meaning: str = ""
     of_loader: bool = False
@@ -163,7 +118,7 @@ class _Look:
             return None
         value = round(own) if self.unit == "bytes/s" else round(own, 1)
         evidence = Evidence(self.evidence, value, self.unit, limit, self.meaning)
-        return Doing(self.says(rank, own), (self.advice(rank),), (evidence,))
+        return Doing(self.says(rank, own), (self.advice,), (evidence,))
 
 
 def _above(least: float, apart: float) -> Callable[[float], float]:
@@ -187,17 +142,25 @@ def _workers_say(rank: RankFacts, own: float) -> str:
 
 
 def _main_says(rank: RankFacts, own: float) -> str:
-    loads = rank.loader_workers == 0
-    says = "it loads its batches in the main process" if loads else "its Python thread is at work"
-    return f"{says} ({own:.0f}% of a core)"
+    loads = ", or loads its batches" if rank.loader_workers == 0 else ""
+    return f"its main thread is at work ({own:.0f}% of a core): it saves, logs or evaluates{loads}"
 
 
+_WAITING = _Look(
+    "the late rank waits for data",
+    lambda rank: None if (wait := reported_wait([rank])) is None else 100.0 * wait,
+    _above(100.0 * STARVED_SHARE, 100.0 * APART_SHARE),
+    lambda _, own: f"it waits for data {own:.0f}% of the time",
+    _FILES,
+    unit="% of the time",
+    meaning="reported by the ranks",
+)
 _WRITING = _Look(
     "written by the late rank",
     lambda rank: rank.write_bytes_per_second,
     lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
     lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely",
-    lambda _: _SAVES,
+    _SAVES,
     unit="bytes/s",
 )
 _READING = _Look(
@@ -205,7 +168,7 @@ _READING = _Look(
     _disk_wait,
     _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
     lambda _, own: f"its loader waits for the disk {own:.0f}% of the time",
-    lambda _: _STORAGE,
+    _FILES,
     of_loader=True,
 )
 _LOADING = _Look(
@@ -213,7 +176,7 @@ _LOADING = _Look(
     lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
     _above(WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
     _workers_say,
-    lambda rank: replace(_MORE, present=f"{rank.workers.count if rank.workers else 0.0:.0f}"),
+    _FILES,
     meaning="of a core each",
     of_loader=True,
 )
@@ -222,16 +185,16 @@ _QUEUE = _Look(
     lambda rank: rank.run_queue_wait_percent,
     _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
     lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time",
-    lambda _: _CORES,
+    _CORES,
 )
 _MAIN = _Look(
     "main thread of the late rank",
     lambda rank: rank.main_thread_percent,
     _above(MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
     _main_says,
-    lambda rank: _WORKERS if rank.loader_workers == 0 else _ONLY_THERE,
+    _ONLY_THERE,
     meaning="of a core",
 )
-_LOOKS = (_WRITING, _READING, _LOADING, _QUEUE, _MAIN)
-"""In the order of how much each one proves: a busy main thread proves the least, since it also
-spins while it waits for its GPU."""
+_LOOKS = (_WRITING, _READING, _LOADING, _WAITING, _QUEUE, _MAIN)
+"""In the order of how much each one proves: a busy main thread proves little, since it also spins
+while it waits for its GPU."""

@@ -3,8 +3,6 @@ idle, past start-up and outside pauses? A low mean is where they begin and never
 from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,8 +10,9 @@ from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
-from gpuwatch.diagnosis.rules.shared.gpus import is_others, works
+from gpuwatch.diagnosis.rules.shared.gpus import is_others, unused, works
 from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.possible import no_loader
 from gpuwatch.diagnosis.rules.shared.reported import (
     STARVED_SHARE,
     not_starved,
@@ -72,7 +71,7 @@ class Underfed:
     """The GPUs look fed (or there is none) and only the job's own report shows that it waits."""
     held_up_percent: float | None = None
     """Set where the GPUs look fed and only the main threads' wait for a core shows: see
-    ``held_up``."""
+    ``ranks.held_up``."""
 
     @property
     def worker_count(self) -> int | None:
@@ -140,6 +139,9 @@ class Underfed:
         too coarse to show that it does so in turns."""
         main = self.main_percent
         if main is None or self.job.main_thread_phase is not None:
+            return False
+        if len(self.job.ranks) > 1 and not self.job.stacks and self.reported_wait is None:
+            # Those of several ranks also spin in collectives, for as long as you like.
             return False
         main += self.main_queue_percent
         least = max(TURNS_MAIN_PERCENT, TURNS_FILL_PERCENT * self.idle_share)
@@ -223,9 +225,13 @@ class Underfed:
 
 
 def starved(window: Window) -> Underfed | Clear | Unknown:
-    """The same for the rules that blame the loader, unless the job reports to have its data."""
+    """The same for the rules that blame the loader, unless the job reports to have its data, or
+    is none that a PyTorch DataLoader feeds."""
     found = underfed(window, by_report=True)
-    return (not_starved(found.ranks) or found) if isinstance(found, Underfed) else found
+    if not isinstance(found, Underfed):
+        return found
+    why = no_loader(found.job) if found.reported_wait is None else None
+    return Clear(why) if why is not None else not_starved(found.ranks) or found
 
 
 def underfed(window: Window, *, by_report: bool = False) -> Underfed | Clear | Unknown:
@@ -241,11 +247,14 @@ def underfed(window: Window, *, by_report: bool = False) -> Underfed | Clear | U
     if not gpus:
         missing = Unknown(("the GPUs' utilisation",))
         return _without_gpu(window) or missing if by_report else missing
-    gpus = [gpu for gpu in gpus if not is_others(gpu)]
+    rests = unused(window)
+    gpus = [gpu for gpu in gpus if not is_others(gpu) and gpu not in rests]
     if not gpus:
         return Clear("only other processes use its GPUs now")
     idle = [(gpu, gpu.idle_share - pause_share(window, gpu.uuid)) for gpu in gpus]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
+    if hungry and job.compiles:
+        return Clear("the job compiles")
     if hungry:
         return _underfed(job, hungry)
     share = max(0.0, *[share for _, share in idle])
@@ -299,22 +308,6 @@ def _at_work(gpus: Sequence[GpuFacts]) -> float:
     ]
     full = len(shares) == len(gpus) and min(shares, default=0.0) >= FULL_POWER_SHARE
     return 1.0 if full else 0.0
-
-
-def held_up(window: Window) -> Underfed | None:
-    """A job of several ranks whose GPUs look fed while its main threads wait for cores.
-
-    In each step another rank is late, and all others spend that time in a collective, which
-    utilisation counts as work.
-    """
-    job = window.job
-    if job is None or too_early(window) is not None:
-        return None
-    waits = mean([rank.run_queue_wait_percent for rank in job.ranks])
-    shares = [(gpu, gpu.idle_share) for gpu in works(window.gpus)]
-    if len(job.ranks) < 2 or waits is None or waits < HELD_UP_PERCENT or not shares:
-        return None
-    return replace(_underfed(job, shares), held_up_percent=waits)
 
 
 def too_early(window: Window) -> Clear | Unknown | None:

@@ -1,43 +1,73 @@
 """Pauses of a job's GPUs: what a save is, their rhythm, the time they cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import JobFacts, Pause, Window
+from gpuwatch.diagnosis.facts.window import Pause, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared.words import clamp, named
-from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT, in_disk_wait, wanted
+from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT
 
 SAVE_BYTES = 32.0 * 1024**2
 """The weights of a small convolutional network with their optimizer; logs are far below."""
 SAVE_BYTES_PER_SECOND = 10e6
 """A slow network disk; a pause of minutes with a trickle of logs stays below."""
+REPORTED = ("checkpoint", "validation")
+IDLE_PERCENT = 10.0
+"""A GPU that is busier meanwhile evaluates."""
+HALF_BUSY_PERCENT = 50.0
+"""A GPU that gets a batch now and then is no busier."""
+RESTS_PERCENT = 30.0
+"""Of a core, by one thread or worker: whoever evaluates, loads for it or writes uses more."""
+LATE_WORKER_PERCENT = 60.0
+"""Of the time, that one worker is occupied; the machine may be crowded."""
 REMEMBERED_SECONDS = 900.0
 """How long a window keeps pauses."""
 REGULAR = 0.35
 """Coefficient of variation of the distances up to which pauses come in a rhythm: saves every N
 steps jitter with the steps; unrelated events scatter around 1."""
-RECUR_SECONDS = 180.0
-"""How far back it is looked whether pauses come again and again."""
-RECUR_EVERY_SECONDS = 45.0
-"""Pauses that come at least so often are waits for the loader: the two ends of an evaluation are
-two, and there are minutes between evaluations."""
-RECUR_SHARE = 0.25
-"""Pauses that take so much of that time are as well."""
+RECUR_SECONDS = 45.0
+"""Waits for the loader that come regularly come at least so often: there are minutes between
+evaluations."""
 
 
 def is_save(pause: Pause) -> bool:
-    """By what the job reports that it did, else by what it wrote."""
-    if pause.phase in {"checkpoint", "validation"}:
+    """By what the job reports that it did, else by what it wrote, or sent to other storage."""
+    if pause.phase in REPORTED:
         return pause.phase == "checkpoint"
-    wrote = pause.wrote_bytes
-    if wrote is None or wrote < SAVE_BYTES:
+    saved = saved_bytes(pause)
+    return saved >= SAVE_BYTES and saved / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
+
+
+def saved_bytes(pause: Pause) -> float:
+    return max(pause.wrote_bytes or 0.0, pause.sent_bytes or 0.0)
+
+
+def is_wait_for_batch(pause: Pause) -> bool:
+    """Check whether loader workers work or wait for storage meanwhile, the same as before: all of
+    them, or one while the others and the main thread rest."""
+    busiest, others = pause.busiest_worker_percent or 0.0, pause.other_workers_percent or 0.0
+    if busiest < LATE_WORKER_PERCENT or pause.workers_changed or is_save(pause):
         return False
-    return wrote / max(0.1, pause.seconds) >= SAVE_BYTES_PER_SECOND
+    if pause.phase in REPORTED:
+        return False
+    return others >= WORKERS_AT_LIMIT_PERCENT or _main_rests(pause, HALF_BUSY_PERCENT)
+
+
+def is_silent(pause: Pause) -> bool:
+    """Check whether nothing of the job did anything that shows: no GPU, no thread, no disk. Who
+    evaluates or writes a checkpoint does."""
+    busiest = pause.busiest_worker_percent or 0.0
+    return not is_save(pause) and _main_rests(pause, IDLE_PERCENT) and busiest < RESTS_PERCENT
+
+
+def _main_rests(pause: Pause, gpu_percent: float) -> bool:
+    busy, main = pause.busy_percent, pause.main_thread_percent
+    if busy is None or main is None or pause.phase in REPORTED:
+        return False
+    return busy < gpu_percent and main < RESTS_PERCENT
 
 
 def who_paused(window: Window) -> str:
@@ -73,7 +103,7 @@ def rhythm(pauses: Sequence[Pause]) -> float | None:
 
 def watched_seconds(window: Window) -> float:
     """Over how long the window's pauses were gathered."""
-    known = window.watched_seconds if window.job is None else window.job.watched_seconds
+    known = window.gathered_seconds if window.job is None else window.job.watched_seconds
     return min(REMEMBERED_SECONDS, max(window.watched_seconds, known))
 
 
@@ -105,28 +135,10 @@ def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
 def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tuple[Pause, ...]:
     """Those of the window that are over, or ``pauses``, without waits for the loader."""
     found = window.pauses if pauses is None else pauses
-    if window.job is None or not _never_rest(window.job) or not _recur(window, window.job):
+    if window.job is not None and window.job.job.serves is not None:
+        # A server pauses for want of requests.
+        return tuple([pause for pause in found if is_save(pause)])
+    every = rhythm([pause for pause in window.pauses if is_wait_for_batch(pause)])
+    if every is not None and every > RECUR_SECONDS:
         return found
-    return tuple([pause for pause in found if is_save(pause)])
-
-
-def _recur(window: Window, job: JobFacts) -> bool:
-    """Check whether such pauses come again and again, as waits for batches do."""
-    since = window.taken_at_unix_seconds - RECUR_SECONDS
-    quiet = [one for one in window.pauses if one.at_unix_seconds >= since and not is_save(one)]
-    lost = sum([one.seconds * idle_part(one) for one in quiet])
-    span = min(RECUR_SECONDS, job.watched_seconds)
-    return len(quiet) * RECUR_EVERY_SECONDS >= span or lost >= RECUR_SHARE * span
-
-
-def _never_rest(job: JobFacts) -> bool:
-    """Check whether the loader workers work or wait for storage all the time, also while the GPUs
-    idle."""
-    workers = job.workers
-    if workers is None or workers.count <= 0.0:
-        return False
-    waits = in_disk_wait(workers) or 0.0
-    if (wanted(workers) or 0.0) + waits < WORKERS_AT_LIMIT_PERCENT:
-        return False
-    idle, queue = job.workers_when_idle_percent, workers.run_queue_wait_percent or 0.0
-    return idle is None or idle + queue + waits >= WORKERS_AT_LIMIT_PERCENT
+    return tuple([pause for pause in found if not is_wait_for_batch(pause)])

@@ -1,8 +1,6 @@
 """Reports of a job on its own training loop (``gpuwatch.torch``), as evidence: it knows how long
 it waits for data, which from outside can only be inferred."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuwatch.diagnosis.facts.window import LoopFacts, RankFacts

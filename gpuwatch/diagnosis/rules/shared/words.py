@@ -1,15 +1,17 @@
 """Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts
 
 GIB = 1024**3
 """Bytes."""
+COMMAND_LENGTH = 60
+"""Of a command line within a sentence."""
+SPARE_LEAST_CORES = 0.3
+"""Less is what a machine leaves idle anyway."""
 RANGE_LEAST = 3
 """GPUs in a row that are named by the first and the last."""
 
@@ -43,9 +45,9 @@ def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
     return tuple([gpu.uuid for gpu in gpus])
 
 
-def listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str], last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
-    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
@@ -92,6 +94,29 @@ def counted(count: float, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def cores_of(count: float) -> str:
+    """``1 core``, ``0.6 cores``, ``12 cores``."""
+    number = f"{count:.1f}".removesuffix(".0") if count < 1.95 else f"{count:.0f}"
+    return f"{number} core" if number == "1" else f"{number} cores"
+
+
+def free(spare: float) -> str:
+    """``no cores are free``, ``1 core is free``, ``12 cores are free``."""
+    # What is left of the last one runs no process more.
+    number = cores_of(spare if spare < 1.95 else int(spare))
+    number = "no cores" if spare < SPARE_LEAST_CORES else number
+    return f"{number} {'is' if number == '1 core' else 'are'} free"
+
+
+def program(of: Job | Process) -> str:
+    """``PID 4242 (alice: python train.py)``, as far as it is known."""
+    command = of.command or (of.name if isinstance(of, Process) else None)
+    if command is not None and len(command) > COMMAND_LENGTH:
+        command = f"{command[: COMMAND_LENGTH - 3]}..."
+    known = ": ".join([part for part in (of.user, command) if part])
+    return f"PID {of.pid} ({known})" if known else f"PID {of.pid}"
+
+
 def amount(number_of_bytes: float) -> str:
     """``55.1M``, ``1.2G``: as everywhere on the screen (powers of 1024)."""
     return units.size(number_of_bytes)
@@ -103,7 +128,9 @@ def gib(size: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """``40 s``, ``7 min``, ``3.5 h``."""
+    """``0.4 s``, ``40 s``, ``7 min``, ``3.5 h``."""
+    if seconds < 9.5:
+        return f"{round(seconds, 1):g} s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -6,8 +6,6 @@ workers that are busy for the share u of a core each while the GPU works for the
 time make what the GPU takes in d; to feed it all the time takes count * u / d cores.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -22,12 +20,14 @@ HEADROOM = 1.25
 """Batches do not all cost the same, and a worker that is never idle cannot catch up."""
 QUIET_CORES = 1.0
 """What a system without other jobs uses for itself."""
+QUEUED_PERCENT = 10.0
+"""Of the workers' time: on a machine with free cores it is below 2%."""
 LEAST_BUSY_SHARE = 0.05
 """Below it the demand estimate divides by almost nothing: only the room counts."""
 TYPICAL_WORKERS = 8
-"""What is proposed where the demand cannot be estimated and there is room for more. PyTorch's
-and Lightning's tuning guides tell people to begin with a few and raise them; beyond this the
-gain is rarely in the number."""
+"""What is proposed where the demand cannot be estimated and there is room for more, or twice what
+is there. PyTorch's and Lightning's tuning guides tell people to begin with a few and raise them;
+beyond this the gain is rarely in the number."""
 THROTTLED_PERCENT = 10.0
 """Of a CPU quota's periods: from here on the job is held back."""
 SMALL_SHM_BYTES = 128 * 1024**2
@@ -68,6 +68,17 @@ def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
     and the others' waiting in collectives is only how it looks."""
     known = [rank.workers for rank in job.ranks if rank.workers is not None]
     return len(known) > 1 and all(test(workers) for workers in known)
+
+
+def in_network_wait(workers: WorkerFacts) -> float:
+    """Percent of their time, on connections of their own; 0, too, where these were not read."""
+    return 100.0 * (workers.awaits_network_share or 0.0)
+
+
+def is_asked_for_data(job: JobFacts) -> bool:
+    """Check whether its connections bring more than it sends: answers to logging are short."""
+    received, sent = job.network_receive_bytes_per_second, job.network_send_bytes_per_second
+    return received is not None and received > 2.0 * (sent or 0.0)
 
 
 def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
@@ -115,10 +126,13 @@ def _left_by_others(window: Window, job: JobFacts) -> float | None:
 
 
 def spare_cores(window: Window) -> float | None:
-    """Usable cores that the job leaves idle."""
+    """Usable cores that the job leaves idle; none while its workers wait for one."""
     cores = usable_cores(window)
     if cores is None or window.job is None or window.job.cpu_cores is None:
         return None
+    workers = window.job.workers
+    if workers is not None and (workers.run_queue_wait_percent or 0.0) >= QUEUED_PERCENT:
+        return 0.0
     return max(0.0, cores - window.job.cpu_cores)
 
 
@@ -149,7 +163,8 @@ def recommended_workers(
     most = most_workers(window, needed)
     if most is None:
         return None
-    return min(most, TYPICAL_WORKERS if needed is None else needed)
+    unknown = max(TYPICAL_WORKERS, 2 * (present or 0))
+    return min(most, unknown if needed is None else needed)
 
 
 def demand(

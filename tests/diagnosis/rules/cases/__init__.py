@@ -1,7 +1,5 @@
 """Cases of the rules, by the folders of ``diagnosis/rules``: windows, and what is said of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,11 +1,11 @@
 """Ranks that wait for one of them."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases
@@ -14,6 +14,7 @@ WAITS: dict[str, Any] = {
     "power_mean_watts": 430.0, "power_busy_watts": 430.0, "sm_active_percent": 56.0,
     "busy": w.steady(99.0),
 }  # fmt: skip
+OFF_WORK = {"power_mean_watts": 180.0, "power_busy_watts": 180.0, "power_plateau_watts": 190.0}
 BLIND: dict[str, Any] = {
     "power_mean_watts": None, "power_busy_watts": None, "sm_active_percent": None
 }  # fmt: skip
@@ -49,16 +50,17 @@ DOES: dict[str, dict[str, Any]] = {
     "writes 114.4M/s, a checkpoint": {"write_bytes_per_second": 120e6},
     "2 loader workers are at the limit": {"workers": w.workers(2.0, cpu_percent=98.0)},
     "waits for the disk 70%": {"workers": w.workers(8.0, disk_wait_percent=70.0)},
-    "batches in the main process": {"loader_workers": 0, "main_thread_percent": 99.0},
-    "Python thread is at work": {"main_thread_percent": 99.0},
+    "or loads its batches": {"loader_workers": 0, "main_thread_percent": 99.0},
+    "main thread is at work": {"main_thread_percent": 99.0},
     "waits for a CPU core 40%": {"run_queue_wait_percent": 40.0},
 }
 TROUBLES: dict[str, dict[str, Any]] = {
     "loaders": {"workers": w.workers(3.0, cpu_percent=98.0)},
     "disk": {"workers": w.workers(8.0, cpu_percent=10.0, disk_wait_percent=70.0)},
     "cores": {"run_queue_wait_percent": 60.0},
-    "no workers": {"loader_workers": 0, "main_thread_percent": 80.0},
 }
+
+
 UNSEEN = "what cannot be seen is advice, too"
 COLLECTIVE = Cases("collective_wait", {
     UNSEEN: (
@@ -73,18 +75,20 @@ COLLECTIVE = Cases("collective_wait", {
         says: (late(**facts), {"summary": says, "strength": lambda own: own > 0.8})
         for says, facts in DOES.items()
     },
-    # A seventh of the time at 87% of its SMs: a collective that spins on 18% of them all the rest
-    # of the time adds up to more than that, and is no work. At 85% it would be.
-    "a very late rank": (
-        with_late_first(others={"sm_active_percent": 28.0}, **VERY_LATE),
-        {"says": "while GPU 0 idles, 2"},
-    ),
+    "a very late rank": with_late_first(others={"power_mean_watts": 300.0}, **VERY_LATE),
+    # A thread that spins for its GPU is at a full core, whether it has workers or not.
     "what all ranks do is no reason": (
-        with_late_first(alike(main_thread_percent=99.0)), {"summary": "does not show"},
+        with_late_first(alike(main_thread_percent=99.0, loader_workers=0)),
+        {"summary": "does not show", "settings": lambda names: not any(names)},
+    ),
+    "in a log, of which nothing shows whether it is one job": (
+        w.gpu_only(*with_late_first(others=OFF_WORK, busy=w.steady(0.0)).gpus),
+        {"summary": "or separate jobs", "missing": ("the process that runs on it",),
+         "explains": {"idle_holding_memory"}, "weaker": UNSEEN},
     ),
     "the busy shares alone": (
         with_late_first(others=BLIND, **BLIND),
-        {"weaker": UNSEEN, "missing": lambda names: "power or SM activity" in names},
+        {"weaker": UNSEEN, "missing": lambda names: "power" in names},
     ),
 }, {
     "the others work beside a very late rank":
@@ -109,7 +113,7 @@ COLLECTIVE = Cases("collective_wait", {
 }, {
     "the other ranks are on other machines":
         (w.window(job=w.job(model={"world_size": 16})), "other machines"),
-    "no job": (w.gpu_only(late_gpu(0), w.gpu(1, **WAITS)), "processes"),
+    "two GPUs of no known job": (w.gpu_only(late_gpu(0), w.gpu(1, **WAITS)), "processes"),
 })  # fmt: skip
 
 
@@ -121,6 +125,7 @@ def four(*gpus: GpuFacts) -> Window:
     return w.window(gpus=gpus, job=FOUR)
 
 
+TAKEN = {"memory_used_bytes": 126.0 * w.GIB}
 OLD = {"sm_active_percent": None, "memory_controller_percent": 3.0}
 LIGHT = {"sm_active_percent": None, "power_mean_watts": 200.0}
 UNREAD = BLIND | {"sm_clock_busy_mhz": None, "memory_controller_percent": None}
@@ -152,7 +157,71 @@ STRAGGLER = Cases("straggler", {
         four(w.gpu(0), spinning(1, identity=w.identity(1, name="NVIDIA A100"))),
     "one gpu": w.window(),
 }, {
-    "no job": (w.gpu_only(w.gpu(0), spinning(1)), "processes"),
+    "two GPUs of no known job": (w.gpu_only(w.gpu(0), spinning(1)), "processes"),
+    "memory that was taken in advance": (
+        w.gpu_only(w.gpu(0, **TAKEN), *[spinning(n, **TAKEN) for n in range(1, 8)]), "processes",
+    ),
     "neither power nor SM activity":
         (four(w.gpu(0, **UNREAD), w.gpu(1, **UNREAD)), "SM activity"),
+})  # fmt: skip
+
+
+def stages(together: float | None, **facts: Any) -> Window:
+    """Four, of one process, busy a quarter of the time each."""
+    quarter = {"busy": w.swinging(0.25, period_seconds=4.0)} | facts
+    gpus = tuple([w.gpu(n, **quarter) for n in range(4)])
+    return w.window(gpus=gpus, busy_together=together, power_together=together)
+
+
+RECEIVING = {"busy": w.steady(99.0), "spins_share": 0.6, "spins": 15}
+PIPELINE = Cases("pipeline_bubbles", {
+    "one at a time": (
+        stages(-0.33),
+        {"summary": "in turns, 1.0 of 4 at a time", "lost_share": pytest.approx(0.75, abs=0.02),
+         "advice.0.action": "micro-batches", "explains": {"oscillation", "collective_wait"}},
+    ),
+    "kernels that wait to receive": (
+        stages(-0.3, **RECEIVING), {"lost_while_busy": True, "weaker": "one at a time"},
+    ),
+    "too fast to be seen": (
+        stages(None, busy=w.steady(25.0)),
+        {"summary": "one after the other, it seems", "weaker": "one at a time"},
+    ),
+}, {
+    "in step": (stages(0.9), "not work in turns"),
+    "fed": (stages(-0.3, busy=w.steady(97.0)), "not all"),
+    "one gpu": w.window(),
+}, {
+    "nothing moves": (stages(None), "finer"),
+    "too fast, and a process for each": (
+        replace(stages(None, busy=w.steady(25.0)), job=FOUR), "finer"
+    ),
+    "no job": (w.gpu_only(), "processes"),
+})  # fmt: skip
+
+
+def held(*busy: float, **model: Any) -> Window:
+    """A job of one process that holds memory on as many GPUs as there are shares."""
+    gpus = tuple([w.gpu(n, busy=w.steady(share)) for n, share in enumerate(busy)])
+    return w.window(gpus=gpus, job=w.job(model=model))
+
+
+ONE_OF_MANY = Cases("one_of_many_gpus", {
+    "it works on one": (
+        held(97.0, 0.0, 0.0, 0.0),
+        {"summary": "on GPU 0 only: GPUs 1 to 3 run nothing", "lost_share": 1.0,
+         "gpus": ("GPU-1", "GPU-2", "GPU-3"), "advice.0.action": "torchrun --nproc_per_node=4"},
+    ),
+    "it was given four": (
+        held(97.0, ranks=(JobRank(pid=w.PID, visible_gpus=4),)),
+        {"summary": "3 more that it may use are untouched", "lost_share": None},
+    ),
+    "of JAX": (held(97.0, 0.0, framework="jax"), {"advice.0.action": "jax.devices()"}),
+}, {
+    "it works on all": held(97.0, 60.0),
+    "it works on none now": held(0.0, 0.0),
+    "a rank that waits": w.window(gpus=(w.gpu(0, busy=w.steady(0.0)), w.gpu(1)), job=FOUR),
+}, {
+    "no job": (w.gpu_only(), "processes"),
+    "a few seconds": (replace(held(97.0, 0.0), watched_seconds=9.0), "30 s"),
 })  # fmt: skip

@@ -1,13 +1,11 @@
 """Faults of a GPU, and of who uses it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import ReasonSeconds
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.core.model import Process, ReasonSeconds
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from tests.diagnosis.rules.cases import Cases
 from tests.diagnosis.windows import (
     GIB,
@@ -63,21 +61,43 @@ ERRORS = Cases("hardware_errors", {
 
 def asleep(cores: float | None = 0.02, **fields: Any) -> Window:
     idle = gpu(busy=steady(0.0), own_memory_bytes=18.0 * GIB)
-    return window(gpus=(idle,), job=job(cpu_cores=cores), **fields)
+    return window(gpus=(idle,), job=at_rest(cores), **fields)
+
+
+def at_rest(cores: float | None = 0.02, **facts: Any) -> JobFacts:
+    return job(cpu_cores=cores, **({"read_bytes_per_second": 0.0} | facts))
+
+
+def held_by(others: float | None) -> GpuFacts:
+    return gpu(busy=steady(0.0), memory_used_bytes=20.0 * GIB, foreign_memory_bytes=others)
 
 
 IDLE = Cases("idle_holding_memory", {
     "a job that sleeps": (
-        asleep(), {"severity": "info", "lost_share": 1.0, "summary": "18.0 GiB"},
+        asleep(),
+        {"severity": "info", "lost_share": 1.0, "summary": "18.0 GiB",
+         "advice.0.action": "gpuwatch stacks 4242. If nobody uses it any more, shut it down"},
+    ),
+    "its other GPU works: nothing is to be ended": (
+        window(gpus=(*asleep().gpus, gpu(1)), job=at_rest(model={"user": "ann"})),
+        {"advice.0.action": lambda said: said
+         == "See where PID 4242 (ann: python train.py) stands: gpuwatch stacks 4242."},
     ),
     "GPUs alone: who holds the memory is not known": (
-        gpu_only(gpu(busy=steady(0.0), memory_used_bytes=20.0 * GIB)),
+        gpu_only(held_by(None)),
         {"missing": lambda names: "the processes that hold it" in names,
-         "weaker": "a job that sleeps"},
+         "weaker": "a job that sleeps", "advice.0.action": "Ask whoever started what is"},
+    ),
+    "no process is listed: a container's, or what a crash left": (
+        gpu_only(held_by(0.0)),
+        {"summary": "by no process that the driver lists", "advice.0.action": "fuser"},
     ),
 }, {
     "an unused gpu": gpu_only(gpu(busy=steady(0.0), memory_used_bytes=0.6 * GIB)),
     "the job works on the cpu": asleep(cores=3.0),
+    "the rank that saves": (
+        window(gpus=asleep().gpus, job=at_rest(write_bytes_per_second=2e8)), "write",
+    ),
     "at the start": asleep(starting=True),
 }, {
     "before half a minute": (asleep(watched_seconds=10.0), "s of data"),
@@ -85,11 +105,20 @@ IDLE = Cases("idle_holding_memory", {
 })  # fmt: skip
 
 FULL_CARD = gpu(foreign_memory_bytes=40.0 * GIB, memory_used_bytes=135.0 * GIB)
+OTHERS = (
+    Process(pid=8, gpu_busy_percent=3.0),
+    Process(pid=9, user="bob", command="python big.py", gpu_busy_percent=37.0),
+)
 UNSHOWN = gpu(foreign_busy_percent=None, foreign_memory_bytes=None)
 TENANT = Cases("other_tenant", {
     "what others take is what the job loses": (
         window(gpus=(gpu(0), gpu(1, foreign_busy_percent=40.0))),
-        {"gpus": ("GPU-1",), "lost_share": pytest.approx(0.4)},
+        {"gpus": ("GPU-1",), "lost_share": pytest.approx(0.4),
+         "advice.0.action": "Move PID 4242 (python train.py) or the others (nvidia-smi"},
+    ),
+    "both are named": (
+        window(gpus=(gpu(foreign_busy_percent=40.0, others=OTHERS),)),
+        {"advice.0.action": "or PID 9 (bob: python big.py) and PID 8 away from GPU 0, or agree"},
     ),
     "memory of others alone costs no time": (
         window(gpus=(gpu(foreign_memory_bytes=20.0 * GIB),)),
@@ -161,8 +190,24 @@ POWER = Cases("power_throttle", {
         gpu_only(gpu(throttle_shares=(ReasonSeconds("hw_power_brake_slowdown", 3.0),))),
         {"summary": "brake"},
     ),
+    "clocks that somebody locked": (
+        gpu_only(gpu(sm_clock_busy_mhz=990.0)),
+        {"lost_share": pytest.approx(0.5), "advice.0.action": "nvidia-smi -i 0 -rgc",
+         "summary": "50% below"},
+    ),
+    "application clocks, which the driver names": (
+        gpu_only(gpu(sm_clock_busy_mhz=990.0, throttle_shares=(
+            ReasonSeconds("applications_clocks_setting", 60.0),
+        ))),
+        {"advice.0.action": "-rac"},
+    ),
     "a cap that hardly slows": (capped(sm_clock_busy_mhz=1970.0), {"severity": "info"}),
 }, {
+    "low clocks for a reason": (
+        gpu_only(gpu(sm_clock_busy_mhz=990.0, power_busy_watts=695.0, throttle_shares=CAPPED)),
+        "own power limit",
+    ),
+    "a little below what the card could":  gpu_only(gpu(sm_clock_busy_mhz=1500.0)),
     "a lowered limit that is not reached": capped(throttle_shares=(), power_busy_watts=300.0),
     "at the card's own limit, which is full speed": (
         gpu_only(gpu(throttle_shares=CAPPED, power_busy_watts=695.0, sm_clock_busy_mhz=1500)),
@@ -195,6 +240,11 @@ HEAT = Cases("thermal_throttle", {
          "explains": {"straggler"}},
     ),
     "alone": gpu_only(hot()),
+    "a clock that is not lower: no warning, nothing to lower": (
+        window(gpus=(hot(sm_clock_busy_mhz=1975.0),)),
+        {"severity": "info", "lost_share": None, "explains": frozenset(), "settings": [None],
+         "summary": "at the temperature limit 50% of the time at ... has lost no clock speed"},
+    ),
     "a hardware slowdown near the slowdown temperature": gpu_only(hot(throttle_shares=SLOW)),
     "temperature and clock, without reasons": (
         gpu_only(hot(throttle_shares=None)),

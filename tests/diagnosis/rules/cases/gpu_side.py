@@ -1,13 +1,12 @@
 """Starving as it shows on the GPU: swings, and copies while it idles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.core.model import JobRank
+from gpuwatch.diagnosis.facts.window import LoopFacts, Window
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases, above
 from tests.diagnosis.windows import gpu, gpu_only, steady, swinging, window
@@ -15,12 +14,51 @@ from tests.diagnosis.windows import gpu, gpu_only, steady, swinging, window
 LOW = replace(steady(30.0), middling_share=0.0)
 TWO_PEAKS = replace(swinging(0.5, period_seconds=40.0), period_seconds=None)
 FAST = replace(steady(50.0, sample_seconds=1.0), faster_than_seen=True, middling_share=0.9)
+NO_WORKERS = (JobRank(pid=w.PID, gpu_uuids=("GPU-0",), loader_workers=0),)
+
+
+def bursts(**facts: Any) -> Window:
+    return window(gpus=(gpu(busy=swinging(0.5)),), job=w.job(**facts))
+
+
 BURSTS = Cases("oscillation", {
-    "readings of the GPU alone: what is likeliest comes first": (
+    "readings of the GPU alone: what looks alike, and what decides": (
         gpu_only(gpu(busy=swinging(0.5))),
-        {"advice.0.setting": "num_workers", "advice.1.setting": "pin_memory",
-         "advice.2.action": "gpuwatch beside the job", "missing": ("the job's processes",),
-         "lost_share": pytest.approx(0.51), "strength": lambda strength: strength < 0.8},
+        {"settings": [None], "advice.0.action": "gpuwatch beside the job",
+         "summary": "waits in a rhythm of 2 s, 51% of the time, for data, requests ... or saves",
+         "missing": ("the job's processes",), "lost_share": pytest.approx(0.51),
+         "strength": lambda strength: strength < 0.8},
+    ),
+    "a loader that may be it: its stacks decide": (
+        bursts(), {"settings": [None], "summary": "for its data loader or a synchronisation",
+                   "advice.0.action": "get stacks of its main thread"},
+    ),
+    "stacks just taken are not asked for again": (
+        bursts(stacks=(("computing", 90.0, "train.py:7"), ("waiting_for_data", 4.0, None))),
+        {"summary": "no known cause fits", "against": True, "says": "computing 90% of the time",
+         "advice.0.action": "gpuwatch.torch"},
+    ),
+    "eight workers at 2% of a core": (
+        bursts(workers=w.workers(8, cpu_percent=2.0)),
+        {"summary": "for something outside", "says": "the loader workers rest (3% of a core)"},
+    ),
+    "the loop's own waits: the loader": (
+        bursts(ranks=(w.rank(loop=LoopFacts(data_wait_share=0.4)),)),
+        {"summary": "waiting for data 40%", "advice.0.action": "gpuwatch stacks --workers 4242"},
+    ),
+    "nothing of the job works meanwhile: a notebook, perhaps": (
+        bursts(workers=None, main_thread_when_idle_percent=1.0,
+               ranks=(w.rank(loader_workers=0, run_queue_wait_percent=0.0, workers=None),)),
+        {"severity": "info", "summary": "for something outside (a network, a person)"},
+    ),
+    "TensorFlow has no PyTorch loader": (
+        bursts(model={"framework": "tensorflow", "ranks": NO_WORKERS}),
+        {"summary": "for its tf.data pipeline or", "says": "no PyTorch DataLoader"},
+    ),
+    "gradients over gloo, and a save": (
+        bursts(model={"collectives": "gloo", "world_size": 2, "ranks": NO_WORKERS},
+               write_when_idle_bytes_per_second=2e8),
+        {"summary": "the exchange of gradients over gloo, a save or"},
     ),
     "a sibling that is fed is left alone": (
         gpu_only(gpu(0), gpu(1, busy=swinging(0.5))), {"gpus": ("GPU-1",)},

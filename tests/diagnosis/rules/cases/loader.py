@@ -1,7 +1,6 @@
 """Data that comes too late: workers, the main process, the disk."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +78,16 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     "a rank keeps a core for its main thread": (starved(cores=6), {"advice.0.wanted": "5"}),
     "all cores are at work": (
         starved(count=4, cores=4),
-        {"advice": no_more_workers, "advice.0.action": "cheaper", "summary": "no cores are free"},
+        {"advice": no_more_workers, "advice.0.action": "cheaper", "summary": "no cores are free",
+         "advice.0.why": lambda why: "of 4 cores the job may use, no cores are free" in why},
+    ),
+    "one core": (
+        starved(count=1, cores=1, cpu_cores=0.99),
+        {"advice.0.why": lambda why: "of 1 core the job" in why, "summary": "and no cores are"},
+    ),
+    "128 cores and a GPU that hardly works": (
+        replace(starved(count=8, cores=128), gpus=(w.gpu(busy=w.swinging(0.03)),)),
+        {"advice.0.wanted": "16", "summary": "119 cores are free"},
     ),
     "another job has the cores": (
         w.window(gpus=GPUS, job=starved().job, host=w.host(cpu_percent=99.0)),
@@ -139,6 +147,23 @@ def waiting(pressure: float = 70.0, **facts: Any) -> Window:
     return w.window(gpus=gpus, job=own, host=w.host(pressure_io_percent=pressure))
 
 
+def over_network(
+    share: float | None = 0.9, receives: float = 1e5, cpu: float = 3.0, **facts: Any
+) -> Window:
+    """Workers asleep; ``receives``: of the machine."""
+    slow = w.workers(4, cpu_percent=cpu, awaits_network_share=share)
+    known: dict[str, Any] = {
+        "workers": slow, "main_thread_when_idle_percent": 3.0, "read_bytes_per_second": 0.0,
+        "network_receive_bytes_per_second": 5e6, "network_send_bytes_per_second": 1e4,
+        "ranks": (w.rank(loader_workers=4, workers=slow),),
+    }  # fmt: skip
+    host = w.host(network_receive_bytes_per_second=receives)
+    return w.window(gpus=GPUS, job=w.job(**(known | facts)), host=host)
+
+
+ASKS_ITSELF = (w.rank(loader_workers=0, workers=None, awaits_network_share=0.55),)
+
+
 def waiting_alone(reads: float, writes: float = 0.0) -> Window:
     """The training process itself."""
     ranks = (w.rank(loader_workers=0, workers=None, disk_wait_percent=50.0),)
@@ -163,10 +188,34 @@ IO_BOUND = Cases("loader_io_bound", {
         waiting(1.0),
         {"against": True, "weaker": "workers in disk wait: more of them are no help"},
     ),
+    "what it reads was in memory before: the page cache is too small": (
+        replace(waiting(), host=w.host(cache_refault_bytes_per_second=120e6)),
+        {"summary": "reads again", "advice.0.action": "fit into memory", "says": "page cache"},
+    ),
     "the training process waits itself": (
         waiting_alone(90e6), {"advice.-1.setting": "num_workers"},
     ),
+    # 4 / 0.39 busy x 1.25
+    "for the network: more of them than the cores": (
+        over_network(model={"usable_cores": 4.0, "affinity_cores": 4}),
+        {"advice.0.setting": "num_workers", "advice.0.wanted": "13", "summary": "for the network",
+         "strength": above(0.9)},
+    ),
+    "their connections were not read, the machine receives": (
+        over_network(None, 80e6),
+        {"missing": ("the loader workers' connections",),
+         "weaker": "for the network: more of them than the cores"},
+    ),
+    "without workers it asks itself": (
+        over_network(workers=None, ranks=ASKS_ITSELF), {"advice.0.present": "0"},
+    ),
 }, {
+    "connections open for messages, and workers that compute": over_network(0.3, cpu=90.0),
+    "nothing comes in": over_network(None, 2e5, workers=w.workers(4), ranks=(w.rank(),)),
+    "it sends, and is answered": over_network(
+        workers=None, ranks=(replace(ASKS_ITSELF[0], disk_wait_percent=1.0),),
+        network_send_bytes_per_second=5e6,
+    ),
     "healthy": w.window(),
     "no disk wait": w.window(gpus=GPUS),
     "computes more": waiting(cpu_percent=60.0, disk_wait_percent=30.0),
@@ -194,17 +243,35 @@ def alone(wave: Waveform | None = None, shm: int = 64 * w.GIB, **facts: Any) -> 
     )  # fmt: skip
 
 
+def in_threads(percent: float, **facts: Any) -> Window:
+    """``percent`` of a core by the whole process."""
+    ranks = (w.rank(loader_workers=0, workers=None, main_thread_percent=6.0, cpu_percent=percent),)
+    ranks = (replace(ranks[0], **facts),)
+    return alone(main_thread_when_idle_percent=4.0, main_thread_phase=0.1, ranks=ranks)
+
+
 NO_CPU: dict[str, Any] = {
     "main_thread_percent": None, "main_thread_when_idle_percent": None,
     "ranks": (w.rank(loader_workers=0, main_thread_percent=None, workers=None),),
 }  # fmt: skip
+NO_WORKERS = JobRank(pid=w.PID, gpu_uuids=("GPU-0",), loader_workers=0)
+
+
+def other(what: str, value: str) -> Window:
+    """Training from a loader is not what it does."""
+    return alone(model={"ranks": (NO_WORKERS,), what: value})
+
+
 IN_LOADER = (("loading_data", 55.0, "train.py:12 in __getitem__"), ("computing", 45.0, None))
+BOTH = tuple([w.rank(n, loader_workers=0, workers=None) for n in range(2)])
 MAIN_PROCESS = Cases("loader_in_main_process", {
     # 0.61 of the time loading over 0.39 of the time training, with headroom.
     "in anti-phase: a number of workers that keeps up": (
         alone(),
-        {"settings": ["num_workers", "persistent_workers"], "advice.0.wanted": "2",
-         "explains": {"oscillation", "python_bound"}, "strength": above(0.9)},
+        {"settings": ["num_workers"], "advice.0.wanted": "2",
+         "advice.0.action": "See first whether it loads (gpuwatch stacks 4242); if so, raise",
+         "summary": "it may be loading",
+         "explains": {"oscillation", "python_bound"}, "missing": ("stacks of the main thread",)},
     ),
     "on two cores": (
         alone(w.swinging(0.1), model={"usable_cores": 2.0}), {"advice.0.wanted": "2"},
@@ -217,9 +284,23 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
         {"missing": ("stacks of the main thread",),
          "weaker": "in anti-phase: a number of workers that keeps up"},
     ),
-    "stacks name the line": (alone(stacks=IN_LOADER), {"says": "train.py:12"}),
+    "stacks name the line": (
+        alone(stacks=IN_LOADER),
+        {"says": "train.py:12", "settings": ["num_workers", "persistent_workers"]},
+    ),
+    "all ranks do: none is the late one": (
+        replace(alone(ranks=BOTH), gpus=tuple([w.gpu(n, busy=w.swinging(0.4)) for n in range(2)])),
+        {"explains": {"collective_wait"}},
+    ),
     "64 MB of /dev/shm: workers would crash": (
         alone(shm=64 * 1024**2), {"advice.-1.setting": "shm-size"},
+    ),
+    "threads load while it rests, on one core for all": (
+        in_threads(110.0),
+        {"advice.0.setting": "num_workers", "advice.0.action": "processes", "summary": "1.0 cores"},
+    ),
+    "threads that use several cores": (
+        in_threads(420.0), {"advice.0.action": "more threads", "settings": [None, None]},
     ),
     "a main thread that waits for a core would load": alone(
         main_thread_when_idle_percent=40.0,
@@ -230,13 +311,44 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "no workers, fed all the same": alone(w.steady(97.0)),
     "has workers": w.window(gpus=(w.gpu(busy=w.swinging()),)),
     "main thread rests": alone(main_thread_when_idle_percent=10.0),
+    "the backward pass is a thread, too": in_threads(110.0, main_thread_percent=40.0),
     "writes a checkpoint": alone(write_when_idle_bytes_per_second=8e8),
     "stacks say otherwise": alone(stacks=(("synchronising", 90.0, None),)),
+    "environments": (other("simulates", "MuJoCo is loaded in it"), "steps environments"),
+    "JAX": (other("framework", "jax"), "no PyTorch DataLoader"),
 }, {
+    "gloo keeps the CPU busy, too": (
+        alone(model={"collectives": "gloo"}, ranks=(w.rank(0, loader_workers=0),) * 2), "gloo",
+    ),
     "no job": NO_JOB,
     "number of workers unknown": (alone(ranks=UNCOUNTED), "loader workers"),
     "no CPU": (alone(**NO_CPU), "main thread"),
     "a main thread in phase needs stacks": (alone(w.steady(60.0), main_thread_phase=0.6), "stacks"),
+})  # fmt: skip
+
+
+LATE: dict[str, Any] = {
+    "busiest_worker_when_idle_percent": 96.0, "other_workers_when_idle_percent": 4.0,
+}  # fmt: skip
+LATE_BATCHES = Cases("late_batches", {
+    "one works while the others rest": (
+        w.window(gpus=GPUS, job=w.job(**LATE)),
+        {"settings": ["prefetch_factor", "in_order", None], "explains": {"oscillation"},
+         "strength": above(0.9)},
+    ),
+}, {
+    "healthy": w.window(),
+    "several work": w.window(
+        gpus=GPUS, job=w.job(**(LATE | {"other_workers_when_idle_percent": 60.0}))
+    ),
+    "all are at their limit": starved(**LATE),
+    "a single worker": starved(count=1, **LATE),
+}, {
+    "no job": NO_JOB,
+    "not seen apart": (w.window(gpus=GPUS), "what each loader worker does"),
+    "no workers read": (
+        w.window(gpus=GPUS, job=w.job(workers=None, ranks=UNCOUNTED)), "loader workers",
+    ),
 })  # fmt: skip
 
 
@@ -292,7 +404,7 @@ def left_over(count: int, *, orphaned: bool = True) -> Window:
 ORPHANS = Cases("orphaned_workers", {
     "their PIDs, and what they hold": (
         left_over(3),
-        {"advice.0.action": "kill 5000 5001 5002", "summary": "GPU memory",
+        {"advice.0.action": "See that no work ... kill 5000 5001 5002", "summary": "GPU memory",
          "explains": {"idle_holding_memory"}},
     ),
     "many are not all listed": (left_over(40), {"advice.0.action": "28 more"}),

@@ -1,13 +1,11 @@
 """The training loop: kernels too small or too slow to launch, waits for the device, pauses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, LoopFacts, RankFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Runs
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases, above
@@ -146,6 +144,8 @@ PYTHON = Cases("python_bound", {
     "in a pause that goes on": launching(
         gpus=(w.gpu(busy=replace(w.swinging(0.6), idle=Runs(count=0), busy=Runs(count=0))),)
     ),
+    "it compiles": (launching(compile_share=0.5), "compiles"),
+    "no kernel at all": launching(gpus=(w.gpu(busy=w.steady(0.3)),)),
     "copies fill a slow link": launching(gpus=(SLOW_LINK,)),
 }, {
     "no job": (w.gpu_only(FLAT), "job's processes"),
@@ -192,6 +192,10 @@ SAVED = Cases("checkpoint_pauses", {
         {"summary": "every 45 s", "lost_share": pytest.approx(32.0 / 600.0), "severity": "warning",
          "explains": {"collective_wait", "oscillation"}, "strength": above(0.9)},
     ),
+    "sent to other storage": (
+        pausing(*SAVES, wrote_bytes=2e5, sent_bytes=2e9),
+        {"summary": "were sent over the network: checkpoints", "says": "a checkpoint's size"},
+    ),
     "once: the writes say what it was": (
         pausing(20.0, wrote_bytes=16e9),
         {"severity": "info", "weaker": "in a rhythm, with writes"},
@@ -209,14 +213,21 @@ SAVED = Cases("checkpoint_pauses", {
     "writes not read": (pausing(100.0, 55.0), "written"),
     "no job": (w.gpu_only(), "job's processes"),
 })  # fmt: skip
-AT_LIMIT = w.workers(24, cpu_percent=62.0, run_queue_wait_percent=36.0)
+ASLEEP = (100.0, 81.0, 10.0)
+AT_WORK: dict[str, Any] = {
+    "wrote_bytes": 0.0, "main_thread_percent": 1.0, "busiest_worker_percent": 95.0,
+}  # fmt: skip
 VALIDATED = Cases("validation_pauses", {
     "rare pauses without writes": (
         pausing(*RARE, seconds=6.0, wrote_bytes=1e5),
         {"severity": "info", "summary": "every", "advice": ()},
     ),
     "beyond 5% of the time something is advised": (
-        pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"advice.0.setting": "persistent_workers"},
+        pausing(*RARE, seconds=20.0, wrote_bytes=1e5, workers_changed=True),
+        {"advice.0.setting": "persistent_workers"},
+    ),
+    "workers that stay are not started anew": (
+        pausing(*RARE, seconds=20.0, wrote_bytes=1e5), {"settings": [None]},
     ),
     "half of the GPU is used meanwhile, half of it is lost": (
         pausing(*RARE, seconds=20.0, wrote_bytes=0.0, busy_percent=50.0),
@@ -231,12 +242,52 @@ VALIDATED = Cases("validation_pauses", {
     "healthy": w.window(),
     "once": pausing(60.0, wrote_bytes=1e5),
     "saves": pausing(100.0, 55.0, 10.0, wrote_bytes=9e9),
-    "waits of workers at their limit": replace(
-        pausing(40.0, 30.0, 20.0, 10.0, seconds=6.0, wrote_bytes=1e5), job=w.job(workers=AT_LIMIT)
-    ),
+    "uploads": pausing(100.0, 55.0, 10.0, wrote_bytes=0.0, sent_bytes=9e9),
+    "waits of workers at their limit": pausing(*ASLEEP, busy_percent=30.0, **AT_WORK),
+    "a single worker makes a late batch": pausing(*ASLEEP, busy_percent=0.0, **AT_WORK),
 }, {
     "writes not read": (pausing(100.0, 55.0), "written"),
+    "nothing of the job works in them": (
+        pausing(*RARE, wrote_bytes=0.0, busy_percent=0.0, main_thread_percent=1.0), "stacks",
+    ),
     "no job": (w.gpu_only(), "job's processes"),
+})  # fmt: skip
+
+
+def calling(share: float | None = 0.25, idle: float = 30.0, **facts: Any) -> Window:
+    """The training process waits for answers for so much of the time; its workers rest."""
+    known: dict[str, Any] = {
+        "main_thread_when_idle_percent": 4.0, "network_receive_bytes_per_second": 4e3,
+        "network_send_bytes_per_second": 9e3, "ranks": (w.rank(awaits_network_share=share),),
+    }  # fmt: skip
+    return w.window(gpus=(w.gpu(busy=w.steady(100.0 - idle)),), job=w.job(**(known | facts)))
+
+
+CALLS = Cases("network_calls", {
+    "asleep for an answer, with batches ready": (
+        calling(),
+        {"summary": "idled 30% of the time: the training loop waits for answers",
+         "advice.0.action": "from a thread", "missing": ("stacks of the main thread",)},
+    ),
+}, {
+    "healthy": w.window(),
+    "seldom": calling(0.05),
+    "main thread computes": calling(main_thread_when_idle_percent=97.0),
+    "its workers ask as well": calling(ranks=(w.rank(
+        awaits_network_share=0.25, workers=w.workers(awaits_network_share=0.9)),
+    )),
+    "uploads": calling(network_send_bytes_per_second=40e6),
+    "it waits for its data": calling(ranks=(w.rank(
+        awaits_network_share=0.25, loop=LoopFacts(data_wait_share=0.3)),
+    )),
+    "idles at length": w.window(
+        gpus=(w.gpu(busy=w.swinging(0.5, period_seconds=20.0)),), job=calling(0.4).job
+    ),
+}, {
+    "no job": (w.gpu_only(w.gpu(busy=w.steady(60.0))), "job's processes"),
+    "not read": (calling(None), "connections"),
+    "ranks elsewhere": (calling(model={"world_size": 16}), "connections"),
+    "a connection that is always open": (calling(1.0), "stacks"),
 })  # fmt: skip
 
 STOP: dict[str, Any] = {"state": "T", "stopped_seconds": 9.0}

@@ -1,13 +1,11 @@
 """What runs out on a machine: memory of GPUs and of the host, cores, a CPU quota."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import JobRank
+from gpuwatch.core.model import JobRank, TrainingLoop
 from gpuwatch.diagnosis.facts.window import LoopFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis import windows as w
@@ -62,7 +60,12 @@ UNSIZED = w.gpu(identity=w.identity(memory_total_bytes=None))
 NEARLY_FULL = Cases("memory_nearly_full", {
     "a peak that nearly filled it": (
         w.window(gpus=(w.gpu(0), w.gpu(1, **FULL))),
-        {"gpus": ("GPU-1",), "summary": "99% used: 2.0 GiB", "severity": "info"},
+        {"gpus": ("GPU-1",), "summary": "99% used: 2.0 GiB", "severity": "info",
+         "advice.1.setting": "PYTORCH_ALLOC_CONF"},
+    ),
+    "a log, in which the framework may reserve the card": (
+        w.gpu_only(w.gpu(**FULL)),
+        {"advice.0.action": "reserved from the start", "settings": ["batch size"]},
     ),
     "part of it is not the job's to give back": (
         w.window(gpus=(w.gpu(foreign_memory_bytes=60.0 * GIB, **FULL),)),
@@ -187,4 +190,42 @@ LIMITED = Cases("cpu_quota", {
     "no job": (w.gpu_only(*GPUS), "job's processes"),
     "no throttling read": (held_back(cpu_throttled_percent=None), "throttled"),
     "no cores read": (held_back(model={"usable_cores": None}), "quota"),
+})  # fmt: skip
+
+
+def on_cores(cores: float | None = 12.0, seen: int | None = None, **model: Any) -> Window:
+    """A job without a GPU, on a machine with an idle one."""
+    ranks = (JobRank(pid=w.PID, visible_gpus=seen),)
+    known = {"gpu_uuids": (), "ranks": ranks} | model
+    idle = w.gpu(busy=w.steady(0.0))
+    own = w.job(model=known, workers=None, cpu_cores=cores)
+    return w.window(gpus=(), job=own, unused=(idle,))
+
+
+LOOP = TrainingLoop(pid=w.PID, compute_on_device=False)
+ON_CPU = Cases("trains_on_cpu", {
+    "a PyTorch without CUDA": (
+        on_cores(cpu_build=True),
+        {"severity": "warning", "summary": "GPU 0 idles: its PyTorch is built without CUDA",
+         "gpus": ("GPU-0",), "advice.0.action": "Install"},
+    ),
+    "hidden GPUs": (
+        on_cores(seen=0, cpu_build=False), {"advice.0.setting": "CUDA_VISIBLE_DEVICES"},
+    ),
+    "its loop reports it": (
+        on_cores(framework=None, loops=(LOOP,)), {"severity": "warning", "advice.0.action": "cuda"},
+    ),
+    "no reason is known": (
+        on_cores(cpu_build=False),
+        {"severity": "info", "missing": ("why it uses no GPU",), "weaker": "hidden GPUs"},
+    ),
+}, {
+    "healthy": w.window(),
+    "no GPU here": replace(on_cores(), unused=()),
+    "others use the GPU": replace(on_cores(), unused=(w.gpu(),)),
+    "one thread of Python": on_cores(1.0, cpu_build=True),
+    "not training": on_cores(framework=None),
+}, {
+    "no job": (w.gpu_only(), "job's processes"),
+    "no CPU read": (on_cores(None), "CPU"),
 })  # fmt: skip

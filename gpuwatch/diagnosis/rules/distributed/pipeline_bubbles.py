@@ -1,0 +1,125 @@
+"""The GPUs of a job work in turns: while one stage of the model works, the others wait for it.
+
+What it checks
+    Whether the GPUs of one job (or of what looks like one) are busy in turns: where one begins,
+    another ends, again and again. Where they are busy all the time, because kernels that wait to
+    receive spin, the same of their power.
+
+Why it matters
+    A model that is split over n GPUs by its layers runs a batch on one GPU after the other, and
+    n GPUs are no faster than one. A pipeline hides that only with many micro-batches: with m of
+    them, n - 1 of m + n - 1 steps are bubbles.
+
+Evidence needed
+    Utilisation or power of at least two GPUs, finer than a turn.
+
+When it is wrong
+    Two programs that hand data to each other look the same: generation and training of
+    reinforcement learning from feedback, a teacher and a student. The cure is alike: let the one
+    work on the next part while the other works on this one.
+
+What to do
+    More micro-batches per step (four times the stages or more), or an interleaved schedule (1F1B,
+    zero bubble). A model that was split only to fit (device_map="auto"): a pipeline, or data
+    parallelism with sharded weights (FSDP, ZeRO), in which all GPUs work at once.
+
+Thresholds
+    each GPU idle for 20% of the time, or busy at less than half its power at work for so long, in
+    4 stretches or more: two jobs one after the other are no pipeline. At most 55% of the GPUs at
+    work at a time, and their power in turns, too: otherwise ranks are late in turns. The mean
+    correlation is 60% or more of what exact turns give (with n GPUs, -1/(n - 1)).
+
+    Where 25% of the samples lie at neither end, turns are short, and such stretches are not
+    counted; from 50% on all GPUs they are too fast to be seen: then all GPUs of
+    one process are busy 75% to 105% of the time together, as one would be, less what the copies
+    between them take. All are this project's choice.
+
+Sources
+    GPipe (Huang et al., 2019) and PipeDream (Narayanan et al., 2019) on bubbles and their share;
+    Megatron-LM's interleaved schedule (2021); Transformers' documentation calls device_map="auto"
+    naive pipeline parallelism.
+"""
+
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import too_early
+from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
+from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
+
+RULE = Rule(
+    title="stages take turns",
+    cure=(
+        Advice(
+            "Split each batch into more micro-batches (four times the stages or more), or use an "
+            "interleaved schedule (1F1B).",
+            why="one stage then works on a part while the next works on the one before",
+        ),
+        Advice(
+            "Where the model was split only to fit its memory (device_map), shard its weights "
+            "instead (FSDP, ZeRO).",
+            why="all GPUs then work at the same time",
+        ),
+    ),
+    explains=frozenset(
+        {
+            "oscillation", "busy_without_work", "batch_too_small", "straggler", "collective_wait",
+            "python_bound", "loader_in_main_process", "sync_every_step", "validation_pauses",
+            "late_batches",
+        }
+    ),
+)  # fmt: skip
+IDLE_SHARE = 0.2  # of the time
+LEAST_STRETCHES = 4
+MOST_AT_ONCE = 0.55  # of the GPUs
+TURNS = 0.6  # of exact ones
+HIDDEN_SHARE, SHORT_SHARE = 0.5, 0.25  # of the samples
+LEAST_SUM, MOST_SUM = 0.75, 1.05  # of one GPU's time
+
+
+def check(window: Window) -> Verdict:
+    gpus = ranks_of(window)
+    if not isinstance(gpus, list):
+        return gpus
+    early = too_early(window)
+    if early is not None:
+        return early
+    by_power = all(gpu.idle_share < IDLE_SHARE for gpu in gpus)
+    waits = [(gpu.spins_share or 0.0) if by_power else gpu.idle_share for gpu in gpus]
+    if min(waits) < IDLE_SHARE:
+        return Clear("not all of its GPUs wait for a good part of the time")
+    lost, waves = sum(waits) / len(gpus), [gpu.busy for gpu in gpus if gpu.busy is not None]
+    at_once, unseen = len(gpus) * (1.0 - lost), Unknown(("utilisation finer than the steps",))
+    moves = window.power_together if by_power else window.busy_together
+    turns = None if moves is None else -moves * (len(gpus) - 1)
+    together = (window.power_together or 0.0) > 0.0
+    if all(one.faster_than_seen or one.middling_share >= HIDDEN_SHARE for one in waves):
+        if window.job is None or len(window.job.ranks) > 1 or not LEAST_SUM <= at_once <= MOST_SUM:
+            return unseen
+        turns = None
+    elif turns is None:
+        return unseen
+    elif turns < TURNS or at_once > MOST_AT_ONCE * len(gpus) or together:
+        return Clear("its GPUs do not work in turns")
+    stretches = [gpu.spins or 0 for gpu in gpus]
+    if not by_power:
+        # Turns about as long as the samples leave few that are idle all through.
+        stretches = [one.idle.count for one in waves if one.middling_share < SHORT_SHARE]
+    if turns is not None and min(stretches, default=LEAST_STRETCHES) < LEAST_STRETCHES:
+        return Clear("its GPUs did not take turns often enough")
+    return Firing(
+        summary=f"{named(gpus)} work {'one after the other, it seems' if turns is None else 'in '}"
+        f"{'' if turns is None else 'turns'}, {at_once:.1f} of {len(gpus)} at a time: stages of a "
+        f"pipeline, or of one model split over GPUs, that wait for each other{looks(window)}",
+        evidence=[
+            Evidence("GPUs at work at a time", round(at_once, 1), None, float(len(gpus)),
+                     "on average; the others wait"),
+            None if turns is None else
+            Evidence("turns", percent_of(turns), "%", 100.0 * TURNS,
+                     f"where one {'draws power' if by_power else 'is busy'}, the others do less"),
+        ],
+        strength=0.6 if turns is None else
+        0.6 + 0.4 * ramp(turns, TURNS, 1.0) - 0.1 * (window.job is None),
+        missing=unseen.missing if turns is None else (),
+        gpus=keys(gpus),
+        lost_share=lost,
+        lost_while_busy=by_power,
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Now and then one batch takes very long, and all others wait behind it.
+
+What it checks
+    GPUs of the job idle for 10% of the time or more, and in that time a single loader worker
+    computes or waits for storage while the others rest.
+
+Why it matters
+    The DataLoader hands batches over in order. What the other workers have ready (prefetch_factor
+    batches each, 2 by default) is held back until the slow one is there. More workers do not
+    help, and the mean of their CPU looks as if they had time to spare.
+
+Evidence needed
+    The GPUs' utilisation and what each loader worker does, in stretches of a second or longer.
+
+When it is wrong
+    An IterableDataset that gives all the work to one worker looks the same.
+
+What to do
+    Raise prefetch_factor (it costs memory); in_order=False, if the order need not be the same in
+    every run; make slow samples cheaper: cap their size, sort by length.
+
+Thresholds
+    one worker occupied for 60% of the idle time or more, the others for no more than 30%: what they
+    need to fill their queues again.
+
+Sources
+    PyTorch, torch.utils.data.DataLoader: prefetch_factor, in_order.
+"""
+
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
+from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT
+from gpuwatch.diagnosis.rules.shared.words import ramp
+from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
+
+RULE = Rule(
+    title="slow batches at times",
+    uses_workers=True,
+    cure=(
+        Advice(
+            "Raise prefetch_factor of the DataLoader, 2 by default, to 8.",
+            setting="prefetch_factor",
+            why="more batches are then ready while a slow one is made, for more memory",
+        ),
+        Advice(
+            "Set in_order=False (PyTorch 2.6 and later), if batches may come in any order.",
+            setting="in_order",
+            wanted="False",
+            why="the batches that are ready then need not wait for the slow one",
+        ),
+        Advice(
+            "Find the slow samples (log the time of each) and cap their size.",
+            why="a single worker is busy while all wait: more workers do not help",
+        ),
+    ),
+    explains=frozenset({"oscillation", "batch_too_small", "straggler", "loader_io_bound"}),
+    trust=0.9,
+)
+
+
+def check(window: Window) -> Verdict:
+    found = starved(window)
+    if not isinstance(found, Underfed):
+        return found
+    job, count = found.job, found.worker_count
+    busiest, others = job.busiest_worker_when_idle_percent, job.other_workers_when_idle_percent
+    if count is None:
+        return Unknown(NO_WORKERS)
+    if count < 2 or is_at_limit(found.workers):
+        return Clear("all loader workers are at work")
+    if busiest is None or others is None:
+        return Unknown(("what each loader worker does while the GPU idles",))
+    if busiest < LATE_WORKER_PERCENT or others > RESTS_PERCENT:
+        return Clear("while the GPU idles, no single loader worker is at work alone")
+    runs = max([gpu.busy.idle.count for gpu in found.gpus if gpu.busy is not None], default=0)
+    evidence = [
+        Evidence("busiest worker while the GPU idles", round(busiest, 1), "% of the time",
+                 LATE_WORKER_PERCENT, "one worker is at work"),
+        Evidence("the other workers meanwhile", round(others, 1), "% of the time", RESTS_PERCENT,
+                 "they rest: their batches are ready and wait for that one"),
+    ]  # fmt: skip
+    return found.starves(
+        "a single slow batch at a time holds up those that are ready",
+        evidence,
+        (1.0 - ramp(others, 0.0, RESTS_PERCENT + 10.0), ramp(busiest, 40.0, 90.0),
+         ramp(runs, 0.5, 4.0)),
+        advice=RULE.cure,
+        missing=(),
+        explains=RULE.explains,
+        shared=False,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Jobs whose GPU waits for something else than data: requests, environments."""

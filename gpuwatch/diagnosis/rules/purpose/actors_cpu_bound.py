@@ -1,0 +1,106 @@
+"""The GPU waits for environments of reinforcement learning, or other workers of the job's own.
+
+What it checks
+    GPUs of the job idle for 10% of the time or more while processes that it started itself, and
+    that are no DataLoader workers, use the CPU and its main thread rests; or while its main thread
+    works and a library of environments (MuJoCo, Atari ...) is loaded in it.
+
+Why it matters
+    The policy learns as fast as its environments step: neither a faster GPU nor a data loader
+    changes that.
+
+Evidence needed
+    The GPUs' utilisation, the roles of the job's processes (PyTorch names its loader workers from
+    2.5 on, so that others can be told from them), their CPU, the libraries loaded in them.
+
+When it is wrong
+    Without a known library such processes may do anything: prepare data (batchgenerators), compute
+    rewards, search. The finding then says so, and has their stacks taken first.
+
+What to do
+    Environments: step several in each process (gymnasium.vector, EnvPool), give them the free
+    cores, let the learner work while they step, or simulate on the GPU (MuJoCo MJX, Isaac Lab,
+    Brax). Others: what their stacks show.
+
+Thresholds
+    idle 10%: see loader_cpu_bound. 2 processes or more at 40% of a core each, waits for a core
+    counted: they step in turns with the policy. Main thread at 60% of a core where it steps the
+    environments, below where it waits for them. All are this project's choice.
+
+Sources
+    Stable-Baselines3, "Vectorized Environments". Weng et al., "EnvPool", 2022.
+"""
+
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.possible import MAIN_COMPUTES_PERCENT, no_loader
+from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
+from gpuwatch.diagnosis.rules.shared.words import ramp, strength
+from gpuwatch.diagnosis.rules.shared.workers import wanted
+
+_PARALLEL = Advice(
+    "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
+    "many as there are cores, or in threads of EnvPool.",
+    why="the policy learns as fast as its environments step",
+)
+_ON_GPU = Advice(
+    "Simulate on the GPU (MuJoCo MJX, Isaac Lab, Brax) where the environment exists there, or let "
+    "the learner work while the environments step."
+)
+RULE = Rule(
+    title="limited by its actors",
+    cure=(_PARALLEL, _ON_GPU),
+    explains=frozenset(
+        {"oscillation", "batch_too_small", "loader_in_main_process", "python_bound"}
+    ),
+)
+LEAST_PERCENT = 40.0  # of a core each
+LEAST_COUNT = 2
+
+
+def check(window: Window) -> Verdict:
+    found = underfed(window)
+    if not isinstance(found, Underfed):
+        return found
+    job, main, wait = found.job, found.main_idle_percent, found.reported_wait
+    own, sign = job.own_workers, job.job.simulates
+    need, count = wanted(own), 0 if own is None else round(own.count)
+    if job.job.serves is not None:
+        return Clear(f"the job serves requests: {job.job.serves}")
+    if own is None and sign is None:
+        return Clear("the job has no worker processes of its own, and no environments")
+    if wait is not None and wait >= STARVED_SHARE and no_loader(job) is None:
+        return Clear(f"the job reports waiting for its loader {wait:.0%} of the time")
+    if main is None:
+        return Unknown(NO_MAIN)
+    # On a crowded machine it would have run in the time it waited for a core.
+    main = min(100.0, main + found.main_queue_percent)
+    steps, at_work = main >= MAIN_COMPUTES_PERCENT, (need or 0.0) >= LEAST_PERCENT
+    if steps and sign is not None:
+        who = f"its main thread works meanwhile and steps environments ({sign})"
+    elif not steps and at_work and count >= LEAST_COUNT:
+        what = sign or "environments of reinforcement learning, or workers that prepare its data"
+        who = f"it waits for {count} processes of its own at {need:.0f}% of a core each ({what})"
+    else:
+        return Clear("neither environments nor workers of its own are at work while the GPU idles")
+    see = Advice(
+        f"See first what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
+        why="environments and a pool that prepares data have other cures",
+    )
+    clear = ramp(main, 50.0, 95.0) if steps else ramp(need or 0.0, LEAST_PERCENT - 10.0, 80.0)
+    return Firing(
+        summary=f"{found.who} idled {found.idle_share:.0%} of the time: {who}",
+        evidence=[
+            found.evidence,
+            Evidence("own workers' CPU", None if need is None else round(need, 1),
+                     "% of a core each", LEAST_PERCENT, "they are no loader workers",
+                     supports=at_work),
+            Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
+                     MAIN_COMPUTES_PERCENT, "it works" if steps else "it waits"),
+        ],
+        advice=(see,) if sign is None else None,
+        strength=strength(found.clearness, clear, 0.0 if sign is None else 1.0),
+        missing=("what these processes do",) if sign is None else (),
+        gpus=found.keys,
+        lost_share=found.idle_share,
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""TCP connections of processes: who waits for an answer, and how many bytes went through.
+
+The kernel lists the connections of our network namespace with their counters (sock_diag(7)), for
+which no privilege is needed; whose each is says ``/proc/PID/fd``. One on which something was sent
+later than anything was received waits for an answer, however the process waits for it.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.sources.linux import procfs
+
+SHARE = 0.004
+"""Of one core, on average: a look takes about a millisecond, more where connections are many."""
+DESCRIPTORS_MOST = 256
+"""Listed for a process, the last ones opened."""
+ARRIVING_MILLISECONDS = 20
+"""What came so recently is still coming: a large answer takes many packets."""
+ASKED_AGAIN_MILLISECONDS = 1000
+"""Who asks again as soon as it is answered does both within one tick of the kernel's clock. So does
+one that is answered at once, and it has long done so where nobody asks any more."""
+
+_REQUEST = struct.Struct("=IHHIIBBBxI48x")
+"""``struct nlmsghdr`` and ``inet_diag_req_v2``."""
+_HEADER = struct.Struct("=IHHII")
+_MESSAGE = struct.Struct("=xBxx2s2s16s16s20xI4xI")
+"""State, ports, addresses, unsent bytes and inode of ``struct inet_diag_msg``."""
+_INFO, _INFO_BYTES = 2, 136
+_TIMES, _COUNTS = struct.Struct("=44xI4xI"), struct.Struct("=120xQQ")
+"""Of ``struct tcp_info``: milliseconds since data was sent and received; bytes acknowledged and
+received."""
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE = 4, 20, 0x301, 3
+_ESTABLISHED, _SYN_SENT, _LISTEN = 1, 2, 10
+_SOCKET = "socket:["
+
+
+class Connection(NamedTuple):
+    state: int
+    ends: tuple[bytes, bytes]
+    """Its own address and port, and the other end's."""
+    waits: bool
+    """For an answer, or data is on its way."""
+    sent: int
+    received: int
+
+
+class Traffic(NamedTuple):
+    """As ``JobMember`` has it."""
+
+    awaits_network: bool | None = None
+    network_receive_bytes_per_second: float | None = None
+    network_send_bytes_per_second: float | None = None
+
+
+UNSEEN = Traffic()
+
+
+def parse(message: bytes) -> tuple[int, Connection]:
+    """Inode and connection of a message of ``sock_diag``. Raises ``struct.error``."""
+    state, port, peer_port, own, peer, unsent, inode = _MESSAGE.unpack_from(message)
+    since_sent = since_received = sent = received = 0
+    at = _MESSAGE.size
+    while at + 4 <= len(message):
+        length, kind = struct.unpack_from("=HH", message, at)
+        if kind == _INFO and length >= 4 + _INFO_BYTES:
+            since_sent, since_received = _TIMES.unpack_from(message, at + 4)
+            sent, received = _COUNTS.unpack_from(message, at + 4)
+        at += max(4, length + 3 & ~3)
+    recent = ASKED_AGAIN_MILLISECONDS if since_sent == since_received else ARRIVING_MILLISECONDS
+    waits = since_sent < since_received or since_received < recent
+    waits = state == _SYN_SENT or unsent > 0 or waits
+    return inode, Connection(state, (own + port, peer + peer_port), waits, sent, received)
+
+
+def connections() -> dict[int, Connection]:
+    """By inode, those of our network namespace; one that was accepted and not made never waits.
+    Raises ``OSError``."""
+    found: dict[int, Connection] = {}
+    states = 1 << _ESTABLISHED | 1 << _SYN_SENT | 1 << _LISTEN
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
+        link.settimeout(1.0)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            link.send(
+                _REQUEST.pack(
+                    _REQUEST.size, _BY_FAMILY, _DUMP, 0, 0,
+                    family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states,
+                )
+            )  # fmt: skip
+            found.update(map(parse, _messages(link)))
+    listening = {one.ends[0][-2:] for one in found.values() if one.state == _LISTEN}
+    return {
+        inode: one._replace(waits=one.waits and one.ends[0][-2:] not in listening)
+        for inode, one in found.items()
+        if one.state != _LISTEN
+    }
+
+
+def _messages(link: socket.socket) -> Iterator[bytes]:
+    while True:
+        data, at = link.recv(1 << 18), 0
+        while at + _HEADER.size <= len(data):
+            length, kind, *_ = _HEADER.unpack_from(data, at)
+            if kind == _DONE:
+                return
+            if kind != _BY_FAMILY or length < _HEADER.size:
+                raise OSError("the kernel does not list connections")
+            yield data[at + _HEADER.size : at + length]
+            at += length + 3 & ~3
+
+
+class ConnectionWatch:
+    """Looks at the connections of one job's processes, within its share of a core."""
+
+    def __init__(self, proc: Path = procfs.PROC) -> None:
+        self._proc = proc
+        self._due = self._at = float("-inf")
+        self._before: dict[int, Connection] = {}
+        self._known: frozenset[int] = frozenset()
+        self._found: Mapping[int, Traffic] = {}
+
+    def look(self, now: float, parents: Mapping[int, int | None]) -> Mapping[int, Traffic]:
+        """Of these processes of the job, each with its parent there. What may not be looked into,
+        or is in another network namespace, is left out. It can be what was found just before."""
+        if now < self._due:
+            return self._found
+        began = time.thread_time()
+        try:
+            self._found = self._look(now, parents)
+        except (OSError, struct.error):
+            self._found, self._known = {}, frozenset()
+        self._due = now + (time.thread_time() - began) / SHARE
+        return self._found
+
+    def _look(self, now: float, parents: Mapping[int, int | None]) -> dict[int, Traffic]:
+        held = {pid: inodes for pid in parents if (inodes := self._inodes(pid)) is not None}
+        listed = connections() if any(held.values()) else {}
+        # Both ends in the job: ranks that meet, or a helper of its own.
+        inside = {
+            listed[inode].ends for inodes in held.values() for inode in inodes & listed.keys()
+        }
+        seen = {inode: one for inode, one in listed.items() if one.ends[::-1] not in inside}
+        found = {}
+        for pid, inodes in held.items():
+            # What it was forked with is its parent's.
+            own = inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys()
+            new = [(seen[inode], self._before.get(inode)) for inode in own]
+            rates: tuple[float | None, ...] = (None, None)
+            if pid in self._known and now > self._at:
+                received = sum(one.received - (old.received if old else 0) for one, old in new)
+                sent = sum(one.sent - (old.sent if old else 0) for one, old in new)
+                rates = received / (now - self._at), sent / (now - self._at)
+            found[pid] = Traffic(any(one.waits for one, _ in new), *rates)
+        self._before, self._at, self._known = seen, now, frozenset(held)
+        return found
+
+    def _inodes(self, pid: int) -> set[int] | None:
+        """Of its sockets; ``None`` where they may not be listed, or are elsewhere."""
+        spaces = [f"{self._proc}/{who}/ns/net" for who in ("self", pid)]
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            if len({os.readlink(space) for space in spaces}) > 1:  # noqa: PTH115
+                return None
+            names = sorted(map(int, os.listdir(folder)))[-DESCRIPTORS_MOST:]  # noqa: PTH208
+        except (OSError, ValueError):
+            return None
+        found = set()
+        for name in names:
+            try:
+                link = os.readlink(f"{folder}/{name}")  # noqa: PTH115
+            except OSError:
+                continue
+            if link.startswith(_SOCKET):
+                found.add(int(link[len(_SOCKET) : -1]))
+        return found

@@ -1,0 +1,52 @@
+"""Servers that wait for requests, and environments, known by what they have open and loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.jobs.identity.evidence import Look
+from gpuwatch.jobs.identity.services import service_sign, simulator
+
+TRAIN = ("python", "train.py")
+VLLM = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "a/model")
+MODULE = ("python", "-m", "vllm.entrypoints.openai.api_server")
+LISTENING = "it listens on TCP port 8000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port", "state", "only_known", "sign"),
+    [
+        (TRAIN, 8000, "0A", False, LISTENING),
+        (VLLM, 8000, "0A", True, LISTENING.replace("it", "it is vllm and")),
+        (MODULE, 8000, "0A", False, LISTENING.replace("it", "it is vllm and")),
+        (TRAIN, 29500, "0A", True, None),
+        (TRAIN, 40001, "0A", False, None),
+        (VLLM, 8000, "01", False, None),
+    ],
+)
+def test_a_server_listens_on_a_port_that_somebody_chose(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    port: int,
+    state: str,
+    only_known: bool,
+    sign: str | None,
+) -> None:
+    """Where collectives are at work only a program known as one; a connection is none."""
+    row = f" 0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 0:0 0 1000 0 4711 1 0\n"
+    (tmp_path / "7" / "net").mkdir(parents=True)
+    (tmp_path / "7" / "net" / "tcp").write_text("  sl  local_address rem_address st\n")
+    (tmp_path / "7" / "net" / "tcp6").write_text(f"  sl  local_address rem_address st\n{row}")
+    (tmp_path / "7" / "fd").mkdir()
+    (tmp_path / "7" / "fd" / "3").symlink_to("socket:[4711]")
+    look = Look(pid=7, parent=1, arguments=arguments)
+    assert service_sign([look], tmp_path, only_known=only_known) == sign
+    assert service_sign([Look(pid=8, parent=1)], tmp_path, only_known=False) is None
+
+
+def test_environments_are_known_by_their_libraries(tmp_path: Path) -> None:
+    """In the process's map of its memory."""
+    (tmp_path / "7").mkdir()
+    maps = tmp_path / "7" / "maps"
+    maps.write_text("7f00-7f01 r-xp 0 0:0 1 /site-packages/mujoco/libmujoco.so.3.1\n")
+    assert (simulator(7, tmp_path), simulator(8, tmp_path)) == ("MuJoCo", None)
