@@ -7,8 +7,6 @@ Run it from the repository's folder, in an environment with gpuwatch installed. 
 written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import os

@@ -1,7 +1,5 @@
 """What the benchmark's own instruments say, so that its table can be believed."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

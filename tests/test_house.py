@@ -3,8 +3,6 @@
 python -m tests.test_house      # prints the sizes
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +15,9 @@ TESTS = Path(__file__).parent
 FILE_LINES_MAX = 350
 CLASS_LINES_MAX = 250
 FOLDER_ENTRIES_MAX = 12
-PACKAGE_LINES_MAX = 66_673
+PACKAGE_LINES_MAX = 69_763
 """It is to become 45,000."""
-TESTS_LINES_MAX = 48_828
+TESTS_LINES_MAX = 52_343
 """They are to become 36,000."""
 
 

@@ -1,7 +1,5 @@
 """The picture on the terminal: when it is drawn, in which theme and characters, and its message."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -3,8 +3,6 @@
 An action is a method ``action_NAME`` of the screen or, with ``app.`` before it, of a controller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ that is read here and shown only where something fails. A measurement that goes 
 with all its workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

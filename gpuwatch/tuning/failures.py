@@ -3,8 +3,6 @@
 Measuring processes import this before torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The host process, as gpuwatch sees it: started, heard, asked where it is, ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

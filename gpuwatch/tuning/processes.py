@@ -1,7 +1,5 @@
 """All processes of a measurement, and their end. Linux."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

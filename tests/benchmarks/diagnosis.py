@@ -11,8 +11,6 @@ windows fill. CPU time of this process, the best of ``--repeat`` passes; memory 
 holds at the end. Nothing here is asserted.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import time

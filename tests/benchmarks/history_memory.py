@@ -5,8 +5,6 @@
 Prints rows of a Markdown table: what the process grew by, and what the series hold.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from array import array

@@ -19,8 +19,6 @@ attached to it as well. ``--readme`` measures all that the README tells and prin
 about six minutes. Nothing here is asserted.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

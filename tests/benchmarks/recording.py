@@ -10,8 +10,6 @@ Prints a Markdown table; takes about five minutes of a machine of two cores that
 and as long again with ``--report-every-second``.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import random

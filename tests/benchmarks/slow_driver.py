@@ -11,8 +11,6 @@ first data is measured with calls that really take ``--latency`` seconds, throug
 thread as in the dashboard, a snapshot a second.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import tempfile

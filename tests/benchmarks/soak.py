@@ -10,8 +10,6 @@ program, and ``k`` (which ends processes), are not pressed. A line a minute, and
 after SIGTERM) resident memory by quarter of the time. The exit code is 1 if gpuwatch ended.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -4,8 +4,6 @@ The time of a watched loop over an empty body, less that of the same loop unwatc
 the least and the median of several rounds, since a busy machine only ever adds.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -6,8 +6,6 @@ visit, so that whatever else the machine does meets both alike. Prints a Markdow
 where the grid does not confirm the search.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -7,8 +7,6 @@ a visit is above the known maximum or a rate is more than 5% from the plain loop
 uneven cost have no such maximum, and need minutes for a steady rate.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -8,8 +8,6 @@ marks; every tenth second is drawn, and each hour every screen is opened and clo
 memory and the objects that the garbage collector tracks, by hour.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

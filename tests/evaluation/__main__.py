@@ -1,7 +1,5 @@
 """``python -m tests.evaluation``: how good the diagnosis is."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -28,7 +26,8 @@ def main() -> int:
     elif options.case and options.case.startswith("recorded/"):
         chosen += [one for one in recorded.all_recordings() if one.name == options.case]
     began = time.monotonic()
-    outcomes = list(_with_progress(chosen, options.verbose))
+    everything = list(_with_progress(chosen, options.verbose))
+    outcomes = [one for one in everything if one.kind != long_runs.KIND]
     if not outcomes:
         print("no such case", file=sys.stderr)
         return 2
@@ -37,9 +36,11 @@ def main() -> int:
             print(line)
     split = "held-out parameters" if options.held_out else "parameters for choosing thresholds"
     print(
+        f"{report.stamp()}: "
         f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"
     )
     print(report.markdown(outcomes))
+    print("\n" + report.reliability(report.sureness(outcomes)))
     for words, some in (
         ("with host evidence", [one for one in outcomes if not one.log]),
         ("from GPU readings alone", [one for one in outcomes if one.log]),
@@ -51,6 +52,8 @@ def main() -> int:
     print(report.worst(outcomes, 40 if options.verbose else 12))
     print("\nfalse alarms on healthy jobs:")
     print(report.raised_wrongly(outcomes) or "  none")
+    if long := [one for one in everything if one.kind == long_runs.KIND]:
+        print(f"\n{report.hours(long)}")
     if options.json is not None:
         Path(options.json).write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
     return 0

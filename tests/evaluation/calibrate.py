@@ -1,24 +1,27 @@
-"""``python -m tests.evaluation.calibrate``: fits confidences on the tuning cases.
+"""``python -m tests.evaluation.calibrate``: fits confidences on one generator, and measures them
+on the other.
 
 Prints ``CURVE`` of ``gpuwatch/diagnosis/engine/confidence.py``, a monotone curve from a firing's
-strength to the share that was right (isotonic regression, pooling adjacent violators), and the
-``trust`` of each rule that was right clearly more or less often than others of its strength. The
-findings are all that were shown at the end of a case, not only the first: each claims a cause.
+strength to the share that was right (isotonic regression, pooling adjacent violators), fitted on
+the tuning cases of both generators, and the ``trust`` of each rule that was right clearly more or
+less often than others of its strength. Before that, what a curve fitted on either generator is
+worth on the other. The findings are the first ones of their cases.
 """
-
-from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from gpuwatch.diagnosis.engine import confidence
 from gpuwatch.diagnosis.engine.catalogue import find
 from tests.evaluation import cases, recorded
 from tests.evaluation.case import Judged
-from tests.evaluation.harness import run
+from tests.evaluation.figures.report import reliability
+from tests.evaluation.harness import Outcome, run
+from tests.evaluation.second import cases as second
+from tests.evaluation.second.__main__ import LOADER_ADVICE, judge
 
 _LEAST_FINDINGS = 6
 """A rule with fewer is left as it is: its share would be luck."""
@@ -36,14 +39,13 @@ class Claim:
     right: bool
 
 
-def claims_of(judged: Sequence[Judged]) -> list[Claim]:
+def claims_of(outcomes: Iterable[Outcome]) -> list[Claim]:
     """The first finding of every case that has one."""
-    found = []
-    for case in judged:
-        for one in run(case):
-            if one.confidence is not None:
-                found.append(Claim(one.said, one.confidence, one.right))
-    return found
+    return [
+        Claim(one.others[0] if one.said == LOADER_ADVICE else one.said, one.confidence, one.right)
+        for one in outcomes
+        if one.confidence is not None
+    ]
 
 
 def isotonic(pairs: Sequence[tuple[float, bool]]) -> list[tuple[float, float, int]]:
@@ -63,7 +65,9 @@ def curve(blocks: Sequence[tuple[float, float, int]]) -> list[tuple[float, float
     """The blocks, shrunk towards their mean for want of findings, as a few points."""
     total = sum(count for _, _, count in blocks)
     mean = sum(share * count for _, share, count in blocks) / total
-    points = [(x, (share * count + mean * _PRIOR) / (count + _PRIOR)) for x, share, count in blocks]
+    shares = [(share * count + mean * _PRIOR) / (count + _PRIOR) for _, share, count in blocks]
+    # A small block is drawn more to the mean than its neighbours: it must not pass them.
+    points = list(zip([x for x, _, _ in blocks], accumulate(shares, max), strict=True))
     while len(points) > _POINTS:
         # The two that say the most alike become one.
         near = min(range(len(points) - 1), key=lambda n: abs(points[n + 1][1] - points[n][1]))
@@ -91,36 +95,50 @@ def main() -> None:
         prog="python -m tests.evaluation.calibrate", description=__doc__
     )
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--cases", type=int, default=300, help="of the first generator")
+    parser.add_argument("--rounds", type=int, default=8, help="of the second generator's kinds")
     options = parser.parse_args()
     judged: list[Judged] = [
         *cases.generate(options.seed, options.cases, held_out=False),
         *recorded.all_recordings(),
     ]
-    claims = claims_of(judged)
-    pairs = [(claim.confidence, claim.right) for claim in claims]
-    points = curve(isotonic(pairs))
-    after = [(on(points, said), right) for said, right in pairs]
-    print(f"{len(claims)} findings, {sum(right for _, right in pairs)} right")
-    print(f"Brier score as it is {brier(pairs):.4f}, through this map {brier(after):.4f}")
-    print("\nwhat is said now -> what it should be:")
+    first = claims_of(one for case in judged for one in run(case))
+    tuning = [case for case in second.cases(options.seed, options.rounds) if case.half == "dev"]
+    other = claims_of(one for case in tuning for one in judge(case))
+    for words, fitted, measured in (
+        ("first on the second", first, other),
+        ("second on the first", other, first),
+    ):
+        _across(words, fitted, measured)
+    claims = first + other
+    points = curve(isotonic([(claim.confidence, claim.right) for claim in claims]))
+    print("\nwhat is said now -> what it should be, by both:")
     for x, y in points:
         print(f"  {x:.3f} -> {y:.3f}")
     print(f"\nthe curve now, by strength: {confidence.CURVE}")
-    fitted = tuple((x, round(on(points, y), 3)) for x, y in confidence.CURVE)
-    print(f"CURVE = {fitted}")
+    fit = tuple((x, round(on(points, y), 3)) for x, y in confidence.CURVE)
+    print(f"CURVE = {fit}")
     print("\nby rule: findings, share right, mean confidence, factor")
     for rule in sorted({claim.rule for claim in claims}):
         print(_of_rule(rule, [claim for claim in claims if claim.rule == rule], points))
+
+
+def _across(words: str, fitted: Sequence[Claim], measured: Sequence[Claim]) -> None:
+    points = curve(isotonic([(claim.confidence, claim.right) for claim in fitted]))
+    pairs = [(claim.confidence, claim.right) for claim in measured]
+    mapped = [(on(points, said), right) for said, right in pairs]
+    right = sum(right for _, right in pairs)
+    print(f"the {words}: {right} of {len(pairs)} right, Brier score as it is {brier(pairs):.4f},")
+    print(f"through the map fitted on {len(fitted)} findings {brier(mapped):.4f}")
+    print("as it is:\n" + reliability(pairs) + "\nthrough the map:\n" + reliability(mapped) + "\n")
 
 
 def _of_rule(rule: str, own: Sequence[Claim], points: Sequence[tuple[float, float]]) -> str:
     right = sum(claim.right for claim in own)
     said = statistics.fmean(on(points, claim.confidence) for claim in own)
     share = (right + _PRIOR * said) / (len(own) + _PRIOR)
-    factor = f"{find(rule).trust * share / said:.2f}"
-    if len(own) < _LEAST_FINDINGS:
-        factor = "(too few)"
+    known = len(own) >= _LEAST_FINDINGS
+    factor = f"{find(rule).trust * share / said:.2f}" if known else "(too few)"
     return f"  {rule:24}{len(own):4}{right / len(own):6.2f}{said:6.2f}  {factor}"
 
 

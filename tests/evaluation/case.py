@@ -1,7 +1,5 @@
 """What a labelled case is, and how its label follows from the knob that was turned."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -49,6 +47,8 @@ class Subject:
     label: str
     accepted: frozenset[str]
     """All that is right to say first; the label is among them."""
+    beside: frozenset[str] = frozenset()
+    """True of it in a smaller way: neither right to say first nor a false alarm."""
     from_seconds: float = 0.0
     """When the fault begins, from the first snapshot on."""
 

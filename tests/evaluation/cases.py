@@ -3,8 +3,6 @@ computed from the job's own physics (``case.judge``), and where it costs nothing
 ``healthy``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 

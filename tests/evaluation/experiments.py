@@ -6,8 +6,6 @@ are interleaved, so that what else the machine does meets all settings alike. Ea
 median with the lowest and highest of the repeats (of five, a 94% interval for the median).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Puts cases before the diagnosis and notes what it said, and when."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from itertools import chain
@@ -9,7 +7,7 @@ from itertools import chain
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject
+from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject, Watching
 from tests.evaluation.figures.baselines import Baseline
 
 STACKS_SECONDS = 5
@@ -37,6 +35,8 @@ class Outcome:
     unknown: tuple[str, ...]
     gpu_hours: float
     log: bool
+    advice: frozenset[str] = frozenset()
+    """All that was advised at any moment."""
     summary: str = ""
     baselines: dict[str, str] = field(default_factory=dict)
 
@@ -50,10 +50,10 @@ class Outcome:
         return self.label if self.right else self.said
 
 
-def run(case: Judged) -> list[Outcome]:
+def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
     """The outcomes of all subjects of a case."""
     diagnosing = Engine()
-    watching = case.watch()
+    watching = watching or case.watch()
     snapshots = iter(watching)
     first = next(snapshots, None)
     if first is None:
@@ -95,6 +95,7 @@ class _Watched:
         self.said = UNDECIDED
         self.alarms: list[str] = []
         self.unknown: tuple[str, ...] = ()
+        self.advice: set[str] = set()
         self._raised: set[str] = set()
 
     def look(self, diagnosis: Diagnosis, elapsed: float) -> None:
@@ -110,9 +111,10 @@ class _Watched:
         if found and self.right_at is None:
             self.right_at = elapsed
         raised = {one.rule for one in self.findings if one.severity != "info"}
-        wrong = raised - self.subject.accepted - {self.subject.label}
+        wrong = raised - self.subject.accepted - self.subject.beside - {self.subject.label}
         self.alarms += sorted(wrong - self._raised)
         self._raised = wrong
+        self.advice.update(advice.action for one in self.findings for advice in one.advice)
         self.unknown = tuple(sorted({one.rule for one in diagnosis.unknown}))
 
     def _about(self, finding: Finding) -> bool:
@@ -136,6 +138,7 @@ class _Watched:
             unknown=self.unknown,
             gpu_hours=len(self.keys) * seconds / 3600.0,
             log=case.log,
+            advice=frozenset(self.advice),
             summary=first.summary if first else "",
             baselines=self.baseline.answers(subject),
         )

@@ -1,7 +1,5 @@
 """The recordings kept with the tests: complete, labelled with what exists, and anonymous."""
 
-from __future__ import annotations
-
 import getpass
 import gzip
 import json

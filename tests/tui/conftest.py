@@ -1,7 +1,5 @@
 """Settings for the tests of the dashboard."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

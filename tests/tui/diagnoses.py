@@ -1,7 +1,5 @@
 """Diagnoses made by hand, as the engine would make them of a scene."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 

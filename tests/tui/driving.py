@@ -1,7 +1,5 @@
 """Driving the real application with a keyboard, a mouse and snapshots of a simulated machine."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager

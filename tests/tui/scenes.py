@@ -1,7 +1,5 @@
 """Simulated machines as the dashboard sees them, built once and shared by the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

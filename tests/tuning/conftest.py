@@ -1,8 +1,6 @@
 """PyTorch is imported once for all measuring processes that tests start from here. When these are
 through that process is gone, which other tests would find among their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 It is imported by measuring processes as a user's file would be.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

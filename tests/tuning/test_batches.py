@@ -1,8 +1,6 @@
 """Batches: what a step gets and how many samples are in it, the pace at which workers make them,
 and whether they all make the same."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings are measured in processes of their own, with real loaders, and every way they fail."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

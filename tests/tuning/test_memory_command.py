@@ -1,7 +1,5 @@
 """``tune memory`` end to end: real steps in real processes, on the host's memory."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """memory = fixed + batch x per sample: the line, its errors, its misfit, and what it predicts."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Which batch sizes are measured on an invented device, and what is said of the result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """NVML's readings of the GPU a measuring process is on, from the simulated driver."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Intervals of rates, and of their ratios."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The search on invented machines, whose true curves are known."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A target is found, or a sentence says why not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

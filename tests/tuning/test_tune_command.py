@@ -1,7 +1,5 @@
 """``gpuwatch tune``, as a person runs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

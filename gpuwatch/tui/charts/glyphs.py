@@ -7,8 +7,6 @@ looks like. Where there are no tones to be had, dots reach from the minimum to t
 a base line, a missing reading is a blank: they differ in shape, not only in colour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil

@@ -1,8 +1,6 @@
 """The readings of a moment of the past, put together from the history: what the numbers beside the
 charts say while those do not show now."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series

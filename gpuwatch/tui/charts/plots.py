@@ -1,7 +1,5 @@
 """Large charts with axes, drawn by plotext. Imported only when a detail screen opens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -7,8 +7,6 @@ than one by one, so between two steps only the newest column changes on the scre
 the picture calm and the bytes few.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

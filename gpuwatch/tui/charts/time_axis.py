@@ -1,7 +1,5 @@
 """Below the charts: clock times, what was found when, and the exact values under the cursor."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby

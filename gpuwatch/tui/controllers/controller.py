@@ -1,7 +1,5 @@
 """The shape of a controller: it reacts to snapshots and to keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from textual.events import Click, Event

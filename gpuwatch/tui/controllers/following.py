@@ -1,7 +1,5 @@
 """Which job is the one looked at, and which is the next run of one that is over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Before and after a change: a moment that the person marked, or the next run of the job."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot

@@ -1,7 +1,5 @@
 """The thing under the cursor: opened, or ended if it is a process."""
 
-from __future__ import annotations
-
 from gpuwatch.core.model import Process, ProcessKey
 from gpuwatch.core.source import Source
 from gpuwatch.tui.controllers.controller import Controller

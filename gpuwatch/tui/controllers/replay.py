@@ -1,7 +1,5 @@
 """A recording is played: the player stands where a sampler does, and has keys and a bar."""
 
-from __future__ import annotations
-
 import time
 
 from textual.events import Click, Event, Key, Paste

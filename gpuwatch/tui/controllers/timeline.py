@@ -1,7 +1,5 @@
 """Time: the charts' range, scrolling, the cursor, the marks."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

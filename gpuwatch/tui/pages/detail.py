@@ -1,7 +1,5 @@
 """The detail of one GPU as a pure drawing: large charts, every reading, its processes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from gpuwatch.core import units

@@ -1,8 +1,6 @@
 """A finding in full as a pure drawing: what to do, the waveform that shows it, what speaks for and
 against it, what was ruled out, and the rule's own documentation."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

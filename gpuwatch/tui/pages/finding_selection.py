@@ -1,7 +1,5 @@
 """Findings that can be read: what holds now, and the last of a job that ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.finding import Finding, FindingKey

@@ -1,7 +1,5 @@
 """Findings in a few words: the cause, where, what it costs, what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """The list of findings as a pure drawing, with the evidence of the selected one below it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 """The screen of one job as a pure drawing: what it is, its GPUs, who is busy and who waits, its
 processes, and what it prints; once it has ended, its report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The overview as a pure drawing: from a view and a size to a frame of lines and zones."""
 
-from __future__ import annotations
-
 from gpuwatch.tui.keys import OVERVIEW_FOOTER
 from gpuwatch.tui.pages.layout import Frame, Page, laid_out, rule, too_small
 from gpuwatch.tui.panels import findings, footer, header, host, moment, problems

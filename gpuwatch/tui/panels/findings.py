@@ -1,7 +1,5 @@
 """Findings right under the header: one line each, or a quiet one that nothing is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 

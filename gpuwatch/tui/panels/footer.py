@@ -1,7 +1,5 @@
 """The last line: the keys, most needed first, as many as fit. Each can be clicked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer

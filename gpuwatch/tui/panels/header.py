@@ -1,7 +1,5 @@
 """The first line: where, how fast, how old, and what watching costs."""
 
-from __future__ import annotations
-
 import time
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """The host half: CPU, memory, disk, network, and who waits for them."""
 
-from __future__ import annotations
-
 from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.tui.charts import time_axis

@@ -1,7 +1,5 @@
 """Under the charts: clock times with what was found when, and the values of a moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuwatch.tui.charts import time_axis

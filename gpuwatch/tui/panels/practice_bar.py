@@ -1,7 +1,5 @@
 """A practice job's fault, what the key turns, and what cannot be seen here; below any screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.tui.terminal.frame import Line, Row, fit

@@ -1,7 +1,5 @@
 """Problems: readings that fail, and why, in a line or two under the findings."""
 
-from __future__ import annotations
-
 import textwrap
 
 from gpuwatch.core.model import Problem, Snapshot

@@ -4,8 +4,6 @@ Like a video player's: the whole file from left to right. A column is solid up t
 pale up to the highest busy share that a GPU had over half a minute of it; dots were not read yet.
 """
 
-from __future__ import annotations
-
 import time
 
 from gpuwatch.core import units

@@ -5,8 +5,6 @@ by snapshot, what lies before them from the overview, by half minutes. The engin
 came before too. All of it happens on a thread, which then reads ahead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """Plays a tape: what is due, at which speed, from where. Its clock is the recorded one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Times as a person types them to go to one: 14:30, 14:30:05, +5m, -30s, 50%."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

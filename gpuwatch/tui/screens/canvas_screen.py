@@ -1,7 +1,5 @@
 """A screen that is one canvas, drawn whole from the view."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """One GPU, large."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from textual.binding import BindingType

@@ -1,7 +1,5 @@
 """All findings, to choose one; and one in full, on a screen that scrolls."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from textual import events

@@ -1,7 +1,5 @@
 """One job: its processes, its GPUs, what it prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

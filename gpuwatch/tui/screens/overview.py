@@ -1,7 +1,5 @@
 """The main screen: GPUs, host, processes."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from textual import events

@@ -1,7 +1,5 @@
 """A report as it is printed, on a screen that scrolls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ While the canvas has the screen to itself it writes them to the terminal as they
 dialog or beside an input line Textual's compositor does it, from the same lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -7,8 +7,6 @@ multiplexer that answers, from this side of the connection: then nothing is lear
 ``--slow-link`` is there to be asked for.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

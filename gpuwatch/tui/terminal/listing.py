@@ -1,7 +1,5 @@
 """Lists of processes: columns declared once, as many as fit, rows with a cursor, and branches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -7,8 +7,6 @@ digits a second that is some ten times the bytes and several times the CPU, so a
 the whole screen to itself writes its changes itself (see ``canvas``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rich.color import ColorSystem

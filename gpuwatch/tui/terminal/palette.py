@@ -4,8 +4,6 @@ A panel names a style (``busy``, ``warn``, ``dim``); a palette says what that is
 force. Meaning never rests on colour alone: a warning also carries a sign or a word.
 """
 
-from __future__ import annotations
-
 from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme

@@ -5,8 +5,6 @@ whatever font is found, which tears charts apart. Here every word has its own pl
 and braille characters are drawn as shapes, so the picture looks the same everywhere, offline.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Sequence

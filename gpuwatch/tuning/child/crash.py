@@ -3,8 +3,6 @@
 For measuring processes and their workers. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """NVML's readings of the GPU that a measuring process is on."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 

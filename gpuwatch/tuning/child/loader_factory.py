@@ -4,8 +4,6 @@ A loader is copied and only its knobs are changed, so its dataset, sampler, coll
 whatever else it has stay the very same objects, also in subclasses of DataLoader.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import inspect

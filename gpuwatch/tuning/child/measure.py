@@ -8,8 +8,6 @@ epoch is shorter than a window, whole epochs are timed instead, with the start o
 since that is what a job on such a dataset pays. A train step runs on each batch where there is one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

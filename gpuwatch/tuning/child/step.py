@@ -1,7 +1,5 @@
 """A user's train step: what a target names, and how many samples a batch holds."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any

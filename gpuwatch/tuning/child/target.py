@@ -5,8 +5,6 @@ file.py`` would have them, so it is for measuring processes, never for the one t
 types at. Torch comes with the user's own imports.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib

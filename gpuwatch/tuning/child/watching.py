@@ -5,8 +5,6 @@ A loader's consumer cannot know how fast batches are made: those it takes may ha
 queue. Workers that are spawned import this.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct

@@ -6,8 +6,6 @@ a flat stretch at the small end is left out of the line and kept as a floor, and
 the largest deviation from the line.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, linear_regression

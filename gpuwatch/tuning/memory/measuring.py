@@ -1,7 +1,5 @@
 """Steps at one batch size, measured by a bench."""
 
-from __future__ import annotations
-
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory.plan import STEPS, Measure

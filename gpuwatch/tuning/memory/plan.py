@@ -5,8 +5,6 @@ grows with them, leap to a fraction of what the line says would fit, so that the
 long way from what was measured, and close in on the largest that a step has shown to fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic

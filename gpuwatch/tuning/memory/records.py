@@ -1,7 +1,5 @@
 """The memory of a train step, as it is sent, reported and written as JSON."""
 
-from __future__ import annotations
-
 from msgspec import Struct, structs
 
 AS_IS = "as is"

@@ -1,7 +1,5 @@
 """The grounds for a recommendation, and the line to paste. Pure; text for a person."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """The outcome of a search, and when a comparison is decided. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which settings a search may choose from. Pure."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A tuning's result: one record, which is the JSON, is kept in a file, and is drawn as text."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -11,8 +11,6 @@
 Pure but for the bench that measures, so it is tested on invented machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median

@@ -1,8 +1,6 @@
 """Visits to settings within a budget of time: kept, and measured in another way where the
 dataset wants it (whole epochs, other samples in each visit)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """The least a Textual program can be: one word on the screen. What Textual itself costs."""
 
-from __future__ import annotations
-
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 

@@ -1,7 +1,5 @@
 """What a process and its descendants cost: CPU time and memory, from /proc."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How soon a recording is on the screen, how fast it is played, and what its report costs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The results as a table to read and as JSON to keep."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

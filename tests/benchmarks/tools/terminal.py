@@ -4,8 +4,6 @@ It counts what is written, answers the questions that curses and Textual program
 (so that none waits for an answer), and notes when the first text was there to be seen.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

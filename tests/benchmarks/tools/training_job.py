@@ -7,8 +7,6 @@ on one line, then works a little, as little as shows: each worker wakes five tim
 that every counter gpuwatch reads keeps moving. Ends when its standard input does.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

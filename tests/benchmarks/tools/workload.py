@@ -1,7 +1,5 @@
 """The machine every monitor is run on: simulated GPUs that move, real processes that sleep."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

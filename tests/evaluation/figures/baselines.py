@@ -8,8 +8,6 @@ courses: utilisation under 40% with more than half the memory held is a slow dat
 Both only ever blame loading, so any cause in loading counts as found, whichever it was.
 """
 
-from __future__ import annotations
-
 from array import array
 
 from gpuwatch.core.model import GpuKey, Snapshot

@@ -1,7 +1,5 @@
 """What each rule says of a case at its end, and the facts it saw: to mend a rule by."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

@@ -1,15 +1,19 @@
 """The figures as text and as JSON."""
 
-from __future__ import annotations
-
+import statistics
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from tests.evaluation.case import HEALTHY
 from tests.evaluation.figures import baselines
-from tests.evaluation.figures.scoring import Score, confusions, score, score_baseline
+from tests.evaluation.figures.scoring import Score, confusions, score, score_baseline, wilson
 from tests.evaluation.harness import Outcome
+
+ROOT = Path(__file__).parent
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
@@ -24,10 +28,38 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     lines += ["", f"| cause | cases | precision | recall | F1 |{beside}"]
     lines.append("|---" * (5 + len(others)) + "|")
     for number, cause in enumerate(ours.causes):
-        figures = [_ratio(cause.precision), _ratio(cause.recall), _ratio(cause.f1)]
+        figures = [_within(cause.right, cause.said), _within(cause.right, cause.cases)]
+        figures += [_ratio(cause.f1)]
         figures += [_ratio(other.causes[number].f1) for other in others.values()]
         lines.append(f"| {cause.label} | {cause.cases} | {' | '.join(figures)} |")
     return "\n".join(lines)
+
+
+_BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+
+
+def sureness(outcomes: Sequence[Outcome]) -> list[tuple[float, bool]]:
+    """Of the first findings: how sure they were, and whether they were right."""
+    return [(one.confidence, one.right) for one in outcomes if one.confidence is not None]
+
+
+def reliability(sure: Sequence[tuple[float, bool]]) -> str:
+    """How many of those that were so sure were right."""
+    lines = ["| said | findings | mean | right |", "|---|---|---|---|"]
+    for low, high in pairwise(_BINS):
+        some = [(said, right) for said, right in sure if low < said <= high]
+        if some:
+            mean = statistics.fmean(said for said, _ in some)
+            right = _within(sum(right for _, right in some), len(some))
+            lines.append(f"| {low:.2f}-{high:.2f} | {len(some)} | {mean:.2f} | {right} |")
+    return "\n".join(lines)
+
+
+def stamp() -> str:
+    """The commit that was measured; ``+`` where files differ from it."""
+    words = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    return f"commit {found.stdout.strip() or 'unknown'}"
 
 
 def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
@@ -49,13 +81,27 @@ def raised_wrongly(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(f"{len(cases):4}  {rule}: {', '.join(cases[:4])}" for rule, cases in most)
 
 
+def hours(outcomes: Sequence[Outcome]) -> str:
+    """Warnings on healthy machines that were watched for long, apart from cases: so many hours
+    would lift every other figure."""
+    watched = sum(one.gpu_hours for one in outcomes)
+    alarms = sum(len(one.alarms) for one in outcomes)
+    rules = raised_wrongly(outcomes) or "  none"
+    return f"{alarms} warnings in {watched:.1f} GPU-hours of healthy machines\n{rules}"
+
+
 def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Everything, for scripts."""
     return {
         "gpuwatch": asdict(score(outcomes)),
         **{name: asdict(score_baseline(outcomes, name)) for name in baselines.NAMES},
         "outcomes": [
-            {**asdict(one), "accepted": sorted(one.accepted), "right": one.right}
+            {
+                **asdict(one),
+                "accepted": sorted(one.accepted),
+                "advice": sorted(one.advice),
+                "right": one.right,
+            }
             for one in outcomes
         ],
     }
@@ -77,6 +123,11 @@ def _overall(scores: Sequence[Score]) -> list[tuple[str, list[str]]]:
 def _alarms(of: Score) -> str:
     rate = of.false_alarms_per_hour
     return "-" if rate is None else f"{rate:.3f} ({of.false_alarms}/{of.healthy_gpu_hours:.0f} h)"
+
+
+def _within(right: int, of: int) -> str:
+    low, high = wilson(right, of)
+    return f"{right / of:.2f} ({low:.2f}-{high:.2f})" if of else "-"
 
 
 def _ratio(value: float | None, places: int = 2) -> str:

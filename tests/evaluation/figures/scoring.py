@@ -1,7 +1,6 @@
 """Outcomes to figures."""
 
-from __future__ import annotations
-
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ class CauseScore:
     precision: float | None
     recall: float
     f1: float
+    said: int
+    right: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +132,25 @@ def _cause(label: str, pairs: Sequence[tuple[str, str]]) -> CauseScore:
         precision=right / said if said else None,
         recall=right / there,
         f1=2 * right / (there + said),
+        said=said,
+        right=right,
     )
 
 
 def _blames(one: Outcome, said: str) -> bool:
     return one.label in NEVER_LOADING and said in LOADING and said not in one.accepted
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95% interval of a share (E. B. Wilson, 1927); 0 to 1 where there is nothing."""
+    if not of:
+        return 0.0, 1.0
+    share, z = right / of, 1.96
+    middle = share + z * z / (2 * of)
+    half = z * math.sqrt(share * (1.0 - share) / of + z * z / (4 * of * of))
+    return max(0.0, (middle - half) / (1 + z * z / of)), min(
+        1.0, (middle + half) / (1 + z * z / of)
+    )
 
 
 def _median(outcomes: Sequence[Outcome]) -> float | None:

@@ -1,7 +1,5 @@
 """The figures: from outcomes made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.evaluation.calibrate import isotonic, on

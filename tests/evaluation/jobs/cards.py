@@ -1,7 +1,5 @@
 """The GPU models of the cases. Sizes, clocks and limits are those of the makers' data sheets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.cards import A100, GB10, GIB, H200, RTX_4090, Card

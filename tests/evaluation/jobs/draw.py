@@ -1,7 +1,5 @@
 """Random parameters whose ranges are kept apart: those for choosing thresholds, and the others."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Knobs of how data reaches the GPU, and the healthy jobs that look like them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan

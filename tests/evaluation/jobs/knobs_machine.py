@@ -1,7 +1,5 @@
 """Knobs of the GPU, its memory, its surroundings and its neighbours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.device import Cooling

@@ -1,7 +1,5 @@
 """Knobs of the training loop and its ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.plans import JobPlan

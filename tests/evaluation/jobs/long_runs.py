@@ -1,7 +1,5 @@
 """Healthy machines watched for long: what false alarms are counted on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuwatch.sources.simulated.cards import Card
@@ -14,6 +12,7 @@ from tests.evaluation.jobs.machine import Rig, Sensors
 from tests.evaluation.jobs.physics import Checkpoint, Validation, Work
 from tests.evaluation.jobs.scene import Bench, cores_for, healthy_work
 
+KIND = "long"
 GPUS = 8
 SECONDS = 1800.0
 
@@ -44,7 +43,7 @@ def _machine(seed: str, *, held_out: bool) -> Case:
     split = "held-out" if held_out else "tuning"
     return Case(
         name=f"{split}/long/{seed}",
-        kind="long",
+        kind=KIND,
         subjects=tuple(
             Subject(gpus=(gpu,), label=HEALTHY, accepted=_right(work))
             for gpu, work in enumerate(works)

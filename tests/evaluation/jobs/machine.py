@@ -1,7 +1,5 @@
 """Runs a case: a machine with jobs from ``physics``, seen through a source's eyes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

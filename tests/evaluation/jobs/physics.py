@@ -7,8 +7,6 @@ collective, and costs have the spread of real ones. Times are seconds; nothing i
 a rule looks for. The cards, clocks, power, heat and the process list are the simulation's.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

@@ -4,8 +4,6 @@ Ranges are those of real jobs (steps of 30 ms to 1.2 s, 1 to 16 workers, batches
 cards from 70 to 1000 W), not those at which a rule fires.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

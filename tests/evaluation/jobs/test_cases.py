@@ -1,7 +1,5 @@
 """The labelled cases: the same each time, apart where they must be, and true."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

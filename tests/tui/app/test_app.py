@@ -1,7 +1,5 @@
 """The application as a whole: sizes, states, environments."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

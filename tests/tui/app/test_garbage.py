@@ -1,7 +1,5 @@
 """Watching all day leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

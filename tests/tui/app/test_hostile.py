@@ -1,7 +1,5 @@
 """Text that anybody can put into a process's name, on every screen; and processes in hundreds."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

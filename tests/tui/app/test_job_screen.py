@@ -1,7 +1,5 @@
 """The job screen in the running application: how it is reached and left, what follows the job."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A key of ``keys`` that has no expectation here fails ``test_every_key_has_a_test``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """The mouse: clicks on rows, headings and keys, and the wheel."""
 
-from __future__ import annotations
-
 import pytest
 from textual.actions import parse
 

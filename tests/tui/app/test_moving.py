@@ -1,7 +1,5 @@
 """Selections, the filter, zooming, dialogs: sequences of keys on the running application."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

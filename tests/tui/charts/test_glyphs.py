@@ -1,7 +1,5 @@
 """Glyphs: what a column of a chart looks like."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Strips of history: on absolute columns, drawn bit by bit."""
 
-from __future__ import annotations
-
 from math import ceil
 
 import pytest

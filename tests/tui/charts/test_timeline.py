@@ -1,7 +1,5 @@
 """Which stretch of time is shown, what is written below it, and what was found when."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

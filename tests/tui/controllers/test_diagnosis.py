@@ -1,7 +1,5 @@
 """The findings: under the header, as a list, in full, and before and after a change."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Ending a process from the dashboard: real children, real signals."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 from collections.abc import Iterator

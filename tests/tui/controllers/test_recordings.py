@@ -1,7 +1,5 @@
 """A past that comes from a running recording, and a recording made from the dashboard."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import os

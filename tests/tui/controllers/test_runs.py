@@ -1,7 +1,5 @@
 """Runs of jobs: which follows which, what is compared, and what stays of one that has ended."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Stacks of a real process, asked for on the job screen."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

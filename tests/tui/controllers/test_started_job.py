@@ -1,7 +1,5 @@
 """A job that gpuwatch started, on its screen: real processes, their output, how they are left."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import os

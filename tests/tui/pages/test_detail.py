@@ -1,7 +1,5 @@
 """The detail of one GPU as a drawing."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The screen of one job as a drawing: sizes, machines, what it says."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """How the rows of the overview are shared out."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """The overview as a drawing: sizes, machines, glyphs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Every page at every size: whole lines, whole numbers, nothing that a terminal could obey."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

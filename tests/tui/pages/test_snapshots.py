@@ -4,8 +4,6 @@
 difference before committing it.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Recordings to be played, and the application that plays one, driven by keys and a clock."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

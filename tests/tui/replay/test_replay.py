@@ -1,7 +1,5 @@
 """A recording in the dashboard: keys pressed, and what is on the screen then."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Times as they are typed to go to one."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.tui.replay.time import TimeError, parse_time

@@ -1,7 +1,5 @@
 """What stays as it was from snapshot to snapshot of a recording, and is kept once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A terminal for tests: what was written to it, as text and colours (pyte does the emulating)."""
 
-from __future__ import annotations
-
 import pyte
 from rich.color import ColorSystem
 from textual.drivers.headless_driver import HeadlessDriver

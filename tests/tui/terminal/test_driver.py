@@ -1,8 +1,6 @@
 """The real program in a pseudo-terminal: start, keys, colours, the end, and a terminal that
 answers nothing or goes away."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

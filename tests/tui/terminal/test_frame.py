@@ -1,7 +1,5 @@
 """Fitting text into cells."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -1,7 +1,5 @@
 """Telling a slow connection from a quick one."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuwatch.core.source import ManualClock

@@ -1,7 +1,5 @@
 """What reaches the terminal: only what changed, and exactly what is meant."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Colours by meaning, in every theme."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """What is used of Textual beyond its public interface: in one file, and there."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

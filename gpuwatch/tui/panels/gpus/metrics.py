@@ -1,7 +1,5 @@
 """Numbers and charts of a GPU: four metrics, each against its limit, and facts in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpuwatch.core import units

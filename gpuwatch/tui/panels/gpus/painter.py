@@ -1,7 +1,5 @@
 """One GPU, drawn in one of three densities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum

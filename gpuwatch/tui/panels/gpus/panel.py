@@ -1,7 +1,5 @@
 """The GPU half of the overview."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, scrolled

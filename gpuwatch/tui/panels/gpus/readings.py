@@ -1,7 +1,5 @@
 """Every reading a GPU reports, as (label, text, style), for the detail screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The heart of the job screen: who is busy and who waits, one above the other on one time axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """The GPUs of a job above its charts: a line each, or one for all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuwatch.core import units

@@ -1,7 +1,5 @@
 """A job in a few lines: command, who, where, how it gets its data, the cores it has."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

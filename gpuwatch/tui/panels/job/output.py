@@ -1,7 +1,5 @@
 """Output of the job, in a pane below it."""
 
-from __future__ import annotations
-
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, fit, fit_end
 from gpuwatch.tui.terminal.listing import count_text

@@ -1,7 +1,5 @@
 """Charts of a job: its GPUs, what it reports of its loop, its processes, its disk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import truediv

@@ -1,7 +1,5 @@
 """The processes of a job as a tree: what each is, what it does, what it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 

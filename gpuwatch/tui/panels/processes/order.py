@@ -1,7 +1,5 @@
 """Which processes the table has, in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The process table: columns declared once, as many as fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

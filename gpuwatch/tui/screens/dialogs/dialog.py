@@ -1,7 +1,5 @@
 """A small window over the dashboard: a text, and keys that end it with an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Asks for the name of the file to record to."""
 
-from __future__ import annotations
-
 from rich.text import Text
 from textual import events
 

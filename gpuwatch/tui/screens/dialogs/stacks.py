@@ -1,7 +1,5 @@
 """Stacks of a job's main threads, in a window over its screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.text import Text

@@ -1,7 +1,5 @@
 """Dialogs with a text: the help, what could not be read or checked, questions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 
