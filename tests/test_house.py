@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 FILE_LINES_MAX = 350
 CLASS_LINES_MAX = 250
 FOLDER_ENTRIES_MAX = 12
-PACKAGE_LINES_MAX = 69_763
+PACKAGE_LINES_MAX = 69_767
 """It is to become 45,000."""
 TESTS_LINES_MAX = 52_343
 """They are to become 36,000."""

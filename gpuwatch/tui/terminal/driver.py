@@ -186,11 +186,15 @@ class TerminalDriver(LinuxDriver):
 
     def _settle(self) -> None:
         """Until all is written, or dropped."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline, dropped = time.monotonic() + _SETTLE_SECONDS, False
         while self._queued or self._output.writing:
             if time.monotonic() > deadline:
                 self._drop()
+                dropped = True
             time.sleep(0.01)
+        if dropped:
+            # What was under way has filled the terminal again: what comes next needs room.
+            self._drop()
 
     @property
     def _queued(self) -> int:
