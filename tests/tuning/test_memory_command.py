@@ -68,7 +68,7 @@ def test_host_memory_of_a_known_step(tmp_path: Path) -> None:
     result = json.loads(saved.read_text())["results"][0]
     assert result["fit"]["per_sample_bytes"] == pytest.approx(1_000_000, rel=0.1)
     assert 400 <= result["largest_batch_size"] < 1074
-    assert f"batch {result['largest_batch_size']}" in out
+    assert f" {result['largest_batch_size']}" in out
     assert all(one["peak_bytes"] < 1 << 30 for one in result["points"])
 
 
