@@ -114,7 +114,7 @@ def first_data(folder: Path, latency_seconds: float, gpus: int) -> tuple[float, 
         while len(found) < 3:
             asked = time.monotonic()
             link.ask()
-            rows = link.collect().gpus
+            rows = link.collect().reading.gpus
             now = time.monotonic() - began
             complete = [
                 gpu

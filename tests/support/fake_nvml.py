@@ -446,6 +446,10 @@ class FakeNvml:
             return int(self._state.counters[FUNCTIONS[function]].calls)
         return sum(int(self._state.counters[index].calls) for index in FUNCTIONS.values())
 
+    def seconds(self) -> float:
+        """Time spent in all functions, by every process together."""
+        return sum(self._state.counters[index].nanoseconds for index in FUNCTIONS.values()) / 1e9
+
     def call_counts(self) -> dict[str, int]:
         """Calls by function, of those that were called."""
         return {name: count for name in FUNCTIONS if (count := self.calls(name))}
