@@ -11,6 +11,7 @@ and as long again with ``--report-every-second``.
 """
 
 import argparse
+import gc
 import gzip
 import random
 import tempfile
@@ -20,7 +21,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import psutil
+
 from gpuwatch.core.codec import snapshot_line
+from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.finding import Diagnosis
@@ -31,6 +35,7 @@ from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks.tools import replaying
 
 GPUS = 8
+HISTORY_GPUS = 16
 PROCESSES = 64
 DAY_SECONDS = 86400.0
 SELDOM_SECONDS = 5.0
@@ -216,6 +221,30 @@ def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
     yield "snapshots read per second", f"{read / seconds:.0f}"
 
 
+def history(hours: float) -> str:
+    """The row of a table: what this process grows by."""
+    snapshots = [_cut(each) for each in machine("healthy", gpus=HISTORY_GPUS)]
+    held, process = History(), psutil.Process()
+    gc.collect()
+    before = process.memory_info().rss
+    for each in repeated(snapshots, int(hours * 3600)):
+        held.push(each)
+    grown = (process.memory_info().rss - before) / 2**20
+    what = f"{hours:g} hours of {HISTORY_GPUS} GPUs and {PROCESSES} processes in memory"
+    return f"| {what}: the process grew by | {grown:.1f} MiB |"
+
+
+def _cut(snapshot: Snapshot) -> Snapshot:
+    """To 64 processes, and jobs to those."""
+    processes = snapshot.processes[:PROCESSES]
+    kept = {(each.pid, each.started_at_unix_seconds) for each in processes}
+    jobs = [
+        replace(job, members=tuple([one for one in job.members if one.key in kept]))
+        for job in snapshot.jobs
+    ]
+    return replace(snapshot, processes=processes, jobs=tuple(jobs))
+
+
 def _size(what: str, each: float) -> Iterator[tuple[str, str]]:
     yield f"{what}: a snapshot", f"{each:.0f} bytes"
     yield f"{what}: a day", f"{each * DAY_SECONDS / 1e6:.0f} MB"
@@ -228,12 +257,17 @@ def main() -> None:
     parser.add_argument(
         "--report-every-second", action="store_true", help="also the report of the long recording"
     )
+    parser.add_argument("--history", action="store_true", help="only what history holds in memory")
     given = parser.parse_args()
+    if given.history:
+        print(history(given.hours))
+        return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         print(f"{GPUS} GPUs, {PROCESSES} processes on them, every second\n")
         print("| what | measured |\n|---|---|")
         # In a process of its own, beside the rest: its memory is what is asked for.
-        held = replaying.started("tests.benchmarks.history_memory", f"{given.hours:g}")
+        history_row = ("--history", "--hours", f"{given.hours:g}")
+        held = replaying.started("tests.benchmarks.recording", *history_row)
         rows = measure(Path(folder), given.hours, report_every_second=given.report_every_second)
         for what, measured in rows:
             print(f"| {what} | {measured} |", flush=True)

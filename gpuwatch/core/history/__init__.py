@@ -18,15 +18,6 @@ from gpuwatch.core.history.series import LONGEST_SAMPLE_SECONDS, Series
 from gpuwatch.core.history.tiers import BLOCK_SECONDS
 
 __all__ = [
-    "BLOCK_SECONDS",
-    "GAP_INTERVALS",
-    "GPU_SERIES",
-    "HOST_SERIES",
-    "LONGEST_SAMPLE_SECONDS",
-    "Band",
-    "Column",
-    "History",
-    "Series",
-    "bucket_index",
-    "without_late",
-]
+    "BLOCK_SECONDS", "GAP_INTERVALS", "GPU_SERIES", "HOST_SERIES", "LONGEST_SAMPLE_SECONDS", "Band",
+    "Column", "History", "Series", "bucket_index", "without_late",
+]  # fmt: skip

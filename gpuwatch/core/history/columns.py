@@ -1,9 +1,7 @@
 """Columns of a chart: what one holds, and those of a chart that were put together before."""
 
-from __future__ import annotations
-
 import math
-from array import array
+from collections.abc import Sequence
 from operator import mul
 from typing import NamedTuple
 
@@ -39,17 +37,17 @@ def bucket_index(at: float, column_seconds: float) -> int:
 _make = tuple.__new__
 
 
-def column_of(values: array[float], seconds: array[float]) -> Column | None:
+def column_of(values: Sequence[float], seconds: Sequence[float]) -> Column | None:
     """The column of readings that are each weighted with the time they speak for."""
     if len(values) < 2:
         value = values[0] if values else NAN
-        return None if math.isnan(value) else _make(Column, (value, value, value))
+        return _make(Column, (value, value, value)) if math.isfinite(value) else None
     total = sum(seconds)
     mean = sum(map(mul, values, seconds)) / total if total > 0 else sum(values) / len(values)
-    if mean == mean:  # noqa: PLR0124 - NaN, a gap among them, is unlike itself
+    if math.isfinite(mean):
         return _make(Column, (min(values), mean, max(values)))
-    read = [pair for pair in zip(values, seconds, strict=True) if not math.isnan(pair[0])]
-    return column_of(array("d", [v for v, _ in read]), array("d", [s for _, s in read]))
+    read = [pair for pair in zip(values, seconds, strict=True) if math.isfinite(pair[0])]
+    return column_of([value for value, _ in read], [seconds for _, seconds in read])
 
 
 class Growing:

@@ -6,66 +6,37 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from gpuwatch.core.history.axis import READINGS_KEPT
 from gpuwatch.core.history.columns import Band
-from gpuwatch.core.history.series import READINGS_KEPT, Axis, Series
+from gpuwatch.core.history.series import Group, Series
 from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 
 GPU_SERIES = (
-    "memory_controller_percent",
-    "memory_used_bytes",
-    "power_watts",
-    "power_limit_watts",
-    "temperature_celsius",
-    "memory_temperature_celsius",
-    "fan_percent",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
-    "encoder_percent",
-    "decoder_percent",
-    "nvlink_rx_bytes_per_second",
-    "nvlink_tx_bytes_per_second",
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "tensor_active_percent",
-    "dram_active_percent",
-)
+    "memory_controller_percent", "memory_used_bytes", "power_watts", "power_limit_watts",
+    "temperature_celsius", "memory_temperature_celsius", "fan_percent", "sm_clock_mhz",
+    "memory_clock_mhz", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second", "encoder_percent",
+    "decoder_percent", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second",
+    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
+)  # fmt: skip
 """The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
 _MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
 _MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 
 HOST_SERIES = (
-    "cpu_percent",
-    "cpu_iowait_percent",
-    "load_average_1_minute",
-    "load_average_5_minutes",
-    "load_average_15_minutes",
-    "memory_used_bytes",
-    "swap_used_bytes",
-    "pressure_cpu_some_percent",
-    "pressure_io_some_percent",
-    "pressure_io_full_percent",
-    "pressure_memory_some_percent",
-    "pressure_memory_full_percent",
-    "disk_read_bytes_per_second",
-    "disk_write_bytes_per_second",
-    "network_receive_bytes_per_second",
-    "network_transmit_bytes_per_second",
-    "shm_used_bytes",
-)
+    "cpu_percent", "cpu_iowait_percent", "load_average_1_minute", "load_average_5_minutes",
+    "load_average_15_minutes", "memory_used_bytes", "swap_used_bytes", "pressure_cpu_some_percent",
+    "pressure_io_some_percent", "pressure_io_full_percent", "pressure_memory_some_percent",
+    "pressure_memory_full_percent", "disk_read_bytes_per_second", "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second", "network_transmit_bytes_per_second", "shm_used_bytes",
+)  # fmt: skip
 
 PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent", "gpu_memory_bytes", "memory_resident_bytes")
 
 _JOB_READINGS = (
-    "cpu_percent",
-    "read_bytes_per_second",
-    "write_bytes_per_second",
-    "memory_proportional_bytes",
-    "data_wait_share",
-    "samples_per_second",
-)
+    "cpu_percent", "read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes",
+    "data_wait_share", "samples_per_second",
+)  # fmt: skip
 JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
 """Of a job; ``least`` and ``most`` are those of its ranks."""
 FINE_JOB_SERIES = {
@@ -98,11 +69,11 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._gpus: dict[GpuKey, Axis] = {}
-        self._host = Axis(HOST_SERIES)
-        self._cores = Axis((), PROCESS_READINGS_KEPT, LONG_TIERS)
-        self._processes: dict[tuple[ProcessKey, GpuKey | None], Axis] = {}
-        self._jobs: dict[ProcessKey, Axis] = {}
+        self._gpus: dict[GpuKey, Group] = {}
+        self._host = Group(HOST_SERIES)
+        self._cores = Group((), PROCESS_READINGS_KEPT, LONG_TIERS)
+        self._processes: dict[tuple[ProcessKey, GpuKey | None], Group] = {}
+        self._jobs: dict[ProcessKey, Group] = {}
         self._fine: dict[tuple[Hashable, str], Series] = {}
         """By GPU or job and name: what fine samples may feed."""
         self._reporting: set[ProcessKey] = set()
@@ -132,7 +103,7 @@ class History:
 
     def host_core(self, core: int) -> Series | None:
         """One core's busy percent."""
-        return self._cores.series.get(core)
+        return self._cores.one(core)
 
     def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
         return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
@@ -169,7 +140,7 @@ class History:
                 self._cores.name(range(len(cores)))
             # A core taken offline leaves fewer than there were.
             offline = len(self._cores.names) - len(cores)
-            self._cores.push(at, longest, cores + (None,) * offline)
+            self._cores.push(at, longest, (*cores, *[None] * offline))
         for process in snapshot.processes:
             key = (process.key, process.gpu_uuid)
             self._push_process(key, at, longest, _process_values(process))
@@ -223,7 +194,7 @@ class History:
             if key[1] is None and len(self._processes) >= PROCESSES_KEPT:
                 return
             axis = self._processes[key] = self._short_axis(PROCESS_SERIES)
-        elif axis.at[-1] == at:
+        elif axis.latest_at == at:
             return
         axis.push(at, longest, values)
 
@@ -236,7 +207,7 @@ class History:
                 if len(self._jobs) >= JOBS_KEPT:
                     continue
                 axis = self._jobs[key] = self._short_axis(JOB_SERIES)
-            elif axis.at[-1] == at:
+            elif axis.latest_at == at:
                 continue
             axis.push(at, longest, _job_values(job))
             if job.loops:
@@ -250,14 +221,14 @@ class History:
                     readings = (None, member.cpu_percent, None, member.memory_resident_bytes)
                     self._push_process((child, None), at, longest, readings)
 
-    def _gpu_axis(self, uuid: GpuKey) -> Axis:
+    def _gpu_axis(self, uuid: GpuKey) -> Group:
         axis = self._gpus.get(uuid)
         if axis is None:
-            axis = self._gpus[uuid] = Axis(GPU_SERIES, READINGS_KEPT + self._apart())
+            axis = self._gpus[uuid] = Group(GPU_SERIES, READINGS_KEPT + self._apart())
         return axis
 
-    def _short_axis(self, names: tuple[str, ...]) -> Axis:
-        return Axis(names, PROCESS_READINGS_KEPT + self._apart(), LONG_TIERS)
+    def _short_axis(self, names: tuple[str, ...]) -> Group:
+        return Group(names, PROCESS_READINGS_KEPT + self._apart(), LONG_TIERS)
 
     def _apart(self) -> int:
         """A few readings more for each axis than for the last, so that they do not all fold at
@@ -266,19 +237,19 @@ class History:
         return self._axes_made % 32
 
     def _forget(self, before: float) -> None:
-        for key in [key for key, axis in self._processes.items() if axis.at[-1] < before]:
+        for key in [key for key, axis in self._processes.items() if axis.latest_at < before]:
             del self._processes[key]
-        for job in [key for key, axis in self._jobs.items() if axis.at[-1] < before]:
+        for job in [key for key, axis in self._jobs.items() if axis.latest_at < before]:
             del self._jobs[job]
             self._reporting.discard(job)
             for name in FINE_JOB_SERIES:
                 self._fine.pop((job, name), None)
 
 
-def _named(axis: Axis | None, name: str, names: tuple[str, ...]) -> Series | None:
+def _named(axis: Group | None, name: str, names: tuple[str, ...]) -> Series | None:
     if name not in names:
         raise KeyError(name)
-    return None if axis is None else axis.series.get(name)
+    return None if axis is None else axis.one(name)
 
 
 def _charted(bands: Mapping[str, Band], names: tuple[str, ...]) -> dict[Hashable, Band]:
