@@ -158,10 +158,8 @@ class Decoder:
         self._identities: dict[str, GpuIdentity] = {}
 
     def decode(self, line: str) -> Header | Snapshot | None:
-        """A header or a snapshot; ``None`` for a kind of line a newer version added.
-
-        Raises ``CodecError`` for anything else.
-        """
+        """A header or a snapshot; ``None`` for a kind of line a newer version added. Raises
+        ``CodecError`` for anything else."""
         data = safe(line)
         found = decoded(_KIND, data)
         if found.kind == "header":

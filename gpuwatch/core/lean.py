@@ -30,10 +30,8 @@ def tidy() -> None:
 
 
 def share_one_heap() -> None:
-    """Have all threads allocate from one heap; to be called before the first of them starts.
-
-    glibc gives each its own, in which what it once needed stays: after hours some 10 MiB.
-    """
+    """Have all threads allocate from one heap; to be called before the first of them starts. glibc
+    gives each its own, in which what it once needed stays: after hours some 10 MiB."""
     _glibc("mallopt", _ARENA_MAX, 1)
 
 

@@ -45,11 +45,8 @@ async def sleep_unless_woken(seconds: float, wake: asyncio.Event) -> None:
 
 
 class Sampler:
-    """Takes a snapshot from ``source`` every ``interval_seconds``.
-
-    ``sleep`` is how it waits for the next deadline; a test with a clock of its own hands in one
-    that turns that clock.
-    """
+    """Takes a snapshot from ``source`` every ``interval_seconds``. ``sleep`` is how it waits for
+    the next deadline; a test with a clock of its own hands in one that turns that clock."""
 
     def __init__(
         self,
@@ -117,10 +114,8 @@ class Sampler:
         return age > 2 * self.effective_interval_seconds
 
     def start_opening(self) -> None:
-        """Open the source on its thread, without waiting; once, however often it is called.
-
-        Needs no event loop, so the driver can wake up while the interface is being imported.
-        """
+        """Open the source on its thread, without waiting; once, however often it is called. Needs
+        no event loop, so the driver can wake up while the interface is being imported."""
         if self._opening is None:
             lean.share_one_heap()
             self._opening = self._worker.submit(self.source.open)

@@ -157,3 +157,33 @@ def ranges(labels: Iterable[str]) -> str:
             runs.append([label])
     parts = [",".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(parts) or UNKNOWN
+
+
+def gpu_time(seconds: float | None) -> str:
+    """``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 7200:
+        return f"{seconds:.0f} GPU-seconds" if seconds < 600 else f"{seconds / 60:.0f} GPU-minutes"
+    return f"{seconds / 3600:.1f} GPU-hours"
+
+
+def quantity(value: float | str | bool | None, unit: str | None) -> str:
+    """A reading with its unit: ``47%``, ``2.9G/s``, ``88 C``, ``yes``; ``-`` where it was not
+    read."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) or unit is None:
+        return value if isinstance(value, str) else _number(value)
+    if unit in _WRITERS:
+        return _WRITERS[unit](value)
+    return f"{_number(value)}{'' if unit.startswith('%') else ' '}{unit}"
+
+
+_WRITERS = {"bytes": size, "bytes/s": rate}
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:.3g}"

@@ -139,10 +139,8 @@ class ThrottleMeter:
         self._search_in = 0
 
     def read(self) -> float | None:
-        """Percent since the read before, 0-100: 0 also while the group did nothing.
-
-        ``None`` without a quota, at the first read, and where the file cannot be read.
-        """
+        """Percent since the read before, 0-100: 0 also while the group did nothing. ``None``
+        without a quota, at the first read, and where the file cannot be read."""
         if self._search_in == 0:
             self._search_in = SEARCH_EVERY
             self._search()

@@ -227,20 +227,8 @@ def _these(ranks: Iterable[JobRank]) -> str:
         pids = [str(rank.pid) for rank in ranks]
         return f"PID{'' if len(pids) == 1 else 's'} {' and '.join(_shortened(pids))}"
     numbers = sorted({rank.rank for rank in ranks if rank.rank is not None})
-    texts = spans([str(number) for number in numbers])
+    texts = units.ranges([str(number) for number in numbers]).split(",")
     return f"rank{'' if len(numbers) == 1 else 's'} {' and '.join(_shortened(texts))}"
-
-
-def spans(labels: Iterable[str]) -> list[str]:
-    """``0-3`` and ``6`` of 0, 1, 2, 3, 6."""
-    found: list[list[str]] = []
-    for label in labels:
-        before = found[-1][-1] if found else ""
-        if before.isdigit() and label.isdigit() and int(label) == int(before) + 1:
-            found[-1].append(label)
-        else:
-            found.append([label])
-    return [one[0] if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in found]
 
 
 def _shortened(texts: list[str]) -> list[str]:

@@ -1,14 +1,13 @@
 """What the diagnosis adds to the cost of watching: the engine on eight GPUs with a job each.
 
     python -m tests.benchmarks.diagnosis
-    python -m tests.benchmarks.diagnosis --gpus 16 --seconds 300 --scenario starved
+    python -m tests.benchmarks.diagnosis --seconds 300 --scenario eight-starved
 
 A simulated machine is watched at one snapshot a second. ``eight-jobs`` and ``eight-starved`` are
-the evaluation's machines, with a job of its own on each of eight GPUs; the others are scenarios of
-the demo, whose jobs have two GPUs or more. The snapshots are made beforehand; what is timed is
-``Engine.push`` and reading the diagnosis after it, past a warm-up of two minutes in which the
-windows fill. CPU time of this process, the best of ``--repeat`` passes; memory is what the engine
-holds at the end. Nothing here is asserted.
+the evaluation's machines, with a job of its own on each of eight GPUs. The snapshots are made
+beforehand; what is timed is ``Engine.push`` and reading the diagnosis after it, past a warm-up of
+two minutes in which the windows fill. CPU time of this process, the best of ``--repeat`` passes;
+memory is what the engine holds at the end. Nothing here is asserted.
 """
 
 import argparse
@@ -18,16 +17,13 @@ import tracemalloc
 from dataclasses import dataclass, replace
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.evaluation.jobs import long_runs
 from tests.evaluation.jobs.machine import Watch
 from tests.evaluation.jobs.scene import starved
 
 WARM_UP_SECONDS = 120
 MACHINES = ("eight-jobs", "eight-starved")
-SCENARIOS = ("healthy", "starved", "checkpoint", "main_process", "python_bound")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +34,6 @@ class Cost:
     dearest: float
     findings: int
     jobs: int
-
-
-def snapshots(scenario: str, gpus: int, seconds: int) -> list[Snapshot]:
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus, seed=1, clock=clock)
-    source.open()
-    taken = []
-    for _ in range(WARM_UP_SECONDS + seconds):
-        taken.append(source.read())
-        clock.advance(1.0)
-    return taken
 
 
 def machine(kind: str, seconds: int) -> list[Snapshot]:
@@ -100,18 +85,14 @@ def held_bytes(taken: list[Snapshot]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.diagnosis")
-    parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--scenario", action="append", choices=(*MACHINES, *SCENARIOS))
+    parser.add_argument("--scenario", action="append", choices=MACHINES)
     options = parser.parse_args()
     print("| scenario | jobs | findings | CPU ms/s | of a core | dearest snapshot ms | held MiB |")
     print("|---|---|---|---|---|---|---|")
-    for scenario in options.scenario or (*MACHINES, *SCENARIOS):
-        if scenario in MACHINES:
-            taken = machine(scenario, options.seconds)
-        else:
-            taken = snapshots(scenario, options.gpus, options.seconds)
+    for scenario in options.scenario or MACHINES:
+        taken = machine(scenario, options.seconds)
         best = min((measure(taken) for _ in range(options.repeat)), key=lambda cost: cost.a_second)
         held = held_bytes(taken) / (1 << 20)
         print(

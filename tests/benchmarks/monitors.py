@@ -1,8 +1,7 @@
 """What watching costs: gpuwatch beside nvitop, nvtop and an empty Textual program.
 
     python -m tests.benchmarks.monitors
-    python -m tests.benchmarks.monitors --gpus 16 --processes 256 --only gpuwatch
-    python -m tests.benchmarks.monitors --scaling --slow-link --repeat 3 --json results.json
+    python -m tests.benchmarks.monitors --gpus 16 --processes 256 --slow-link --repeat 3
     python -m tests.benchmarks.monitors --job 8x8
     python -m tests.benchmarks.monitors --readme
 
@@ -22,14 +21,13 @@ about six minutes. Nothing here is asserted.
 import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +39,6 @@ from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
-SCALING_STEPS = ((8, 64), (16, 256))
 PAINT_SECONDS = 30.0
 
 
@@ -85,6 +82,15 @@ MONITORS = {
         shows_gpus=False,
     ),
 }
+
+
+_EVERYTHING = ("gpuwatch", "gpuwatch --slow-link", "nvitop", "nvtop", "empty-textual")
+_OF_A_JOB = ("gpuwatch", "gpuwatch --pid", "nvitop")
+README = (
+    ("8 GPUs, 64 jobs of one process each", _EVERYTHING, 8, 64, None),
+    ("8 GPUs, one job of 8 ranks with 8 loader workers each", _OF_A_JOB, 8, 0, (8, 8)),
+    ("16 GPUs, 256 jobs of one process each", _EVERYTHING[:-1], 16, 256, None),
+)
 
 
 def missing(name: str) -> str | None:
@@ -195,7 +201,7 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def measure_starts(
-    names: list[str], env: Mapping[str, str], settings: Settings
+    names: Sequence[str], env: Mapping[str, str], settings: Settings
 ) -> dict[str, tuple[float | None, float | None]]:
     """Median seconds to the first paint and to the first GPU, by monitor.
 
@@ -224,7 +230,7 @@ def measure(
 
 
 def measure_all(
-    names: list[str], gpus: int, processes: int, settings: Settings, say: Callable[[str], None]
+    names: Sequence[str], gpus: int, processes: int, settings: Settings
 ) -> list[Result]:
     """Every monitor named, on one machine of this size."""
     results = []
@@ -237,15 +243,19 @@ def measure_all(
                 pid = stack.enter_context(training_job(fake, *settings.job))
                 settings = replace(settings, job_pid=pid)
             env = environment(fake, home)
-            say(f"starts, {gpus} GPUs, {processes} processes ...")
+            _say(f"starts, {gpus} GPUs, {processes} processes ...")
             starts = measure_starts(names, env, settings)
             for name in names:
-                say(f"{name}, {gpus} GPUs, {processes} processes ...")
-                blank = Result(monitor=name, gpus=gpus, processes=processes, runs=1)
+                _say(f"{name}, {gpus} GPUs, {processes} processes ...")
+                blank = Result(monitor=name, runs=1)
                 result = measure(name, fake, env, settings, blank)
                 paint, gpu = starts[name]
                 results.append(replace(result, first_paint_seconds=paint, first_gpu_seconds=gpu))
     return results
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -263,14 +273,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--only", default="gpuwatch,nvitop,nvtop,empty-textual")
     parser.add_argument("--slow-link", action="store_true", help="also gpuwatch --slow-link")
-    parser.add_argument("--scaling", action="store_true", help="also 16 GPUs and 256 processes")
     parser.add_argument(
         "--job", type=_size, help="ranks x workers: one job on the GPUs instead of --processes"
     )
     parser.add_argument("--repeat", type=int, default=1, help="runs to take the median of")
     parser.add_argument("--starts", type=int, default=3, help="starts to take the median of")
     parser.add_argument("--readme", action="store_true", help="the tables of the README")
-    parser.add_argument("--json", type=Path, help="write the results there as well")
     return parser.parse_args()
 
 
@@ -291,33 +299,12 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
     return names
 
 
-def _readme(settings: Settings, say: Callable[[str], None]) -> None:
-    """Measure and print the README's tables."""
-    everything = ["gpuwatch", "gpuwatch --slow-link", "nvitop", "nvtop", "empty-textual"]
-    larger = everything[:-1]
-    job = ["gpuwatch", "gpuwatch --pid", "nvitop"]
-    settings = replace(settings, seconds=15.0, starts=2, repeat=1)
-    tables = []
-    for title, names, gpus, processes, ranks in (
-        ("8 GPUs, 64 jobs of one process each", everything, 8, 64, None),
-        ("8 GPUs, one job of 8 ranks with 8 loader workers each", job, 8, 0, (8, 8)),
-        ("16 GPUs, 256 jobs of one process each", larger, 16, 256, None),
-    ):
-        there = [name for name in names if missing(name) is None]
-        here = replace(settings, job=ranks)
-        tables.append((title, measure_all(there, gpus, processes, here, say)))
-    print(f"{report.machine_line()}\n")
-    print(report.readme(tables))
-
-
 def main() -> None:
-    """Measure, print the table, write the JSON."""
+    """Measure and print the tables."""
     arguments = _arguments()
-    names = _chosen(arguments)
-    columns, lines = arguments.size
     settings = Settings(
-        columns=columns,
-        lines=lines,
+        columns=arguments.size[0],
+        lines=arguments.size[1],
         interval=arguments.interval,
         seconds=arguments.seconds,
         warm_up=arguments.warm_up,
@@ -325,36 +312,27 @@ def main() -> None:
         repeat=arguments.repeat,
         job=arguments.job,
     )
-    sizes = [(arguments.gpus, arguments.processes)]
-    if arguments.job:
-        sizes = [(arguments.gpus, 0)]
-    elif arguments.scaling:
-        sizes += [size for size in SCALING_STEPS if size not in sizes]
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    say(report.machine_line())
+    print(report.machine_line())
     if arguments.readme:
-        _readme(settings, say)
+        settings = replace(settings, seconds=15.0, starts=2, repeat=1)
+        for title, names, gpus, processes, ranks in README:
+            there = [name for name in names if missing(name) is None]
+            results = measure_all(there, gpus, processes, replace(settings, job=ranks))
+            print("\n" + report.table(title, results, report.OF_THE_README), flush=True)
         return
-    results = [
-        result
-        for gpus, processes in sizes
-        for result in measure_all(names, gpus, processes, settings, say)
-    ]
-    print(f"{report.machine_line()}\n")
+    processes, title = arguments.processes, f"{arguments.gpus} GPUs, "
+    if arguments.job:
+        processes = 0
+        title += f"one job of {arguments.job[0]} ranks with {arguments.job[1]} loader workers each"
+    else:
+        title += f"{processes} GPU processes"
+    results = measure_all(_chosen(arguments), arguments.gpus, processes, settings)
     print(
-        f"{columns}x{lines}, one refresh every {settings.interval:g} s, over "
+        f"\n{settings.columns}x{settings.lines}, one refresh every {settings.interval:g} s, over "
         f"{settings.seconds:g} s after {settings.warm_up:g} s; runs {settings.repeat}, starts "
         f"{settings.starts} (medians); PCIe throughput takes 20 ms a call, as on real drivers\n"
     )
-    print(report.markdown(results))
-    if arguments.job:
-        print(f"\none job of {arguments.job[0]} ranks with {arguments.job[1]} loader workers each")
-    if arguments.json:
-        kept = {field: getattr(settings, field) for field in Settings.__slots__}
-        arguments.json.write_text(json.dumps(report.as_json(results, kept), indent=2) + "\n")
+    print(report.table(title, results))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,21 @@
 """What a slow driver leaves of the readings: a sweep over 1 to 10 ms a call and 1 to 8 GPUs.
 
-    python -m tests.benchmarks.slow_driver                 # the sweep: virtual latencies, 30 s
-    python -m tests.benchmarks.slow_driver --fields        # and each field at 8 GPUs
-    python -m tests.benchmarks.slow_driver --first-data    # time to first data: real latencies
+    python -m tests.benchmarks.slow_driver                 # virtual latencies, 30 s
+    python -m tests.benchmarks.slow_driver --plan [GPUS]   # what is asked of a real driver
 
 The sweep runs the NVML source on a simulated driver with a clock and a timer of its own, so its
 table is the same on every machine. A row is one GPU in one snapshot, one a second; a field counts
-as shown where it is not ``None``, of the fields that a quick driver gives on this card. Time to
-first data is measured with calls that really take ``--latency`` seconds, through the driver's
-thread as in the dashboard, a snapshot a second.
+as shown where it is not ``None``, of the fields that a quick driver gives on this card.
 """
 
-import argparse
 import dataclasses
+import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
 from gpuwatch.core.model import Gpu
-from gpuwatch.core.source import ReadOptions, SystemClock
-from gpuwatch.sources.driver_link import DriverLink
-from gpuwatch.sources.nvml.source import NvmlSource
 from tests.sources.nvml.watch import watching
-from tests.support.fake_nvml import FakeNvml
-from tests.support.fake_nvml_layout import FUNCTIONS
 
 LATENCIES_SECONDS = (0.001, 0.0025, 0.005, 0.010)
 GPU_COUNTS = (1, 2, 4, 8)
@@ -33,6 +24,18 @@ SNAPSHOTS = 120
 CALM_SNAPSHOTS = 10
 USUAL_SECONDS = 2.0
 """No field that is read at every look is late before this."""
+REAL_SECONDS = {
+    "nvmlDeviceGetPcieThroughput": 20e-3,
+    "nvmlDeviceGetComputeRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetProcessUtilization": 1e-3,
+    "nvmlDeviceGetSamples": 1e-3,
+    "nvmlDeviceGetFieldValues": 1e-4,
+    "nvmlGpmSampleGet": 2e-4,
+}
+USUAL_CALL_SECONDS = 2e-5
+"""What calls take on real drivers; those of the table, and any other."""
 MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
 
 
@@ -96,66 +99,39 @@ def sweep(
         return Shown(share, oldest, spent / snapshots, tuple(watch.sentences()))
 
 
-def first_data(folder: Path, latency_seconds: float, gpus: int) -> tuple[float, float, float]:
-    """Seconds until a GPU has a row, one has its busy percentage, and all have their main fields.
+def asked_of_a_real_driver(folder: Path, gpus: int) -> dict[str, tuple[float, float]]:
+    """Calls a second, and the seconds that each takes, by function, once it has settled."""
+    with watching(folder, gpus=gpus) as watch:
+        watch.ticks(2)
+        kinds = ("nvmlDeviceGet", "nvmlGpm")
+        asked = [name for name in watch.fake.call_counts() if name.startswith(kinds)]
+        watch.costs = {name: REAL_SECONDS.get(name, USUAL_CALL_SECONDS) for name in asked}
+        watch.ticks(CALM_SNAPSHOTS)
+        watch.fake.reset_counters()
+        watch.ticks(SNAPSHOTS)
+        counts = watch.fake.call_counts()
+        return {name: (counts.get(name, 0) / SNAPSHOTS, watch.costs[name]) for name in asked}
 
-    The calls really take ``latency_seconds`` each.
-    """
-    fake = FakeNvml.create(folder, gpus=gpus)
-    for function in FUNCTIONS:
-        if function.startswith("nvmlDevice") or function.startswith("nvmlGpm"):
-            fake.delay(function, latency_seconds)
-    found: dict[str, float] = {}
-    with fake.in_this_process():
-        options = ReadOptions()
-        link = DriverLink(SystemClock(), options, lambda: NvmlSource(SystemClock(), options))
-        began = time.monotonic()
-        link.open()
-        while len(found) < 3:
-            asked = time.monotonic()
-            link.ask()
-            rows = link.collect().reading.gpus
-            now = time.monotonic() - began
-            complete = [
-                gpu
-                for gpu in rows
-                if all(getattr(gpu.reading, name) is not None for name in MAIN_FIELDS)
-            ]
-            if rows:
-                found.setdefault("row", now)
-            if any(gpu.reading.busy_percent is not None for gpu in rows):
-                found.setdefault("busy", now)
-            if len(complete) == gpus:
-                found.setdefault("all", now)
-            time.sleep(max(0.0, asked + options.interval_seconds - time.monotonic()))
-        link.close()
-    return found["row"], found["busy"], found["all"]
+
+def print_plan(folder: Path, gpus: int) -> None:
+    asked = asked_of_a_real_driver(folder, gpus)
+    for name, (calls, seconds) in sorted(asked.items(), key=lambda one: -one[1][0] * one[1][1]):
+        every = f"every {gpus / calls:5.1f} s of each GPU" if calls else "at the start"
+        print(f"{name:44} {every:26} {1e3 * seconds:6.2f} ms a call")
+    total = sum(calls * seconds for calls, seconds in asked.values())
+    print(f"{gpus} GPUs: {total:.2%} of the time")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--fields", action="store_true", help="each field at 8 GPUs")
-    parser.add_argument("--first-data", action="store_true", help="time to first data instead")
-    parser.add_argument("--latency", type=float, default=0.1, help="seconds a call (first data)")
-    parser.add_argument("--gpus", type=int, default=8, help="GPUs (first data)")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if arguments.first_data:
-            row, busy, everything = first_data(folder, arguments.latency, arguments.gpus)
-            print(f"{arguments.gpus} GPUs, {arguments.latency * 1000:g} ms a call (real)")
-            print(f"first GPU row                       {row:5.1f} s")
-            print(f"first GPU with its busy percentage  {busy:5.1f} s")
-            print(f"all with busy, memory and power     {everything:5.1f} s")
-        else:
-            _print_sweep(folder, fields=arguments.fields)
-
-
-def _print_sweep(folder: Path, *, fields: bool) -> None:
+    if "--plan" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            print_plan(Path(folder), int(sys.argv[-1]) if sys.argv[-1].isdecimal() else 8)
+        return
     print("Rows that show a reading: mean over all fields, busy, memory, power; time in the driver")
     for gpus in GPU_COUNTS:
         for latency in LATENCIES_SECONDS:
-            shown = sweep(folder, latency, gpus)
+            with tempfile.TemporaryDirectory() as folder:
+                shown = sweep(Path(folder), latency, gpus)
             oldest = shown.oldest_seconds.get("busy_percent", USUAL_SECONDS)
             main_shares = " ".join(f"{shown.share[name]:4.0%}" for name in MAIN_FIELDS)
             print(
@@ -163,12 +139,6 @@ def _print_sweep(folder: Path, *, fields: bool) -> None:
                 f"  driver {shown.driver_share:5.1%}  problems {len(shown.problems)}"
                 f"  busy at most {oldest:.0f} s old"
             )
-            if fields and gpus == GPU_COUNTS[-1]:
-                for field, share in shown.share.items():
-                    old = shown.oldest_seconds.get(field)
-                    print(
-                        f"    {field:32} {share:4.0%}" + ("" if old is None else f"  {old:.0f} s")
-                    )
     print(*shown.problems, sep="\n")
 
 

@@ -184,7 +184,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--interval", type=float, default=0.2)
     parser.add_argument("--no-keys", action="store_true")
     parser.add_argument("--seed", type=int, default=12)
-    parser.add_argument("--program", default="gpuwatch", help="the module to run, for experiments")
     return parser.parse_args()
 
 
@@ -205,13 +204,8 @@ def main() -> int:
             terminal = Terminal(*SIZES[0], A_GPU)
             churn = Churn(fake, arguments.gpus)
             env = environment(fake, home) | {"PYTHONPATH": str(ROOT)}
-            for name in ("PYTHONTRACEMALLOC", "SOAK_LOG"):
-                if name in os.environ:
-                    env[name] = os.environ[name]
-            command = [sys.executable, "-m", arguments.program]
-            terminal.start(
-                [*command, "--interval", f"{arguments.interval:g}", "--no-slow-link"], env, home
-            )
+            options = ["--interval", f"{arguments.interval:g}", "--no-slow-link"]
+            terminal.start([sys.executable, "-m", "gpuwatch", *options], env, home)
             try:
                 terminal.wait_for_paint(30.0, match=True)
                 print(f"gpuwatch is PID {terminal.pid}; this is {os.getpid()}", flush=True)

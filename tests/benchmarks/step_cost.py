@@ -45,10 +45,7 @@ def measure() -> dict[str, tuple[float, float]]:
         stepped.append(_seconds(lambda: _loop_with_steps(watch(batches))))
     base = min(plain)
     return {
-        name: (
-            (min(found) - base) / STEPS * 1e6,
-            (statistics.median(found) - base) / STEPS * 1e6,
-        )
+        name: ((min(found) - base) / STEPS * 1e6, (statistics.median(found) - base) / STEPS * 1e6)
         for name, found in (("watch", watched), ("watch and step", stepped))
     }
 

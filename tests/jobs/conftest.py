@@ -1,22 +1,14 @@
-"""What tests of jobs need: real children, and a ``/proc`` of ordinary files."""
+"""What tests of jobs need: a ``/proc`` of ordinary files."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.children import Children, children
 from tests.support.fake_proc import FakeProc
 
 if not sys.platform.startswith("linux"):
     pytest.skip("reads Linux's /proc", allow_module_level=True)
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
 
 
 @pytest.fixture

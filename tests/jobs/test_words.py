@@ -3,12 +3,7 @@
 import pytest
 
 from gpuwatch.core.model import Host, Job, JobMember, JobRank
-from gpuwatch.jobs.words import (
-    cores_sentence,
-    job_loading_sentence,
-    loading_sentence,
-    role_name,
-)
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loading_sentence, role_name
 
 
 def rank(number: int | None = 0, workers: int | None = 4, pinned: bool | None = True) -> JobRank:
@@ -31,14 +26,8 @@ def job(*ranks: JobRank) -> Job:
     [
         (rank(), "4 loader workers, pinned memory on"),
         (rank(workers=1, pinned=False), "1 loader worker, pinned memory off"),
-        (
-            rank(pinned=None),
-            "4 loader workers, pinned memory unknown: its threads cannot be read",
-        ),
-        (
-            rank(workers=0, pinned=None),
-            "no workers: loading runs in the training process",
-        ),
+        (rank(pinned=None), "4 loader workers, pinned memory unknown: its threads cannot be read"),
+        (rank(workers=0, pinned=None), "no workers: loading runs in the training process"),
         (rank(workers=None), "loading unknown: its children cannot be read"),
         (JobRank(pid=1), "loading unknown"),
         (
@@ -123,11 +112,7 @@ def test_role_names(given: JobMember, said: str) -> None:
             16,
             "6 of 16 cores usable (Slurm), 3 per rank",
         ),
-        (
-            Job(pid=1, usable_cores=4.0, affinity_cores=4),
-            16,
-            "4 of 16 cores usable (affinity)",
-        ),
+        (Job(pid=1, usable_cores=4.0, affinity_cores=4), 16, "4 of 16 cores usable (affinity)"),
     ],
 )
 def test_usable_cores(given: Job, cores: int | None, said: str | None) -> None:

@@ -38,16 +38,9 @@ COLUMNS: dict[str, tuple[str, str, Callable[[Gpu], object]]] = {
 }
 ALL = tuple(COLUMNS)
 USUAL = (
-    "timestamp",
-    "index",
-    "utilization.gpu",
-    "utilization.memory",
-    "memory.used",
-    "memory.total",
-    "power.draw",
-    "power.limit",
-    "temperature.gpu",
-)
+    "timestamp", "index", "utilization.gpu", "utilization.memory", "memory.used", "memory.total",
+    "power.draw", "power.limit", "temperature.gpu",
+)  # fmt: skip
 
 
 def _mib(value: int | None) -> float | None:

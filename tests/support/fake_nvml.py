@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pynvml
+
 from tests.support.fake_nvml_build import OLD_DRIVER, NoCompilerError, build
 from tests.support.fake_nvml_layout import CONSTANTS, FUNCTIONS, State
 from tests.support.fake_nvml_presets import (
@@ -56,33 +58,9 @@ PCIE_DELAY_SECONDS = 0.020
 """How long a real driver takes to measure PCIe throughput."""
 
 ERRORS = {
-    "SUCCESS": 0,
-    "UNINITIALIZED": 1,
-    "INVALID_ARGUMENT": 2,
-    "NOT_SUPPORTED": 3,
-    "NO_PERMISSION": 4,
-    "ALREADY_INITIALIZED": 5,
-    "NOT_FOUND": 6,
-    "INSUFFICIENT_SIZE": 7,
-    "INSUFFICIENT_POWER": 8,
-    "DRIVER_NOT_LOADED": 9,
-    "TIMEOUT": 10,
-    "IRQ_ISSUE": 11,
-    "LIBRARY_NOT_FOUND": 12,
-    "FUNCTION_NOT_FOUND": 13,
-    "CORRUPTED_INFOROM": 14,
-    "GPU_IS_LOST": 15,
-    "RESET_REQUIRED": 16,
-    "OPERATING_SYSTEM": 17,
-    "LIB_RM_VERSION_MISMATCH": 18,
-    "IN_USE": 19,
-    "MEMORY": 20,
-    "NO_DATA": 21,
-    "ARGUMENT_VERSION_MISMATCH": 25,
-    "DEPRECATED": 26,
-    "NOT_READY": 27,
-    "GPU_NOT_FOUND": 28,
-    "UNKNOWN": 999,
+    name.removeprefix("NVML_").removeprefix("ERROR_"): value
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") or name == "NVML_SUCCESS"
 }
 
 UTILIZATION_SAMPLES = 1
@@ -364,8 +342,6 @@ class FakeNvml:
         a library that is loaded already under the same SONAME. A variant built without some
         functions has the same SONAME, so pynvml is handed this very one.
         """
-        import pynvml
-
         before = (pynvml.nvmlLib, os.environ.get(STATE_VARIABLE))
         pynvml.nvmlLib = ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
         os.environ[STATE_VARIABLE] = str(self.path)
@@ -388,12 +364,7 @@ class FakeNvml:
         return owner.faults[FUNCTIONS[function]]
 
     def fault(
-        self,
-        function: str,
-        error: str,
-        *,
-        gpu: int | None = None,
-        times: int | None = None,
+        self, function: str, error: str, *, gpu: int | None = None, times: int | None = None
     ) -> None:
         """Let ``function`` answer an NVML error, for one GPU or for all and for calls that name
         none; ``times`` limits it to so many calls. ``SUCCESS`` takes it back."""
@@ -402,12 +373,7 @@ class FakeNvml:
         fault.error = ERRORS[error]
 
     def answer(
-        self,
-        function: str,
-        what: Answer,
-        *,
-        gpu: int | None = None,
-        times: int | None = None,
+        self, function: str, what: Answer, *, gpu: int | None = None, times: int | None = None
     ) -> None:
         """Let ``function`` succeed with something else than the truth.
 

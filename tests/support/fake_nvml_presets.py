@@ -211,7 +211,7 @@ UNSUPPORTED: dict[str, tuple[str, ...]] = {
         "nvmlDeviceGetBAR1MemoryInfo",
         "nvmlDeviceGetMemoryBusWidth",
         *_NO_LIMIT,
-    ),
+    )
 }
 """Functions a card of that kind answers with NOT_SUPPORTED, beyond what its values imply."""
 

@@ -115,11 +115,7 @@ def measure(folder: Path, page: Path, width: int) -> dict[str, int]:
         encoding="utf-8",
     )
     printed = browse(
-        folder,
-        frame,
-        "--allow-file-access-from-files",
-        "--virtual-time-budget=5000",
-        "--dump-dom",
+        folder, frame, "--allow-file-access-from-files", "--virtual-time-budget=5000", "--dump-dom"
     )
     found = re.search(r"told (\{[^}]*\})", printed.replace("&quot;", '"'))
     assert found is not None, printed[-500:]

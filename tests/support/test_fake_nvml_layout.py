@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_nvml_build import compiler
-from tests.support.fake_nvml_layout import (
-    CONSTANTS,
-    FUNCTIONS,
-    LIBRARY_SOURCE,
-    STRUCTURES,
-)
+from tests.support.fake_nvml_layout import CONSTANTS, FUNCTIONS, LIBRARY_SOURCE, STRUCTURES
 
 
 def test_every_offset_is_the_compilers(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import importlib.util
 import os
-import pty
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,32 +87,6 @@ def test_nvitop_reads_it(machine: FakeNvml) -> None:
         " s.power_usage, list(d.processes()))"
     )
     assert run_python(machine, code) == f"2 NVIDIA H200 63 40 321000 [{os.getpid()}]"
-
-
-def test_nvtop_reads_it(machine: FakeNvml) -> None:
-    """nvtop shows the GPUs by name, in a real terminal."""
-    nvtop = shutil.which("nvtop")
-    if nvtop is None:
-        pytest.skip("nvtop is not installed")
-    screen, terminal = pty.openpty()
-    program = subprocess.Popen(
-        [nvtop],
-        env={**machine.env(), "TERM": "xterm", "LINES": "40", "COLUMNS": "120"},
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
-    )
-    os.close(terminal)
-    shown = b""
-    try:
-        while shown.count(b"NVIDIA H200") < 2:
-            shown += os.read(screen, 65536)
-    finally:
-        program.kill()
-        program.wait()
-        os.close(screen)
-    assert machine.gpu[1].calls("nvmlDeviceGetUtilizationRates") > 0
 
 
 def test_parallel_builds_end_with_one_library(

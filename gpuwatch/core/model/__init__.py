@@ -1,8 +1,8 @@
 """The vocabulary of one look at a machine.
 
-Every type is frozen. ``None`` always means "not read" and never zero: the part does not have it,
-the driver refused it, or the call failed, and a ``Problem`` says which where a person should know.
-Units are in the names. Field names are also the names in the JSON (see ``codec``).
+Every type is frozen (``records``). ``None`` always means "not read" and never zero: the part does
+not have it, the driver refused it, or the call failed, and a ``Problem`` says which where a person
+should know. Units are in the names. Field names are also the names in the JSON (see ``codec``).
 """
 
 from gpuwatch.core.model.gpu import (
@@ -19,22 +19,7 @@ from gpuwatch.core.model.process import Process, ProcessKey
 from gpuwatch.core.model.snapshot import Host, OwnCost, Problem, Snapshot
 
 __all__ = [
-    "JOB_ROLES",
-    "BusySample",
-    "Gpu",
-    "GpuIdentity",
-    "GpuKey",
-    "GpuReading",
-    "Host",
-    "Job",
-    "JobMember",
-    "JobRank",
-    "OwnCost",
-    "Problem",
-    "Process",
-    "ProcessKey",
-    "ReadingAge",
-    "ReasonSeconds",
-    "Snapshot",
-    "TrainingLoop",
-]
+    "JOB_ROLES", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading", "Host", "Job",
+    "JobMember", "JobRank", "OwnCost", "Problem", "Process", "ProcessKey", "ReadingAge",
+    "ReasonSeconds", "Snapshot", "TrainingLoop",
+]  # fmt: skip

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.model.records import dataclass
 
 GpuKey = Text
 

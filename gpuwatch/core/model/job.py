@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuwatch.core.bounds import Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import BusySample, GpuKey
 from gpuwatch.core.model.process import Identified
+from gpuwatch.core.model.records import dataclass
 
 JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 """``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuwatch.core.bounds import Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import GpuKey
+from gpuwatch.core.model.records import dataclass
 
 ProcessKey = tuple[int, float | None]
 

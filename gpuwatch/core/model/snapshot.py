@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuwatch.core.bounds import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import Gpu
 from gpuwatch.core.model.job import Job
 from gpuwatch.core.model.process import Process
+from gpuwatch.core.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,10 +43,8 @@ def parse_pid(text: str) -> int:
 
 
 def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
-    """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch.
-
-    Any process of a job will do: finding the rest of it is the tracker's part.
-    """
+    """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch. Any
+    process of a job will do: finding the rest of it is the tracker's part."""
     _check_number(pid)
     if not sys.platform.startswith("linux"):
         raise AttachError("A single job can be watched on Linux only.")
@@ -92,10 +90,8 @@ def _thread_group(status: bytes) -> int | None:
 
 
 def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
-    """The process to watch instead of a program that only started the job; ``None``: itself.
-
-    Raises ``AttachError`` where that is not clear, and names what runs below it.
-    """
+    """The process to watch instead of a program that only started the job; ``None``: itself. Raises
+    ``AttachError`` where that is not clear, and names what runs below it."""
     look = read_look(pid, proc)
     if look is None:
         raise AttachError(f"PID {pid} has just ended.")
@@ -168,7 +164,7 @@ def _zombie(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
     waiting = "its parent" if parent is None else f"PID {stat.parent_pid} ({parent.name})"
     return (
         f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the exit "
-        f"code is left until {waiting} fetches it. There is nothing to watch any more."
+        f"code is left until {waiting} fetches it. There is nothing left to watch."
     )
 
 

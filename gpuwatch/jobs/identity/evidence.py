@@ -164,10 +164,8 @@ def parse_arguments(line: bytes, length: int) -> tuple[str, ...]:
 
 
 def read_environment(pid: int, proc: Path = procfs.PROC) -> dict[str, str] | None:
-    """The variables in ``ENVIRONMENT_NAMES`` that the process was started with, made safe.
-
-    ``None`` where they may not be read. What a program sets later is not seen.
-    """
+    """The variables in ``ENVIRONMENT_NAMES`` that the process was started with, made safe. ``None``
+    where they may not be read. What a program sets later is not seen."""
     try:
         raw = procfs.read_whole(f"{proc}/{pid}/environ", ENVIRONMENT_BYTES)
     except OSError:

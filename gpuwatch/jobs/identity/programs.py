@@ -118,10 +118,8 @@ class Program(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None = None) -> Program:
-    """The program of a process with these arguments; ``name`` is the kernel's name of it.
-
-    A program that rewrote its arguments is known by its name or its executable.
-    """
+    """The program of a process with these arguments; ``name`` is the kernel's name of it. A program
+    that rewrote its arguments is known by its name or its executable."""
     first = _base(arguments[0]).removeprefix("-") if arguments else name
     if first == "gpuwatch":
         return Program("gpuwatch", first)

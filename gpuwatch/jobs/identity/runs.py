@@ -6,7 +6,6 @@ gpuwatch itself advises to change, make no other run of it. What GPUs it was giv
 of a command at all.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Callable
@@ -50,18 +49,11 @@ class RunIdentity(NamedTuple):
     working_directory: str
     command: tuple[str, ...]
 
-    def digest(self) -> str:
-        """The same 16 hexadecimal digits for every run of the same job, now and in later
-        versions."""
+    def of_job(self) -> tuple[str | int, ...]:
+        """The same for every run of the same job."""
+        folder = self.working_directory
         # Hydra can make a folder for each run and work there.
-        folder = _MOMENT.sub("*", self.working_directory)
-        parts = (str(self.uid), folder, *self.essence())
-        text = "\0".join(parts).encode("utf-8", "surrogatepass")
-        return hashlib.sha256(text).hexdigest()[:16]
-
-    def essence(self) -> tuple[str, ...]:
-        """The command without what may differ between two runs of the same."""
-        return essence(self.command, self.working_directory)
+        return (self.uid, _MOMENT.sub("*", folder), *essence(self.command, folder))
 
 
 def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
@@ -105,9 +97,7 @@ def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
 
 def _values_of(name: str, *, settable: bool = False) -> re.Pattern[str] | None:
     """Values that may follow an option that makes no other run; ``None`` for all other arguments.
-
-    Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word.
-    """
+    Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word."""
     if not settable and not name.startswith("-"):
         return None
     if _DRAWN.fullmatch(name):
@@ -157,7 +147,7 @@ class NextRun:
 
     def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
-        self._digest: str | None = None
+        self._job: tuple[str | int, ...] | None = None
         self._learn_at = float("-inf")
         self._waiting: dict[int, float] = {}
 
@@ -168,7 +158,7 @@ class NextRun:
         self._learn_at = now + LEARN_SECONDS
         identity = run_identity(pid, self._proc)
         if identity is not None:
-            self._digest = identity.digest()
+            self._job = identity.of_job()
 
     def find(
         self,
@@ -178,7 +168,7 @@ class NextRun:
         climb: Callable[[int], tuple[Look, ...]],
     ) -> Look | None:
         """The topmost process of the next run; ``began`` are the PIDs that are new."""
-        if self._digest is None:
+        if self._job is None:
             return None
         self._waiting.update(dict.fromkeys(began, now + SETTLE_SECONDS))
         for pid, until in list(self._waiting.items()):
@@ -186,7 +176,7 @@ class NextRun:
                 del self._waiting[pid]
                 continue
             identity = run_identity(pid, self._proc)
-            if identity is None or identity.digest() != self._digest:
+            if identity is None or identity.of_job() != self._job:
                 continue
             chain = climb(pid)
             started = chain[-1].started_at if chain else None

@@ -39,9 +39,7 @@ class Candidate(NamedTuple):
 
 def what_instead(look: Look) -> str | None:
     """The kind of a process that is no job, as the rest of "it is ..."; ``None`` for a job.
-
-    Wrappers are not distinguished from jobs here: see ``is_wrapper``.
-    """
+    Wrappers are not distinguished from jobs here: see ``is_wrapper``."""
     program = look.program
     if program.kind == "shell":
         return "a shell"

@@ -44,9 +44,7 @@ def read_surroundings(
     pid: int, environment: Mapping[str, str], proc: Path = procfs.PROC
 ) -> Surroundings:
     """Where the process ``pid`` runs. What cannot be read is ``None``; never raises.
-
-    ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists.
-    """
+    ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists."""
     folder = read_link(pid, "cwd", proc)
     try:
         groups = os.fsdecode(procfs.read_once(f"{proc}/{pid}/cgroup"))

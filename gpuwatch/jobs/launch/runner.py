@@ -73,10 +73,8 @@ def has_controlling_terminal() -> bool:
 
 
 class RunningJob:
-    """One job that this process has started, and waits for. For one thread.
-
-    ``pid`` is also the number of its process group (and session) unless ``shares_group``.
-    """
+    """One job that this process has started, and waits for. For one thread. ``pid`` is also the
+    number of its process group (and session) unless ``shares_group``."""
 
     def __init__(
         self,
@@ -159,10 +157,8 @@ class RunningJob:
         return code
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the job's process group; whether there was somebody to send it to.
-
-        A job that shares this one's gets it as the processes of the group that descend from it.
-        """
+        """Send a signal to the job's process group; whether there was somebody to send it to. A job
+        that shares this one's gets it as the processes of the group that descend from it."""
         if self.poll() is not None:
             return False
         if self.shares_group:

@@ -37,10 +37,8 @@ class CannotStartError(Exception):
 
 
 def initial_environment(path: Path = Path("/proc/self/environ")) -> dict[bytes, bytes]:
-    """The environment this process was started with, in its order.
-
-    The kernel's copy: ``os.environ`` has what the interpreter and libraries did to it since.
-    """
+    """The environment this process was started with, in its order. The kernel's copy:
+    ``os.environ`` has what the interpreter and libraries did to it since."""
     try:
         data = path.read_bytes()
     except OSError:

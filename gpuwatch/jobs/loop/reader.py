@@ -57,6 +57,7 @@ class LoopReader:
         self._namespace = writer.own_pid_namespace()
         self._files: dict[ProcessKey, _OpenFile] = {}
         self._looked_at: float | None = None
+        self._owners: dict[ProcessKey, int | None] = {}
         self._asked: dict[ProcessKey, tuple[float, int]] = {}
         """When a process's descriptors are looked at next, and how often they were."""
 
@@ -129,7 +130,11 @@ class LoopReader:
             with contextlib.suppress(OSError):
                 names = os.listdir(RUNTIME_FOLDERS)  # noqa: PTH208 - names only
                 uids.update([int(name) for name in names if name.isdigit()])
-            uids.update([uid for key in ranks if (uid := self._uid_of(key[0])) is not None])
+            owners = self._owners
+            self._owners = {
+                key: owners[key] if key in owners else self._uid_of(key[0]) for key in ranks
+            }
+            uids.update([uid for uid in self._owners.values() if uid is not None])
         return sorted(uids)
 
     def _uid_of(self, pid: int) -> int | None:
@@ -218,10 +223,8 @@ class LoopReader:
                     return
 
     def _take_held(self, path: str, key: ProcessKey) -> bool:
-        """True if a descriptor of the process is its own file, and not one that it inherited.
-
-        What it refers to is looked at before it is opened: opening a device does things.
-        """
+        """True if a descriptor of the process is its own file, and not one that it inherited. What
+        it refers to is looked at before it is opened: opening a device does things."""
         held = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             uid = self._uid_of(key[0])

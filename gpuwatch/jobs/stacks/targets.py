@@ -11,10 +11,8 @@ SETTLE_SECONDS = 0.3
 
 
 def find_job(key: ProcessKey, clock: Clock | None = None) -> Job | None:
-    """The job that a process belongs to, from ``/proc`` alone: the driver is not asked.
-
-    Takes about ``SETTLE_SECONDS``. ``None`` when the process has ended.
-    """
+    """The job that a process belongs to, from ``/proc`` alone: the driver is not asked. Takes about
+    ``SETTLE_SECONDS``. ``None`` when the process has ended."""
     from gpuwatch.jobs.tracking.tracker import JobTracker  # noqa: PLC0415 - not needed for one process
     from gpuwatch.sources.linux.processes import ProcessSource  # noqa: PLC0415
 
@@ -39,9 +37,9 @@ def job_targets(job: Job, key: ProcessKey, *, workers: bool = False) -> list[Sta
     where no rank is known, the process ``key``."""
     targets = []
     for rank in job.having("rank"):
-        targets.append(_target(rank))
+        targets.append(target_of(rank))
         if workers:
-            targets += [_target(worker) for worker in _workers_of(job, rank)[:1]]
+            targets += [target_of(worker) for worker in _workers_of(job, rank)[:1]]
     return targets or [StackTarget(*key)]
 
 
@@ -57,7 +55,7 @@ def _workers_of(job: Job, rank: JobMember) -> list[JobMember]:
     return found
 
 
-def _target(member: JobMember) -> StackTarget:
+def target_of(member: JobMember) -> StackTarget:
     return StackTarget(
         pid=member.pid,
         started_at_unix_seconds=member.started_at_unix_seconds,

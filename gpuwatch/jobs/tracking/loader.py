@@ -19,6 +19,8 @@ before its first batch, so they would be there."""
 WATCHED_SECONDS = 30.0
 """From then on "none seen" is more than a guess: of a job that has workers, few moments are
 between epochs, and few of those last that long."""
+WITHOUT_SECONDS = 10.0
+"""Kernels over that long, and no worker all the while: its batches come without any."""
 GONE_SECONDS = 120.0
 """Validation and checkpoints between epochs can take a minute or two; workers away for longer
 belonged to something else (a first phase, a test of speed)."""
@@ -103,7 +105,7 @@ class LoaderWatch:
         if why is not None:
             return None, why, False
         watched = now - self._since
-        guessed = watched < WATCHED_SECONDS
+        guessed = watched < WATCHED_SECONDS and look.kernel_seconds < WITHOUT_SECONDS
         seen = "none there now" if guessed else f"none seen in {age(watched)}"
         return 0, seen, guessed
 

@@ -5,7 +5,8 @@ daemon, and the next run of a job that has ended. Each process is read once, and
 parent has ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from gpuwatch.jobs.identity import evidence
@@ -14,6 +15,7 @@ from gpuwatch.jobs.identity.grouping import Looker, is_orphaned
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.process_tree import ProcessList
 
 LOOK_SECONDS = 10.0
 FULL_SECONDS = 300.0
@@ -25,8 +27,8 @@ class MachineLook:
 
     def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
-        self.lineages: dict[int, Lineage] = {}
-        self._kernel: set[int] = set()
+        self._list = ProcessList(proc, self._read, attrgetter("parent"))
+        self.lineages: Mapping[int, Lineage] = self._list.known
         self._looked_at = self._full_at = float("-inf")
 
     def refresh(self, now: float, every: float = LOOK_SECONDS) -> frozenset[int] | None:
@@ -34,37 +36,22 @@ class MachineLook:
         parent, since the look before; ``None`` if it was not time."""
         if now - self._looked_at < every:
             return None
-        if now - self._full_at >= FULL_SECONDS:
-            self._full_at = now
-            self.lineages.clear()
-            self._kernel.clear()
         self._looked_at = now
+        anew = now - self._full_at >= FULL_SECONDS
+        if anew:
+            self._full_at = now
         try:
-            here = set(evidence.all_pids(self._proc))
+            return frozenset(self._list.refresh(anew=anew)[0])
         except OSError:
             return frozenset()
-        gone = self.lineages.keys() - here
-        for pid in gone:
-            del self.lineages[pid]
-        self._kernel &= here
-        moved = {pid for pid, lineage in self.lineages.items() if lineage.parent in gone}
-        changed = (here - self.lineages.keys() - self._kernel) | moved
-        for pid in changed:
-            self._read(pid)
-        return frozenset(changed - self._kernel)
 
     def beside(self, parent: int) -> list[int]:
         """The children of ``parent``."""
         return [pid for pid, lineage in self.lineages.items() if lineage.parent == parent]
 
-    def _read(self, pid: int) -> None:
+    def _read(self, pid: int) -> Lineage | None:
         lineage = evidence.read_lineage(pid, self._proc)
-        if lineage is None:
-            self.lineages.pop(pid, None)
-        elif lineage.is_kernel_thread:
-            self._kernel.add(pid)
-        else:
-            self.lineages[pid] = lineage
+        return None if lineage is None or lineage.is_kernel_thread else lineage
 
 
 class OrphanFinder:
@@ -114,10 +101,8 @@ def is_orphaned_worker(look: Look, parent: Look | None) -> bool:
 
 
 def _was_part_of(look: Look, job: TrackedJob) -> bool:
-    """True if a process in a rank's process group, taken in by init, runs the rank's program.
-
-    Two commands of one script share a group; only the same command line tells a fork.
-    """
+    """True if a process in a rank's process group, taken in by init, runs the rank's program. Two
+    commands of one script share a group; only the same command line tells a fork."""
     ranks = [member.look for member in job.members.values() if member.role.name == "rank"]
     same = any(look.arguments == rank.arguments for rank in ranks)
     return look.parent <= 1 and bool(look.arguments) and same

@@ -5,7 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.core.model import JobMember, Process, ProcessKey
+from gpuwatch.core.model import GpuKey, JobMember, Process, ProcessKey
 from gpuwatch.jobs.identity import evidence
 from gpuwatch.jobs.identity.evidence import Look, ThreadNames
 from gpuwatch.jobs.identity.roles import OTHER, SETTLE_SECONDS, WORKER_NAME, Evidence, Role
@@ -22,12 +22,16 @@ THREADS_SECONDS_LONGEST = 60.0
 SWITCHES_SECONDS = 2.0
 METER_SECONDS_APART = 3.0
 METER_SECONDS_ASLEEP = 10.0
+METER_SECONDS_IN_TURNS = 2.0
+"""For those of a large job that somebody is attached to, its ranks apart."""
 ASLEEP_PERCENT = 0.5
 """A process that used less of a core and neither read nor wrote, and uses none now, sleeps."""
 FIRST_RATES_SECONDS = 0.2
 """The second reading comes with the next snapshot, so that a single look has rates too."""
 
 ENDED_STATES = ("Z", "X")
+LASTING_STATES = (*ENDED_STATES, "T", "t")
+"""Others change all the time."""
 
 _ROW_FIELDS = (
     "parent_pid", "name", "command", "state", "cpu_percent", "memory_resident_bytes", "threads",
@@ -55,27 +59,42 @@ class Member(Evidence):
         self._threads_tries = 0
         self._framework_due = now
         self._framework_tries = 0
-        self._meter_due = now
+        self._evidence_due = now
+        self.due = now
+        """When its readings are to be taken again."""
         self._switches_due = now
         self._measured = 0
-        self._slept_at: float | None = None
+        self._sleeps = False
         self._seen_at = now
         self._made: JobMember | None = None
         self._made_of: tuple[object, ...] = ()
         self.traffic: Traffic = UNSEEN
+        self.gpus: tuple[GpuKey, ...] = ()
+        """It uses now."""
 
     @property
     def is_alive(self) -> bool:
         return self.row.state not in ENDED_STATES
 
-    def take(self, row: Process, now: float, unix: float) -> bool:
-        """The process's row of this time; whether anything its role depends on has changed."""
+    def take(self, row: Process, now: float, unix: float, apart: float) -> bool:
+        """The process's row of this time, ``apart`` seconds after the one before; whether anything
+        its role depends on has changed."""
         before, self.row = self.row, row
         if row.gpu_busy_percent is not None and row.gpu_busy_percent > 0.0:
             if self._kernels_at is None:
                 self._kernels_at = now
             self.kernel_seconds = now - self._kernels_at
-        changed = False
+        if row is before and self.settled:
+            return False
+        if self._sleeps and not self._rests_by_its_row():
+            # What it did when it woke is of the last few seconds, for as long as its rates will be
+            # held: not of all the time in which it did nothing.
+            self._sleeps = False
+            held = math.ceil(METER_SECONDS_APART / apart) * apart if apart > 0.0 else 0.0
+            self.meter.rested(now - held)
+            self.due = now
+        states = {row.state, before.state}
+        changed = len(states) > 1 and not states.isdisjoint(LASTING_STATES)
         if row is not before and self.is_alive:
             # After an exec it is another program, with another environment.
             renamed = (row.name, row.command) != (before.name, before.command)
@@ -93,17 +112,21 @@ class Member(Evidence):
 
     # What its role depends on
 
-    def read_evidence(self, now: float, *, attached: bool) -> bool:
+    def read_evidence(self, now: float, *, attached: bool, anew: bool) -> bool:
         """Read what is loaded and how threads are called, where that may decide something and
-        it is time; whether it changed."""
-        if not self.is_alive:
+        it is time; whether it changed. ``anew``: something else may decide by now."""
+        if (now < self._evidence_due and not anew) or not self.is_alive:
             return False
         changed = False
-        if now >= self._framework_due and self._needs_framework():
-            changed = self._read_framework(now)
-        if now >= self._threads_due and self._needs_threads():
-            self._threads_due = now + self._threads_apart(attached=attached)
-            changed = self._read_threads() or changed
+        self._evidence_due = math.inf
+        if self._needs_framework():
+            changed = now >= self._framework_due and self._read_framework(now)
+            self._evidence_due = self._framework_due
+        if self._needs_threads():
+            if now >= self._threads_due:
+                self._threads_due = now + self._threads_apart(attached=attached)
+                changed = self._read_threads() or changed
+            self._evidence_due = min(self._evidence_due, self._threads_due)
         return changed
 
     def _look_again(self) -> None:
@@ -171,44 +194,43 @@ class Member(Evidence):
 
     # Its readings
 
-    def measure(self, now: float, *, attached: bool, disk_wait: bool) -> Rates:
-        """Rates up to now, or those of the last time where it is not time yet."""
-        # Spread out, so that not all are read at one moment.
-        apart = METER_SECONDS_APART + self.pid % 8 * 0.1
-        if not attached:
-            if now < self._meter_due:
-                return self.meter.rates
-            slept_at, self._slept_at = self._slept_at, None
-            if now < self._meter_due + METER_SECONDS_ASLEEP - apart and self._is_asleep():
-                self._slept_at = now
-                return self.meter.rates
-            if slept_at is not None and slept_at < now:
-                # What it did when it woke is of the last few seconds, for as long as its rates
-                # will be held: not of all the time in which it did nothing.
-                look = now - slept_at
-                self.meter.rested(now - math.ceil(apart / look) * look)
+    def measure(self, now: float, *, every: float, disk_wait: bool) -> Rates:
+        """Rates up to now, or those of the last time where it is not time yet; read again in
+        ``every`` seconds, or later while it sleeps."""
+        if now < self.due:
+            return self.meter.rates
         switches = now >= self._switches_due
         if switches:
             self._switches_due = now + (SWITCHES_SECONDS if self._measured else FIRST_RATES_SECONDS)
-        self._meter_due = now + (apart if self._measured else FIRST_RATES_SECONDS)
+        rates = self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+        self._sleeps = every >= METER_SECONDS_APART and self._is_asleep(rates)
+        every = METER_SECONDS_ASLEEP if self._sleeps else every
+        # Spread out, so that not all are read at one moment.
+        spread = self.pid % 8 * every / 32
+        self.due = now + (every + spread if self._measured else min(every, FIRST_RATES_SECONDS))
         self._measured += 1
-        return self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+        return rates
 
-    def _is_asleep(self) -> bool:
+    def _rests_by_its_row(self) -> bool:
+        return self.row.cpu_percent == 0.0 and self.row.state == "S"
+
+    def _is_asleep(self, rates: Rates) -> bool:
         """It did nothing between the last two readings, and by its row nothing since."""
-        row, rates = self.row, self.meter.rates
         main = rates.main_thread_cpu_percent
         return (
-            row.cpu_percent == 0.0
-            and row.state == "S"
+            self._rests_by_its_row()
             and main is not None
             and main < ASLEEP_PERCENT
             and rates.read_bytes_per_second in (0.0, None)
             and rates.write_bytes_per_second in (0.0, None)
         )
 
-    def make(self, rates: Rates) -> JobMember:
-        """The process as the snapshot has it: the same object while nothing of that changes."""
+    def publish(self, now: float, *, every: float, disk_wait: bool, anew: bool) -> JobMember:
+        """The process as the snapshot has it: as it was until its readings are due again, unless it
+        is to be made ``anew``; the same object while nothing of it changes."""
+        if self._made is not None and now < self.due and not anew:
+            return self._made
+        rates = self.measure(now, every=every, disk_wait=disk_wait)
         of_row, role, proportional = _of_row(self.row), self.role, self.meter.proportional_bytes
         # Of the row only what is shown: with every look its share of the GPU is another.
         made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic)
@@ -216,9 +238,6 @@ class Member(Evidence):
             self._made_of = made_of
             readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
             self._made = JobMember(
-                **dict(zip(_ROW_FIELDS, of_row, strict=True)),
-                **readings,
-                **self.traffic._asdict(),
                 pid=self.pid,
                 started_at_unix_seconds=self.key[1],
                 role=role.name,
@@ -227,5 +246,8 @@ class Member(Evidence):
                 rank=None if role.numbers is None else role.numbers.rank,
                 orphaned=self.orphaned,
                 memory_proportional_bytes=proportional,
+                **dict(zip(_ROW_FIELDS, of_row, strict=True)),
+                **readings,
+                **self.traffic._asdict(),
             )
         return self._made

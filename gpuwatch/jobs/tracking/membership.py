@@ -1,5 +1,6 @@
 """The processes of one job and their roles, from snapshot to snapshot."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,16 @@ class Membership:
         self._may_keep_open = 0
         self._names_used = False
         self._pids: Sequence[int] | None = None
+        self._at: float | None = None
+        self.changed = True
+        """Processes, their roles or what they use are others than when this was set to false."""
+        self.due = 0.0
+        """When readings of one of them are to be taken again."""
+        self.lives = False
+        """One of them does."""
+        self.reports = False
+        """One of them uses ``gpuwatch.torch``."""
+        self.orphans: list[Member] = []
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self.by_pid.values())
@@ -40,10 +51,10 @@ class Membership:
         return [member for member in self if member.role.name == role and member.is_alive]
 
     def keep_open(self, count: int) -> None:
-        """From now on the counters of so many processes are kept open."""
+        """From now on the counters of so many processes are kept open; all are read at once."""
         self._may_keep_open = count
         for at, member in enumerate(self):
-            member.traffic = UNSEEN
+            member.traffic, member.due = UNSEEN, 0.0
             member.meter.close()
             member.meter.keeps_open = at < count
 
@@ -63,6 +74,8 @@ class Membership:
         same = pids is self._pids
         changed = not same and self._forget_all_but(pids, rows)
         anybody_reports = bool(self._loops.reporting)
+        apart, self._at = now - (now if self._at is None else self._at), now
+        self.due = math.inf
         for pid in pids:
             row = rows[pid]
             member = self.by_pid.get(pid)
@@ -72,15 +85,21 @@ class Membership:
                 member.meter.keeps_open = len(self.by_pid) < self._may_keep_open
                 self.by_pid[pid] = member
                 changed = True
-            changed = member.take(row, now, unix) or changed
+            changed = member.take(row, now, unix, apart) or changed
+            self.due = min(self.due, member.due)
             if anybody_reports:
                 changed = self._take_reported(member) or changed
-            if pid in gpus:
-                changed = changed or not member.uses_gpu
-                member.uses_gpu = True
+            uses = gpus.get(pid, ())
+            if uses != member.gpus:
+                member.gpus = uses
+                member.uses_gpu = changed = True
         changed = (not same and self._link(pids)) or changed
         self._pids = pids
-        self._assign(now, changed, attached=attached)
+        if self._assign(now, changed, attached=attached):
+            self.changed = True
+            self.lives = any(member.is_alive for member in self)
+            self.reports = any(member.reports and member.is_alive for member in self)
+            self.orphans = [member for member in self if member.orphaned]
 
     def _take_reported(self, member: Member) -> bool:
         changed = False
@@ -118,14 +137,16 @@ class Membership:
             member.parent = parent
         return changed
 
-    def _assign(self, now: float, changed: bool, *, attached: bool) -> None:
-        """Roles, and once more if they show that there is more evidence to read."""
+    def _assign(self, now: float, changed: bool, *, attached: bool) -> bool:
+        """Roles, and once more if they show that there is more evidence to read; whether anything
+        has changed."""
+        anything = changed
         for _ in range(3):
             for member in self:
-                changed = member.read_evidence(now, attached=attached) or changed
+                changed = member.read_evidence(now, attached=attached, anew=changed) or changed
             if not changed:
-                return
-            changed = False
+                break
+            anything, changed = True, False
             members = list(self)
             # A member that ended may have been the only one with a name.
             self._names_used = self._names_used or roles.names_are_used(members)
@@ -134,6 +155,7 @@ class Membership:
             for member in members:
                 changed = changed or member.role.name != found[member.pid].name
                 member.role = found[member.pid]
+        return anything
 
     def close(self) -> None:
         for member in self:

@@ -90,9 +90,7 @@ _AT_REST = (0.0, 0.0)
 
 class Counters:
     """Two counters of one file, and how fast they rise a second; each rate at most ``most``.
-
-    ``parse`` raises ``ValueError`` for what is no such file.
-    """
+    ``parse`` raises ``ValueError`` for what is no such file."""
 
     __slots__ = ("_at", "_before", "_file", "_most", "_parse", "path", "rates")
 

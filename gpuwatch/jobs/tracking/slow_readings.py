@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuwatch.core.model import ProcessKey
 from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.identity.roles import is_training
-from gpuwatch.jobs.identity.services import service_sign, simulator
+from gpuwatch.jobs.identity.services import Listeners, service_sign, simulator
 from gpuwatch.jobs.identity.surroundings import Surroundings, read_inner_pid, read_surroundings
 from gpuwatch.jobs.tracking.members import Member
 
@@ -23,7 +23,7 @@ LOOKED_AT_MOST = 16
 class SlowReadings:
     """Read on slow timers, and at once where the ranks are others than before."""
 
-    def __init__(self, pid: int, now: float, proc: Path) -> None:
+    def __init__(self, pid: int, now: float, proc: Path, listeners: Listeners) -> None:
         self.cores = JobCores(None, None, None, None)
         self.throttled_percent: float | None = None
         self.surroundings = Surroundings()
@@ -32,6 +32,7 @@ class SlowReadings:
         self.simulates: str | None = None
         self._pid = pid
         self._proc = proc
+        self._listeners = listeners
         self._ranks: tuple[ProcessKey, ...] = ()
         self._throttle: ThrottleMeter | None = None
         self._cores_due = self._surroundings_due = self._throttle_due = now
@@ -55,7 +56,7 @@ class SlowReadings:
             self._cores_due = now + (CORES_SECONDS if attached else apart)
             others = [rank.pid for rank in ranks if rank is not inside]
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
-            self._read_purpose(members, ranks)
+            self._read_purpose(now, members, ranks)
         if now >= self._surroundings_due:
             self._surroundings_due = now + SURROUNDINGS_SECONDS
             self.surroundings = read_surroundings(inside.pid, environment, self._proc)
@@ -67,7 +68,7 @@ class SlowReadings:
                 self._throttle = ThrottleMeter(inside.pid, self._proc)
             self.throttled_percent = self._throttle.read()
 
-    def _read_purpose(self, members: Sequence[Member], ranks: Sequence[Member]) -> None:
+    def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Whoever runs backward passes, or has a loader, trains: its port is for something else."""
         own = [one for one in members if one.role.name == "helper" and one.role.guessed]
         for place, some in (("the processes it started", own[:1]), ("it", ranks[:1])):
@@ -80,7 +81,8 @@ class SlowReadings:
             return
         looks = [one.look for one in members if one.look.program.helper is None]
         store = len(ranks) > 1 or any(rank.has_thread(*COLLECTIVE_THREADS) for rank in ranks)
-        self.serves = service_sign(looks[:LOOKED_AT_MOST], self._proc, only_known=store)
+        looks = looks[:LOOKED_AT_MOST]
+        self.serves = service_sign(looks, self._listeners, now, only_known=store)
 
     def hurry(self) -> None:
         """Cores are to be read with the next look."""

@@ -4,24 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuwatch.core.model import (
-    Job,
-    JobMember,
-    JobRank,
-    Process,
-    ProcessKey,
-    TrainingLoop,
-)
+from gpuwatch.core.model import Job, JobMember, JobRank, Process, ProcessKey, TrainingLoop
 from gpuwatch.jobs.cores import read_nodes
+from gpuwatch.jobs.identity.services import Listeners
 from gpuwatch.jobs.identity.surroundings import visible_gpus
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch, with_reported
-from gpuwatch.jobs.tracking.members import Member
+from gpuwatch.jobs.tracking.members import METER_SECONDS_APART, METER_SECONDS_IN_TURNS, Member
 from gpuwatch.jobs.tracking.membership import Membership, Moment
 from gpuwatch.jobs.tracking.slow_readings import SlowReadings
 
 RANKS_SECONDS_APART = 3.0
 """How a job that nobody is attached to loads its data is worked out this often."""
+MEMBERS_AT_ONCE = 16
+"""Of the attached job, where it has more processes, those that are no ranks take turns."""
 GPU_LINGER_SECONDS = 5.0
 """A driver that is slow names no process for a moment."""
 
@@ -30,7 +26,9 @@ class TrackedJob:
     """``roots`` are its topmost processes, more than one where no launcher on this machine
     started them all. Keys tell a process from a later one of the same PID."""
 
-    def __init__(self, key: ProcessKey, now: float, proc: Path, loops: LoopReader) -> None:
+    def __init__(
+        self, key: ProcessKey, now: float, proc: Path, loops: LoopReader, listeners: Listeners
+    ) -> None:
         self.key = key
         self.roots: dict[int, float | None] = {key[0]: key[1]}
         self.world: tuple[str, ...] | None = None
@@ -40,9 +38,12 @@ class TrackedJob:
         """As it was published last."""
         self._members = Membership(proc, loops)
         self._loops = loops
-        self._gpu_at: float | None = None
+        self._gpu_at = float("-inf")
+        self._uses_gpu = False
+        self.refused = False
+        """Its user does not let gpuwatch see all of it."""
         self._without_ranks_at: float | None = None
-        self._slow = SlowReadings(key[0], now, proc)
+        self._slow = SlowReadings(key[0], now, proc, listeners)
         self._watches: dict[ProcessKey, LoaderWatch] = {}
         self._ranks: tuple[JobRank, ...] = ()
         self._ranks_of: tuple[object, ...] = ()
@@ -65,26 +66,23 @@ class TrackedJob:
 
     @property
     def orphaned_workers(self) -> list[Member]:
-        return [member for member in self.alive("loader_worker") if member.orphaned]
+        orphans = self._members.orphans
+        return [one for one in orphans if one.role.name == "loader_worker" and one.is_alive]
 
     @property
-    def reports(self) -> bool:
-        """One of its processes uses ``gpuwatch.torch``."""
-        return any(member.reports and member.is_alive for member in self._members)
-
-    @property
-    def refused(self) -> bool:
-        """Its user does not let gpuwatch see all of it."""
-        return any(member.meter.refused and member.is_alive for member in self._members)
+    def is_used(self) -> bool:
+        """By the snapshot in ``follow``, or a GPU shortly before, it is worth showing."""
+        members = self._members
+        return members.lives and bool(
+            self._uses_gpu or members.reports or (members.orphans and self.orphaned_workers)
+        )
 
     def follow(self, pids: Sequence[int], orphans: frozenset[int], at: Moment) -> None:
         """Take the rows of its processes; see ``Membership.follow``."""
         self._members.follow(pids, orphans, at, attached=self.attached)
         if not at.gpus.keys().isdisjoint(pids):
             self._gpu_at = at.now
-
-    def uses_gpu(self, now: float) -> bool:
-        return self._gpu_at is not None and now - self._gpu_at <= GPU_LINGER_SECONDS
+        self._uses_gpu = at.now - self._gpu_at <= GPU_LINGER_SECONDS
 
     def without_ranks_since(self, now: float) -> float | None:
         """When its last rank was seen to be gone; ``None`` while it has one."""
@@ -99,6 +97,7 @@ class TrackedJob:
         ``may_keep_open`` processes kept open."""
         self.attached = attached
         self._slow.hurry()
+        self._members.changed = True
         self._members.keep_open(may_keep_open)
 
     def roots_among(self, rows: Mapping[int, Process]) -> list[int]:
@@ -112,7 +111,7 @@ class TrackedJob:
     def to_follow(self) -> list[int]:
         """The PIDs whose trees hold all of it."""
         above = [pid for pid in self.roots if pid in self.members]
-        return above + [member.pid for member in self._members if member.orphaned]
+        return above + [member.pid for member in self._members.orphans]
 
     def close(self) -> None:
         self._members.close()
@@ -122,14 +121,27 @@ class TrackedJob:
 
     def publish(self, at: Moment, *, disk_wait: bool) -> Job:
         """The job as it is now; once it has ended, as it was, with what is left of it. The same
-        object while nothing of it changes."""
-        now, attached = at.now, self.attached
+        object while nothing of it changes, and until it is time to read one to which nobody is
+        attached."""
+        now, attached, members = at.now, self.attached, self._members
+        anew = members.changed
+        if self.last and not (anew or attached or now >= members.due or members.reports):
+            return self.last
         if attached:
-            self._members.look_at_connections(now)
+            members.look_at_connections(now)
+        few = len(members.by_pid) <= MEMBERS_AT_ONCE
+        others = (0.0 if few else METER_SECONDS_IN_TURNS) if attached else METER_SECONDS_APART
         made = [
-            member.make(member.measure(now, attached=attached, disk_wait=disk_wait and attached))
-            for member in self._members
+            member.publish(
+                now,
+                every=0.0 if attached and member.role.name == "rank" else others,
+                disk_wait=disk_wait and attached,
+                anew=anew,
+            )
+            for member in members
         ]
+        members.changed = False
+        self.refused = any(member.meter.refused and member.is_alive for member in members)
         gone_at = self.without_ranks_since(now)
         if gone_at is not None and not self._may_start_again():
             self.last = self._ended(at.unix - (now - gone_at), made, at)
@@ -228,16 +240,20 @@ class TrackedJob:
             self._watches = {
                 rank.key: self._watches.get(rank.key) or LoaderWatch(at.now) for rank in ranks
             }
+            workers = self.alive("loader_worker")
             self._ranks = tuple(
-                [self._publish_rank(rank, loops.get(rank.key), at) for rank in ranks]
+                [self._publish_rank(rank, loops.get(rank.key), workers, at) for rank in ranks]
             )
             self._ranks_of = of
             # Spread out, so that not all jobs are worked out at one moment.
             self._ranks_due = at.now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1
         return self._ranks
 
-    def _publish_rank(self, rank: Member, loop: TrainingLoop | None, at: Moment) -> JobRank:
-        facts = self._watches[rank.key].update(at.now, self._loader_look(rank, at.unix))
+    def _publish_rank(
+        self, rank: Member, loop: TrainingLoop | None, workers: Sequence[Member], at: Moment
+    ) -> JobRank:
+        look = _loader_look(rank, workers, at.unix)
+        facts = self._watches[rank.key].update(at.now, look)
         if loop is not None:
             facts = with_reported(facts, loop.loader_workers, loop.pinned_memory)
         numbers = rank.role.numbers
@@ -256,24 +272,21 @@ class TrackedJob:
             numa_nodes=read_nodes(rank.pid),
         )
 
-    def _loader_look(self, rank: Member, unix: float) -> LoaderLook:
-        workers = [
-            member
-            for member in self._members.alive("loader_worker")
-            if member.role.rank_pid == rank.pid and not member.orphaned
-        ]
-        guessed = sum(member.role.guessed for member in workers)
-        started = [m.key[1] for m in workers if m.key[1] is not None]
-        return LoaderLook(
-            age_seconds=None if rank.key[1] is None else unix - rank.key[1],
-            named_workers=len(workers) - guessed,
-            guessed_workers=guessed,
-            workers_age_seconds=unix - min(started) if started else None,
-            framework=rank.framework,
-            framework_readable=rank.framework_readable,
-            threads=rank.threads,
-            kernel_seconds=rank.kernel_seconds,
-        )
+
+def _loader_look(rank: Member, workers: Sequence[Member], unix: float) -> LoaderLook:
+    own = [one for one in workers if one.role.rank_pid == rank.pid and not one.orphaned]
+    guessed = sum(member.role.guessed for member in own)
+    started = [m.key[1] for m in own if m.key[1] is not None]
+    return LoaderLook(
+        age_seconds=None if rank.key[1] is None else unix - rank.key[1],
+        named_workers=len(own) - guessed,
+        guessed_workers=guessed,
+        workers_age_seconds=unix - min(started) if started else None,
+        framework=rank.framework,
+        framework_readable=rank.framework_readable,
+        threads=rank.threads,
+        kernel_seconds=rank.kernel_seconds,
+    )
 
 
 def _has(ranks: Sequence[Member], thread: str) -> bool:

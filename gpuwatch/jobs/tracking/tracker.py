@@ -11,6 +11,7 @@ from gpuwatch.jobs.identity import evidence, grouping
 from gpuwatch.jobs.identity.evidence import Look
 from gpuwatch.jobs.identity.runs import LOOK_SECONDS as NEXT_RUN_SECONDS
 from gpuwatch.jobs.identity.runs import NextRun
+from gpuwatch.jobs.identity.services import Listeners
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.fine import FineSampler
 from gpuwatch.jobs.tracking.machine import (
@@ -33,7 +34,7 @@ from gpuwatch.jobs.tracking.tree import Tree
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import descriptors_to_keep
 
-CLIMB_SECONDS = 10.0
+CLIMB_SECONDS = 30.0
 """The parents of a process are looked up again this often: an exec can make it a launcher."""
 
 
@@ -52,6 +53,7 @@ class JobTracker:
         self._options = options
         self._proc = proc
         self._loops = LoopReader(proc) if loops is None else loops
+        self._listeners = Listeners(proc)
         self._machine = MachineLook(proc)
         self._orphans = OrphanFinder(self._machine, self._look)
         self._fine = FineSampler(clock, proc)
@@ -79,7 +81,7 @@ class JobTracker:
             self._notes.started_again(None)
         self._look_around(now)
         # The ranks may report of their loop, where they are not known to.
-        ranks = [rank.key for job in self._jobs for rank in job.ranks if not rank.reports]
+        ranks = (rank.key for job in self._jobs for rank in job.ranks if not rank.reports)
         self._loops.look(now, ranks)
         wanted = {self._top(pid, now) for pid in gpu_pids}
         wanted.update([self._top(pid, now) for pid, _ in self._loops.reporting])
@@ -98,7 +100,8 @@ class JobTracker:
         self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
         self._share_out(at)
         self._bind(at)
-        self._drop_unused(at.now)
+        for job in [job for job in self._jobs if job is not self._bound and not job.is_used]:
+            self._remove(job)
         share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
         self._memory.spend(at.now, self._residents, share)
         self._watch_finely()
@@ -169,7 +172,7 @@ class JobTracker:
         chain = self._climb(pid)
         top = chain[-1].pid if chain else pid
         # Spread out, so that not all are looked up at one moment.
-        self._tops[pid] = (now + CLIMB_SECONDS + pid % 8 * 0.3, top)
+        self._tops[pid] = (now + CLIMB_SECONDS + pid % 32 * 0.3, top)
         return top
 
     def _climb(self, pid: int) -> tuple[Look, ...]:
@@ -251,19 +254,12 @@ class JobTracker:
                 world = ("orphans", str(look.session), str(look.group))
             job = next((known for known in self._jobs if world and known.world == world), None)
             if job is None:
-                job = TrackedJob(row.key, now, self._proc, self._loops)
+                job = TrackedJob(row.key, now, self._proc, self._loops, self._listeners)
                 job.world = world
                 self._jobs.append(job)
         assert job is not None
         job.roots[pid] = row.started_at_unix_seconds
         return orphaned
-
-    def _drop_unused(self, now: float) -> None:
-        for job in list(self._jobs):
-            alive = any(member.is_alive for member in job.members.values())
-            used = alive and (job.uses_gpu(now) or job.reports or bool(job.orphaned_workers))
-            if job is not self._bound and not used:
-                self._remove(job)
 
     def _remove(self, job: TrackedJob) -> None:
         self._jobs.remove(job)

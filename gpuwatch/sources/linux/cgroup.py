@@ -212,10 +212,8 @@ class Periods(NamedTuple):
 
 
 def parse_periods(text: bytes) -> Periods | None:
-    """``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, the same in v1 and v2.
-
-    A period counts only when something in the group wanted to run. ``None``: no such lines.
-    """
+    """``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, the same in v1 and v2. A period counts
+    only when something in the group wanted to run. ``None``: no such lines."""
     values = dict(line.split(None, 1) for line in text.splitlines() if b" " in line)
     try:
         return Periods(int(values[b"nr_periods"]), int(values[b"nr_throttled"]))
@@ -278,10 +276,8 @@ def _slurm_job(path: str) -> str | None:
 
 
 def parse_pod_uid(text: str) -> str | None:
-    """The uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it.
-
-    The systemd driver writes its dashes as underscores; a static pod's is a plain hash.
-    """
+    """The uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it. The
+    systemd driver writes its dashes as underscores; a static pod's is a plain hash."""
     found = _POD_UID.search(text)
     return None if found is None else found[1].replace("_", "-")
 

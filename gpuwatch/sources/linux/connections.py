@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from gpuwatch.sources.linux import procfs
 
-SHARE = 0.004
-"""Of one core, on average: a look takes about a millisecond, more where connections are many."""
+SHARE = 0.001
+"""Of one core, on average: a look takes a millisecond or two, more where connections are many."""
 DESCRIPTORS_MOST = 256
 """Listed for a process, the last ones opened."""
 ARRIVING_MILLISECONDS = 20
@@ -137,7 +137,9 @@ class ConnectionWatch:
         return self._found
 
     def _look(self, now: float, parents: Mapping[int, int | None]) -> dict[int, Traffic]:
-        held = {pid: inodes for pid in parents if (inodes := self._inodes(pid)) is not None}
+        own = os.readlink(f"{self._proc}/self/ns/net")  # noqa: PTH115
+        found_in = {pid: self._inodes(pid, own) for pid in parents}
+        held = {pid: inodes for pid, inodes in found_in.items() if inodes is not None}
         listed = connections() if any(held.values()) else {}
         # Both ends in the job: ranks that meet, or a helper of its own.
         inside = {
@@ -147,8 +149,8 @@ class ConnectionWatch:
         found = {}
         for pid, inodes in held.items():
             # What it was forked with is its parent's.
-            own = inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys()
-            new = [(seen[inode], self._before.get(inode)) for inode in own]
+            its_own = inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys()
+            new = [(seen[inode], self._before.get(inode)) for inode in its_own]
             rates: tuple[float | None, ...] = (None, None)
             if pid in self._known and now > self._at:
                 received = sum(one.received - (old.received if old else 0) for one, old in new)
@@ -158,12 +160,11 @@ class ConnectionWatch:
         self._before, self._at, self._known = seen, now, frozenset(held)
         return found
 
-    def _inodes(self, pid: int) -> set[int] | None:
-        """Of its sockets; ``None`` where they may not be listed, or are elsewhere."""
-        spaces = [f"{self._proc}/{who}/ns/net" for who in ("self", pid)]
+    def _inodes(self, pid: int, space: str) -> set[int] | None:
+        """Of its sockets; ``None`` where they may not be listed, or are in another ``space``."""
         folder = f"{self._proc}/{pid}/fd"
         try:
-            if len({os.readlink(space) for space in spaces}) > 1:  # noqa: PTH115
+            if os.readlink(f"{self._proc}/{pid}/ns/net") != space:  # noqa: PTH115
                 return None
             names = sorted(map(int, os.listdir(folder)))[-DESCRIPTORS_MOST:]  # noqa: PTH208
         except (OSError, ValueError):

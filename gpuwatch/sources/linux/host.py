@@ -153,11 +153,8 @@ class HostReader:
         return {"shm_total_bytes": total, "shm_used_bytes": total - found.f_bfree * found.f_frsize}
 
     def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed file, or ``None``; what fails is kept for ``_problems``.
-
-        A file that is not there, or that the kernel was built or booted without (pressure), is
-        not asked for again.
-        """
+        """The parsed file, or ``None``; what fails is kept for ``_problems``. A file that is not
+        there, or that the kernel was built or booted without (pressure), is not asked for again."""
         if name in self._absent:
             return None
         try:

@@ -64,10 +64,8 @@ _MEMORY_LINE = re.compile(
 
 
 def parse_memory(text: bytes) -> dict[str, int | None]:
-    """``/proc/meminfo`` as fields of ``Host``. Used is total less available.
-
-    Kernels before 3.14 have no ``MemAvailable``: free, buffers and cache stand in for it.
-    """
+    """``/proc/meminfo`` as fields of ``Host``. Used is total less available. Kernels before 3.14
+    have no ``MemAvailable``: free, buffers and cache stand in for it."""
     found = {name: int(value) * 1024 for name, value in _MEMORY_LINE.findall(text)}
     total, swap = found.get(b"MemTotal"), found.get(b"SwapTotal")
     available = found.get(b"MemAvailable")

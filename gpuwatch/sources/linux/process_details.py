@@ -35,9 +35,7 @@ class ProcessDetails(NamedTuple):
 def read_details(pid: int, name: bytes, proc: Path = procfs.PROC) -> ProcessDetails:
     """Everything that rarely changes. What cannot be read stays ``None``; never raises."""
     return ProcessDetails(
-        read_uid(pid, proc),
-        read_command(pid, name, proc),
-        *cgroup.read_membership(pid, proc),
+        read_uid(pid, proc), read_command(pid, name, proc), *cgroup.read_membership(pid, proc)
     )
 
 
@@ -95,10 +93,8 @@ def read_uid(pid: int, proc: Path = procfs.PROC) -> int | None:
 
 
 def parse_effective_uid(text: bytes) -> int | None:
-    """The second number of ``Uid:`` in ``/proc/PID/status``.
-
-    Not the owner of ``/proc/PID``: that is root for every process that may not be dumped.
-    """
+    """The second number of ``Uid:`` in ``/proc/PID/status``. Not the owner of ``/proc/PID``: that
+    is root for every process that may not be dumped."""
     at = text.find(b"\nUid:")
     return None if at < 0 else int(text[at + 5 :].split(None, 2)[1])
 

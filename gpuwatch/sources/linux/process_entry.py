@@ -35,24 +35,10 @@ class ProcessEntry:
     """Reads one process again and again. Raises ``OSError`` where it cannot be read."""
 
     __slots__ = (
-        "_descriptor",
-        "_details",
-        "_details_due",
-        "_full_reads",
-        "_measured_at",
-        "_path",
-        "_proc",
-        "_raw",
-        "_rows",
-        "_stat",
-        "_ticks",
-        "cpu_percent",
-        "name",
-        "parent_pid",
-        "pid",
-        "started_at",
-        "version",
-    )
+        "_descriptor", "_details", "_details_due", "_full_reads", "_measured_at", "_path", "_proc",
+        "_raw", "_rows", "_stat", "_ticks", "cpu_percent", "name", "parent_pid", "pid",
+        "started_at", "version",
+    )  # fmt: skip
 
     def __init__(self, pid: int, now: float, proc: Path) -> None:
         self.pid = pid

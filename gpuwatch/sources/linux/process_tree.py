@@ -7,8 +7,9 @@ deep-learning processes have hundreds.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from gpuwatch.core.source import Clock
 from gpuwatch.sources.linux import procfs
@@ -17,6 +18,50 @@ LIST_SECONDS = 1.5
 """With an interval of one second, a new child is seen after at most two."""
 RELIST_SECONDS = 60.0
 """All parents are read again this often: a PID used again between two lists goes unnoticed."""
+
+T = TypeVar("T")
+
+
+class ProcessList(Generic[T]):
+    """What is known of each process of the machine: read when it is first listed, and again when
+    its parent has ended. ``read`` gives ``None`` for those that are to be left out."""
+
+    def __init__(
+        self, proc: Path, read: Callable[[int], T | None], parent_of: Callable[[T], int]
+    ) -> None:
+        self._proc = proc
+        self._read = read
+        self._parent_of = parent_of
+        self._names: set[str] = set()
+        self.known: dict[int, T] = {}
+
+    def refresh(self, *, anew: bool = False) -> tuple[list[int], set[int]]:
+        """List the processes: those that were read, and those that have ended. ``anew``: all are
+        read again. Raises ``OSError`` when they cannot be listed."""
+        # Most are those of the last list: their names are compared and nothing is made of them.
+        names = set(os.listdir(self._proc))  # noqa: PTH208 - names only, no Path each
+        ended = {int(name) for name in self._names - names if name.isdigit()}
+        if anew:
+            self._names.clear()
+            self.known.clear()
+        gone = {pid for pid in ended if self.known.pop(pid, None) is not None}
+        changed = [int(name) for name in names - self._names if name.isdigit()]
+        self._names = names
+        if gone:
+            parent_of = self._parent_of
+            changed += [pid for pid, one in self.known.items() if parent_of(one) in gone]
+        for pid in changed:
+            found = self._read(pid)
+            if found is None:
+                self.known.pop(pid, None)
+            else:
+                self.known[pid] = found
+        return [pid for pid in changed if pid in self.known], ended
+
+    def forget(self, pid: int) -> bool:
+        """Whoever has this PID at the next list is somebody else; whether it was known."""
+        self._names.discard(str(pid))
+        return self.known.pop(pid, None) is not None
 
 
 class ProcessTree:
@@ -29,9 +74,10 @@ class ProcessTree:
         self._last_pid: int | None = None
         self._listed_at: float | None = None
         self._read_all_at = 0.0
-        self._parents: dict[int, int] = {}
-        self._kernel: set[int] = set()
+        self._list = ProcessList(proc, self._read_parent, int)
+        self._parents = self._list.known
         self._found_under: dict[int, int] = {}
+        self._roots: set[int] = set()
 
     def close(self) -> None:
         self._load.close()
@@ -42,10 +88,8 @@ class ProcessTree:
         return self._parents.keys()
 
     def refresh(self, *, force: bool = False) -> bool:
-        """List the processes if it is time and something began; whether they were listed.
-
-        Raises ``OSError`` when ``/proc`` cannot be listed.
-        """
+        """List the processes if it is time and something began; whether any began or ended below
+        the roots that were asked for last. Raises ``OSError`` when ``/proc`` cannot be listed."""
         now = self._clock.monotonic()
         if not force and self._listed_at is not None and now - self._listed_at < LIST_SECONDS:
             return False
@@ -53,12 +97,14 @@ class ProcessTree:
         if not force and self._listed_at is not None and last_pid == self._last_pid != 0:
             return False
         self._last_pid, self._listed_at = last_pid, now
-        if now - self._read_all_at >= RELIST_SECONDS:
+        anew = now - self._read_all_at >= RELIST_SECONDS
+        if anew:
             self._read_all_at = now
-            self._parents.clear()
-            self._kernel.clear()
-        self._list()
-        return True
+        changed, ended = self._list.refresh(anew=anew)
+        watched = self._roots | self._found_under.keys()
+        return not watched.isdisjoint(ended) or any(
+            pid in watched or self._parents[pid] in watched for pid in changed
+        )
 
     def set_parent(self, pid: int, parent: int) -> None:
         """A parent read elsewhere."""
@@ -70,12 +116,10 @@ class ProcessTree:
         self._parents[pid] = parent
 
     def drop(self, pid: int) -> bool:
-        """The process has ended: whoever has its PID at the next list is somebody else.
-
-        Whether it was in the tree.
-        """
+        """The process has ended: whoever has its PID at the next list is somebody else. Whether it
+        was in the tree."""
         self._found_under.pop(pid, None)
-        return self._parents.pop(pid, None) is not None
+        return self._list.forget(pid)
 
     def descendants(self, roots: set[int]) -> list[int]:
         """All below ``roots`` in the order of their PIDs, roots left out.
@@ -98,7 +142,7 @@ class ProcessTree:
                 if child not in found and child not in roots:
                     found[child] = root
                     waiting.append((child, root))
-        self._found_under = found
+        self._found_under, self._roots = found, roots
         return sorted(found)
 
     def _read_last_pid(self) -> int:
@@ -107,24 +151,9 @@ class ProcessTree:
         except (OSError, ValueError, IndexError):
             return 0
 
-    def _list(self) -> None:
-        names = os.listdir(self._proc)  # noqa: PTH208 - names only, no Path each
-        now = {int(name) for name in names if name.isdigit()}
-        gone = self._parents.keys() - now
-        for pid in gone:
-            del self._parents[pid]
-        self._kernel &= now
-        orphans = {pid for pid, parent in self._parents.items() if parent in gone}
-        for pid in (now - self._parents.keys() - self._kernel) | orphans:
-            self._read(pid)
-
-    def _read(self, pid: int) -> None:
+    def _read_parent(self, pid: int) -> int | None:
         try:
             stat = procfs.parse_process_stat(procfs.read_once(f"{self._proc}/{pid}/stat", 2048))
         except (OSError, ValueError):
-            self._parents.pop(pid, None)
-            return
-        if stat.is_kernel_thread:
-            self._kernel.add(pid)
-        else:
-            self._parents[pid] = stat.parent_pid
+            return None
+        return None if stat.is_kernel_thread else stat.parent_pid

@@ -65,10 +65,8 @@ class KernelFile:
 
 
 def read_once(path: str | Path, limit: int = 8192) -> bytes:
-    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece.
-
-    Raises ``OSError``.
-    """
+    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece. Raises
+    ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, limit)

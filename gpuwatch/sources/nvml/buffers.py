@@ -50,10 +50,8 @@ class FieldBatch:
         self._reference = byref(self._array)
 
     def read(self) -> parse.FieldValues:
-        """Values by field id; ids that gave none are absent.
-
-        Raises when the whole call failed, the GPU is lost, or no id is left.
-        """
+        """Values by field id; ids that gave none are absent. Raises when the whole call failed, the
+        GPU is lost, or no id is left."""
         if not self._fields:
             raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
@@ -271,10 +269,8 @@ class ProcessBusyBuffer(_StampedBuffer):
     def read(
         self, monotonic_seconds: float, unix_seconds: float, window_seconds: float
     ) -> dict[int, float]:
-        """SM percent by pid; processes that are not in it were idle.
-
-        ``window_seconds``: how old, against the newest, a sample may be to count as "now".
-        """
+        """SM percent by pid; processes that are not in it were idle. ``window_seconds``: how old,
+        against the newest, a sample may be to count as "now"."""
         if not self._last_microseconds:
             # The buffer can hold what processes did long ago; only the last moments are news.
             self._last_microseconds = max(1, round((unix_seconds - window_seconds) * 1e6))

@@ -52,6 +52,7 @@ class Card:
         self.pcie_from_counters = False
         self.listed: dict[str, Listed] = {}
         """Result of each of the driver's lists; none that failed or does not exist."""
+        self.memory_when_listed: int | None = None
         self.failing_lists: set[str] = set()
         self.process_busy: dict[int, float] | None = None
         self._batches: dict[tuple[tuple[int, int], ...], FieldBatch] = {}

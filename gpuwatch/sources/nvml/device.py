@@ -75,7 +75,8 @@ class NvmlDevice:
             reading = slot.reading
             if reading.between and not slot.failures:
                 card.values.update(reading.between)
-            if slot.due_at <= horizon:
+            hurried = reading.hurried is not None and not slot.failures and reading.hurried(card)
+            if hurried or slot.due_at <= horizon:
                 if reading.needed is None or reading.needed(card):
                     due.append(slot)
                 else:

@@ -126,10 +126,8 @@ def makeshift_name(ask: Inquirer, handle: Any, index: int) -> str:
 
 
 def essential_facts(ask: Inquirer, handle: Any) -> dict[str, Any]:
-    """The fields of ``GpuIdentity`` that a row and its first readings need.
-
-    Raises ``NVMLError`` when the GPU is lost or the driver is gone.
-    """
+    """The fields of ``GpuIdentity`` that a row and its first readings need. Raises ``NVMLError``
+    when the GPU is lost or the driver is gone."""
     memory_total, unified = memory_total_bytes(ask, handle)
     bus_id = pci_bus_id(ask, handle)
     return {
@@ -226,10 +224,8 @@ def compute_capability(ask: Inquirer, handle: Any) -> str | None:
 
 
 def memory_total_bytes(ask: Inquirer, handle: Any) -> tuple[int | None, bool]:
-    """(total, unified): parts that share the host's memory report no total of their own.
-
-    GB10 answers "not supported" to both versions of the call; a total of 0 says the same.
-    """
+    """(total, unified): parts that share the host's memory report no total of their own. GB10
+    answers "not supported" to both versions of the call; a total of 0 says the same."""
     nvml = ask.nvml
     refused = False
     for version in (getattr(nvml, "nvmlMemory_v2", None), None):

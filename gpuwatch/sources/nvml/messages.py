@@ -79,9 +79,7 @@ def surroundings(root: Path = Path("/")) -> str:
 
 def cannot_start(code: int, where: str, loader_error: str | None = None) -> str:
     """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave.
-
-    ``loader_error``: why the loader refused a driver library that is there.
-    """
+    ``loader_error``: why the loader refused a driver library that is there."""
     sentence = _START_SENTENCES.get(code)
     if code == tables.LIBRARY_NOT_FOUND and loader_error is not None:
         sentence = (
@@ -194,10 +192,8 @@ def cannot_read(
     code: int,
     since: float | None,
 ) -> Problem:
-    """Readings (a name for a person, the field) that keep failing alike on the same GPUs.
-
-    Of many the first few are named; the problem carries a field only when it is about one.
-    """
+    """Readings (a name for a person, the field) that keep failing alike on the same GPUs. Of many
+    the first few are named; the problem carries a field only when it is about one."""
     names = [name for name, _ in readings]
     if len(names) > READINGS_NAMED + 1:
         names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]

@@ -246,10 +246,8 @@ def merge_processes(
     graphics: Iterable[tuple[ProcessSlot, int | None]],
     most_bytes: int | None = None,
 ) -> ProcessTable:
-    """One row a (pid, instance): bytes (at most ``most_bytes``, or unknown) and kind.
-
-    A process in both lists has the same memory in both, so the larger is taken, not the sum.
-    """
+    """One row a (pid, instance): bytes (at most ``most_bytes``, or unknown) and kind. A process in
+    both lists has the same memory in both, so the larger is taken, not the sum."""
     merged: ProcessTable = {}
     for kind, listed in (("compute", compute), ("graphics", graphics)):
         for slot, listed_bytes in listed:

@@ -13,9 +13,11 @@ from typing import Any
 from gpuwatch.core.model import ReasonSeconds
 from gpuwatch.sources.nvml import parse, tables
 from gpuwatch.sources.nvml.card import Card
-from gpuwatch.sources.nvml.schedule import IMPORTANT, NOTABLE, Reading
+from gpuwatch.sources.nvml.schedule import IMPORTANT, NOTABLE, PROMPT, Reading
 
 Step = Callable[[Card], None]
+CONTEXT_BYTES = 64 * 1024**2
+"""A process that has allocated nothing holds more of a GPU's memory: its CUDA context."""
 
 
 def _call(
@@ -210,10 +212,18 @@ def gpm(card: Card) -> None:
 def _list(kind: str) -> Step:
     def read(card: Card) -> None:
         card.listed[kind] = card.process_buffers[kind].read()
+        if kind == "compute":
+            card.memory_when_listed = card.values.get("memory_used_bytes")
         if kind == "compute" and card.identity.memory_unified:
             memory(card)
 
     return read
+
+
+def _processes_moved(card: Card) -> bool:
+    """One came or went: what it held at least of the memory is taken, or free."""
+    used, before = card.values.get("memory_used_bytes"), card.memory_when_listed
+    return used is not None and before is not None and abs(used - before) >= CONTEXT_BYTES
 
 
 def process_busy(card: Card) -> None:
@@ -236,29 +246,20 @@ def fields_set(card: Card, reading: Reading) -> tuple[str, ...]:
     return reading.fields
 
 
+UTILISATION_FIELDS = ("busy_percent", "memory_controller_percent")
 GPM_ACTIVITIES = (
-    "sm_active_percent",
-    "sm_occupancy_percent",
-    "tensor_active_percent",
-    "dram_active_percent",
-)
+    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
+)  # fmt: skip
 COUNTER_FIELDS = ("energy_joules", "memory_temperature_celsius", "throttle_durations")
 HEALTH_FIELDS = (
-    "ecc_corrected_count",
-    "ecc_uncorrected_count",
-    "remapped_rows_correctable",
-    "remapped_rows_uncorrectable",
-    "remapped_rows_pending",
-    "remapped_rows_failed",
-)
+    "ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_correctable",
+    "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failed",
+)  # fmt: skip
 _HEALTH_IDS = (
-    (tables.FIELD_ECC_CORRECTED_VOLATILE, 0),
-    (tables.FIELD_ECC_UNCORRECTED_VOLATILE, 0),
-    (tables.FIELD_REMAPPED_CORRECTABLE, 0),
-    (tables.FIELD_REMAPPED_UNCORRECTABLE, 0),
-    (tables.FIELD_REMAPPED_PENDING, 0),
-    (tables.FIELD_REMAPPED_FAILURE, 0),
-)
+    (tables.FIELD_ECC_CORRECTED_VOLATILE, 0), (tables.FIELD_ECC_UNCORRECTED_VOLATILE, 0),
+    (tables.FIELD_REMAPPED_CORRECTABLE, 0), (tables.FIELD_REMAPPED_UNCORRECTABLE, 0),
+    (tables.FIELD_REMAPPED_PENDING, 0), (tables.FIELD_REMAPPED_FAILURE, 0),
+)  # fmt: skip
 RATES = {
     name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
     for name in ("pcie", "nvlink")
@@ -278,12 +279,7 @@ GPM_NAME = "SM, tensor and memory activity (GPM)"
 # the machine every few seconds; what changes when a person or a fault changes it, every ten.
 # The order is that in which a GPU that was just found is read.
 READINGS = (
-    Reading(
-        "the utilisation",
-        ("busy_percent", "memory_controller_percent"),
-        utilization,
-        importance=IMPORTANT,
-    ),
+    Reading("the utilisation", UTILISATION_FIELDS, utilization, importance=IMPORTANT),
     Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
     Reading("power", ("power_watts",), power, importance=IMPORTANT),
     Reading(
@@ -296,13 +292,14 @@ READINGS = (
         1.0,
         importance=NOTABLE,
         process_field="gpu_memory_bytes",
+        hurried=_processes_moved,
     ),
-    Reading(GRAPHICS_LIST, (), _list("graphics"), 1.0, importance=NOTABLE),
-    Reading("the temperature", ("temperature_celsius",), temperature, 1.0, importance=NOTABLE),
+    Reading(GRAPHICS_LIST, (), _list("graphics"), 5.0),
+    Reading("the temperature", ("temperature_celsius",), temperature, 2.0, importance=NOTABLE),
     Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
     Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
     # Two samples make a reading, and a single look takes no longer than 0.7 s.
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=NOTABLE),
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=PROMPT),
     Reading(
         PROCESS_BUSY, (), process_busy, 1.0, importance=NOTABLE, process_field="gpu_busy_percent"
     ),
@@ -311,16 +308,16 @@ READINGS = (
         COUNTER_FIELDS,
         counters,
         0.5,
-        importance=NOTABLE,
+        importance=PROMPT,
         between={"throttle_durations": None},
     ),
     Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
     Reading(MPS_LIST, (), _list("mps"), 5.0),
-    Reading("the performance state", ("performance_state",), performance_state, 1.0),
-    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 2.0),
-    Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 2.0, calls=2),
-    Reading("encoder use", ("encoder_percent",), encoder, 2.0),
-    Reading("decoder use", ("decoder_percent",), decoder, 2.0),
+    Reading("the performance state", ("performance_state",), performance_state, 2.0),
+    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 5.0),
+    Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 5.0, calls=2),
+    Reading("encoder use", ("encoder_percent",), encoder, 5.0),
+    Reading("decoder use", ("decoder_percent",), decoder, 5.0),
     Reading("the fan speed", ("fan_percent",), fan, 5.0),
     Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, 10.0),
     Reading(

@@ -4,7 +4,7 @@ A reading says how often it is worth taking; what the driver takes for it can on
 that. PCIe throughput blocks for 20 ms a call on real drivers, process lists take several
 milliseconds, and under load or in trouble a driver can take milliseconds for anything.
 
-All readings of all GPUs together may cost ``SHARE`` of the time. What would cost more is spread
+All readings of all GPUs together may cost a share of the time. What would cost more is spread
 by ``plan``: the period of a reading then grows with the square root of its cost and falls with
 its importance, which gives the freshest readings for the time there is. That period is the real
 one: it says how long a value is kept, and what the user is shown.
@@ -17,11 +17,10 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-SHARE = 0.05
-"""Of wall time: what all readings of all GPUs may cost together ..."""
-SHARE_MAX = 0.10
-"""... and what they may cost where an important reading would otherwise be older than this:"""
-IMPORTANT_SECONDS = 5.0
+SHARE = 0.01
+SHARE_APIECE = SHARE / 8
+"""Of wall time: what all readings of all GPUs may cost together, the larger of the first and so
+much for each of them ..."""
 BURST = 1.5
 """Times its share of the interval is what one look may take, so that calls do not fall together
 and those put off are soon made up for."""
@@ -44,8 +43,12 @@ PACE_FACTOR = 4.0
 LEAST_SECONDS = 1e-5
 """Differences below this are no sign of anything."""
 
-ORDINARY, NOTABLE, IMPORTANT = 1.0, 3.0, 9.0
-"""How often a reading is taken, relative to the others, when the driver is too slow for all."""
+ORDINARY, NOTABLE, PROMPT, IMPORTANT = 1.0, 3.0, 8.0, 9.0
+"""How often a reading is taken, relative to the others, when the driver is too slow for all. A
+chart has gaps where a prompt one is late."""
+SHARE_MAX = 0.10
+MORE = ((NOTABLE, 15.0, 0.05), (IMPORTANT, 5.0, SHARE_MAX))
+"""... and what they may cost where one of this importance would otherwise be older than this."""
 
 
 class DriverGoneError(Exception):
@@ -57,10 +60,8 @@ class DriverGoneError(Exception):
 
 
 class Tally:
-    """Driver time and calls since the last snapshot, over all GPUs.
-
-    ``timer`` gives seconds on any clock; its differences are what calls are said to take.
-    """
+    """Driver time and calls since the last snapshot, over all GPUs. ``timer`` gives seconds on any
+    clock; its differences are what calls are said to take."""
 
     __slots__ = ("calls", "seconds", "timer")
 
@@ -100,6 +101,8 @@ class Reading:
     """Taken by real drivers, as far as is known, so that the first call is planned for."""
     needed: Callable[[Any], bool] | None = None
     """True while the card still needs it, asked when it is due; ``None``: always."""
+    hurried: Callable[[Any], bool] | None = None
+    """True when the card shows that it is worth taking now, however long its cost put it off."""
     between: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields that mean "since the last snapshot" in a snapshot without this reading."""
     process_field: str | None = None
@@ -225,7 +228,7 @@ def plan(gpus: Gpus, interval_seconds: float) -> float:
             usual = slot.reading.period_seconds * factor
             slot.usual_period = slot.period = usual = max(usual, interval_seconds)
             load += slot.cost / usual
-    share = SHARE
+    share = max(SHARE, SHARE_APIECE * len(gpus))
     if load > share:
         costly = [
             (slot, factor / slot.reading.importance * sqrt(slot.cost))
@@ -234,11 +237,12 @@ def plan(gpus: Gpus, interval_seconds: float) -> float:
             if slot.cost > 0.0
         ]
         _stretch(costly, share)
-        periods = [slot.period for slot, _ in costly if slot.reading.importance == IMPORTANT]
-        longest = max(periods, default=0.0)
-        if longest > IMPORTANT_SECONDS:
-            share = min(SHARE_MAX, SHARE * longest / IMPORTANT_SECONDS)
-            _stretch(costly, share)
+        for importance, seconds, most in MORE:
+            periods = [one.period for one, _ in costly if one.reading.importance == importance]
+            longest = max(periods, default=0.0)
+            if longest > seconds:
+                share = max(share, min(most, share * longest / seconds))
+                _stretch(costly, share)
     for slots, _ in gpus:
         for slot in slots:
             # Not as planned when it was read: the driver may be slower or quicker by now.

@@ -30,16 +30,9 @@ SHOWN_SECONDS = 0.2
 """While GPUs are found and read for the first time, what is known is handed over so often."""
 
 BINDING_NEEDS = (
-    "NVMLError",
-    "nvmlInit",
-    "nvmlShutdown",
-    "nvmlDeviceGetSamples",
-    "nvmlDeviceGetFieldValues",
-    "nvmlDeviceGetProcessUtilization",
-    "nvmlMemory_v2",
-    "c_nvmlFieldValue_t",
-    "nvmlGpmMetricsGet",
-)
+    "NVMLError", "nvmlInit", "nvmlShutdown", "nvmlDeviceGetSamples", "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetProcessUtilization", "nvmlMemory_v2", "c_nvmlFieldValue_t", "nvmlGpmMetricsGet",
+)  # fmt: skip
 
 
 class BindingError(Exception):

@@ -89,16 +89,11 @@ ALL_ONES_64 = 0xFFFF_FFFF_FFFF_FFFF
 
 # nvmlClocksEventReason* (before driver 535: nvmlClocksThrottleReason*).
 EVENT_REASONS = (
-    (0x001, "gpu_idle"),
-    (0x002, "applications_clocks_setting"),
-    (0x004, "sw_power_cap"),
-    (0x008, "hw_slowdown"),
-    (0x010, "sync_boost"),
-    (0x020, "sw_thermal_slowdown"),
-    (0x040, "hw_thermal_slowdown"),
-    (0x080, "hw_power_brake_slowdown"),
+    (0x001, "gpu_idle"), (0x002, "applications_clocks_setting"), (0x004, "sw_power_cap"),
+    (0x008, "hw_slowdown"), (0x010, "sync_boost"), (0x020, "sw_thermal_slowdown"),
+    (0x040, "hw_thermal_slowdown"), (0x080, "hw_power_brake_slowdown"),
     (0x100, "display_clock_setting"),
-)
+)  # fmt: skip
 
 # NVML_FI_DEV_*
 FIELD_ECC_CORRECTED_VOLATILE = 3

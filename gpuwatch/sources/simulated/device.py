@@ -30,12 +30,9 @@ _POWER_SHARE = 1.0 - math.exp(-TICK_SECONDS / _POWER_TAU_SECONDS)
 _HEAT_SHARE = 1.0 - math.exp(-TICK_SECONDS / _HEAT_TAU_SECONDS)
 
 REASONS = (
-    "sw_power_cap",
-    "sync_boost",
-    "sw_thermal_slowdown",
-    "hw_thermal_slowdown",
+    "sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown",
     "hw_power_brake_slowdown",
-)
+)  # fmt: skip
 """The reasons for which drivers keep accumulated times."""
 
 

@@ -3,15 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpuwatch.core.model import (
-    BusySample,
-    Gpu,
-    GpuIdentity,
-    GpuReading,
-    Problem,
-    ReasonSeconds,
-)
+from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Problem, ReasonSeconds
 from gpuwatch.sources.nvml import messages, tables
+from gpuwatch.sources.nvml.readings import GPM_ACTIVITIES, HEALTH_FIELDS, RATES
 from gpuwatch.sources.simulated.device import REASONS, Device
 from gpuwatch.sources.simulated.plans import Slot
 
@@ -19,21 +13,9 @@ DRIVER_VERSION = "580.159.04"
 CUDA_VERSION = "13.0"
 
 _FIELDS_OF = {
-    "gpm": (
-        "sm_active_percent",
-        "sm_occupancy_percent",
-        "tensor_active_percent",
-        "dram_active_percent",
-    ),
-    "ecc": (
-        "ecc_corrected_count",
-        "ecc_uncorrected_count",
-        "remapped_rows_correctable",
-        "remapped_rows_uncorrectable",
-        "remapped_rows_pending",
-        "remapped_rows_failed",
-    ),
-    "nvlink": ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
+    "gpm": GPM_ACTIVITIES,
+    "ecc": HEALTH_FIELDS,
+    "nvlink": RATES["nvlink"],
     "fan": ("fan_percent",),
     "accumulators": ("throttle_durations",),
     "memory_temperature": ("memory_temperature_celsius",),
@@ -90,10 +72,8 @@ class GpuView:
         return Gpu(identity=self.identity, reading=GpuReading(**known))
 
     def show_instance(self, position: int, *, used_bytes: int, works: bool) -> Gpu:
-        """A MIG instance: the driver knows its memory and its GPM activities, no more.
-
-        Call it after ``show``. ``works``: it is the instance that does what the card does.
-        """
+        """A MIG instance: the driver knows its memory and its GPM activities, no more. Call it
+        after ``show``. ``works``: it is the instance that does what the card does."""
         identity = self.instances[position]
         scale = 100.0 / self.slot.instances[position][2] if works else 0.0
         reading = GpuReading(

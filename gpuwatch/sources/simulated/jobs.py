@@ -2,15 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuwatch.core.model import (
-    Gpu,
-    GpuKey,
-    Job,
-    JobMember,
-    JobRank,
-    ProcessKey,
-    TrainingLoop,
-)
+from gpuwatch.core.model import Gpu, GpuKey, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.core.units import age
 from gpuwatch.sources.simulated.plans import JobPlan
 from gpuwatch.sources.simulated.population import Crew

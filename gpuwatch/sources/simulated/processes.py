@@ -268,13 +268,10 @@ SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
     ("root", "sshd", "sshd: /usr/sbin/sshd -D [listener]", 0.0),
     ("root", "nvidia-persiste", "/usr/bin/nvidia-persistenced --verbose", 0.0),
     ("nobody", "node_exporter", "/usr/bin/node_exporter", 0.004),
-    ("root", "slurmd", "/usr/sbin/slurmd -D -s", 0.003),
-    ("ada", "sshd", "sshd: ada@pts/0", 0.001),
-    ("ada", "tmux: server", "tmux new-session -s train", 0.004),
-    ("ada", "bash", "-bash", 0.0),
-    ("grace", "bash", "-bash", 0.0),
-    ("grace", "vim", "vim configs/vit_l16.yaml", 0.001),
+    ("root", "slurmd", "/usr/sbin/slurmd -D -s", 0.003), ("ada", "sshd", "sshd: ada@pts/0", 0.001),
+    ("ada", "tmux: server", "tmux new-session -s train", 0.004), ("ada", "bash", "-bash", 0.0),
+    ("grace", "bash", "-bash", 0.0), ("grace", "vim", "vim configs/vit_l16.yaml", 0.001),
     ("linus", "htop", "htop -d 20", 0.012),
     ("linus", "rsync", "rsync -a --progress data/ backup:/data/", 0.21),
-)
+)  # fmt: skip
 """(user, name, command, share of a core) of what every machine runs."""

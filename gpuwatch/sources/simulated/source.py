@@ -129,13 +129,7 @@ class _Machine:
     """Looks at a world: everything that is a difference between two looks is kept here."""
 
     def __init__(
-        self,
-        world: World,
-        *,
-        seed: int,
-        origin: float,
-        unix_offset: float,
-        options: ReadOptions,
+        self, world: World, *, seed: int, origin: float, unix_offset: float, options: ReadOptions
     ) -> None:
         self._world = world
         self._seed = seed

@@ -172,10 +172,8 @@ class Rank:
 
 
 class Job:
-    """All ranks of one job, step after step; a single rank is a job without collectives.
-
-    ``begin`` is the first step's time; the processes were there ``loading_seconds`` before.
-    """
+    """All ranks of one job, step after step; a single rank is a job without collectives. ``begin``
+    is the first step's time; the processes were there ``loading_seconds`` before."""
 
     def __init__(
         self,

@@ -14,10 +14,8 @@ from gpuwatch.sources.simulated.processes import Task, Trace
 
 
 class World:
-    """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start).
-
-    It starts ``warm_up`` seconds before that, so that the first look finds it warm.
-    """
+    """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start). It
+    starts ``warm_up`` seconds before that, so that the first look finds it warm."""
 
     def __init__(
         self, setup: Setup, *, seed: int, gpu_processes: int | None, warm_up: float

@@ -1,4 +1,4 @@
-"""The results as a table to read and as JSON to keep."""
+"""The results as a table."""
 
 import importlib.metadata
 import os
@@ -8,7 +8,7 @@ import shutil
 import statistics
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -17,8 +17,6 @@ class Result:
     """One monitor on one machine; medians where it was run more than once."""
 
     monitor: str
-    gpus: int
-    processes: int
     runs: int
     cpu_percent: float | None = None
     resident_mib: float | None = None
@@ -31,21 +29,21 @@ class Result:
     failure: str | None = None
 
 
-_COLUMNS = (
-    ("monitor", "monitor"),
-    ("CPU % of a core", "cpu_percent"),
-    ("RSS MiB", "resident_mib"),
-    ("PSS MiB", "proportional_mib"),
-    ("terminal B/s", "bytes_per_second"),
-    ("NVML calls/s", "nvml_calls_per_second"),
-    ("NVML ms/s", "nvml_milliseconds_per_second"),
-    ("first paint s", "first_paint_seconds"),
-    ("first GPU s", "first_gpu_seconds"),
-)
+COLUMNS = {
+    "CPU % of a core": "cpu_percent",
+    "memory MiB": "resident_mib",
+    "PSS MiB": "proportional_mib",
+    "bytes/s to the terminal": "bytes_per_second",
+    "NVML calls/s": "nvml_calls_per_second",
+    "NVML ms/s": "nvml_milliseconds_per_second",
+    "first paint s": "first_paint_seconds",
+    "first GPU s": "first_gpu_seconds",
+}
+OF_THE_README = ("CPU % of a core", "memory MiB", "bytes/s to the terminal", "first paint s")
 _DECIMALS = {
     "cpu_percent": 2,
-    "first_paint_seconds": 3,
-    "first_gpu_seconds": 3,
+    "first_paint_seconds": 2,
+    "first_gpu_seconds": 2,
     "bytes_per_second": 0,
     "nvml_calls_per_second": 0,
 }
@@ -57,71 +55,28 @@ def median_of(results: Sequence[Result]) -> Result:
     if failed is not None:
         return failed
     medians: dict[str, Any] = {"runs": len(results)}
-    for _, name in _COLUMNS[1:]:
+    for name in COLUMNS.values():
         values = [value for result in results if (value := getattr(result, name)) is not None]
         medians[name] = statistics.median(values) if values else None
     return replace(results[0], **medians)
 
 
+def table(title: str, results: Sequence[Result], columns: Iterable[str] = COLUMNS) -> str:
+    """In Markdown: what the machine runs, the monitors below, a dash for no number."""
+    lines = [_row([title, *columns]), "|---" + "|---:" * len(list(columns)) + "|"]
+    for result in results:
+        lines.append(_row([result.monitor, *[_cell(result, COLUMNS[title]) for title in columns]]))
+    lines += [f"\n{one.monitor} failed: {one.failure}" for one in results if one.failure]
+    return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _cell(result: Result, name: str) -> str:
     value = getattr(result, name)
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else f"{value:.{_DECIMALS.get(name, 1)}f}"
-
-
-def _rows(results: Iterable[Result]) -> list[list[str]]:
-    return [[_cell(result, name) for _, name in _COLUMNS] for result in results]
-
-
-def markdown(results: Sequence[Result]) -> str:
-    """A table for each size of machine, aligned so that it reads well as plain text too."""
-    parts = []
-    sizes = dict.fromkeys((result.gpus, result.processes) for result in results)
-    for gpus, processes in sizes:
-        of_size = [r for r in results if (r.gpus, r.processes) == (gpus, processes)]
-        rows = [[title for title, _ in _COLUMNS], *_rows(of_size)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-        lines = ["| " + " | ".join(_aligned(row, widths)) + " |" for row in rows]
-        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-        lines.insert(1, "| " + " | ".join(rule) + " |")
-        lines += [f"\n{r.monitor} failed: {r.failure}" for r in of_size if r.failure]
-        parts.append(f"{gpus} GPUs, {processes} GPU processes\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def readme(titled: Sequence[tuple[str, Sequence[Result]]]) -> str:
-    """The tables as the README has them: (what the machine runs, the results) of each."""
-    parts = []
-    for title, results in titled:
-        lines = [
-            f"| {title} | CPU % of a core | memory MiB | bytes/s to the terminal | first paint s |",
-            "|---|---:|---:|---:|---:|",
-        ]
-        names = ("cpu_percent", "resident_mib", "bytes_per_second")
-        for result in results:
-            cells = [result.monitor, *[_cell(result, name) for name in names]]
-            first = result.first_paint_seconds
-            cells.append("-" if first is None else f"{first:.2f}")
-            lines.append("| " + " | ".join(cells) + " |")
-        lines += [f"\n{r.monitor} failed: {r.failure}" for r in results if r.failure]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [row[0].ljust(widths[0])] + [
-        cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
-    ]
-
-
-def as_json(results: Sequence[Result], settings: dict[str, object]) -> dict[str, object]:
-    """Everything measured, and where and how."""
-    return {
-        "machine": machine(),
-        "settings": settings,
-        "results": [asdict(result) for result in results],
-    }
+    return "-" if value is None else f"{value:.{_DECIMALS.get(name, 1)}f}"
 
 
 def _version(package: str) -> str | None:
@@ -140,9 +95,9 @@ def _nvtop_version() -> str | None:
     return found[0] if found else None
 
 
-def machine() -> dict[str, object]:
+def machine_line() -> str:
     """Cores, kernel, load and the versions that matter."""
-    return {
+    found = {
         "cores": os.cpu_count(),
         "kernel": platform.release(),
         "load_average": round(os.getloadavg()[0], 2),
@@ -151,8 +106,4 @@ def machine() -> dict[str, object]:
         "nvitop": _version("nvitop"),
         "nvtop": _nvtop_version(),
     }
-
-
-def machine_line() -> str:
-    """``machine`` in a line."""
-    return ", ".join(f"{name} {value}" for name, value in machine().items() if value is not None)
+    return ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)

@@ -25,7 +25,7 @@ _ESCAPES = re.compile(
     rb"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC
     rb"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
     rb"|\x1b[ -/]+[0-~]"  # character sets and the like
-    rb"|\x1b[0-Z\\^`-~]",
+    rb"|\x1b[0-Z\\^`-~]"
 )
 
 

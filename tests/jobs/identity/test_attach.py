@@ -357,9 +357,7 @@ def test_another_users_process_is_watched_with_a_note(started: Children) -> None
     assert "run gpuwatch with sudo to see them." in said
 
 
-def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(
-    started: Children,
-) -> None:
+def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(started: Children) -> None:
     """It changed its user, so the kernel forbids to look into it even as that user."""
     if os.geteuid() != 0:
         pytest.skip("needs to act as another user")

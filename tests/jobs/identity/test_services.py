@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.identity.services import service_sign, simulator
+from gpuwatch.jobs.identity.services import Listeners, service_sign, simulator
 
 TRAIN = ("python", "train.py")
 VLLM = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "a/model")
@@ -40,8 +40,12 @@ def test_a_server_listens_on_a_port_that_somebody_chose(
     (tmp_path / "7" / "fd").mkdir()
     (tmp_path / "7" / "fd" / "3").symlink_to("socket:[4711]")
     look = Look(pid=7, parent=1, arguments=arguments)
-    assert service_sign([look], tmp_path, only_known=only_known) == sign
-    assert service_sign([Look(pid=8, parent=1)], tmp_path, only_known=False) is None
+    listeners = Listeners(tmp_path)
+    assert service_sign([look], listeners, 0.0, only_known=only_known) == sign
+    # As of IPv4, where there is no IPv6.
+    (tmp_path / "7" / "net" / "tcp6").rename(tmp_path / "7" / "net" / "tcp")
+    assert service_sign([look], Listeners(tmp_path), 0.0, only_known=only_known) == sign
+    assert service_sign([Look(pid=8, parent=1)], listeners, 0.0, only_known=False) is None
 
 
 def test_environments_are_known_by_their_libraries(tmp_path: Path) -> None:

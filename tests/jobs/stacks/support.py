@@ -38,6 +38,14 @@ def require_py_spy(started: Children) -> None:
         pytest.skip("reading another process's memory is not allowed here")
 
 
+def spinning(started: Children) -> int:
+    """The PID of a process whose stacks can be taken."""
+    require_py_spy(started)
+    child = started.python(SPIN)
+    started.ready(child)
+    return child.pid
+
+
 def children_of(parent: int) -> dict[int, procfs.ProcessStat]:
     """The processes whose parent this is."""
     found = {}

@@ -13,21 +13,13 @@ from gpuwatch.jobs.stacks.py_spy import parse_errors
 from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
 from gpuwatch.jobs.stacks.summary import StackReport
 from tests.jobs.stacks.support import (
-    SPIN,
     TrainingJob,
     has_sampled,
     py_spies_of,
-    require_py_spy,
+    spinning,
     training_job,
 )
-from tests.support.children import Children, children, wait_until
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as some:
-        require_py_spy(some)
-        yield some
+from tests.support.children import Children, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files go."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
-
-
-def spinning(started: Children) -> int:
-    child = started.python(SPIN)
-    started.ready(child)
-    return child.pid
 
 
 def sample(pid: int, *, seconds: int = 1, rate: int = 50, pause: bool = False) -> StackReport:

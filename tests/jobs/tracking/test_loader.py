@@ -9,6 +9,7 @@ from gpuwatch.jobs.tracking.loader import (
     PIN_SETTLE_SECONDS,
     TRAINING_SECONDS,
     WATCHED_SECONDS,
+    WITHOUT_SECONDS,
     YOUNG_SECONDS,
     LoaderFacts,
     LoaderLook,
@@ -117,12 +118,14 @@ def test_one_look_says_what_it_can_with_the_reason(case: str) -> None:
 
 
 def test_kernels_without_workers_say_that_there_are_none() -> None:
-    """Of a process too young to tell by its age alone; until then it stays unknown."""
+    """Of a process too young to tell by its age alone; at first that is a guess."""
     young = replace(NONE, age_seconds=YOUNG_SECONDS / 3)
     watch = LoaderWatch(0.0)
     assert watch.update(0.0, replace(young, kernel_seconds=TRAINING_SECONDS - 1)).workers is None
     facts = watch.update(2.0, replace(young, kernel_seconds=TRAINING_SECONDS))
     assert (facts.workers, facts.workers_guessed) == (0, True)
+    facts = watch.update(10.0, replace(young, kernel_seconds=WITHOUT_SECONDS))
+    assert (facts.workers, facts.workers_guessed) == (0, False)
 
 
 def test_what_is_seen_stands_before_what_is_reported() -> None:

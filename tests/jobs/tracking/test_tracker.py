@@ -39,12 +39,7 @@ class Machine:
         state: str = "S",
     ) -> int:
         self.proc.process(
-            pid,
-            name=name,
-            parent=parent,
-            command=command,
-            started_ticks=started_ticks,
-            state=state,
+            pid, name=name, parent=parent, command=command, started_ticks=started_ticks, state=state
         )
         self.proc.write(f"{pid}/environ", environment)
         self.proc.write(f"{pid}/maps", TORCH if torch else b"")

@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.tracking.watching import (
-    key_of,
-    members,
-    roles,
-    watching,
-)
+from tests.jobs.tracking.watching import key_of, members, roles, watching
 from tests.support.children import Children, wait_until
 
 WORKERS = """

@@ -174,8 +174,7 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, li
     script = folder / "train.py"
     script.write_text(
         SCRIPT.replace(
-            "    training = Training()\n",
-            "    training = Training()\n    training.load(2)\n",
+            "    training = Training()\n", "    training = Training()\n    training.load(2)\n"
         ).replace("for line in sys.stdin:", "for line in iter(lambda: time.sleep(600) or '', ''):")
     )
     process = subprocess.Popen(

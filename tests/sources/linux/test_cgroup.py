@@ -295,9 +295,7 @@ def test_a_process_outside_our_mounts_is_looked_up_through_its_own(machine: Mach
     assert cgroup.read_tightest_quota(42, machine.proc) == (theirs, 3.0)
 
 
-def test_a_mount_below_the_namespace_of_an_outer_process_does_not_bind_it(
-    machine: Machine,
-) -> None:
+def test_a_mount_below_the_namespace_of_an_outer_process_does_not_bind_it(machine: Machine) -> None:
     """A mount one level above us does not hold a process that is two levels above."""
     top = machine.mount("cgroup", root="/..")
     (top / "cpu.max").write_text("100000 100000\n")

@@ -31,11 +31,7 @@ def test_a_counter_that_steps_back_counts_as_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("before", "now"),
-    [
-        (None, CpuTimes(1, 1, 1)),
-        (CpuTimes(1, 1, 1), None),
-        (CpuTimes(1, 1, 1), CpuTimes(1, 1, 1)),
-    ],
+    [(None, CpuTimes(1, 1, 1)), (CpuTimes(1, 1, 1), None), (CpuTimes(1, 1, 1), CpuTimes(1, 1, 1))],
 )
 def test_without_two_samples_or_time_there_is_no_share(
     before: CpuTimes | None, now: CpuTimes | None

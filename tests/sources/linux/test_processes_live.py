@@ -14,13 +14,7 @@ from gpuwatch.core.model import Process
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
-from tests.support.children import Children, children, wait_until
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
+from tests.support.children import Children, wait_until
 
 
 class Watch:

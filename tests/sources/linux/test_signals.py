@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.linux.signals import end_process
-from tests.support.children import Children, children, wait_until
+from tests.support.children import Children, wait_until
 
 TERM_IS_IGNORED = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nwait()\n"
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as made:
-        yield made
 
 
 def start_of(pid: int) -> float:

@@ -35,10 +35,9 @@ PAIRS: dict[tuple[str, ...], tuple[str, ...]] = {
         "energy_joules",
         "ecc_corrected_count",
     ),
-    (
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetCurrentClocksThrottleReasons",
-    ): ("throttle_reasons",),
+    ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"): (
+        "throttle_reasons",
+    ),
 }
 """The same where a reading has a fallback."""
 

@@ -293,14 +293,9 @@ CODES = [code for code in ERRORS if code not in ("SUCCESS", "ALREADY_INITIALIZED
 DRIVER_GONE = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH")
 """Whichever GPU says it, none can be read."""
 OF_THE_SYSTEM = {
-    "nvmlInitWithFlags",
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetCudaDriverVersion_v2",
-    "nvmlDeviceGetCount_v2",
-    "nvmlShutdown",
-    "nvmlGpmSampleAlloc",
-    "nvmlGpmSampleFree",
-}
+    "nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount_v2", "nvmlShutdown", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
+}  # fmt: skip
 
 
 def _calls(names: str) -> list[str]:

@@ -65,10 +65,7 @@ def test_merging_takes_the_known_and_the_larger_memory() -> None:
     merged = parse.merge_processes(
         [((1, None), None), ((2, None), 10)], [((1, None), 7), ((2, None), 12)]
     )
-    assert merged == {
-        (1, None): (7, "compute+graphics"),
-        (2, None): (12, "compute+graphics"),
-    }
+    assert merged == {(1, None): (7, "compute+graphics"), (2, None): (12, "compute+graphics")}
 
 
 def test_labels_of_many_gpus_are_short() -> None:

@@ -92,11 +92,7 @@ def test_unbelievable_shares_are_dropped(tmp_path: Path) -> None:
             FakeProcess(pid=3, sm_percent=30),
         ]
         watch.tick()
-        assert {pid: row.busy_percent for pid, row in by_pid(watch).items()} == {
-            1: 0,
-            2: 0,
-            3: 30,
-        }
+        assert {pid: row.busy_percent for pid, row in by_pid(watch).items()} == {1: 0, 2: 0, 3: 30}
 
 
 def test_shares_come_again_after_the_clock_was_set_back(tmp_path: Path) -> None:

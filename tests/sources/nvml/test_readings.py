@@ -263,9 +263,7 @@ def test_gpm_samples_of_a_gpu_that_was_lost_are_given_back(tmp_path: Path) -> No
         assert held == 2
 
 
-def test_pcie_throughput_comes_from_the_slow_call_where_nothing_else_tells(
-    tmp_path: Path,
-) -> None:
+def test_pcie_throughput_comes_from_the_slow_call_where_nothing_else_tells(tmp_path: Path) -> None:
     """The 20 ms call is not made for the first picture, and then gives both directions."""
     with watching(tmp_path, gpus=1, preset="t4") as watch:
         watch.fake.gpu[0].set(pcie_rx_kib_per_second=1000, pcie_tx_kib_per_second=250)

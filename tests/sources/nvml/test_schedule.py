@@ -19,7 +19,7 @@ from gpuwatch.sources.nvml.schedule import (
     plan,
 )
 from gpuwatch.sources.nvml.source import NvmlSource
-from tests.benchmarks.slow_driver import MAIN_FIELDS, sweep
+from tests.benchmarks.slow_driver import MAIN_FIELDS, asked_of_a_real_driver, sweep
 from tests.sources.nvml.watch import Watch, watching
 from tests.support.fake_nvml import GpuProcess
 
@@ -65,7 +65,7 @@ def load(slots: list[Slot]) -> float:
 )
 def test_all_readings_together_keep_to_their_share_of_the_time(slots: list[Slot]) -> None:
     """Whatever each costs, the periods of all make up the share that is planned for, and that is
-    a twentieth, or a tenth where important readings would be old otherwise."""
+    a hundredth, or up to a tenth where important readings would be old otherwise."""
     share = planned(*slots)
     assert SHARE <= share <= SHARE_MAX
     assert load(slots) <= share * 1.0001
@@ -83,12 +83,12 @@ def test_important_readings_have_most_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "period", "share"), [(0.2, 4, 0.05), (0.3, 5, 0.06), (1, 10, 0.1)]
+    ("cost", "period", "share"), [(0.04, 4, 0.01), (0.2, 5, 0.04), (1, 10, 0.1)]
 )
 def test_more_time_is_taken_so_that_important_readings_are_not_old(
     cost: float, period: float, share: float
 ) -> None:
-    """Once they would be older than five seconds at a twentieth of the time, up to a tenth is
+    """Once they would be older than five seconds at a hundredth of the time, up to a tenth is
     taken; beyond that they are older."""
     important = slot(importance=IMPORTANT, cost=cost)
     assert planned(important) == pytest.approx(share)
@@ -100,26 +100,26 @@ def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
     reading = slot(cost=20e-6)
     reading.measured(0.0, 0.100)
     planned(reading)
-    assert reading.period <= 1.0
+    assert reading.period <= 5.0
     for _ in range(20):
         reading.measured(0.0, 20e-6)
     assert reading.cost < 1e-3
 
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None:
-    """A tenth of a second for the temperature halves how often it is asked, and its last value
-    is shown meanwhile; when it is quick again it is asked at every look."""
+    """A tenth of a second for the temperature makes it a tenth as often asked, and its last value
+    is shown meanwhile; when it is quick again it is asked every two seconds."""
     with watching(tmp_path, gpus=1) as watch:
         watch.tick()
         watch.fake.reset_counters()
         watch.costs["nvmlDeviceGetTemperature"] = 0.1
         shown = [watch.tick().gpus[0].reading.temperature_celsius for _ in range(10)]
-        assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
+        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
         assert shown == [40.0] * 10
         watch.costs.clear()
         watch.ticks(30)
         watch.fake.reset_counters()
-        watch.ticks(5)
+        watch.ticks(10)
         assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
 
 
@@ -129,7 +129,7 @@ def test_slow_calls_of_several_gpus_do_not_fall_on_one_tick(tmp_path: Path) -> N
         watch.costs["nvmlDeviceGetTemperature"] = 0.08
         watch.tick()
         counts = []
-        for _ in range(12):
+        for _ in range(60):
             watch.fake.reset_counters()
             watch.tick()
             counts.append([gpu.calls("nvmlDeviceGetTemperature") for gpu in watch.fake.gpu[:4]])
@@ -168,6 +168,7 @@ def test_the_steady_state_makes_no_needless_calls(tmp_path: Path) -> None:
         for name in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3", "CudaComputeCapability"):
             assert counts.get(f"nvmlDeviceGet{name}", 0) == 0
         assert counts["nvmlDeviceGetSamples"] == 40
+        assert sum(counts.values()) <= 15 * 40
 
 
 @pytest.mark.parametrize(("milliseconds", "gpus"), [(2.5, 2), (2.5, 8), (10.0, 8)])
@@ -182,6 +183,30 @@ def test_a_slow_driver_takes_no_reading_away(
     settled = sweep(tmp_path, milliseconds / 1000, gpus, snapshots=40, warm_up=40)
     assert set(settled.share.values()) == {1.0}
     assert settled.driver_share < SHARE_MAX * 1.25
+
+
+@pytest.mark.parametrize(("gpus", "share"), [(1, 0.01), (8, 0.01), (16, 0.02)])
+def test_a_real_driver_is_asked_for_a_hundredth_of_the_time(
+    tmp_path: Path, gpus: int, share: float
+) -> None:
+    """Of eight GPUs, two of sixteen, with what its calls take on real ones; and what is worth
+    knowing at every look is read at every look."""
+    asked = asked_of_a_real_driver(tmp_path, gpus)
+    assert sum(calls * seconds for calls, seconds in asked.values()) < share * 1.2
+    assert asked["nvmlDeviceGetUtilizationRates"][0] == gpus
+
+
+def test_a_new_process_is_listed_at_once_where_lists_are_slow(tmp_path: Path) -> None:
+    """By the memory in use, which is quick to ask: it moves when a process comes or goes."""
+    with watching(tmp_path, gpus=1) as watch:
+        watch.costs["nvmlDeviceGetComputeRunningProcesses_v3"] = 0.1
+        watch.ticks(30)
+        gpu = watch.fake.gpu[0]
+        for pids in ((), (7,), (7, 8), (8,)):
+            gpu.processes = [GpuProcess(pid=pid, used_bytes=1 << 30) for pid in pids]
+            gpu.set(memory_used_bytes=len(pids) << 30)
+            watch.ticks(3)
+            assert tuple(process.pid for process in watch.last.processes) == pids
 
 
 def test_a_slow_driver_is_explained_in_one_sentence(tmp_path: Path) -> None:
@@ -208,7 +233,7 @@ def test_a_reading_that_is_shown_late_says_its_age(tmp_path: Path) -> None:
             watch.costs[f"nvmlDeviceGet{function}"] = 0.1
         seen: set[str] = set()
         temperatures = []
-        for step in range(30):
+        for step in range(60):
             watch.fake.gpu[0].set(temperature_c=40 + step)
             watch.tick()
             reading = watch.reading()

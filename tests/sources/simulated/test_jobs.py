@@ -11,7 +11,7 @@ from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
 
 @cache
-def run(scenario: str, gpus: int = 1, seconds: int = 40) -> tuple[Snapshot, ...]:
+def run(scenario: str, gpus: int = 1, seconds: int = 60) -> tuple[Snapshot, ...]:
     clock = ManualClock()
     source = SimulatedSource(scenario, gpus=gpus, clock=clock)
     found = []

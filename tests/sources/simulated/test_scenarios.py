@@ -1,32 +1,20 @@
 """Scenarios in the readings a person has; their faults are found in tests/diagnosis."""
 
-from functools import cache
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean
 
 from gpuwatch.core.model import GpuReading, Snapshot
-from gpuwatch.core.source import ManualClock
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.sources.simulated.test_jobs import run
 
 
-@cache
-def run(scenario: str, gpus: int = 1, seconds: int = 60, step: float = 1.0) -> list[Snapshot]:
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
-    found = []
-    for _ in range(int(seconds / step) + 1):
-        found.append(source.read())
-        clock.advance(step)
-    return found
-
-
-def samples(found: list[Snapshot], gpu: int = 0) -> list[float]:
+def samples(found: Sequence[Snapshot], gpu: int = 0) -> list[float]:
     return [
         sample.percent for item in found for sample in item.gpus[gpu].reading.busy_samples or ()
     ]
 
 
-def readings(found: list[Snapshot], gpu: int = 0) -> list[GpuReading]:
+def readings(found: Sequence[Snapshot], gpu: int = 0) -> list[GpuReading]:
     return [item.gpus[gpu].reading for item in found]
 
 

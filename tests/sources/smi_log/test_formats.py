@@ -1,13 +1,16 @@
 """Logs in other forms than rows of ``nvidia-smi``: each is read as what it says, and no more."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.reader import open_any
 from gpuwatch.sources.files.log_text import LogError, LogStats
-from tests.sources.smi_writing import MIB, read
+from gpuwatch.sources.smi_log.columns import parse_columns
+from tests.sources.smi_writing import MIB, busy, read
 
 TABLE = """\
 Thu Jan 30 09:15:{second:02d} 2025
@@ -197,11 +200,7 @@ def per_gpu(text: str, field: str) -> list[Any]:
             "busy_percent",
             [92.0],
         ),
-        (
-            'Time,"DCGM_FI_DEV_GPU_UTIL{gpu=""1""}"\n2025-01-30 09:15:00,7\n',
-            "busy_percent",
-            [7.0],
-        ),
+        ('Time,"DCGM_FI_DEV_GPU_UTIL{gpu=""1""}"\n2025-01-30 09:15:00,7\n', "busy_percent", [7.0]),
         ("timestamp,gpu0_util,gpu1_util\n1738228500,5,6\n", "busy_percent", [5.0, 6.0]),
     ],
 )
@@ -258,8 +257,24 @@ def test_what_is_not_about_gpus_is_refused(text: str) -> None:
         read(text)
 
 
-def test_gpus_one_after_the_other_are_not_hours_of_one_machine() -> None:
-    """A log that has all of one GPU and then all of the next says to be sorted."""
-    rows = [f"2025-01-30 09:15:{second:02d},{gpu},5" for gpu in (0, 1) for second in range(10)]
+def test_gpus_one_after_the_other_are_of_the_same_time(tmp_path: Path) -> None:
+    """All of one and then all of the next: of a file, also one that was cut off; what comes as a
+    stream is to be sorted."""
+    rows = [f"{gpu},{second}.5,{50 * gpu + second}" for gpu in (0, 1) for second in range(10)]
+    text = "\n".join(["gpu_id,time_s,gpu_util", *rows, ""])
     with pytest.raises(LogError, match="sort"):
-        read("\n".join(["timestamp,gpu_id,gpu_util", *rows]))
+        read(text)
+    (path := tmp_path / "log.csv").write_text(f"{text}1,10.5")
+    with open_any(str(path)) as log:
+        found = list(log.snapshots)
+    assert busy(found) == [[float(second), 50.0 + second] for second in range(10)]
+
+
+def test_shares_without_a_unit_are_asked_for() -> None:
+    """By the names that the heading has."""
+    text = "gpu_id,time_s,sm_active\n" + "0,1.5,0.14\n" * 3
+    with pytest.raises(LogError) as caught:
+        read(text)
+    columns = str(caught.value).split('"')[-2]
+    active = read(text, columns=parse_columns(columns))[0].gpus[0].reading.sm_active_percent
+    assert active == pytest.approx(14.0)
