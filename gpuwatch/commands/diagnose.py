@@ -32,16 +32,8 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.recordings.reading import (
-    Cut,
-    LogFacts,
-    log_options,
-    read_report,
-)
-from gpuwatch.commands.watching import (
-    attached_only,
-    terminated_as_interrupted,
-)
+from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, read_report
+from gpuwatch.commands.watching import attached_only, terminated_as_interrupted
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -71,8 +63,8 @@ _PROGRESS_SECONDS = 0.5
 @option_schema()
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @log_options(
-    "How many GPUs the simulated machine has, or a log that does not tell them apart.",
-    "Time between readings; also of a log without times.  [default: 1s]",
+    "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
+    "Interval between readings, also in a log without times.  [default: 1s]",
 )
 @option_demo("Diagnose")
 def diagnose_command(
@@ -85,12 +77,12 @@ def diagnose_command(
     facts: LogFacts,
     demo: str | None,
 ) -> int:
-    """Say why a GPU idles: watch this machine, or read FILE.
+    """Say why a GPU sits idle: watch this machine, or read FILE.
 
     FILE is a recording (of gpuwatch record or stream) or a log of GPUs: any that nvidia-smi writes,
     DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
-    Ctrl-C shows what is known by then.
+    Ctrl-C shows what is known so far.
     """
     if schema:
         from gpuwatch.outputs.diagnosis.json import diagnosis_schema

@@ -89,7 +89,7 @@ def grouped(name: str, made: Callable[..., Any], *options: Decorator) -> Decorat
 def option_interval(
     least: float = INTERVAL_LEAST_SECONDS,
     default: str | None = "1s",
-    help_text: str = "Time between readings, 0.1s to 1h.",
+    help_text: str = "Refresh interval, 0.1s to 1h.",
 ) -> Decorator:
     return click.option(
         "-i",
@@ -109,7 +109,7 @@ def option_pid(help_text: str = "Watch only the job of this process") -> Decorat
     )
 
 
-def option_gpus(help_text: str = "How many GPUs the simulated machine has.") -> Decorator:
+def option_gpus(help_text: str = "Number of GPUs in the simulated machine.") -> Decorator:
     return click.option("--gpus", type=click.IntRange(0, GPUS_MAX), help=help_text)
 
 
@@ -119,7 +119,7 @@ def option_demo(doing: str = "Watch") -> Decorator:
         is_flag=False,
         flag_value="starved",
         metavar="[SCENARIO]",
-        help=f"{doing} a simulated machine instead of this one (an unknown name lists all).",
+        help=f"{doing} a simulated machine instead of this one (list: name them).",
     )
 
 
@@ -171,7 +171,7 @@ class Watched(NamedTuple):
 
 def watched_options(*, interval: bool = True) -> Decorator:
     """The options that say what is watched, as the argument ``watched``."""
-    simulated = option_gpus("How many GPUs the simulated machine has.  [default: 1]")
+    simulated = option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
     every = [option_interval()] if interval else []
     return grouped("watched", Watched, *every, option_demo(), simulated, option_all(), option_pid())
 

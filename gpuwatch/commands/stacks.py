@@ -45,7 +45,7 @@ WIDTH_WITHOUT_TERMINAL = 120
     help="Samples per second.",
 )
 @click.option("--only", is_flag=True, help="Only this process, not all ranks of its job.")
-@click.option("--workers", is_flag=True, help="Also one loader worker of each rank.")
+@click.option("--workers", is_flag=True, help="Also one loader worker per rank.")
 @click.option(
     "--pause",
     is_flag=True,
@@ -57,10 +57,9 @@ def stacks_command(
 ) -> int:
     """Sample the Python stacks of a job and say where its time goes.
 
-    PID is any process of the job. The main thread of each rank is sampled with py-spy, which
-    reads its memory from outside; the job is not stopped. For each share of the time (waiting
-    for data, copying, synchronising, computing, saving ...) the line of your own code behind it
-    is named. Ctrl-C ends early and shows what was seen.
+    PID is any process of the job. py-spy samples the main thread of each rank from outside; the
+    job is not stopped. Each share of the time (waiting for data, copying, synchronising, saving
+    ...) comes with the line of your code behind it. Ctrl-C shows what was seen so far.
     """
     out = open_output()
 

@@ -38,14 +38,23 @@ def make_source(
         return LocalSource(options=options, jobs=JobTracker(SystemClock(), options))
     from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
+    if demo == "list":
+        width = max(map(len, SCENARIOS))
+        click.echo("\n".join([f"{name:{width}}  {text}" for name, text in SCENARIOS.items()]))
+        click.get_current_context().exit()
     if demo not in SCENARIOS:
+        from difflib import get_close_matches
+
         from gpuwatch.core.text import clean
 
-        commands = getattr(click.get_current_context().find_root().command, "commands", {})
-        hint = f"; the command goes first: gpuwatch {demo} --demo" if demo in commands else ""
-        raise click.UsageError(
-            f"There is no scenario {clean(demo, 60)!r}{hint}: choose one of {', '.join(SCENARIOS)}."
-        )
+        root = click.get_current_context().find_root()
+        known = isinstance(root.command, click.Group) and root.command.get_command(root, demo)
+        near = get_close_matches(demo, SCENARIOS, 1, 0.7)
+        hint = "--demo list names them all"
+        hint = f"did you mean {near[0]}? {hint}" if near else hint
+        if known:
+            hint = f"the command goes first: gpuwatch {demo} --demo"
+        raise click.UsageError(f"There is no scenario {clean(demo, 60)!r}: {hint}.")
     return SimulatedSource(demo, 1 if gpus is None else gpus, clock=clock, options=options)
 
 

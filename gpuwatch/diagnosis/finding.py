@@ -5,7 +5,6 @@ The names are those of ``gpuwatch diagnose --json``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
-NEARLY_EQUAL = 0.05
-"""Of a cost: findings that differ by less keep their order, so that no two take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,15 @@ class Advice:
     wanted: str | None = None
     """What to set it to (``to`` in the JSON)."""
     why: str = ""
+
+    @property
+    def change(self) -> str:
+        """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 2 times``, or the action."""
+        if self.setting is None or self.wanted is None:
+            return self.action.rstrip(".")
+        if self.present is None:
+            return f"{self.setting}{'=' if self.setting.isidentifier() else ': '}{self.wanted}"
+        return f"{self.setting} {self.present} -> {self.wanted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,10 @@ class Finding:
     """0 to 1: of the GPU time of its job while it was watched. The shares of one job add up to 1
     at most."""
     cost_gpu_seconds: float | None = None
+    says: str = ""
+    """The summary with places for its GPUs (``sentence.filled``)."""
+    members: tuple[Finding, ...] = ()
+    """Those of which it is made where several jobs, or GPUs of no known job, have one cause."""
 
     @property
     def key(self) -> FindingKey:
@@ -113,34 +123,6 @@ def rank(
     )
 
 
-def ordered(findings: Iterable[Finding], before: Sequence[Finding] = ()) -> list[Finding]:
-    """By ``rank``; those that cost nearly the same stay in the order of ``before``."""
-    places = {one.key: place for place, one in enumerate(before)}
-    out: list[Finding] = []
-    for one in sorted(findings, key=_rank):
-        at, place = len(out), places.get(one.key, len(places))
-        while at and _is_near(out[at - 1], one):
-            if place >= places.get(out[at - 1].key, len(places)):
-                break
-            at -= 1
-        out.insert(at, one)
-    return out
-
-
-def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
-    return rank(finding.severity, finding.cost_gpu_seconds, finding.cost_share, finding.confidence)
-
-
-def _is_near(more: Finding, less: Finding) -> bool:
-    """Compare what they cost; ``more`` ranks before ``less``."""
-    if (more.severity == "error") != (less.severity == "error"):
-        return False
-    costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
-    if costs == (0.0, 0.0):
-        costs = (more.cost_share or 0.0, less.cost_share or 0.0)
-    return costs[1] >= (1.0 - NEARLY_EQUAL) * costs[0]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchecked:
     """A rule that could not be checked, and the readings that were missing."""
@@ -155,19 +137,22 @@ class Question(NamedTuple):
     """Something that cannot be decided."""
 
     says: str
-    """A sentence with places for names and numbers (``engine.verdict.filled``)."""
+    """A sentence with places for names and numbers (``sentence.filled``)."""
     gpus: tuple[GpuKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Everything the engine says at one moment, the most costly finding first."""
+    """Everything the engine says at one moment, the most costly cause first."""
 
     taken_at_unix_seconds: float
     watched_seconds: float
     verdict: str
     """One sentence for a person."""
     findings: tuple[Finding, ...] = ()
+    """One for each job, or GPUs of no known job."""
+    causes: tuple[Finding, ...] = ()
+    """The same, those of one cause as one: for a person."""
     unknown: tuple[Unchecked, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
@@ -177,3 +162,7 @@ class Diagnosis:
     """What is undecided of them, and of GPUs that cannot be read now."""
     pauses: tuple[Pause, ...] = ()
     """Of the last 15 minutes."""
+
+    def __post_init__(self) -> None:
+        if not self.causes:
+            object.__setattr__(self, "causes", self.findings)

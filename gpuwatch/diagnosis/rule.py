@@ -21,6 +21,7 @@ class Firing:
     """The fault is there. What is ``None`` of severity, advice and explanations is ``RULE``'s."""
 
     summary: str
+    """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
     evidence: Sequence[Evidence | None]
     """What was not read and says nothing is ``None``."""
     advice: Sequence[Advice] | None = None
@@ -90,8 +91,6 @@ class Rule:
     """It says why the GPU idles, also where nothing is wrong with that."""
     uses_workers: bool = False
     """It rests on which processes are loader workers: where that is guessed, it is less sure."""
-    of_card: bool = False
-    """A fault of the GPU, which all jobs on it show: it is reported once."""
     after_end: bool = False
     """It can still be wrong with a job that has ended."""
     of_rest: bool = False

@@ -13,14 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from gpuwatch.core.model import (
-    GpuReading,
-    Host,
-    Process,
-    ProcessKey,
-    Snapshot,
-    TrainingLoop,
-)
+from gpuwatch.core.model import GpuReading, Host, Process, ProcessKey, Snapshot, TrainingLoop
 from gpuwatch.core.text import clean
 
 FORMULAS = ("=", "+", "-", "@")

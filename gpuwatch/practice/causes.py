@@ -8,7 +8,7 @@ from gpuwatch.practice.knobs import Knobs
 
 NEEDS_GPU = "it is about a GPU"
 BURSTS = "the bursts of a GPU between its waits"
-PAUSES = "a GPU that stands still; the loop reports it"
+PAUSES = "a GPU that sits idle; the loop reports it"
 ROOMY_CORES = 6
 """With these, more workers are the cure; with fewer, cheaper transforms are."""
 FEW_CORES = 2
@@ -174,11 +174,7 @@ UNPRACTISED = (
     Unpractised("pipeline_bubbles", "a practice job has its whole model on each GPU", None),
     Unpractised("one_of_many_gpus", "a practice job takes no GPU that it leaves idle", None),
     Unpractised("trains_on_cpu", "any job does it with --device cpu beside an idle GPU", None),
-    Unpractised(
-        "job_stopped",
-        "it could not continue by itself: send SIGSTOP to any job",
-        None,
-    ),
+    Unpractised("job_stopped", "it could not continue by itself: send SIGSTOP to any job", None),
 )
 
 

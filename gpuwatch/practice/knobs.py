@@ -63,7 +63,7 @@ class Knobs:
                       choices=("none", "cached", "cold", "network"))
     answer_ms: float = _knob(100.0, "loading", "answers after", "time until that server answers",
                              unit="ms", most=60_000)
-    slow_every: int = _knob(0, "loading", "slow samples", "one in so many samples is slow",
+    slow_every: int = _knob(0, "loading", "slow samples", "one in this many samples is slow",
                             zero="none")
     slow_ms: float = _knob(3000.0, "loading", "slow_ms", "CPU time of a slow one", unit="ms")
     read_kib: int = _knob(12288, "loading", "read_kib", "how much is read", unit="KiB per sample",
@@ -100,7 +100,7 @@ class Knobs:
                                   unit="s", zero="never")
     validate_for: float = _knob(6.0, "pauses", "validate_for", "length of a validation", unit="s")
     epoch_steps: int = _knob(0, "pauses", "epoch_steps",
-                             "steps of an epoch, after which the workers start anew",
+                             "steps per epoch, after which the workers start again",
                              zero="endless")
 
     gpu_leak_mib: float = _knob(0.0, "memory", "GPU memory kept", "device memory never freed",

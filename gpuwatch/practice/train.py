@@ -181,7 +181,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="for samples, checkpoints and the knobs  [a temporary one, on a disk]",
     )
-    job.add_argument("--steps", type=int, metavar="N", help="end after so many")
+    job.add_argument("--steps", type=int, metavar="N", help="end after this many")
     job.add_argument("--seconds", type=float, metavar="X", help="end after so long")
     job.add_argument(
         "--report",

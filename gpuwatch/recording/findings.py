@@ -1,18 +1,19 @@
-"""Findings over time: when each came, changed and went."""
+"""Findings over time: when each came, changed and went, one for each cause."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.model import Snapshot
+from gpuwatch.diagnosis.causes import cause_of
 from gpuwatch.recording.buckets import FindingSpan
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.diagnosis.finding import Diagnosis, Finding
 
-_Key = tuple[str, tuple[GpuKey, ...], ProcessKey | None]
+SPANS_KEPT = 1000
 
 
 class FindingSpans:
@@ -23,7 +24,7 @@ class FindingSpans:
         """Findings so far."""
         self._engine: Engine | None = None
         self._seen: Diagnosis | None = None
-        self._open: dict[_Key, FindingSpan] = {}
+        self._open: dict[tuple[str, ...], FindingSpan] = {}
         self._ended: list[FindingSpan] = []
 
     @property
@@ -53,12 +54,13 @@ class FindingSpans:
         self._seen = diagnosis
         at = snapshot.taken_at_unix_seconds
         before, self._open = self._open, {}
-        for finding in diagnosis.findings:
-            key = (finding.rule, finding.gpus, finding.job)
+        for finding in diagnosis.causes:
+            key = cause_of(finding)
             held = before.pop(key, None)
             self.raised += held is None
             self._open[key] = _span(finding, held, at)
         self._ended += [replace(span, end_unix_seconds=at) for span in before.values()]
+        del self._ended[:-SPANS_KEPT]
 
 
 def _span(finding: Finding, held: FindingSpan | None, at: float) -> FindingSpan:

@@ -168,7 +168,7 @@ class RecordingFile:
         try:
             descriptor = os.open(self.path, flags | os.O_NOFOLLOW, 0o600)
         except (OSError, ValueError) as error:
-            reason = why(error) if isinstance(error, OSError) else "no file has such a name"
+            reason = why(error) if isinstance(error, OSError) else "there is no such file"
             raise RecordingError(f"{shown} cannot be written: {reason}.") from None
         try:
             self._claim(descriptor, shown)

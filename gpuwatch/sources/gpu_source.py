@@ -24,10 +24,8 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DriverReading:
-    """One look at all GPUs of a driver.
-
-    ``call_seconds`` and ``call_count``: spent in the driver since the look before.
-    """
+    """One look at all GPUs of a driver. ``call_seconds`` and ``call_count``: spent in the driver
+    since the look before."""
 
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[GpuProcess, ...] = ()

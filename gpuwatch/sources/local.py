@@ -65,10 +65,11 @@ class LocalSource:
         """Take a snapshot. Never raises; never waits longer for the driver than half the
         interval (or 0.4 s, if that is longer), unless ``options`` set another time."""
         started = time.perf_counter()
-        self._driver.ask()
         unix, monotonic = self.clock.unix(), self.clock.monotonic()
         read, host_bug = self._guarded("host", "the host", self._host.read, None)
         host, host_problems = (Host(name=_host_name()), ()) if read is None else read
+        # Not before the host is read: the two threads would wake each other again and again.
+        self._driver.ask()
         look = self._driver.collect()
         self.driver_silent = look.silent
         processes, jobs, process_problems = self._read_processes(look.reading.processes)

@@ -51,7 +51,7 @@ _MEANS = {
     signal.SIGKILL: ", which is what the kernel does when memory runs out",
     signal.SIGSEGV: ": a crash in a library's own code",
     signal.SIGABRT: ": a library gave up",
-    signal.SIGBUS: ": /dev/shm may be full, or a file that is mapped got shorter",
+    signal.SIGBUS: ": /dev/shm may be full, or a mapped file was truncated",
 }
 
 
@@ -231,7 +231,7 @@ def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
         failure = Failure(
             code="out_of_memory",
             sentence="The kernel was out of memory and killed a process of this setting: each "
-            "worker needs memory of its own; take fewer.",
+            "worker needs memory of its own; use fewer.",
             line=failure.line,
         )
     elif failure.code in ("worker_killed", "worker_exited") and (line := crashed_at(output)):
@@ -260,7 +260,7 @@ def shm_full() -> Failure:
     return Failure(
         code="shm",
         sentence=f"There is too little shared memory: {SHM}{size}, and workers hand their batches "
-        "over in it. Make it larger (docker run --shm-size=8g, or --ipc=host), or take fewer "
+        "over in it. Make it larger (docker run --shm-size=8g, or --ipc=host), or use fewer "
         "workers or smaller batches.",
     )
 

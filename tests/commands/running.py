@@ -13,11 +13,7 @@ GPUWATCH_RUN = (sys.executable, "-m", "gpuwatch", "run")
 
 def environment_in(folder: Path) -> dict[str, str]:
     """This one, quiet, and with whatever gpuwatch keeps below ``folder``."""
-    return {
-        **clean_environment(),
-        "XDG_STATE_HOME": str(folder / "state"),
-        "PYTHONPATH": str(ROOT),
-    }
+    return {**clean_environment(), "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
 
 
 def start(

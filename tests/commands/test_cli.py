@@ -341,8 +341,9 @@ def test_unknown_theme_lists_the_known() -> None:
     [
         (("--bogus",), "No such option"),
         (("statsu",), "No such command"),
-        (("status", "--demo", "nope"), "no scenario 'nope'.*starved"),
+        (("status", "--demo", "nope"), "no scenario 'nope': --demo list names"),
         (("status", "--demo", "a\x1b[2Jb"), "no scenario 'a\ufffd"),
+        (("--demo", "starvd"), "did you mean starved"),
         (("status", "--json", "--csv"), "one of --json and --csv"),
         (("status", "--gpus", "2"), "add --demo"),
         (("status", "--demo", "--gpus", "-1"), "-1"),
@@ -372,9 +373,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_here(capsys, "--version") == (0, f"gpuwatch {__version__}\n", "")
 
 
+def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """--demo list names each with what happens in it."""
+    code, out, err = run_here(capsys, "--demo", "list")
+    assert (code, err) == (0, "")
+    assert re.search("(?m)^no_gpu +A machine without", out)
+
+
 def test_every_option_has_a_help_text() -> None:
     """No option is left unexplained."""
-    for command in (cli.cli, *cli.cli.commands.values()):
+    context = click.Context(cli.cli)
+    names = cli.cli.list_commands(context)
+    for command in (cli.cli, *[cli.cli.get_command(context, name) for name in names]):
+        assert command is not None
         assert command.help
         for parameter in command.params:
             if isinstance(parameter, click.Option):

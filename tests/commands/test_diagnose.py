@@ -10,11 +10,11 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpuwatch.commands import cli
@@ -23,9 +23,9 @@ from gpuwatch.commands.diagnosing import Collector
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from tests.commands.running import environment_in
-from tests.jobs.stacks.support import SPIN, require_py_spy
+from tests.jobs.stacks.support import spinning
 from tests.sources.smi_writing import query_log, simulated, stamp
-from tests.support.children import Children, children
+from tests.support.children import Children
 
 GPUWATCH_DIAGNOSE = (sys.executable, "-m", "gpuwatch", "diagnose")
 
@@ -137,7 +137,7 @@ def test_a_log_of_a_waiting_gpu_shows_the_pattern(
     assert "oscillation" in page
     assert "num_workers" not in page
     assert "pin_memory" not in page
-    assert "wait in a rhythm of 2 s" in page
+    assert "starved in bursts, every 2 s" in page
 
 
 def levels(*parts: tuple[float, float, float], every: float = 1.0, gpus: int = 1) -> str:
@@ -250,6 +250,13 @@ def test_what_a_finding_cost_is_the_same_everywhere(
     assert lost["gpu_seconds"] == pytest.approx(sum(costs), abs=0.1)
     assert second["idle_gpu_seconds"] == pytest.approx(300, abs=10)
     assert f"{sum(costs):.0f} GPU-seconds" in found["verdict"]
+
+
+def test_one_moment_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However many readings a log has of it that gives no parts of a second."""
+    path = logged(tmp_path, "time,gpu_utilization\n" + "13:32:39,0\n" * 45)
+    assert run(path, "--gpus", "1") == 3
+    assert capsys.readouterr().out.startswith("How busy the GPUs were is not known: one moment")
 
 
 def test_a_log_of_a_fed_gpu_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -409,7 +416,7 @@ def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
         for part in (text, "60 %, 100 MiB\n"):
             process.stdin.write(part.encode())
             process.stdin.flush()
-            wait_until_read(process.stdin.fileno())
+            wait_until_read(process.stdin.fileno(), process.pid)
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()
         process.stdin.close()
@@ -417,14 +424,17 @@ def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
     assert json.loads(out)["source"]["snapshots"] >= 99
 
 
-def wait_until_read(pipe: int) -> None:
-    """Until nothing is left in it: the process that reads it has taken all."""
-    deadline = time.monotonic() + 30.0
+def wait_until_read(pipe: int, pid: int) -> None:
+    """Until nothing is left in it and the process that reads it sleeps: it waits for more."""
+    reader, deadline = psutil.Process(pid), time.monotonic() + 30.0
+    before: object = None
     while time.monotonic() < deadline:
-        left = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
-        if int.from_bytes(left, sys.byteorder) == 0:
+        left = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        now = (left, reader.status(), reader.cpu_times()[:2])
+        if now == before and now[:2] == (0, psutil.STATUS_SLEEPING):
             return
-        time.sleep(0.02)
+        before = now
+        time.sleep(0.1)
     raise AssertionError("the pipe was not read")
 
 
@@ -471,21 +481,13 @@ def middling(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, gpus=gpus)
 
 
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as some:
-        require_py_spy(some)
-        yield some
-
-
 def test_stacks_are_sampled_while_it_watches(
     started: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The lines are shown with the findings."""
-    child = started.python(SPIN)
-    started.ready(child)
-    assert run("--pid", str(child.pid), "--for", "5s", "--stacks", "--json") in {0, 1, 3}
+    pid = spinning(started)
+    assert run("--pid", str(pid), "--for", "5s", "--stacks", "--json") in {0, 1, 3}
     stacks = said(capsys)["stacks"]
-    assert [each["pid"] for each in stacks] == [child.pid]
+    assert [each["pid"] for each in stacks] == [pid]
     assert stacks[0]["problem"] is None
     assert stacks[0]["shares"]

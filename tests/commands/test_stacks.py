@@ -16,22 +16,14 @@ from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks.summary import StackReport
 from tests.commands.running import environment_in
 from tests.jobs.stacks.support import (
-    SPIN,
     TrainingJob,
     children_of,
     has_sampled,
     py_spies_of,
-    require_py_spy,
+    spinning,
     training_job,
 )
-from tests.support.children import Children, children, wait_until
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as some:
-        require_py_spy(some)
-        yield some
+from tests.support.children import Children, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +35,6 @@ def job() -> Iterator[TrainingJob]:
 
 def worker_of(job: TrainingJob) -> int:
     return next(iter(children_of(job.pid)))
-
-
-def spinning(started: Children) -> int:
-    child = started.python(SPIN)
-    started.ready(child)
-    return child.pid
 
 
 def test_a_loader_worker_s_pid_finds_the_training_process(

@@ -9,9 +9,10 @@
 A case (``case``) is snapshots and, for each job in them, the right answers. Most are generated
 (``cases``, one function a knob in ``jobs/knobs_*``) from a training job of its own physics
 (``jobs/physics``), seen through a source that reads more or less of it (``jobs/machine``); some are
-recordings of real PyTorch jobs on the virtual GPU, one knob turned at a time (``recordings/``,
-labelled in ``index.json``; ``gpuwatch record --redact`` makes another one of a practice job). The
-label is the knob that was turned, where turning it back makes the job faster; where it does not,
-the job is healthy. Whoever mends a rule looks at tuning cases only, also at those of other seeds
-than 0; the held-out ones are for the final word.
+recordings of real PyTorch jobs on the virtual GPU, young and old (``recordings/``, labelled in
+``index.json``, with how crowded the machine was; ``record`` makes another one of a practice job or
+of one of ``real_jobs``). Kernels take time in them and compute nothing; all else is real. The label
+is the knob that was turned, where turning it back makes the job faster; where it does not, the job
+is healthy. Whoever mends a rule looks at tuning cases only, also at those of other seeds than 0;
+the held-out ones are for the final word.
 """

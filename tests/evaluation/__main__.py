@@ -1,11 +1,9 @@
 """``python -m tests.evaluation``: how good the diagnosis is."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from tests.evaluation import cases, recorded
 from tests.evaluation.case import Case, Judged
@@ -41,21 +39,12 @@ def main() -> int:
     )
     print(report.markdown(outcomes))
     print("\n" + report.reliability(report.sureness(outcomes)))
-    for words, some in (
-        ("with host evidence", [one for one in outcomes if not one.log]),
-        ("from GPU readings alone", [one for one in outcomes if one.log]),
-    ):
-        if some and options.verbose:
-            right = sum(one.right for one in some)
-            print(f"\n{words}: {right} of {len(some)} right")
     print("\nwhat was taken for what:")
     print(report.worst(outcomes, 40 if options.verbose else 12))
     print("\nfalse alarms on healthy jobs:")
     print(report.raised_wrongly(outcomes) or "  none")
     if long := [one for one in everything if one.kind == long_runs.KIND]:
         print(f"\n{report.hours(long)}")
-    if options.json is not None:
-        Path(options.json).write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
     return 0
 
 
@@ -103,7 +92,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kind", help="only cases of this knob")
     parser.add_argument("--case", help="only this case, by the name it is shown with")
     parser.add_argument("--recorded", action="store_true", help="only the recorded jobs")
-    parser.add_argument("--json", metavar="FILE", help="write everything there")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     options = parser.parse_args()
     if options.kind is not None and options.kind not in cases.KNOBS:

@@ -107,7 +107,7 @@ def utilisation(repeats: int) -> Table:
 
 
 def _use(workers: int, real: bool) -> float:
-    with tempfile.TemporaryDirectory() as place, _environment(Path(place), real) as environment:
+    with tempfile.TemporaryDirectory() as place, machine(Path(place), real) as environment:
         device = "cuda" if real else "tests.support.virtual_device:open_device"
         job = subprocess.Popen(
             [
@@ -142,7 +142,7 @@ def _use(workers: int, real: bool) -> float:
 
 
 @contextmanager
-def _environment(place: Path, real: bool) -> Iterator[dict[str, str]]:
+def machine(place: Path, real: bool) -> Iterator[dict[str, str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     if not real:
         fake = FakeNvml.create(place, gpus=1, preset="h200")

@@ -25,14 +25,12 @@ class Outcome:
     said: str
     """The rule of the first finding at the end, ``healthy`` or ``undecided``."""
     confidence: float | None
-    severity: str | None
     seconds_to_detect: float | None
     """Until a right answer came first, from when the fault began."""
     alarms: tuple[str, ...]
     """Rules whose findings (not mere information) were raised and are no right answer."""
     others: tuple[str, ...]
     """The findings after the first, at the end."""
-    unknown: tuple[str, ...]
     gpu_hours: float
     log: bool
     advice: frozenset[str] = frozenset()
@@ -55,7 +53,8 @@ def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
     diagnosing = Engine()
     watching = watching or case.watch()
     snapshots = iter(watching)
-    first = next(snapshots, None)
+    # On a crowded machine the first look can be over before the driver answers.
+    first = next((one for one in snapshots if one.gpus), None)
     if first is None:
         raise ValueError(f"{case.name} has no snapshots")
     keys = [gpu.identity.uuid for gpu in first.gpus]
@@ -94,7 +93,6 @@ class _Watched:
         self.findings: list[Finding] = []
         self.said = UNDECIDED
         self.alarms: list[str] = []
-        self.unknown: tuple[str, ...] = ()
         self.advice: set[str] = set()
         self._raised: set[str] = set()
 
@@ -115,7 +113,6 @@ class _Watched:
         self.alarms += sorted(wrong - self._raised)
         self._raised = wrong
         self.advice.update(advice.action for one in self.findings for advice in one.advice)
-        self.unknown = tuple(sorted({one.rule for one in diagnosis.unknown}))
 
     def _about(self, finding: Finding) -> bool:
         return not finding.gpus or bool(self.keys.intersection(finding.gpus))
@@ -131,11 +128,9 @@ class _Watched:
             accepted=subject.accepted,
             said=self.said,
             confidence=first.confidence if first else None,
-            severity=first.severity if first else None,
             seconds_to_detect=None if took is None else max(0.0, took - subject.from_seconds),
             alarms=tuple(self.alarms),
             others=tuple(one.rule for one in self.findings[1:]),
-            unknown=self.unknown,
             gpu_hours=len(self.keys) * seconds / 3600.0,
             log=case.log,
             advice=frozenset(self.advice),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuwatch.core import codec
 from gpuwatch.core.model import Snapshot
+from gpuwatch.recording.reader import open_any
 from tests.evaluation.case import Judged, Subject
 
 FOLDER = Path(__file__).parent / "recordings"
@@ -31,12 +30,8 @@ class Replay:
         self._path = path
 
     def __iter__(self) -> Iterator[Snapshot]:
-        decoder = codec.Decoder()
-        with gzip.open(self._path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                read = decoder.decode(line)
-                if isinstance(read, Snapshot):
-                    yield read
+        with open_any(str(self._path)) as opened:
+            yield from opened.snapshots
 
     def stacks(self) -> None:
         """Nobody took any."""
@@ -46,7 +41,7 @@ def all_recordings() -> list[Recording]:
     """Those that are kept with the tests."""
     return [
         Recording(
-            name=f"recorded/{entry['file'].removesuffix('.jsonl.gz')}",
+            name=f"recorded/{entry['file'].partition('.')[0]}",
             kind="recorded",
             subjects=(
                 Subject(

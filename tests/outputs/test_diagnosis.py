@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from gpuwatch.core.units import quantity
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, RuledOut, Unchecked
 from gpuwatch.jobs.stacks.summary import StackReport
 from gpuwatch.outputs.diagnosis.json import diagnosis_json
 from gpuwatch.outputs.diagnosis.report import DiagnosisReport, of_file, of_watch
 from gpuwatch.outputs.diagnosis.text import diagnosis_page
-from gpuwatch.outputs.report.content.findings import evidence_line, quantity
+from gpuwatch.outputs.report.content.findings import evidence_line
 from gpuwatch.outputs.report.model import FindingUse, Report, Source, Time
 from gpuwatch.outputs.report.parts import (
     GpuUsage,
@@ -117,7 +118,7 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines
     assert "  Not       - checkpoint_pauses: nothing was written" in lines
-    assert lines[-1] == "1 rule could not be checked at the end; missing: stacks."
+    assert lines[-1] == "1 check lacked data at the end: stacks."
 
 
 @pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])

@@ -19,11 +19,7 @@ from gpuwatch.outputs.export import (
 )
 from tests.support.recordings import simulated
 
-TABLES = (
-    (GPU_COLUMNS, gpu_rows),
-    (PROCESS_COLUMNS, process_rows),
-    (HOST_COLUMNS, host_rows),
-)
+TABLES = ((GPU_COLUMNS, gpu_rows), (PROCESS_COLUMNS, process_rows), (HOST_COLUMNS, host_rows))
 
 
 @pytest.fixture(scope="module")

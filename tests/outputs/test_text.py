@@ -13,11 +13,6 @@ from tests.support.snapshots import gpu, snapshot, snapshots
 GIB = 2**30
 
 
-def line_with(page: str, word: str) -> str:
-    (line,) = [line for line in page.splitlines() if word in line]
-    return line
-
-
 CARD = gpu(
     busy_percent=47.0,
     memory_used_bytes=31 * GIB,

@@ -10,14 +10,7 @@ import pytest
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.practice import control, train
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, Unpractised, find
-from gpuwatch.practice.knobs import (
-    KnobError,
-    Knobs,
-    changed,
-    given,
-    in_words,
-    parse_cores,
-)
+from gpuwatch.practice.knobs import KnobError, Knobs, changed, given, in_words, parse_cores
 from gpuwatch.sources.simulated.source import SCENARIOS
 
 

@@ -16,11 +16,7 @@ from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.index import RecordingIndex
-from gpuwatch.recording.recorder import (
-    BackgroundRecorder,
-    Recorder,
-    RecordingError,
-)
+from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
 from gpuwatch.recording.writer import RecordingFile
 from gpuwatch.sources.files import zstd
 from tests.recording.machine import Machine, read

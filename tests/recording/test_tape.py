@@ -91,10 +91,7 @@ def test_log_without_a_snapshot_is_refused(tmp_path: Path) -> None:
     """With a sentence, before anything is shown."""
     path = tmp_path / "header.jsonl"
     path.write_text('{"kind":"header","schema":1,"machine":"a","simulated":true,"gpus":[]}\n')
-    with (
-        pytest.raises(LogError, match="cannot be read"),
-        open_any(str(path)) as log,
-    ):
+    with pytest.raises(LogError, match="cannot be read"), open_any(str(path)) as log:
         KeptTape(log, size=10)
 
 

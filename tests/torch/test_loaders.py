@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.torch.reporter import Reporter
 from gpuwatch.torch.watching import Watched
-from tests.torch.support import files_below, reported, reporter_in
+from tests.torch.support import files_below, reported
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
@@ -36,13 +36,6 @@ class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(torch.arange(8.0))
-
-
-@pytest.fixture
-def reporter(tmp_path: Path) -> Iterator[Reporter]:
-    made = reporter_in(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -153,11 +153,7 @@ def train_transformers(folder: Path, model: Any, samples: int, **options: Any) -
         str(folder / "out"), disable_tqdm=True, use_cpu=True, **settings
     )
     transformers.Trainer(
-        model,
-        arguments,
-        train_dataset=Slow(samples),
-        eval_dataset=Slow(8),
-        callbacks=[callback],
+        model, arguments, train_dataset=Slow(samples), eval_dataset=Slow(8), callbacks=[callback]
     ).train()
 
 

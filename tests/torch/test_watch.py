@@ -25,13 +25,6 @@ from gpuwatch.torch.watching import Watched, checkpoint, copying, step, validati
 from tests.torch.support import ROOT, files_below, reported, reporter_in
 
 
-@pytest.fixture
-def reporter(tmp_path: Path) -> Iterator[Reporter]:
-    made = reporter_in(tmp_path)
-    yield made
-    made.close()
-
-
 class Loader:
     """Batches of lists; counts what is asked of it."""
 
@@ -416,11 +409,7 @@ def test_ranks_started_by_multiprocessing_report(tmp_path: Path, method: str) ->
         "    for rank in ranks: rank.join()\n"
         "    sys.exit(any(rank.exitcode for rank in ranks))\n"
     )
-    environment = {
-        **os.environ,
-        "XDG_RUNTIME_DIR": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, str(tmp_path / "train.py")],
         env=environment,

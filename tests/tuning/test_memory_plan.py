@@ -14,7 +14,7 @@ from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory_text import page, report_json
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory.fit import fit_line
-from gpuwatch.tuning.memory.plan import PAIRED, STEPS_MOST, TRIES, Plan, next_size, spread
+from gpuwatch.tuning.memory.plan import PAIRED, STEPS_MOST, TRIES, Plan, spread
 from gpuwatch.tuning.memory.records import AS_IS, MemoryPoint, MemoryReport, Subject
 
 GIB = 1 << 30
@@ -220,10 +220,6 @@ def test_what_fails_later_ends_the_growing(error: Exception) -> None:
 def test_sizes_come_to_an_end() -> None:
     """Whatever memory does, a bounded number of sizes is asked for."""
     for course in (lambda _size: GIB, lambda size: GIB + size, lambda size: GIB + MIB * size**2):
-        points: list[MemoryPoint] = []
-        device = Device(course)
-        while (size := next_size(points, None)) is not None and len(points) < STEPS_MOST:
-            points.append(device.measure(size, AS_IS))
         (result,) = measured(Device(course)).results
         assert len(result.points) <= STEPS_MOST + TRIES
 

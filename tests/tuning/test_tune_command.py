@@ -171,14 +171,6 @@ def test_misuse_is_one_sentence(run: Run, arguments: tuple[str, ...], says: str)
     assert done.stderr.count("\n") == 1
 
 
-def test_dataset_needs_a_batch_size(run: Run) -> None:
-    """A dataset without a batch size is a sentence that says which option to add."""
-    needs_torch()
-    done = run(f"{LOADERS}:dataset")
-    assert done.returncode == 2
-    assert "--batch-size 64" in done.stderr
-
-
 def test_help_needs_no_torch() -> None:
     """The help is printed without importing torch or anything heavy."""
     code = (

@@ -16,9 +16,8 @@ from gpuwatch.commands.recordings.report import load, print_schema, write_compar
 def compare_command(before: str | None, after: str | None, facts: LogFacts, form: Form) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
-    BEFORE and AFTER are recordings or logs of GPUs, or reports as
-    gpuwatch report takes them; one of them may be - for standard input. A warning is given where
-    the two can hardly be compared: other GPUs, or one much longer than the other.
+    BEFORE and AFTER are recordings or logs of GPUs, or reports as gpuwatch report takes them; one
+    can be - for standard input. It warns if they are hard to compare: different GPUs or lengths.
     """
     if form.schema:
         from gpuwatch.outputs.report.comparison import Comparison

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @click.argument("file", metavar="FILE")
-@click.option("--csv", "readings", metavar="OUT", help="One row per GPU and time.")
-@click.option("--processes", metavar="OUT", help="One row per process and time.")
-@click.option("--host", metavar="OUT", help="One row per time: CPU, memory, disk, network.")
+@click.option("--csv", "readings", metavar="OUT", help="One row per GPU and reading.")
+@click.option("--processes", metavar="OUT", help="One row per process and reading.")
+@click.option("--host", metavar="OUT", help="One row per reading: CPU, memory, disk, network.")
 @cut_options()
 @log_options()
 def export_command(

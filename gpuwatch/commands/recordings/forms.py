@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gpuwatch.commands.options import (
-    Decorator,
-    grouped,
-    option_ascii,
-    option_json,
-    option_schema,
-)
+from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json, option_schema
 from gpuwatch.commands.printing import (
     drawing,
     open_output,

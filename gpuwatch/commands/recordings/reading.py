@@ -130,11 +130,11 @@ class LogFacts(NamedTuple):
 
 
 def log_options(
-    gpus: str = "How many GPUs a log has that does not tell them apart.",
-    interval: str = "Time between the looks of a log without times.  [default: 1s]",
+    gpus: str = "Number of GPUs in a log that does not tell them apart.",
+    interval: str = "Interval between readings in a log without times.  [default: 1s]",
 ) -> Decorator:
     """``--columns``, ``--gpus`` and ``--interval``, as the argument ``facts``."""
-    help_text = "The columns of a log without a header, as in its query; - skips one."
+    help_text = "Column names of a log without a header, as in its query; - skips one."
     return grouped(
         "facts",
         LogFacts,
@@ -182,11 +182,7 @@ def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
 
 
 def read_report(
-    path: str,
-    cut: Cut | None = None,
-    options: LogOptions | None = None,
-    *,
-    partly: bool = False,
+    path: str, cut: Cut | None = None, options: LogOptions | None = None, *, partly: bool = False
 ) -> Report:
     """Read a recording or log, and diagnose it: what it costs is what its readings say, however
     the recording ended. ``partly``: Ctrl-C ends the reading, and what came before is reported.

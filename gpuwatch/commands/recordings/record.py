@@ -56,7 +56,7 @@ class Request:
 
 @click.command("record")
 @click.option(
-    "-o", "--output", "output", metavar="FILE", help="The file, compressed if it ends in .zst."
+    "-o", "--output", "output", metavar="FILE", help="File to write; compressed if it ends in .zst."
 )
 @click.option(
     "--for",
@@ -72,9 +72,9 @@ class Request:
     help="Start a new file this often; the old one gets its start time in its name.",
 )
 @click.option(
-    "--keep", type=click.IntRange(min=1), metavar="N", help="Keep N such old files.  [default: all]"
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Keep N old files.  [default: all]"
 )
-@click.option("--redact", is_flag=True, help="Omit what may be secret or identify a person.")
+@click.option("--redact", is_flag=True, help="Redact possible secrets and personal data.")
 @watched_options()
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
 @click.option("--list", "as_list", is_flag=True, help="List running recordings.")
@@ -90,14 +90,13 @@ def record_command(
 ) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
-    FILE is appended to, and can be read while it is written: after a crash all but the last few
-    seconds are there. If the disk fills up, it keeps what it has and continues as soon as it can.
+    FILE is appended to and can be read while it is written: a crash costs the last few seconds. If
+    the disk fills up, recording continues as soon as there is room.
 
-    Only you can read the file, since it contains command lines (with their arguments), user names,
-    the host name, folders and the names of containers and Python environments. It never contains
-    environment variables other than those that identify a job's ranks. With --redact it has only
-    program names and user numbers, and no host, folder, container or environment; the GPUs' UUIDs
-    and PCI addresses, PIDs and Slurm job numbers stay.
+    Only you can read the file: it contains command lines, user names, the host name, folders and
+    the names of containers and Python environments, but no environment variables other than those
+    that identify a job's ranks. --redact keeps only program names, user numbers, PIDs, Slurm job
+    numbers, and the GPUs' UUIDs and PCI addresses.
     """
     from gpuwatch.commands.recordings import running
 

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.commands.options import Look, look_options
-from gpuwatch.commands.printing import (
-    STANDARD_STREAM,
-    complain,
-    is_terminal,
-    require_screen,
-)
+from gpuwatch.commands.printing import STANDARD_STREAM, complain, is_terminal, require_screen
 from gpuwatch.commands.recordings.reading import LogFacts, log_options
 
 if TYPE_CHECKING:
@@ -41,6 +36,9 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
 
     FILE is what gpuwatch record or stream wrote, or a log as diagnose takes it, packed or not. - is
     standard input: ssh box gpuwatch stream | gpuwatch replay -
+
+    A file that is still being written is played as far as it goes when it is opened. To follow it:
+    tail -c +1 -f FILE | gpuwatch replay -
     """
     look, options = look.checked(), facts.options()
     require_screen(

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.commands.printing import (
-    STANDARD_STREAM,
-    complain,
-    drawing,
-    open_output,
-    print_text,
-)
+from gpuwatch.commands.printing import STANDARD_STREAM, complain, drawing, open_output, print_text
 from gpuwatch.commands.recordings.forms import Form, form_options
 from gpuwatch.commands.recordings.reading import (
     Cut,
@@ -42,25 +36,18 @@ if TYPE_CHECKING:
 @log_options()
 @form_options("the report")
 def report_command(
-    reference: str | None,
-    as_list: bool,
-    other: str | None,
-    cut: Cut,
-    facts: LogFacts,
-    form: Form,
+    reference: str | None, as_list: bool, other: str | None, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
-    Without an argument it is that of the last job. Reports of jobs are numbered from the newest,
-    which is 1; a larger number is a job's PID. A job's report is compared with that of its
-    previous run: the same command, started by the same user in the same folder. The last 200 are
-    kept.
+    Without an argument, it is the last job's. Reports are numbered from 1, the newest; a larger
+    number is a PID. A job is compared with its previous run: the same command of the same user in
+    the same folder. The last 200 reports are kept.
 
-    FILE may also be a recording (of gpuwatch record or stream) or a log as diagnose takes it; - is
-    standard input. Its report covers everything that was on the machine, or a part of it (--pid,
-    --from, --to); what was wrong, and what it cost, is worked out from its readings.
-    Files that record --rotate put aside are read with it. Times are local; in --from and --to a
-    time of day is the first one after the start of the recording.
+    FILE can also be a recording (of gpuwatch record or stream), with the files that --rotate put
+    aside, or a log as diagnose takes it; - is standard input. Its report covers the whole machine,
+    or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
+    start of the recording.
     """
     if form.schema:
         from gpuwatch.outputs.report.model import Report

@@ -11,13 +11,7 @@ from typing import NoReturn
 
 import click
 
-from gpuwatch.commands.printing import (
-    EXIT_BUG,
-    EXIT_NO_ANSWER,
-    complain,
-    print_text,
-    shown,
-)
+from gpuwatch.commands.printing import EXIT_BUG, EXIT_NO_ANSWER, complain, print_text, shown
 from gpuwatch.recording.running import RunningRecording, process_mark, running_recordings
 
 STOP_SECONDS = 15.0

@@ -51,18 +51,17 @@ from gpuwatch.commands.run.options import RunOptions
 def run_command(options: RunOptions, command: tuple[str, ...]) -> int:
     """Start a job and watch it: gpuwatch run -- python train.py
 
-    The job runs as it would without gpuwatch: its environment, its input and (with --plain) its
-    output are untouched, and gpuwatch exits with its exit code. It gets gpuwatch's signals.
+    The job runs as it would without gpuwatch: its environment, input and (with --plain) output are
+    untouched, it gets gpuwatch's signals, and gpuwatch exits with its exit code.
 
-    In the dashboard its output is shown in a pane and written to a file, and it has no input.
-    Ctrl-C interrupts the job (SIGINT), a second time within ten seconds ends it (SIGTERM), a
-    third time kills it. It keeps running when gpuwatch quits or its terminal is closed; gpuwatch
-    then exits with 0, and gpuwatch --pid PID watches the job again.
+    In the dashboard its output goes to a pane and a file, and it has no input. Ctrl-C interrupts
+    it (SIGINT), within ten seconds again ends it (SIGTERM), a third time kills it. It survives
+    gpuwatch and its terminal: gpuwatch --pid PID watches it again.
     """
     if not command:
         raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")
     if options.no_report and (options.report_path is not None or options.as_json):
-        raise click.UsageError("--no-report goes with neither --report nor --json.")
+        raise click.UsageError("--no-report cannot be combined with --report or --json.")
     if options.plain or not has_screen():
         from gpuwatch.commands.run.plain import run_plain
 

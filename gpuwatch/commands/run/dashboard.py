@@ -89,12 +89,7 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
 
     _listen(job, options.kill_on_exit)
     return run_dashboard(
-        source,
-        sampler,
-        **options.look._asdict(),
-        attached=job.key,
-        running=job,
-        practice=practice,
+        source, sampler, **options.look._asdict(), attached=job.key, running=job, practice=practice
     )
 
 
@@ -150,11 +145,7 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
 
 
 def _end(
-    job: RunningJob,
-    options: RunOptions,
-    report_file: TextIO | None,
-    *,
-    watched_to_its_end: bool,
+    job: RunningJob, options: RunOptions, report_file: TextIO | None, *, watched_to_its_end: bool
 ) -> int:
     code = job.poll()
     if code is None:
@@ -182,7 +173,7 @@ def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
     report = _kept_report(job)
     if report is None:
         _say(
-            "there is no report: the job ended before it could be looked at, or the report could "
+            "there is no report: the job ended before it could be watched, or the report could "
             "not be saved."
         )
     elif file is not None or options.as_json:

@@ -28,7 +28,6 @@ from gpuwatch.jobs.launch.spawn import CannotStartError
 
 if TYPE_CHECKING:
     from gpuwatch.commands.run.options import RunOptions
-    from gpuwatch.core.model import ProcessKey
     from gpuwatch.outputs.report.recorder import JobRecorder
 SENT_ON = (
     signal.SIGINT,
@@ -64,7 +63,7 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     if output is not None:
         os.close(output)
 
-    watch = JobWatch(job.key, options.interval_seconds)
+    watch = JobWatch(job, options.interval_seconds)
     watch.start()
     code = follow(job, waited)
     # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
@@ -152,7 +151,7 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
         )
     elif recorder is None or not recorder.seen:
         if not options.no_report:
-            complain("the job ended before it could be looked at: there is no report.")
+            complain("the job ended before it could be watched: there is no report.")
     else:
         report = recorder.report().with_end(ended_at, exit_code=job.poll())
         keep_and_print(report, options, file)
@@ -162,10 +161,10 @@ class JobWatch:
     """Reads the machine on a daemon thread, and records one job. Nothing that is slow, hangs or
     fails in it can hold up or end the program."""
 
-    def __init__(self, key: ProcessKey, interval_seconds: float) -> None:
+    def __init__(self, job: RunningJob, interval_seconds: float) -> None:
         self.error: BaseException | None = None
         """What ended the watching: a bug."""
-        self._key = key
+        self._key, self._command = job.key, job.command
         self._interval_seconds = interval_seconds
         self._thread = threading.Thread(target=self._run, name="gpuwatch-watch", daemon=True)
         self._recorder: JobRecorder | None = None
@@ -198,7 +197,7 @@ class JobWatch:
         source = make_source(None, None, False, self._interval_seconds)
         source.options.attached = self._key
         source.options.interval_seconds = self._interval_seconds
-        self._recorder = JobRecorder(self._key)
+        self._recorder = JobRecorder(self._key, command=self._command)
         source.open()
         last = False
         while not last:

@@ -138,10 +138,9 @@ def tune_command(
     imported, so the training code belongs under if __name__ == '__main__':.
 
     Every measurement runs in its own process, so a setting that crashes or hangs affects only
-    itself. Clearly slower settings are dropped, the others measured in turns until their 95%
-    intervals settle or the budget ends. The smallest setting within 3% of the best is
-    recommended; settings that are too close to call are listed.
-    Ctrl-C ends it, and prints what is measured.
+    itself. Clearly slower settings are dropped; the others take turns until their 95% intervals
+    settle or the budget ends. The smallest setting within 3% of the best is recommended, and those
+    too close to call are listed. Ctrl-C prints what was measured so far.
 
     --step names a function train_step(batch) that does one optimizer step and moves the batch to
     the GPU itself, or a function without arguments that builds the model and returns one.
@@ -225,7 +224,7 @@ def _measured(
         bench.visit, plan, budget_seconds=budget, memory_bytes=available_memory(), report=report
     )
     outcome = Search(visits).run()
-    anew = "Each measurement imported the target anew, which used up some of the budget"
+    anew = "Each measurement imported the target again, which used up some of the budget"
     return make_result(
         outcome,
         plan,

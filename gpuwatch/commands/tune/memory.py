@@ -153,7 +153,7 @@ def memory_command(
     A few steps run at growing batch sizes, each in its own process. A line is fitted through
     their peaks, memory = fixed + batch x per sample, and the report says how well it fits. The
     largest batch it predicts is tried with a guarded step: running out of memory is caught, and a
-    smaller one tried. Then the same with mixed precision. Ctrl-C keeps what is measured.
+    smaller one tried. Then the same with mixed precision. Ctrl-C keeps what was measured.
     """
     out = open_output()
     refuse_overwriting(output, step.rpartition(":")[0])

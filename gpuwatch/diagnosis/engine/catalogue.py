@@ -31,10 +31,7 @@ _BY_NAME = {rule.name: rule for rule in RULES}
 
 
 def find(name: str) -> Rule:
-    """The rule of this name, also written with dashes.
-
-    Raises ``KeyError`` where there is none.
-    """
+    """The rule of this name, also written with dashes. Raises ``KeyError`` where there is none."""
     return _BY_NAME[name.strip().replace("-", "_")]
 
 

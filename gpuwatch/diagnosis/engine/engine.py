@@ -6,12 +6,13 @@ What they say is held against flapping (``hysteresis``), arranged into causes an
 clock but the snapshots', so a recording gives the same answers as the machine did.
 """
 
-import math
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from gpuwatch.core.history import GAP_INTERVALS, without_late
-from gpuwatch.core.model import ProcessKey, Snapshot
+from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import Subject
@@ -19,16 +20,13 @@ from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, se
 from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked, ordered
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
 from gpuwatch.diagnosis.rule import Rule
-from gpuwatch.diagnosis.rules.shared.pauses import real_pauses
+from gpuwatch.diagnosis.rules.shared.words import named_of_all
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
-CALM = 5.0
-"""How much longer a job watched for a minute waits for its next look while nothing begins or ends
-to fire on it, and no job or GPU comes or goes."""
-LOOKS_AT_ONCE = 8
+LOOKS_AT_ONCE = 4
 """Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
 and what is new comes first."""
 EARLY_BY_SECONDS = 0.25
@@ -58,6 +56,7 @@ class Engine:
 
     def _begin(self) -> None:
         self._subjects: dict[SubjectKey, Subject] = {}
+        self._seen: dict[SubjectKey, Seen] = {}
         self._time = GpuTime()
         self._diagnosis = _NOTHING_YET
         self._stale = False
@@ -69,7 +68,6 @@ class Engine:
         self._changed = True
         self._there: tuple[object, ...] = ()
         self._read: tuple[bool, ...] = ()
-        self._turns = 1
 
     def push(self, snapshot: Snapshot) -> None:
         """Take a snapshot; they come in the order of their time. One that is older than the one
@@ -91,7 +89,7 @@ class Engine:
         at_once = self._take_there(snapshot)
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
             self._unix = snapshot.taken_at_unix_seconds
-            self._evaluate(now, snapshot.interval_seconds)
+            self._evaluate(now)
         self._newest = snapshot
 
     def finish(self) -> None:
@@ -100,7 +98,7 @@ class Engine:
         if newest is not None and newest.monotonic_seconds != self._last:
             self._changed = True
             self._unix = newest.taken_at_unix_seconds
-            self._evaluate(newest.monotonic_seconds, newest.interval_seconds)
+            self._evaluate(newest.monotonic_seconds)
 
     def _take_there(self, snapshot: Snapshot) -> bool:
         """Notes what is there, and whether the GPUs of which there are readings are others now."""
@@ -124,12 +122,9 @@ class Engine:
             self._diagnosis = self._compose()
         return self._diagnosis
 
-    def _evaluate(self, now: float, interval: float) -> None:
+    def _evaluate(self, now: float) -> None:
         self._last = now
         resting = {} if self._changed else self._resting(now)
-        self._turns = max(1, math.ceil((len(self._subjects) - len(resting)) / LOOKS_AT_ONCE))
-        if self._turns > 1 and not self._changed:
-            resting |= self._waiting(resting)
         if resting and len(resting) == len(self._subjects):
             return
         self._changed = False
@@ -143,35 +138,25 @@ class Engine:
             if subject is None or subject.ended != _has_ended(window):
                 rules, ended = self._rules_for(window)
                 subject = Subject(rules, self._time, ended)
-            subject.look(window, now, self._seconds_since(subject, now, interval))
+            subject.look(window, now, self._watched)
             subjects[key] = subject
+            self._seen[key] = Seen(subject, window)
         both = {**resting, **subjects}
         # In the order they had: of findings that rank alike none jumps.
         self._subjects = {key: both[key] for key in (*self._subjects, *subjects) if key in both}
-
-    def _seconds_since(self, subject: Subject, now: float, interval: float) -> float:
-        if subject.looked_at is None:
-            return 0.0
-        apart = max(self._every, interval)
-        rested = self._every * CALM if subject.is_calm else apart
-        waited = rested + (self._turns - 1) * apart
-        longest = max(LONGEST_STEP_SECONDS, 1.5 * interval, 1.2 * waited)
-        return min(now - subject.looked_at, longest)
+        self._seen = {key: self._seen[key] for key in self._subjects}
 
     def _resting(self, now: float) -> dict[SubjectKey, Subject]:
-        """Those whose next look can wait."""
-        calm = CALM * self._every - EARLY_BY_SECONDS
-        return {
-            key: subject
+        """Those whose next look can wait, or whose turn is a later one, while no job or GPU comes
+        or goes."""
+        due = [
+            (subject.looked_at or 0.0, key)
             for key, subject in self._subjects.items()
-            if subject.is_calm and subject.looked_at is not None and now - subject.looked_at < calm
-        }
-
-    def _waiting(self, resting: Container[SubjectKey]) -> dict[SubjectKey, Subject]:
-        """Those whose turn is a later one."""
-        due = [one for one in self._subjects.items() if one[0] not in resting]
-        due.sort(key=lambda one: one[1].looked_at or 0.0)
-        return dict(due[LOOKS_AT_ONCE:])
+            if subject.looked_at is None
+            or now - subject.looked_at >= subject.can_wait_seconds - EARLY_BY_SECONDS
+        ]
+        first = [key for _, key in sorted(due, key=itemgetter(0))[:LOOKS_AT_ONCE]]
+        return {key: one for key, one in self._subjects.items() if key not in first}
 
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):
@@ -181,39 +166,40 @@ class Engine:
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
         unknown: list[Unchecked] = []
-        seen: list[Seen] = []
+        seen = [one for one in self._seen.values() if not one.subject.ended]
         for subject in self._subjects.values():
             findings += subject.findings()
             unknown += subject.unknown()
-            if subject.window is not None and not subject.ended:
-                seen.append(Seen(subject, subject.window))
-        shown = self._without_repeats(ordered(findings, self._diagnosis.findings))
+        causes = as_causes(self._without_covered(findings), self._names, self._diagnosis.causes)
         undecided = [gpu.uuid for one in seen if not one.is_decided for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
             watched_seconds=self._watched,
-            verdict=sentence(shown, seen),
-            findings=tuple(shown),
+            verdict=sentence(causes, seen),
+            findings=tuple([one for cause in causes for one in cause.members]),
+            causes=tuple(causes),
             unknown=tuple(unknown),
             decided=self._watched >= EARLY_SECONDS and not undecided,
             undecided_gpus=tuple(dict.fromkeys(undecided)),
             questions=tuple(questions(seen)),
-            pauses=tuple([pause for one in seen for pause in real_pauses(one.window)]),
+            pauses=tuple([pause for one in seen for pause in one.pauses]),
         )
 
-    def _without_repeats(self, findings: list[Finding]) -> list[Finding]:
-        """Faults of a card once, not for each job on it, and nothing that another one covers."""
-        rules = {rule.name: rule for rule in self._rules}
+    def _names(self, uuids: Sequence[GpuKey]) -> str:
+        windows = [one.window for one in self._subjects.values() if one.window is not None]
+        return named_of_all(uuids, [gpu.identity for one in windows for gpu in one.gpus])
+
+    def _without_covered(self, findings: list[Finding]) -> list[Finding]:
+        """Nothing that another finding about the same GPUs covers."""
+        covers = {rule.name: rule.covers for rule in self._rules}
         covered = {
-            (name, uuid) for one in findings for name in rules[one.rule].covers for uuid in one.gpus
+            (name, uuid) for one in findings for name in covers[one.rule] for uuid in one.gpus
         }
-        shown: dict[Hashable, Finding] = {}
-        for one in findings:
-            if one.gpus and all((one.rule, uuid) in covered for uuid in one.gpus):
-                continue
-            key = one.key._replace(job=None) if rules[one.rule].of_card else one.key
-            shown.setdefault(key, one)
-        return list(shown.values())
+        return [
+            one
+            for one in findings
+            if not one.gpus or not all((one.rule, uuid) in covered for uuid in one.gpus)
+        ]
 
 
 def _there(snapshot: Snapshot) -> tuple[object, ...]:

@@ -11,9 +11,11 @@ from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import Pause, Window
 from gpuwatch.diagnosis.finding import Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.rules.shared.words import named
+from gpuwatch.diagnosis.sentence import filled
 
-CALM_SECONDS = 50.0
-"""By then a fault that was there from the beginning has been found."""
+NEW_SHARE = 1 / 6
+"""Of a window is new at its next look: ten seconds of a minute."""
 GUESSED = 0.7
 """Of the strength of evidence that rests on guessed roles: before PyTorch 2.5 any child of a
 training process looks like a loader worker, the environments of reinforcement learning, too."""
@@ -40,13 +42,16 @@ class Subject:
         self._counted: dict[tuple[str, Hashable], float] = {}
         """By rule and GPU: up to when the time has been counted."""
         self._causes: list[Cause] = []
-        self._watched_seconds = 0.0
+        self._watched_seconds = self._looked_at_watched = 0.0
         self._findings: tuple[Finding, ...] | None = ()
         self._unknown: tuple[Unchecked, ...] | None = ()
         """As of the last look; ``None`` until they are asked for."""
 
-    def look(self, window: Window, now: float, seconds: float) -> None:
-        """Take the newest window, of monotonic time ``now``; ``seconds`` since the one before."""
+    def look(self, window: Window, now: float, watched_seconds: float) -> None:
+        """Take the newest window, of monotonic time ``now``; ``watched_seconds``: so far, gaps left
+        out."""
+        seconds = watched_seconds - self._looked_at_watched if self.looks else 0.0
+        self._looked_at_watched = watched_seconds
         passed = seconds if self.looks else window.watched_seconds
         self._watched_seconds += passed
         if not window.gpus:
@@ -102,12 +107,15 @@ class Subject:
         return cost
 
     @property
-    def is_calm(self) -> bool:
-        """Nothing begins or ends to fire, and its first minute is over."""
+    def can_wait_seconds(self) -> float:
+        """From one look to the next: until its window has moved, and not while anything begins or
+        ends to fire."""
         window = self.window
-        if window is None or min(window.watched_seconds, window.steady_seconds) < CALM_SECONDS:
-            return False
-        return all(one.fires_now == one.raised for one in self._held.values() if one.looks)
+        if window is None or any(
+            one.fires_now != one.raised for one in self._held.values() if one.looks
+        ):
+            return 0.0
+        return NEW_SHARE * min(window.watched_seconds, window.steady_seconds)
 
     @property
     def has_found(self) -> bool:
@@ -144,6 +152,7 @@ class Subject:
     def _finding(self, window: Window, cause: Cause) -> Finding:
         held, firing = cause.held, cause.firing
         gpus = firing.gpus or tuple([gpu.uuid for gpu in window.gpus])
+        says = _named(window, firing.summary)
         lost = self._costs.get(cause.name)
         time = self._watched_seconds * (len(window.gpus) or 1)
         unread = "not read; would raise the confidence"
@@ -151,7 +160,8 @@ class Subject:
             rule=cause.name,
             severity=held.severity,
             confidence=round(confidence(held.rule.trust, firing, held.strength), 3),
-            summary=_named(window, firing.summary),
+            summary=said(window, firing, says),
+            says=says,
             gpus=gpus,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=held.since_unix_seconds,
@@ -160,15 +170,16 @@ class Subject:
                 *[Evidence(name, says=unread, supports=False) for name in firing.missing],
             ),
             advice=held.advice,
-            ruled_out=tuple(self._ruled_out(cause)),
+            ruled_out=tuple(self._ruled_out(window, cause)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
         )
 
-    def _ruled_out(self, cause: Cause) -> Iterator[RuledOut]:
+    def _ruled_out(self, window: Window, cause: Cause) -> Iterator[RuledOut]:
         for symptom in cause.symptoms:
             if symptom.firing is not None:
-                why = f"a symptom of this: {_lower(symptom.firing.summary)}"
+                says = said(window, symptom.firing, symptom.firing.summary)
+                why = f"a symptom of this: {_lower(says)}"
                 yield RuledOut(symptom.rule.name, why)
         for rival in cause.rivals:
             yield RuledOut(rival.rule.name, "weaker evidence over the same time")
@@ -179,6 +190,12 @@ class Subject:
             other = rule.look_alike and rule.name != cause.name
             if other and isinstance(verdict, Clear) and verdict.why:
                 yield RuledOut(rule.name, verdict.why)
+
+
+def said(window: Window, firing: Firing, says: str) -> str:
+    """A sentence of the firing, with the names of its GPUs."""
+    about = [gpu for gpu in window.gpus if not firing.gpus or gpu.uuid in firing.gpus]
+    return filled(says, named(about), len(about))
 
 
 def _key(window: Window) -> Hashable:

@@ -7,9 +7,10 @@ from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
 from gpuwatch.diagnosis.rules.shared.gpus import POWER_CAP, reason_share
-from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, rhythm
+from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, real_pauses, rhythm
 from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, listed, named
+from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
 
 FED_PERCENT = 88.0
@@ -28,8 +29,6 @@ EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 UNREAD_SECONDS = 5.0
 """One look that the driver answers late does not undo what a minute has shown."""
-NAMES, ARE, SHARE, PAUSED = "\0names", "\0are", "\0share", "\0paused"
-"""What of a sentence is filled in when all its GPUs, and its time, are known."""
 LONG_START_SECONDS = 180.0
 CAPPED_SHARE = 0.5
 MOST_SENTENCES = 2
@@ -57,6 +56,7 @@ class Seen:
         """For how long GPUs that had been read have not been any more; 0: all there are are."""
         watched, looks = window.watched_seconds, subject.looks
         self.is_early = window.starting or watched < EARLY_SECONDS or looks < EARLY_LOOKS
+        self.pauses = real_pauses(window)
         self.pauses_lost = self._unexplained()
         """0 to 1: what pauses cost that nobody can say the reason of; ``None``: nothing much."""
 
@@ -126,20 +126,12 @@ def _asked(seen: Sequence[Seen]) -> dict[str, list[tuple[GpuFacts, Window]]]:
     return groups
 
 
-def filled(says: str, names: str, *, are: str, share: str, paused: str) -> str:
-    """The sentence of a ``Question``. ``share``: how busy they are; ``paused``: how often."""
-    places = ((NAMES, names), (ARE, are), (SHARE, share), (PAUSED, paused))
-    for place, text in places:
-        says = says.replace(place, text)
-    return says
-
-
 def _filled(says: str, of: Sequence[tuple[GpuFacts, Window]]) -> str:
     gpus, window = _distinct(gpu for gpu, _ in of), of[0][1]
     busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
     share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
     paused = how_paused(window.pauses, lost_share(window, window.pauses))
-    return filled(says, _named(gpus), are=_are(gpus), share=share, paused=paused)
+    return filled(says, _named(gpus), len(gpus), are=_are(gpus), share=share, paused=paused)
 
 
 def how_paused(pauses: Sequence[Pause], lost: float) -> str:
@@ -154,23 +146,23 @@ def _question(seen: Seen) -> str:
     """Sentence on what is undecided of this window, without its GPUs and their numbers."""
     window, subject = seen.window, seen.subject
     if seen.unread_seconds > 0.0:
-        return f"{NAMES} cannot be read now: no diagnosis possible"
+        return f"{GPUS} cannot be read now: no diagnosis possible"
     if all(gpu.busy is None for gpu in window.gpus):
         return _blind(window, subject.looks)
     if window.starting:
-        return f"The job on {NAMES} {_starting(window)}: no diagnosis yet"
+        return f"The job on {GPUS} {_starting(window)}: no diagnosis yet"
     if seen.pauses_lost is not None:
         needs = BESIDE if window.job is None else "the job's disk writes"
         return (
-            f"{NAMES} paused {PAUSED}: checkpoints or validation; telling them apart needs {needs}"
+            f"{GPUS} paused {PAUSED}: checkpoints or validation; telling them apart needs {needs}"
         )
     compiles = window.job is not None and window.job.compiles
     if compiles or seen.is_early or subject.is_pending:
         why = "the job compiles" if compiles else "not enough data yet for a diagnosis"
-        return f"{NAMES} {ARE} {SHARE} busy; {why}"
+        return f"{GPUS} {ARE} {SHARE} busy; {why}"
     ranks = () if window.job is None else window.job.ranks
     return (
-        f"{NAMES} {ARE} {SHARE} busy; the cause cannot be determined: it may wait for "
+        f"{GPUS} {ARE} {SHARE} busy; the cause cannot be determined: it may be waiting for "
         f"{listed(causes(window, ranks), 'or') or 'anything'}; "
         f"this needs {what_decides(window)}"
     )
@@ -190,12 +182,12 @@ def _starting(window: Window) -> str:
 
 def _blind(window: Window, looks: int) -> str:
     if any(gpu.busy_read for gpu in window.gpus):
-        if window.watched_seconds < EARLY_SECONDS and looks < EARLY_LOOKS:
-            return f"Not enough data yet to diagnose {NAMES}"
-        return f"{NAMES} {ARE} sampled too rarely, or for too short a time, for a diagnosis"
+        if window.watched_seconds < EARLY_SECONDS or looks < EARLY_LOOKS:
+            return f"Not enough data yet to diagnose {GPUS}"
+        return f"{GPUS} {ARE} sampled too rarely, or for too short a time, for a diagnosis"
     mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in window.gpus)
     why = " (the driver does not report it with MIG)" if mig else ""
-    return f"The utilisation of {NAMES} cannot be read{why}: no diagnosis possible"
+    return f"The utilisation of {GPUS} cannot be read{why}: no diagnosis possible"
 
 
 def _all_well(seen: Sequence[Seen]) -> str:
@@ -209,7 +201,9 @@ def _all_well(seen: Sequence[Seen]) -> str:
         parts += _capped(fed)
     if idle:
         them = "it" if len(idle) == 1 else "them"
-        parts.append(f"{_named(idle)} {_are(idle)} idle, and nothing waits for {them}")
+        begins = any(one.window.job and one.window.starting for one in seen)
+        why = "a job that is starting may yet use" if begins else "nothing waits for"
+        parts.append(f"{_named(idle)} {_are(idle)} idle, and {why} {them}")
     parts += [part for window in fed for part in _falls(window)]
     return "; ".join(parts) + "." if parts else "No GPU is in use."
 

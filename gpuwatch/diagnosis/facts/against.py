@@ -34,6 +34,10 @@ HELD_SECONDS = 5.0
 """Jobs that nobody is attached to are read every few seconds; until then a reading is repeated,
 and speaks for the time since the one before. One that stays the same for longer is one."""
 
+_LEAST_ROWS = (2, 4, 4)
+"""While the GPU idles, for what is written, and for the busiest worker and the others: of two looks
+at workers that take turns, the next may say the opposite."""
+
 Shape = tuple[GpuTrack, Waveform | None]
 Reading = tuple[float | None, ...]
 """(main threads' percent, workers' percent, bytes written a second, percent of the busiest worker,
@@ -134,7 +138,10 @@ class Readings:
         same = [span[:2] for span in workers] == [span[:2] for span in mains]
         fine_workers = fine if same else _busy_over(workers, integrals)
         columns = zip(*[reading[2:] for *_, reading in rows], strict=True)
-        when_idle = [split(list(zip(column, busy, strict=True)))[0] for column in columns]
+        when_idle = [
+            split(list(zip(column, busy, strict=True)), least)[0]
+            for column, least in zip(columns, _LEAST_ROWS, strict=True)
+        ]
         return Against(
             compare(mains, fine) if mains else by_rows(0),
             compare(workers, fine_workers) if workers else by_rows(1),

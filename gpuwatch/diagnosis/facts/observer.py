@@ -288,12 +288,10 @@ def _steps_from(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> float | 
     if now - job.compiled_at < startup.COMPILED_SECONDS:
         # What compilers try out on the GPU can have a rhythm as well.
         return None
-    grows = any(gpu.memory.grown() > startup.GROWS for gpu in gpus)
-    after = job.compiled_at
+    grew = [gpu.memory.rose_at for gpu in gpus if gpu.memory.grown() > startup.GROWS]
+    job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
     found = [
-        startup.steps_from(
-            samples, usual_step(samples), grows=grows, delivers=startup.delivers(job.lately(now))
-        )
+        startup.steps_from(samples, usual_step(samples), delivers=startup.delivers(job.lately(now)))
         for gpu in gpus
         if len(samples := [one for one in gpu.series if one[0] > after]) > 2
     ]

@@ -58,33 +58,27 @@ DELIVERS_PERCENT = 30.0
 
 
 def steps_from(
-    samples: Sequence[tuple[float, float]],
-    step: float,
-    *,
-    grows: bool = False,
-    delivers: bool = False,
+    samples: Sequence[tuple[float, float]], step: float, *, delivers: bool = False
 ) -> float | None:
     """Since when the last ``samples`` (see ``waveform.analyse``) are steady work; ``None``: they
-    are not. ``grows``: the job's GPU memory does, since weights are loaded or buffers made;
-    ``delivers``: its loader workers do."""
+    are not. ``delivers``: the job's loader workers do."""
     since = _steady(samples, step, 100.0)
-    if since is not None or grows or not samples:
+    if since is not None or not samples:
         return since
     level = max([percent for at, percent in samples if at > samples[-1][0] - WORK_SECONDS])
     if level >= LEAST_PERCENT:
         since = _steady(samples, step, level)
         if since is None and step < SMOOTH_SECONDS:
-            since = _steady(_smoothed(samples), SMOOTH_SECONDS, level, rhythm=False)
+            since = _steady(_smoothed(samples, step), SMOOTH_SECONDS, level, rhythm=False)
     return _delivered_from(samples, step) if since is None and delivers else since
 
 
-def _smoothed(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _smoothed(samples: Sequence[tuple[float, float]], step: float) -> list[tuple[float, float]]:
     """Means over half seconds: short steps beat with the samples, of which some then show none.
     What is left of their rhythm is none: tuning looks alike."""
-    cells: dict[int, list[tuple[float, float]]] = {}
-    for sample in samples:
-        cells.setdefault(int(sample[0] / SMOOTH_SECONDS), []).append(sample)
-    return [(part[-1][0], sum([one[1] for one in part]) / len(part)) for part in cells.values()]
+    size = max(2, round(SMOOTH_SECONDS / step))
+    parts = [samples[at : at + size] for at in range(len(samples) % size, len(samples), size)]
+    return [(part[-1][0], sum([one[1] for one in part]) / size) for part in parts]
 
 
 def is_silent(samples: Sequence[tuple[float, float]]) -> bool:

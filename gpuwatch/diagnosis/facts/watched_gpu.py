@@ -10,7 +10,7 @@ from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
-from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Remembered
+from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
@@ -47,7 +47,6 @@ class GpuTrack:
         self.series: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(monotonic seconds, percent), oldest first."""
         self.load = Load()
-        self._shape = Remembered[Waveform | None]()
         self._not_before = not_before
         self._began = math.inf
         self._means = Averages(GpuFacts)
@@ -221,9 +220,6 @@ class GpuTrack:
 
     def waveform(self, since: float) -> Waveform | None:
         """Of the samples after ``since``."""
-        return self._shape.get((since, self.seen_at), lambda: self._analyse(since))
-
-    def _analyse(self, since: float) -> Waveform | None:
         samples = list(self.series)
         if samples and samples[0][0] <= since:
             samples = [sample for sample in samples if sample[0] > since]

@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
-from gpuwatch.diagnosis.facts.against import Against, Readings, Shape
+from gpuwatch.diagnosis.facts.against import Readings, Shape
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS, LONGEST_WORK_SECONDS
 from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
 from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
-from gpuwatch.diagnosis.signals.running import Ledger, Remembered
+from gpuwatch.diagnosis.signals.running import Ledger
 
 LEDGERS = ("written", "sent", "main", "busiest", "others", "changed")
 """Kept to say what a pause was."""
@@ -45,6 +45,8 @@ class JobTrack:
         """When it had had its time to take a GPU and had none."""
         self.compiled_at = -math.inf
         """When compilers ran among its processes last."""
+        self.prepared_at = -math.inf
+        """When they did, or its GPU memory grew as weights do, last: no steps came before."""
         self.steps_reported = 0
         """Since then, by the rank that made the fewest."""
         self.is_stopped = False
@@ -60,7 +62,6 @@ class JobTrack:
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
         self._readings = Readings()
-        self._against = Remembered[Against]()
 
     @property
     def ended(self) -> bool:
@@ -192,9 +193,7 @@ class JobTrack:
 
     def facts(self, since: float, gpus: Sequence[Shape]) -> JobFacts:
         """Over the time after ``since``."""
-        against = self._against.get(
-            (since, self.seen_at), lambda: self._readings.against(since, gpus)
-        )
+        against = self._readings.against(since, gpus)
         workers = self._workers.facts(since)
         return JobFacts(
             **self._means.over(since),

@@ -60,6 +60,8 @@ class Workers:
         """The mean CPU percent of them."""
         if members:
             self._seen_at = at
+        elif self._seen_at == -math.inf:
+            return None
         else:
             self._orphaned = 0
         rows = zip(*[_read(member) for member in members], strict=True)

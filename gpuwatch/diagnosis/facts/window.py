@@ -4,9 +4,8 @@ Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where 
 Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
 """
 
-from dataclasses import dataclass
-
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
+from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.facts.averages import mean_of
 from gpuwatch.diagnosis.signals.waveform import Waveform
 

@@ -70,27 +70,28 @@ def _compare(values: list[float], gpu: list[float], *, exact: bool) -> Phase:
     return Phase(correlation=best, when_idle_percent=idle, when_busy_percent=working)
 
 
-def split_means(values: Sequence[float], gpu: Sequence[float]) -> tuple[float | None, float | None]:
-    """Means of ``values`` while the GPU was idle, and while it was busy."""
+def split_means(
+    values: Sequence[float], gpu: Sequence[float], least: int = LEAST_OF_A_KIND
+) -> tuple[float | None, float | None]:
+    """Means of ``values`` while the GPU was idle, and while it was busy; each of so many."""
     pairs = list(zip(values, gpu, strict=True))
     return (
-        _mean([value for value, one in pairs if one <= IDLE_PERCENT]),
-        _mean([value for value, one in pairs if one >= BUSY_PERCENT]),
+        _mean([value for value, one in pairs if one <= IDLE_PERCENT], least),
+        _mean([value for value, one in pairs if one >= BUSY_PERCENT], least),
     )
 
 
-def split(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
+def split(
+    pairs: Sequence[tuple[float | None, float | None]], least: int
+) -> tuple[float | None, float | None]:
     """``split_means`` of the (value, GPU) pairs of which both are known."""
     known = [(value, gpu) for value, gpu in pairs if value is not None and gpu is not None]
-    return split_means([value for value, _ in known], [gpu for _, gpu in known])
+    return split_means([value for value, _ in known], [gpu for _, gpu in known], least)
 
 
 class Integral:
-    """Samples, ready to be averaged over any stretch of time.
-
-    Each of ``samples`` covers the ``step`` before its stamp, or less where the one before is
-    nearer.
-    """
+    """Samples, ready to be averaged over any stretch of time. Each of ``samples`` covers the
+    ``step`` before its stamp, or less where the one before is nearer."""
 
     __slots__ = ("_areas", "_covers", "_lengths", "_times", "_values")
 
@@ -163,5 +164,5 @@ def _variance(values: list[float]) -> float:
     return float(sum(map(mul, values, values)) / count - mean * mean)
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if len(values) >= LEAST_OF_A_KIND else None
+def _mean(values: list[float], least: int) -> float | None:
+    return sum(values) / len(values) if len(values) >= least else None

@@ -5,7 +5,9 @@ swings between two levels it says the same as that of the values (the polarity-c
 correlator), and a whole window of bits is one integer, so that a lag costs a shift and a count.
 """
 
+import math
 from collections.abc import Sequence
+from statistics import fmean, pstdev
 
 CELLS_MAX = 4096
 """Longest window looked at, in samples."""
@@ -21,6 +23,12 @@ SHORT_HIGH_PERCENT = 90.0
 CLEAR = 0.4
 """Least correlation at the period. White noise over 60 samples stays below 0.3; edges that wander
 by a tenth of the period leave 0.7, by a quarter 0.4."""
+BY_CHANCE = 2.1
+"""Of few cycles more is asked: twice the standard error of a correlation (1 over the root of their
+number) and a little. A line of a few runs of any length reaches 0.4 to 0.6 at some lag."""
+ALIKE, LESS_IF_ALIKE = 0.25, 0.7
+"""Less where the distances of its turns to busy are alike (standard deviation over mean): steps
+stay below 0.2, waits of any length are mostly above 0.3."""
 NEARLY_BEST = 0.8
 """The shortest lag that comes this close to the best one: its multiples are as good."""
 STILL_GOOD = 0.75
@@ -100,7 +108,7 @@ def find_period(
         return None
     found, last = _correlations(times, values, step)
     lag = _first_peak(found, last)
-    if lag is None:
+    if lag is None or not _is_rhythm(max(found[lag : last + 1]), rises):
         return None
     cells = _by_multiples(found, _divided(found, _between(found, lag)), last)
     period = _with_rises(cells * step, rises)
@@ -110,6 +118,12 @@ def find_period(
     if period < LEAST_SAMPLES * step or beats or (period < short and not at_ends):
         return None
     return period
+
+
+def _is_rhythm(best: float, rises: Sequence[float]) -> bool:
+    alike = pstdev(rises) <= ALIKE * fmean(rises)
+    needed = BY_CHANCE * (LESS_IF_ALIKE if alike else 1.0)
+    return best >= needed / math.sqrt(len(rises) + 1)
 
 
 def _first_peak(found: Sequence[float], last: int) -> int | None:

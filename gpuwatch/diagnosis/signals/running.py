@@ -2,126 +2,73 @@
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from operator import mul
-from typing import Generic, TypeVar, cast
+from collections.abc import Sequence
 
 BUCKET_SECONDS = 4.0
 """What is kept in buckets is that much longer kept than asked for, at most."""
 ROW_SECONDS = 0.9
 """Readings that come faster are averaged to rows of this length."""
-REMEMBERED_SECONDS = 9.0
-REMEMBERED_FROM_SECONDS = 45.0
-ALIKE = 0.02
-"""Rows whose lengths differ by less weigh the same: a live interval is never exact."""
-
-_T = TypeVar("_T")
-_Row = tuple[float, float, Sequence[float | None]]
-"""(to, seconds, values)."""
 
 
 class RunningMeans:
-    """Weighted means of several readings, each of which can be missing at any time."""
+    """Weighted means of several readings, each of which can be missing at any time. What is kept
+    are running totals, so that a mean over any stretch is the difference of two."""
 
-    __slots__ = ("_count", "_keep", "_rows", "_short")
+    __slots__ = ("_ends", "_keep", "_seconds", "_since", "_sums", "_totals")
 
     def __init__(self, count: int, keep_seconds: float) -> None:
-        self._count = count
         self._keep = keep_seconds
-        self._rows: deque[_Row] = deque()
-        self._short: list[_Row] = []
+        self._since = -math.inf
+        """When the newest row began."""
+        self._ends = [-math.inf]
+        self._totals = [0.0]
+        self._sums = [array("d", bytes(8 * count))]
+        self._seconds = [self._sums[0]]
+        """That each reading was known for."""
 
     def add(self, at: float, values: Sequence[float | None], seconds: float) -> None:
         """``values`` as they were over the ``seconds`` up to ``at``; times ascend."""
-        rows = self._rows
-        if seconds >= ROW_SECONDS:
-            rows.append((at, seconds, values))
-        else:
-            self._short.append((at, seconds, values))
-            total = sum([row[1] for row in self._short])
-            if total < ROW_SECONDS:
-                return
-            rows.append((at, total, _means(self._short, self._count)))
-            self._short.clear()
-        while len(rows) > 1 and rows[0][0] <= at - self._keep:
-            rows.popleft()
+        sums = array("d", [
+            before if value is None else before + seconds * value
+            for before, value in zip(self._sums[-1], values, strict=True)
+        ])  # fmt: skip
+        known = array("d", [
+            before if value is None else before + seconds
+            for before, value in zip(self._seconds[-1], values, strict=True)
+        ])  # fmt: skip
+        total = self._totals[-1] + seconds
+        if at - self._since <= ROW_SECONDS:
+            self._ends[-1], self._totals[-1] = at, total
+            self._sums[-1], self._seconds[-1] = sums, known
+            return
+        self._since = at - seconds
+        self._ends.append(at)
+        self._totals.append(total)
+        self._sums.append(sums)
+        self._seconds.append(known)
+        if self._ends[1] <= at - self._keep:
+            # The last of them stays: what follows is counted from there.
+            old = bisect_right(self._ends, at - self._keep) - 1
+            for column in (self._ends, self._totals, self._sums, self._seconds):
+                del column[:old]
 
     def over(self, since: float) -> list[float | None]:
         """Of what was added later than ``since``, in the order of the readings."""
-        return _means(self._since(since), self._count)
+        base = self._base(since)
+        columns = (self._sums[-1], self._sums[base], self._seconds[-1], self._seconds[base])
+        return [
+            (total - before) / (known - unknown) if known > unknown else None
+            for total, before, known, unknown in zip(*columns, strict=True)
+        ]
 
     def seconds(self, since: float) -> float:
         """Seconds that what was added later spoke for."""
-        return sum([row[1] for row in self._since(since)])
+        return self._totals[-1] - self._totals[self._base(since)]
 
-    def _since(self, since: float) -> list[_Row]:
-        rows = [*self._rows, *self._short]
-        return [row for row in rows if row[0] > since] if rows and rows[0][0] <= since else rows
-
-
-def _means(rows: Sequence[_Row], count: int) -> list[float | None]:
-    if not rows:
-        return [None] * count
-    lengths = [row[1] for row in rows]
-    if max(lengths) - min(lengths) <= ALIKE * max(lengths):
-        return [_plain_mean(column) for column in zip(*[row[2] for row in rows], strict=True)]
-    total = sum(lengths)
-    return [
-        _weighted_mean(column, lengths, total)
-        for column in zip(*[row[2] for row in rows], strict=True)
-    ]
-
-
-def _plain_mean(column: Sequence[float | None]) -> float | None:
-    try:
-        return sum(column) / len(column)  # type: ignore[arg-type]  # most have no gap
-    except TypeError:
-        if column.count(None) == len(column):
-            return None
-        known = [value for value in column if value is not None]
-        return sum(known) / len(known)
-
-
-def _weighted_mean(
-    column: Sequence[float | None], lengths: Sequence[float], total: float
-) -> float | None:
-    if total <= 0.0 or column.count(None) == len(column):
-        return None
-    if None not in column:
-        mean: float = sum(map(mul, column, lengths)) / total
-        return mean
-    known = [
-        (value, seconds)
-        for value, seconds in zip(column, lengths, strict=True)
-        if value is not None
-    ]
-    total = sum([seconds for _, seconds in known])
-    return sum([value * seconds for value, seconds in known]) / total if total > 0.0 else None
-
-
-class Remembered(Generic[_T]):
-    """An answer that costs, for some seconds: over a whole window, it hardly changes in them."""
-
-    __slots__ = ("_answer", "_for")
-
-    def __init__(self) -> None:
-        self._for: tuple[float, float] | None = None
-        self._answer: _T | None = None
-
-    def get(self, stretch: tuple[float, float], compute: Callable[[], _T]) -> _T:
-        """The answer for (since, now), or for a stretch of about the same length that ended not
-        much earlier; of a short one each second counts."""
-        before = self._for
-        since, now = stretch
-        if before is not None and now >= before[1] and now - since >= REMEMBERED_FROM_SECONDS:
-            shorter = (now - since) - (before[1] - before[0])
-            if now - before[1] < REMEMBERED_SECONDS and abs(shorter) < 1.0:
-                return cast(_T, self._answer)
-        self._for = stretch
-        self._answer = compute()
-        return self._answer
+    def _base(self, since: float) -> int:
+        return max(0, bisect_right(self._ends, since) - 1)
 
 
 class Highest:

@@ -62,22 +62,9 @@ class PauseWatch:
     """Fed with the samples of one GPU as they come."""
 
     __slots__ = (
-        "_begin",
-        "_busy",
-        "_busy_seconds",
-        "_cell",
-        "_dip",
-        "_dipped_until",
-        "_idle_area",
-        "_least",
-        "_level",
-        "_levels",
-        "_since_level",
-        "_state",
-        "_usual",
-        "_work",
-        "found",
-    )
+        "_begin", "_busy", "_busy_seconds", "_cell", "_dip", "_dipped_until", "_idle_area",
+        "_least", "_level", "_levels", "_since_level", "_state", "_usual", "_work", "found",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)

@@ -56,6 +56,11 @@ class Trend:
         rows = list(self._rows)[-2:]
         return rows[-1][1] / rows[0][1] if rows and rows[0][1] > 0.0 else 1.0
 
+    @property
+    def rose_at(self) -> float:
+        """When it went higher than ever before, last."""
+        return self._rises[-1] if self._rises else -math.inf
+
     def rises(self) -> int | None:
         """Count how often it went higher than ever before, up to about ``RISES_MAX``; the first
         value is no rise. ``None``: nothing was read."""

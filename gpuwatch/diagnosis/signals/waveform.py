@@ -8,9 +8,9 @@ line, which nothing can tell from steady partial use.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import lt, mul, sub
 
+from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.signals.rhythm import find_period
 
 BUSY_PERCENT = 60.0
@@ -28,6 +28,9 @@ GAP_SAMPLES = 2.5
 
 SILENT_PERCENT = 1.0
 """No kernel runs: a monitor or a display causes a few tenths."""
+LENGTH_SECONDS, LENGTH_SAMPLES, CYCLE_SAMPLES = 3.0, 2.0, 6.0
+"""Shorter idling is a wait for a batch; of fewer samples, with the work behind it, it may be many
+short ones, some of which samples hit by chance."""
 END_LOW_PERCENT = 10.0
 END_HIGH_PERCENT = 90.0
 NEITHER_END_SHARE = 0.6
@@ -80,12 +83,23 @@ class Waveform:
         return self.idle.count >= 3 and self.reaches_both_ends
 
     @property
-    def is_one_stretch(self) -> bool:
-        """Check whether it idled once or twice at length and worked otherwise, or not at all: a
-        pause that may still go on, and no rhythm of steps."""
+    def waits_long(self) -> bool:
+        """Check whether its idle runs last for seconds, and for more samples than one."""
+        least = max(LENGTH_SECONDS, LENGTH_SAMPLES * self.sample_seconds)
+        return (self.idle.mean_seconds or 0.0) >= least
+
+    @property
+    def idles_at_length(self) -> bool:
+        """Check whether it idles once or twice, or for seconds on end and without a rhythm, and
+        works otherwise; or never works. Steps look different."""
         if self.mean_percent < SILENT_PERCENT:
             return True
-        return self.reaches_both_ends and self.idle.count < 3 and self.middling_share < 0.3
+        # Four whole runs have a third idle one before, behind or among them.
+        few = self.idle.count + self.busy.count < 4
+        cycle = (self.idle.mean_seconds or 0.0) + (self.busy.mean_seconds or 0.0)
+        long = self.waits_long and cycle >= CYCLE_SAMPLES * self.sample_seconds
+        long = long and self.period_seconds is None
+        return self.reaches_both_ends and self.middling_share < 0.3 and (few or long)
 
 
 @dataclass(slots=True)

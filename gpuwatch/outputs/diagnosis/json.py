@@ -3,6 +3,7 @@
 names may come at any time.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from gpuwatch import __version__
@@ -10,6 +11,7 @@ from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.diagnosis.finding import Advice, Evidence, RuledOut
 from gpuwatch.jobs.stacks.summary import StackReport
 from gpuwatch.outputs.diagnosis.report import DiagnosisReport
+from gpuwatch.outputs.report.content.findings import Group, groups
 from gpuwatch.outputs.report.encoding import dumps, schema
 from gpuwatch.outputs.report.model import FindingUse, Report, Source
 from gpuwatch.outputs.report.parts import (
@@ -125,6 +127,8 @@ class FindingSeen(Part, frozen=True):
     """What to do."""
     cost: Cost
     """What was lost to it."""
+    cause: Count
+    """Place in causes: findings of several jobs can have one."""
 
 
 class UnknownSeen(Part, frozen=True):
@@ -189,7 +193,9 @@ class DiagnosisSeen(Part, frozen=True, kw_only=True):
     phases: tuple[Phase, ...]
     """Of a file: what its GPUs did, each in the order of time."""
     findings: tuple[FindingSeen, ...]
-    """What was found: errors first, then the most costly."""
+    """What was found, one for each job: errors first, then the most costly."""
+    causes: tuple[str, ...]
+    """The same in a sentence for each cause."""
     unknown: tuple[UnknownSeen, ...]
     """What could not be checked at the end."""
     stacks: tuple[StacksSeen, ...]
@@ -204,6 +210,7 @@ def diagnosis_schema() -> dict[str, Any]:
 def diagnosis_json(diagnosis: DiagnosisReport) -> str:
     """One JSON object, without a line end."""
     report, time = diagnosis.report, diagnosis.report.time
+    causes = groups(report)
     source = report.source or Source(name="", kind="simulated" if report.simulated else "live")
     made = {name: getattr(source, name) for name in source.__struct_fields__}
     made["name"] = source.name or None
@@ -223,7 +230,8 @@ def diagnosis_json(diagnosis: DiagnosisReport) -> str:
             ),
             gpus=tuple([_gpu(gpu) for gpu in report.gpus]),
             phases=report.phases if diagnosis.is_file else (),
-            findings=tuple([_finding(use, report) for use in report.findings]),
+            findings=tuple([_finding(use, report, causes) for use in report.findings]),
+            causes=tuple([group.cause.summary for group in causes]),
             unknown=tuple(
                 [
                     UnknownSeen(rule=x.rule, missing=x.missing, gpus=x.gpus, job=_job(x.job))
@@ -246,7 +254,7 @@ def _gpu(gpu: GpuUsage) -> GpuSeen:
     )
 
 
-def _finding(use: FindingUse, report: Report) -> FindingSeen:
+def _finding(use: FindingUse, report: Report, causes: Sequence[Group]) -> FindingSeen:
     # Of its job, or of its GPUs where it is of none.
     gpus = {uuid for job in report.jobs if job.key == use.job for uuid in job.gpus} or {*use.gpus}
     watched = total(gpu.watched_seconds for gpu in report.gpus if gpu.uuid in gpus)
@@ -261,6 +269,7 @@ def _finding(use: FindingUse, report: Report) -> FindingSeen:
             share=min(1.0, cost / watched) if cost is not None and watched else None,
             gpu_seconds=cost,
         ),
+        cause=next(n for n, group in enumerate(causes) if use in group.uses),
     )
 
 

@@ -120,12 +120,7 @@ class Accumulator:
             self._note_diagnosis(self.engine.diagnosis)
 
     def _add_gpus(
-        self,
-        snapshot: Snapshot,
-        step: Step,
-        gpus: Sequence[Gpu],
-        jobs: Sequence[Job],
-        grid: Grid,
+        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job], grid: Grid
     ) -> None:
         tenants = self._tenants(snapshot, jobs)
         for gpu in without_late(tuple(gpus)):

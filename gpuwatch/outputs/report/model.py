@@ -125,6 +125,8 @@ class FindingUse(Part, frozen=True):
     was then."""
     summary: str
     """A sentence: what and where, with its numbers."""
+    says: str = ""
+    """The same with places for the names of GPUs, as it is said of several jobs at once."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
@@ -204,11 +206,7 @@ class Report(Part, frozen=True, kw_only=True):
         return self.job is not None and self.job.ended_at_unix_seconds is not None
 
     def with_end(
-        self,
-        unix_seconds: float | None = None,
-        *,
-        exit_code: int | None = None,
-        seen: bool = False,
+        self, unix_seconds: float | None = None, *, exit_code: int | None = None, seen: bool = False
     ) -> Report:
         """The report of a job that is known to have ended then, or with this exit code.
 

@@ -7,6 +7,7 @@ duration was watched.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, Job, ProcessKey, Snapshot
 from gpuwatch.jobs.identity.job_filter import only_job
@@ -22,9 +23,11 @@ START_TOLERANCE_SECONDS = 0.5
 class JobRecorder:
     """Follows the job with ``key``: that of its topmost process, or of any of its processes."""
 
-    def __init__(self, key: ProcessKey, *, live: bool = True) -> None:
-        """``live``: see ``Accumulator``."""
+    def __init__(self, key: ProcessKey, *, command: str | None = None, live: bool = True) -> None:
+        """``command``: as it was started, for a job that ends before its command line is read;
+        ``live``: see ``Accumulator``."""
         self._key = key
+        self._command = command
         self._live = live
         self._job: Job | None = None
         self._accumulator: Accumulator | None = None
@@ -55,6 +58,11 @@ class JobRecorder:
             self._gone = self._gone or (self.seen and not _jobs_unread(snapshot))
             return
         self._gone = False
+        if (job.command or "[").startswith("["):
+            # What has ended has no command line, and is shown as its name in brackets.
+            job = replace(job, command=self._command or job.command)
+        else:
+            self._command = job.command
         if self._accumulator is None:
             self._accumulator = Accumulator(job.key, live=self._live)
         if self._end is not None and job.ended_at_unix_seconds is not None:

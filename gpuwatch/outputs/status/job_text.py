@@ -7,12 +7,7 @@ from datetime import UTC, datetime
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.jobs.words import (
-    cores_sentence,
-    job_loading_sentence,
-    loop_facts,
-    role_name,
-)
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.status.columns import (
     Columns,
     Paint,
@@ -194,20 +189,14 @@ def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Paint)
         (Heading("MAIN CPU", rank=1), lambda one: units.percent(one.main_thread_percent)),
         (Heading("WORKERS"), lambda one: one.workers_text),
         (Heading("WORKER CPU", rank=1), lambda one: one.mean_of_workers("cpu_percent")),
-        (
-            Heading("CPU-WAIT", rank=2),
-            lambda one: one.mean_of_workers("run_queue_wait_percent"),
-        ),
+        (Heading("CPU-WAIT", rank=2), lambda one: one.mean_of_workers("run_queue_wait_percent")),
         (Heading("PINNED", text=True), lambda one: _PINNED[one.rank.pinned_memory]),
     )
     if job.loops:
         columns = (
             *columns,
             (Heading("DATA-WAIT"), lambda one: units.share(one.reported("data_wait_share"))),
-            (
-                Heading("COMPUTE", rank=2),
-                lambda one: units.share(one.reported("compute_share")),
-            ),
+            (Heading("COMPUTE", rank=2), lambda one: units.share(one.reported("compute_share"))),
             (
                 Heading("SAMPLES/S", rank=1),
                 lambda one: units.samples(one.reported("samples_per_second")),

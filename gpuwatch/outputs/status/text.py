@@ -136,10 +136,7 @@ def _state(value: float | None) -> str:
 _GPU_COLUMNS: Columns[Gpu] = (
     (Heading("GPU"), units.gpu_label),
     (Heading("NAME", text=True, rank=3), lambda gpu: gpu.identity.name),
-    (
-        Heading("BUSY"),
-        lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
-    ),
+    (Heading("BUSY"), lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
     (Heading("READ", rank=1), _age),
     (Heading("MEMORY"), _memory),
     (Heading("POWER", rank=1), _power),

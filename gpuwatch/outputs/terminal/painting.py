@@ -6,7 +6,7 @@ BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x
 COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
 """Of a finding, by its severity."""
 ASCII_FRAME = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++|+++-|")
-"""For the frames of charts that plotext draws."""
+"""For the frames of charts."""
 _RESET = "\x1b[0m"
 _ASCII = str.maketrans({"…": "~", "·": "-", "→": ">", "×": "x"})
 

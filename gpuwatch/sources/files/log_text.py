@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from gpuwatch.core.text import clean
@@ -190,6 +189,7 @@ class TextLines:
         begin: tuple[Path, int] | None = None,
     ) -> None:
         self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
+        self._path = Path(path)
         self.terminated = True
         """The line given last had an end: if not, it may be cut off."""
         self._stats = stats
@@ -213,7 +213,7 @@ class TextLines:
             self.close()
             raise LogError(f"{self.shown} cannot be read: {why(error)}.") from None
         except ValueError:
-            raise LogError(f"{self.shown} cannot be read: no file has such a name.") from None
+            raise LogError(f"{self.shown} cannot be read: there is no such file.") from None
 
     @property
     def bytes_read(self) -> int:
@@ -223,17 +223,24 @@ class TextLines:
     def __enter__(self) -> TextLines:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         if self._files is not None:
             self._files.close()
+
+    def ends(self) -> list[str]:
+        """The last lines of the file as it is now, of which the first can lack its beginning; none
+        of a stream, and no text of a packed one."""
+        if self._files is None or not self._path.is_file():
+            return []
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, io.SEEK_END) - LINE_LENGTH))
+                return file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return []
 
     def __iter__(self) -> Iterator[str]:
         stats = self._stats

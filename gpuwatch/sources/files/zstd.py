@@ -22,10 +22,6 @@ else:
     )
 
 __all__ = [
-    "CompressionParameter",
-    "ZstdCompressor",
-    "ZstdDecompressor",
-    "ZstdError",
-    "compress",
+    "CompressionParameter", "ZstdCompressor", "ZstdDecompressor", "ZstdError", "compress",
     "decompress",
-]
+]  # fmt: skip

@@ -8,19 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from operator import add
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
-from gpuwatch.sources.smi_log.columns import (
-    COLUMNS,
-    COLUMNS_MAX,
-    DCGMI,
-    DMON,
-    PMON,
-    SKIPPED,
-    named,
-)
+from gpuwatch.sources.smi_log.columns import COLUMNS, COLUMNS_MAX, DCGMI, DMON, PMON, SKIPPED, named
 from gpuwatch.sources.smi_log.values import number
 
 ALIGNED = "  "
@@ -194,10 +187,21 @@ def without_heading(
         raise LogError(_strange(shown, lines[0]))
     names, sure = _by_form(rows)
     if not sure:
-        proposed = ",".join(names) if "utilization.gpu" in names else "timestamp,index,-,..."
+        proposed = ",".join(names) if "utilization.gpu" in names else _by_heading(lines[0], width)
         what = f'begins with "{clean(lines[0], 120)}", which are not column names of nvidia-smi'
         raise _unnamed(shown, what, rows[0], proposed)
     return Heading("query", names, fixed=True)
+
+
+def _by_heading(line: str, width: int) -> str:
+    """By its words, with shares of 1 where they may be."""
+    cells = split_cells(line)
+    known = [named(x) if named(x).name in COLUMNS else named(f"{x} [ratio]") for x in cells]
+    names = [each.name if each.name in COLUMNS else SKIPPED for each in known]
+    if len(names) != width or not any(COLUMNS[x].part in _TELLING for x in names if x != SKIPPED):
+        return "timestamp,index,-,..."
+    shares = [" [ratio]" if each.unit == "ratio" else "" for each in known]
+    return f'"{",".join(map(add, names, shares))}" ([%] for shares of 100)'
 
 
 def _by_form(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], bool]:

@@ -27,7 +27,8 @@ GPUS_MAX = 64
 PROCESSES_MAX = 4096
 SORT_FIRST = (
     "The log has one GPU, or one field, after the other and not one time after the other: sort its "
-    "rows by time first, as in sort -s -t, -k1,1 where the time is the first column, and read that."
+    "rows by time first, as in (head -1 FILE; tail -n +2 FILE | sort -s -t, -k2,2) | gpuwatch "
+    "diagnose - where the time is in column 2 (-k2,2g where it is a number)."
 )
 _JUDGED = 31
 """Distances of moments that the usual one is the median of."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from operator import itemgetter
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
@@ -35,6 +36,8 @@ from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_g
 
 LOOKED_AT_LINES = 512
 """For a heading: a shell may have written before it."""
+SORTED_ROWS = 100_000
+"""Of a log with one GPU after the other, so many are held: some 100 MB."""
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )
@@ -104,7 +107,9 @@ def read_lines(
             f"{', '.join(heading.names)} (--columns)."
         )
     stats.kind = "tidy" if heading.tidy else heading.kind
-    return reading.snapshots(chain(first, source), _Delimited(heading, reading).rows)
+    delimited = _Delimited(heading, reading)
+    ends = [] if text is None or heading.tidy else text.ends()
+    return reading.snapshots(chain(first, source), partial(delimited.in_order, ends=ends))
 
 
 class _Reading:
@@ -129,7 +134,7 @@ class _Reading:
             stats.interval_assumed = True
             stats.interval_seconds = options.interval_seconds or 1.0
             if options.interval_seconds is None:
-                stats.note("The log has no times: one look a second is assumed (--interval).")
+                stats.note("The log has no timestamps: one reading a second assumed (--interval).")
         moments = Moments(
             stats,
             grouping,
@@ -223,7 +228,7 @@ class _Delimited:
             )
         unknown = [clean(name, 40) for name in heading.names if name and name not in COLUMNS]
         if heading.kind == "csv" and unknown and not heading.tidy:
-            note(f"Columns whose meaning is not known are left out: {', '.join(unknown[:8])}.")
+            note(f"Columns of unknown meaning are left out: {', '.join(unknown[:8])}.")
 
     def rows(self, lines: Iterable[str]) -> RowsOrEnds:
         rows = self._reading.rows
@@ -245,6 +250,20 @@ class _Delimited:
                 yield from self._other(line)
             else:
                 yield row
+
+    def in_order(self, lines: Iterable[str], ends: list[str]) -> RowsOrEnds:
+        """By time, of a file that begins with one GPU and whose last row, the last of ``ends`` that
+        was not cut off, is of another."""
+        rows = self.rows(lines)
+        cells = next(filter(None, map(self._split, map(stripped, reversed(ends)))), None)
+        held = list(islice(rows, 2)) if cells else []
+        keys = {None if row is None or row.process else row.key for row in held}
+        if cells and len(keys) < len(held) and not keys & {None, self._reader.read(cells).key}:
+            held += islice(rows, SORTED_ROWS)
+            times = [None if row is None else row.at_unix_seconds for row in held]
+            if None not in times:
+                held = [row for _, row in sorted(zip(times, held, strict=True), key=itemgetter(0))]
+        yield from chain(held, rows)
 
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""

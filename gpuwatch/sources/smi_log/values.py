@@ -75,10 +75,8 @@ def _amount(text: str) -> tuple[float | None, str]:
 
 
 def parser(kind: str, unit: str = "") -> Parse:
-    """A reader of cells of this kind: ``None`` for what has no value or one out of range.
-
-    ``unit`` is the heading's; a cell's own goes before it.
-    """
+    """A reader of cells of this kind: ``None`` for what has no value or one out of range. ``unit``
+    is the heading's; a cell's own goes before it."""
     quantity = QUANTITIES.get(kind)
     if quantity is None:
         return _TEXTS[kind]

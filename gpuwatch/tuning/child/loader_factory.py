@@ -112,7 +112,7 @@ class LoaderFactory:
             raise MeasureError(f"{self._text}() failed: {failures.described(error)}.") from error
         if not isinstance(made, DataLoader) and not _is_dataset(made):
             raise MeasureError(
-                f"{self._text}() returned {kind_of(made)}: it is to return one DataLoader or "
+                f"{self._text}() returned {kind_of(made)}: it should return one DataLoader or "
                 "Dataset."
             )
         return made
@@ -293,5 +293,5 @@ def why_empty(loader: Any) -> str:
             f"{loader.batch_size}."
         )
     if is_iterable(loader):
-        return "The dataset is empty: its iterator gives nothing."
-    return "No batch comes: the sampler gives nothing."
+        return "The dataset is empty: its iterator yields nothing."
+    return "No batch comes: the sampler yields nothing."

@@ -185,7 +185,7 @@ class Run:
                 return self.epochs()
         if not self._window.batches:
             raise MeasureError(
-                f"Too slow for the time: {self._epoch_batches} batches in "
+                f"Too slow to measure in time: {self._epoch_batches} batches in "
                 f"{perf_counter() - self._begun:.0f} s, the first after {self._first_batch:.1f} s; "
                 "a longer --budget measures it.",
                 "too_slow",

@@ -63,10 +63,7 @@ def _why_no_cuda() -> str:
 
 
 def measure_memory(
-    order: Order,
-    factory: LoaderFactory | None,
-    step: tuple[Any, str],
-    begins: Callable[[], object],
+    order: Order, factory: LoaderFactory | None, step: tuple[Any, str], begins: Callable[[], object]
 ) -> MemoryPoint:
     """``step``: what the target names, and the target. ``begins`` is called when everything is
     made. Raises ``MeasureError``, with the code ``NO_MEMORY`` where memory ran out."""

@@ -26,7 +26,7 @@ def make_step(found: object, text: str) -> Callable[[Any], object]:
         raise MeasureError(f"{text}() failed: {failures.described(error)}.", "step") from None
     if not callable(made):
         raise MeasureError(
-            f"{text} takes no argument, so it is to return the train step, but it returned "
+            f"{text} takes no argument, so it should return the train step, but it returned "
             f"{kind_of(made)}.",
             "step",
         )

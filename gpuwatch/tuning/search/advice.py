@@ -6,14 +6,7 @@ from gpuwatch.core import units
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Trial, scatter_of
-from gpuwatch.tuning.settings import (
-    DEFAULT_PREFETCH,
-    KNOBS,
-    NAMES,
-    WORKERS,
-    Description,
-    Setting,
-)
+from gpuwatch.tuning.settings import DEFAULT_PREFETCH, KNOBS, NAMES, WORKERS, Description, Setting
 
 FAILED = {
     "hang": "no batch came",
@@ -157,7 +150,7 @@ def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
     if used is not None and used >= BUSY_SHARE * plan.cores and plan.cores > 1:
         yield (
             f"It uses {used:.1f} of the {plan.cores:g} usable cores: more workers would wait for "
-            "each other. Only cheaper work for each sample, or more cores, makes it faster."
+            "each other. Only less work per sample, or more cores, makes it faster."
         )
 
 

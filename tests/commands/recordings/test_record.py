@@ -179,7 +179,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
         (("-o", "."), "it is a folder"),
         (("-o", "/dev/null"), "gpuwatch stream"),
         (("-o", "x", "--pid", "999999999"), "999999999"),
-        (("-o", "x", "--demo", "nonsense", "--detach"), "choose one of"),
+        (("-o", "x", "--demo", "nonsense", "--detach"), "--demo list"),
         (("--stop",), "No recording is running"),
     ],
 )

@@ -77,17 +77,6 @@ def test_a_recording_has_a_report(starved: str, capsys: pytest.CaptureFixture[st
     assert max(len(line) for line in text.split("\n")) <= 80
 
 
-def test_gzip_and_plain_say_the_same(
-    starved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Told by what is in the file."""
-    packed = tmp_path / "packed"
-    packed.write_bytes(gzip.compress(Path(starved).read_bytes()))
-    one, two = printed(capsys, "report", starved), printed(capsys, "report", str(packed))
-    one["source"] = two["source"] = None
-    assert one == two
-
-
 def test_standard_input_is_read(
     starved: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,9 +255,7 @@ class TestSignals:
     def test_ignored_stay_ignored(self, tmp_path: Path) -> None:
         """Under nohup neither gpuwatch nor the job minds a hangup."""
         process, log = self.family(
-            tmp_path,
-            "nohup",
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+            tmp_path, "nohup", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
         )
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGUSR1)
@@ -319,7 +317,7 @@ class TestReport:
                 time.sleep(0.001)
             _, errors = process.communicate(timeout=60)
             assert process.returncode == 0
-            if b"before it could be looked at" not in errors:
+            if b"before it could be watched" not in errors:
                 break
         assert len(list((tmp_path / "state" / "gpuwatch" / "reports").glob("*.json"))) == 1
 
@@ -334,7 +332,7 @@ class TestReport:
         """Run a job, which gets its seconds as its last argument, for so long that it is seen."""
         for seconds in self.LONG_ENOUGH:
             done = run(folder, "-i", "0.2", *options, "--", *command, str(seconds), **more)
-            if b"before it could be looked at" not in done[2]:
+            if b"before it could be watched" not in done[2]:
                 break
         return done
 
@@ -374,7 +372,7 @@ class TestReport:
         """A job that ends at once keeps nobody waiting: one sentence says there is no report."""
         code, out, errors = run(tmp_path, "--", "true")
         assert (code, out) == (0, b"")
-        assert b"before it could be looked at" in errors
+        assert b"before it could be watched" in errors
         assert errors.count(b"\n") == 1
 
     def test_nowhere_to_print_to(self, tmp_path: Path) -> None:

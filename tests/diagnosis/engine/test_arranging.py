@@ -157,7 +157,10 @@ def test_a_checkpoint_that_costs_little_does_not_rule_out_validation() -> None:
     """Their pauses are different ones: both are told, the more costly first."""
     saves = (pause(80.0, 4.0, gpus=("GPU-0",), wrote_bytes=500e6),)
     quiet = tuple(
-        [pause(400.0 - 120.0 * n, 40.0, gpus=("GPU-0",), wrote_bytes=0.0) for n in range(3)]
+        [
+            pause(400.0 - 120.0 * n, 40.0, gpus=("GPU-0",), wrote_bytes=0.0, busy_percent=30.0)
+            for n in range(3)
+        ]
     )
     paused = window(pauses=tuple(sorted((*saves, *quiet), key=lambda one: one.at_unix_seconds)))
     engine = Scripted([find("checkpoint_pauses"), find("validation_pauses")], paused)

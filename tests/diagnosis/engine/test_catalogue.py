@@ -15,14 +15,9 @@ from gpuwatch.diagnosis.engine import catalogue
 from gpuwatch.diagnosis.rule import Rule
 
 SECTIONS = (
-    "What it checks",
-    "Why it matters",
-    "Evidence needed",
-    "When it is wrong",
-    "What to do",
-    "Thresholds",
-    "Sources",
-)
+    "What it checks", "Why it matters", "Evidence needed", "When it is wrong", "What to do",
+    "Thresholds", "Sources",
+)  # fmt: skip
 MODULES = sorted(
     f"{path.parent.name}.{path.stem}"
     for folder in rules.__path__

@@ -215,6 +215,17 @@ def test_an_old_job_that_is_attached_to_does_not_start() -> None:
     assert not window.starting
 
 
+def test_what_is_seen_of_an_old_job_grows_from_the_first_look_on() -> None:
+    """What is remembered for some seconds is of a whole minute."""
+    clock, observer, seen = ManualClock(), Observer(), list[float]()
+    source = SimulatedSource("starved", clock=clock)
+    for _ in range(5):
+        observer.push(source.read())
+        seen.append(fact(observer.windows()[0], "gpus.0.busy.seconds"))
+        clock.advance(2.0)
+    assert seen == sorted(set(seen))
+
+
 def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
     """What it read before stays known while it is in the window."""
     clock = ManualClock()

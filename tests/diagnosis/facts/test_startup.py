@@ -34,6 +34,7 @@ class Phase:
 
 
 LOADS = Phase(grows=True, every=0.7, busy=0.05, spread=1.0)
+SHARDS = Phase(grows=True, every=2.0, busy=0.11)
 INDEXES = Phase()
 TUNES = Phase(compiles=True, every=0.4, busy=0.3)
 COMPILES = Phase(compiles=True, every=9.0, busy=0.01, spread=1.0)
@@ -90,6 +91,7 @@ def job_of(phase: Phase) -> Job:
     [
         (LOADS, 8.0, FLAT, "loader_cpu_bound"),
         (LOADS, 8.0, IN_STEPS, "loader_cpu_bound"),
+        (SHARDS, 30.0, IN_STEPS, "loader_cpu_bound"),
         (LOADS, 8.0, LAUNCHES, "python_bound"),
         (TUNES, LONG, FLAT, "loader_cpu_bound"),
         (COMPILES, LONG, LAUNCHES, "python_bound"),

@@ -2,12 +2,14 @@
 cannot decide says it misses."""
 
 import pkgutil
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.engine.subject import said
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Firing
 from tests.diagnosis import windows as w
@@ -27,14 +29,15 @@ def table(kind: str) -> list[Any]:
     rows = []
     for rule, found in ALL.items():
         for name, case in getattr(found, kind).items():
-            window, *said = case if isinstance(case, tuple) else (case, None)
-            said = [tuple(said)] if kind == "unknown" else said
-            rows.append(pytest.param(rule, window, *said, id=f"{rule}: {name}"))
+            window, *words = case if isinstance(case, tuple) else (case, None)
+            words = [tuple(words)] if kind == "unknown" else words
+            rows.append(pytest.param(rule, window, *words, id=f"{rule}: {name}"))
     return rows
 
 
 def firing_of(rule: str, window: Window) -> Firing:
-    return w.fires(w.check_of(rule)(window))
+    firing = w.fires(w.check_of(rule)(window))
+    return replace(firing, summary=said(window, firing, firing.summary))
 
 
 def part(firing: Firing, path: str) -> Any:
@@ -74,8 +77,8 @@ def test_every_rule_has_firing_quiet_and_unknown_cases() -> None:
 def test_it_fires(rule: str, window: Window, expected: dict[str, Any] | None) -> None:
     """The fault is there, with its words, its cost and its advice."""
     firing = firing_of(rule, window)
-    said = (expected or {}).items()
-    wrong = [path for path, value in said if not holds(rule, firing, path, value)]
+    wanted = (expected or {}).items()
+    wrong = [path for path, value in wanted if not holds(rule, firing, path, value)]
     assert not wrong, firing
 
 

@@ -45,6 +45,19 @@ def test_a_rhythm_that_samples_can_show_has_its_period(
     assert not found.faster_than_seen
 
 
+def test_runs_of_any_length_have_no_rhythm() -> None:
+    """Of few of them, chance makes one in twenty windows look like it."""
+    draw = random.Random(2)
+    for _ in range(100):
+        runs: list[float] = []
+        while len(runs) < 60:
+            for percent, mean in ((0.0, 3.0), (97.0, 5.0)):
+                runs += [percent] * max(1, round(draw.expovariate(1.0 / mean)))
+        found = analyse([(float(at), percent) for at, percent in enumerate(runs[:60])])
+        assert found is not None
+        assert found.period_seconds is None
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("hertz", "period"),
@@ -96,6 +109,17 @@ def test_runs_are_those_that_began_and_ended_inside() -> None:
     assert (found.busy.count, found.idle.count) == (9, 10)
     assert found.busy.mean_seconds == pytest.approx(1.0, abs=0.09)
     assert found.idle.mean_seconds == pytest.approx(2.0, abs=0.09)
+
+
+@pytest.mark.parametrize(
+    ("idle", "once"),
+    [([(10, 14)], True), ([(0, 4), (10, 14)], True), ([(1, 4), (6, 9), (11, 13)], False)],
+)
+def test_the_third_idle_stretch_makes_a_rhythm(idle: list[tuple[int, int]], once: bool) -> None:
+    """Also while it goes on."""
+    found = analyse([(at, 0.0 if any(a <= at < b for a, b in idle) else 97.0) for at in range(13)])
+    assert found is not None
+    assert found.idles_at_length is once
 
 
 def test_what_stays_between_the_thresholds_turns_nothing() -> None:

@@ -1,12 +1,10 @@
-"""The figures as text and as JSON."""
+"""The figures as text."""
 
 import statistics
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from tests.evaluation.case import HEALTHY
 from tests.evaluation.figures import baselines
@@ -88,23 +86,6 @@ def hours(outcomes: Sequence[Outcome]) -> str:
     alarms = sum(len(one.alarms) for one in outcomes)
     rules = raised_wrongly(outcomes) or "  none"
     return f"{alarms} warnings in {watched:.1f} GPU-hours of healthy machines\n{rules}"
-
-
-def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Everything, for scripts."""
-    return {
-        "gpuwatch": asdict(score(outcomes)),
-        **{name: asdict(score_baseline(outcomes, name)) for name in baselines.NAMES},
-        "outcomes": [
-            {
-                **asdict(one),
-                "accepted": sorted(one.accepted),
-                "advice": sorted(one.advice),
-                "right": one.right,
-            }
-            for one in outcomes
-        ],
-    }
 
 
 def _overall(scores: Sequence[Score]) -> list[tuple[str, list[str]]]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.evaluation.calibrate import isotonic, on
 from tests.evaluation.case import HEALTHY, UNDECIDED
-from tests.evaluation.figures.report import as_json, markdown
+from tests.evaluation.figures.report import markdown
 from tests.evaluation.figures.scoring import confusions, score, score_baseline
 from tests.evaluation.harness import Outcome
 
@@ -17,11 +17,9 @@ def outcome(label: str, said: str, *others: str, **more: object) -> Outcome:
         "accepted": frozenset({label, *others}),
         "said": said,
         "confidence": None if said in (HEALTHY, UNDECIDED) else 0.8,
-        "severity": "warning",
         "seconds_to_detect": 6.0 if said == label else None,
         "alarms": (),
         "others": (),
-        "unknown": (),
         "gpu_hours": 0.5,
         "log": False,
         "baselines": {"fluctuation": said, "threshold": HEALTHY},
@@ -74,14 +72,10 @@ def test_the_rules_from_elsewhere_have_the_same_figures() -> None:
     assert silent.false_alarms == 0
 
 
-def test_the_table_and_the_json_say_the_same() -> None:
-    """Every cause is in both."""
-    rows, data = markdown(OUTCOMES), as_json(OUTCOMES)
-    labels = [cause["label"] for cause in data["gpuwatch"]["causes"]]
-    for label in ("loader_cpu_bound", "checkpoint_pauses", HEALTHY):
-        assert f"| {label} |" in rows
-        assert label in labels
-    assert len(data["outcomes"]) == len(OUTCOMES)
+def test_the_table_names_every_cause() -> None:
+    """Each has a row."""
+    for cause in ("loader_cpu_bound", "checkpoint_pauses", HEALTHY):
+        assert f"| {cause} |" in markdown(OUTCOMES)
 
 
 def test_a_fitted_curve_never_falls() -> None:

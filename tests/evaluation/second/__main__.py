@@ -1,9 +1,7 @@
 """``python -m tests.evaluation.second``: the diagnosis on the second generator's cases."""
 
 import argparse
-import json
 import sys
-from pathlib import Path
 
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.figures import report
@@ -18,13 +16,14 @@ EVENTS = frozenset({"hardware_errors", "gpu_lost"})
 
 
 def judge(case: Case) -> list[Outcome]:
-    """As ``harness.run``; times count from the first step on, and advice on a loader to a job that
+    """As ``harness.run``; times count from its first step on, and advice on a loader to a job that
     has none, or a good one, is wrong at any moment, whatever was said with it."""
     watching = case.watch()
     outcomes = run(case, watching)
-    for one in outcomes:
+    for one, subject in zip(outcomes, case.subjects, strict=True):
         if one.seconds_to_detect is not None:
-            one.seconds_to_detect = max(0.0, one.seconds_to_detect - watching.begins)
+            begins = watching.begins(subject.gpus)
+            one.seconds_to_detect = max(0.0, one.seconds_to_detect - begins)
             one.said = one.label if one.label in EVENTS else one.said
         if case.loader_fine and about_loaders(one):
             one.said, one.others = LOADER_ADVICE, (one.said, *one.others)
@@ -91,8 +90,6 @@ def main() -> int:
         print(f"  {line}")
     if options.odd_hours:
         print(f"\nodd healthy streams: {_odd(options)}")
-    if options.json:
-        Path(options.json).write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
     return 0
 
 
@@ -110,7 +107,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=int, help="at most so many")
     parser.add_argument("--case", help="only those with this in their names")
     parser.add_argument("--odd-hours", type=float, default=0.0, help="hours of odd healthy streams")
-    parser.add_argument("--json", metavar="FILE", help="write everything there")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     return parser.parse_args()
 

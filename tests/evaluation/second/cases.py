@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -140,7 +140,7 @@ class Case(Judged):
 
 
 class Watch:
-    """One watching. ``begins``: when the first step was done, in seconds from its start on."""
+    """One watching."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._setting = case, staged(case.of, case.name)
@@ -155,10 +155,10 @@ class Watch:
     def __iter__(self) -> Iterator[Snapshot]:
         return Observer(self._setting.machine, self._case.view, self.start).watch(self._seconds)
 
-    @property
-    def begins(self) -> float:
-        first = self._setting.machine.first_step
-        return 0.0 if first is None else max(0.0, first - self.start)
+    def begins(self, gpus: Sequence[int]) -> float:
+        """When the first step on these was done, in seconds from its start on."""
+        first = self._setting.machine.first_steps
+        return max(0.0, min([first[gpu] for gpu in gpus if gpu in first], default=0.0) - self.start)
 
     def stacks(self) -> None:
         """Nobody takes any."""

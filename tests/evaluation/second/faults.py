@@ -211,7 +211,7 @@ _HOT = ("sw_thermal_slowdown",)
 FAULTS = (
     Kind("heavy_transforms", "loader_cpu_bound", _starved, 2),
     Kind("no_workers", "loader_in_main_process", lambda s: s.train(
-        workers=0, gpu=s.pick((0.1, 0.2, 0.4)), loads=s.some(0.4, 2.5)), 2),
+        workers=0, gpu=s.pick((0.1, 0.2, 0.4)), loads=s.some(0.4, 2.5), awaited=1), 2),
     Kind("cold_disk", "loader_io_bound", lambda s: _disk(s, s.some(8e7, 2.5e8), 0.008, 0.0)),
     Kind("cache_too_small", "loader_io_bound", lambda s: _disk(s, 4e8, 0.004, s.some(0.4, 0.75))),
     Kind("object_storage", "loader_network", _object_storage, 2),

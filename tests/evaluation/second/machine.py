@@ -125,7 +125,8 @@ class Machine:
         self.network = Store(world, 1.2e9, 0.02, network=True)
         self.procs: list[Proc] = []
         self.age = 0.0
-        self.first_step: float | None = None
+        self.first_steps: dict[int, float] = {}
+        """By the number of its GPU."""
         self.shm_total, self.shm_used = 64.0 * GIB, 0.02 * GIB
         self.memory_total = world.random.choice((64, 128, 256, 512)) * GIB
         self.memory_used = 0.1 * self.memory_total
@@ -156,9 +157,8 @@ class Machine:
     def gate(self) -> Gate:
         return Gate(self.world)
 
-    def step_seen(self) -> None:
-        if self.first_step is None:
-            self.first_step = self.world.now
+    def step_seen(self, gpu: int = 0) -> None:
+        self.first_steps.setdefault(gpu, self.world.now)
 
     def hog(self, cores: float, user: str = "olaf") -> None:
         """Another person's program that computes all the time."""

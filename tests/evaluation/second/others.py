@@ -174,7 +174,7 @@ def _works(rank: Rank, seconds: float) -> Program:
     while rank.machine.world.now < end:
         yield from rank.kernels(0.15, 0.02, 0.8)
         yield from rank.wait(rank.device.free)
-        rank.machine.step_seen()
+        rank.machine.step_seen(rank.device.index)
 
 
 def on_processor(machine: Machine) -> Program:

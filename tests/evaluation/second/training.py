@@ -224,7 +224,7 @@ class Rank:
                 yield from self.python(recipe.late(self))
             yield from self._step()
             self.steps += 1
-            self.machine.step_seen()
+            self.machine.step_seen(self.device.index)
             for place, (every, pause) in enumerate(recipe.pauses):
                 if self.steps == self.schedule.get(place):
                     yield from self.wait(self.device.free)

@@ -155,11 +155,7 @@ def training(
         **fields,
     )
     ended = dataclasses.replace(
-        running,
-        members=(),
-        gpu_uuids=(),
-        ended_at_unix_seconds=UNIX + seconds,
-        exit_code=exit_code,
+        running, members=(), gpu_uuids=(), ended_at_unix_seconds=UNIX + seconds, exit_code=exit_code
     )
 
     def busy(at: float) -> float:

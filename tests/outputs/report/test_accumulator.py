@@ -65,9 +65,7 @@ def test_a_process_on_two_gpus_counts_its_cpu_once(starved: list[Snapshot]) -> N
     assert len(process.gpus) == 2
 
 
-def test_the_starved_loader_is_found_and_its_cost_is_the_idle_time(
-    starved: list[Snapshot],
-) -> None:
+def test_the_starved_loader_is_found_and_its_cost_is_the_idle_time(starved: list[Snapshot]) -> None:
     """The finding holds to the end, and costs no more than the GPUs idled."""
     report = summed(starved)
     use = next(use for use in report.findings if use.rule == "loader_cpu_bound")

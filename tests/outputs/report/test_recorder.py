@@ -655,6 +655,16 @@ def test_facts_of_a_process_that_ended_are_kept() -> None:
     assert report.run_digest is not None
 
 
+def test_a_job_that_ended_at_once_is_named_by_how_it_was_started() -> None:
+    """A process that has ended has no command line; one that was read before is better."""
+    gone = look(1.0, job(command="[python]", ended_at_unix_seconds=UNIX + 0.5))
+    for before, command in (((), "python train.py"), ((look(0.0, job()),), COMMAND)):
+        recorder = JobRecorder(KEY, command="python train.py")
+        for snapshot in (*before, gone):
+            recorder.push(snapshot)
+        assert of_job(recorder.report()).command == command
+
+
 # --- long jobs -------------------------------------------------------------------------------
 
 

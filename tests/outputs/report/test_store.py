@@ -225,9 +225,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_link_in_place_of_a_report_is_neither_read_nor_written_through(
-    tmp_path: Path,
-) -> None:
+def test_a_link_in_place_of_a_report_is_neither_read_nor_written_through(tmp_path: Path) -> None:
     """Not even when its name is the very one that is about to be written."""
     store = ReportStore(tmp_path / "reports", unix_time=lambda: UNIX)
     path = store.save(report())

@@ -65,16 +65,11 @@ from dataclasses import dataclass
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.effort import (
-    little_work,
-    little_work_share,
-    unused,
-    waits_now,
-)
+from gpuwatch.diagnosis.rules.shared.effort import little_work, little_work_share, unused, waits_now
 from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
 from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import (
     highest,
@@ -167,7 +162,7 @@ def check(window: Window) -> Verdict:
 def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     """No rank is the late one."""
     spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
-    idle = mean([max(0.0, gpu.idle_share - pause_share(window, gpu.uuid)) for gpu in gpus]) or 0.0
+    idle = mean([max(0.0, idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
     spun, least, most = sum(spins) / len(gpus), min(p or 0.0 for p in power), highest(power) or 0.0
     often = min(gpu.spins or 0 for gpu in gpus) >= LEAST_SPINS and min(spins) >= EACH_SPINS_SHARE
     apart, moves = (window.busy_together or 0.0) * (1 - len(gpus)), window.power_together or 0.0

@@ -14,9 +14,8 @@ Evidence needed
     Utilisation or power of at least two GPUs, finer than a turn.
 
 When it is wrong
-    Two programs that hand data to each other look the same: generation and training of
-    reinforcement learning from feedback, a teacher and a student. The cure is alike: let the one
-    work on the next part while the other works on this one.
+    Two programs that hand data to each other look the same (generation and training in RLHF, a
+    teacher and a student) and have the same cure: let them overlap.
 
 What to do
     More micro-batches per step (four times the stages or more), or an interleaved schedule (1F1B,

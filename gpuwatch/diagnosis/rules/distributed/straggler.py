@@ -19,9 +19,8 @@ When it is wrong
     imbalance is real but intended. Power differs by a few percent between cards of one model.
 
 What to do
-    A slower clock: check the card's cooling and power. The same clock: its share of the data is
-    more work (sequences of different lengths): bucket by length, balance the sampler, or move what
-    only that rank does.
+    A slower clock: check the card's cooling and power. The same clock: its share is more work
+    (longer sequences): bucket by length, balance the sampler, or move what only that rank does.
 
 Thresholds
     all GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that
@@ -35,9 +34,8 @@ Thresholds
     Where memory alone makes GPUs look like one job: the others within 85% of the highest of them.
 
     clock 94% or less of the others' median: two or three steps of 15 MHz are the silicon lottery.
-    What the odd rank does meanwhile: see collective_wait. All are this project's choice,
-    those of work set on the labelled cases in tests/evaluation. SageMaker's LoadBalancing compares
-    histograms of utilisation, in which ranks that spin look busy.
+    What the odd rank does: see collective_wait. All are this project's choice (tests/evaluation).
+    SageMaker's LoadBalancing compares utilisation, in which ranks that spin look busy.
 
 Sources
     The Llama 3 report (Meta, 2024) describes single slow GPUs that hold up all others of a run.
@@ -169,8 +167,8 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
     why = f" ({doing.says})" if doing.known else ""
     end = looks(window) if sure else ", if these GPUs run one job, as their memory makes it look"
     return Firing(
-        summary=f"{named(others)} {verb(others, 'waits', 'wait')} for {who(window, odd)}, which "
-        f"has more to do: {100 * lost:.0f}% of their time{why}{end}",
+        summary=f"{named(others)} {verb(others, 'spends', 'spend')} {100 * lost:.0f}% of the time "
+        f"waiting for {who(window, odd)}, which has more to do{why}{end}",
         evidence=(*_evidence(odd, others), *doing.evidence, likeness(window, gpus)),
         advice=(_BALANCE, *(doing.advice if doing.known else ())),
         strength=measure.strength

@@ -16,12 +16,10 @@ When it is wrong
 What to do
     Search the kernel log for "Xid" (79 is a card off the bus, 48 and 94-95 memory). Stop what
     still holds the card, reset it (nvidia-smi --gpu-reset) or restart the machine, and start again
-    from the last checkpoint. If it keeps happening: power cables, riser, temperature,
-    then the card itself.
+    from the last checkpoint. If it recurs: power cables, riser, temperature, then the card itself.
 
 Thresholds
-    One GPU that the driver calls lost, in one reading: NVML's answer is yes or no, so there is no
-    number to choose and nothing to wait for.
+    None: NVML answers yes or no, and the first reading is enough.
 
 Sources
     NVML's NVML_ERROR_GPU_IS_LOST ("the GPU has fallen off the bus or has otherwise become
@@ -29,7 +27,8 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
+from gpuwatch.diagnosis.rules.shared.words import keys, named
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 RULE = Rule(
     title="GPU is lost",
@@ -51,7 +50,6 @@ RULE = Rule(
     ),
     # There is nothing to weigh.
     trust=1.03,
-    of_card=True,
     has_look_alikes=False,
 )  # fmt: skip
 
@@ -64,8 +62,8 @@ def check(window: Window) -> Verdict:
         return Clear("every GPU responds", at_once=True)
     there, says = float(len(window.gpus) - len(lost)), f"the driver calls {named(lost)} lost"
     return Firing(
-        summary=f"{named(lost)} no longer {verb(lost, 'responds', 'respond')} to the driver: "
-        "what ran there has ended or hangs",
+        summary=f"{GPUS} no longer {either('responds', 'respond')} to the driver: "
+        "whatever ran there has died or hangs",
         evidence=(Evidence("GPUs that respond", there, None, float(len(window.gpus)), says),),
         gpus=keys(lost),
         lost_share=1.0,

@@ -26,9 +26,8 @@ Thresholds
     One new uncorrectable error, one failed remapping, one that is pending: NVIDIA's note says what
     each means, and leaves no number to choose.
 
-    10 corrected errors per minute, over a minute or more: information only, and this project's
-    choice, since that note does not cover corrected errors. ECC repairs them; so many come from
-    one bad cell that is read all the time.
+    10 corrected errors per minute, over a minute or more: information only, this project's choice.
+    ECC repairs them; so many come from one bad cell that is read all the time.
 
 Sources
     NVIDIA, "GPU Memory Error Management": row remapping takes effect with a GPU reset; a remapping
@@ -38,10 +37,11 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
-from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
+from gpuwatch.diagnosis.rules.shared.words import keys, named
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 # There is nothing to weigh.
-RULE = Rule(title="hardware errors", trust=1.03, of_card=True, has_look_alikes=False)
+RULE = Rule(title="hardware errors", trust=1.03, has_look_alikes=False)
 CORRECTED_PER_MINUTE = 10.0
 
 _DRAIN = Advice(
@@ -86,7 +86,7 @@ def _firing(gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing
     says = dict.fromkeys([text for gpu in gpus for text in _troubles(gpu)])
     return Firing(
         severity=severity,
-        summary=f"{named(gpus)} {verb(gpus, 'shows', 'show')} memory errors: {'; '.join(says)}",
+        summary=f"{GPUS} {either('shows', 'show')} memory errors: {'; '.join(says)}",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=advice,
         gpus=keys(gpus),
@@ -100,7 +100,7 @@ def _troubles(gpu: GpuFacts) -> list[str]:
     if gpu.remapped_rows_failed:
         troubles.append("a row remapping failed")
     if gpu.remapped_rows_pending:
-        troubles.append("a row remapping waits for a reset")
+        troubles.append("a row remapping is pending (it needs a reset)")
     return troubles or [f"{gpu.ecc_corrected_new} corrected, a high number"]
 
 

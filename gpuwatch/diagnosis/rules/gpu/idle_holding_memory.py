@@ -13,9 +13,8 @@ Evidence needed
     processes where they can be read.
 
 When it is wrong
-    Servers wait for requests by design, and a job between two phases (downloading, preparing data
-    on the CPU, validating elsewhere) will come back: those that use the CPU are left alone, and
-    what is found is only information.
+    Servers wait for requests by design, and a job between two phases will come back: what uses the
+    CPU is left alone, and the rest is only information.
 
 What to do
     Where the driver lists no process: it is in another container, or a crash left the memory. Else
@@ -28,8 +27,7 @@ Thresholds
     checkpoints and the ends of epochs are mostly over by then.
 
     1 GiB held by the job's processes: a CUDA context alone takes some 300 MB in PyTorch since CUDA
-    11.7 (before, it could be 1 GB). 2 GiB of the card where the processes are not known, since what
-    the driver reserves is in it.
+    11.7 (before: up to 1 GB). 2 GiB where the processes are not known: the driver's is in it.
 
     CPU below 0.3 cores, 1 MB/s read and written: processes that use more are working; waiting
     notebooks and servers use less. All but the size of a context are this project's choice.
@@ -57,8 +55,8 @@ from gpuwatch.diagnosis.rules.shared.words import (
     program,
     ramp,
     rounded,
-    verb,
 )
+from gpuwatch.diagnosis.sentence import GPUS, either, of_several
 
 _UNSEEN = Advice(
     "Look for its processes as root on the host: sudo fuser -v /dev/nvidia*. Where there are none, "
@@ -123,8 +121,8 @@ def check(window: Window) -> Verdict:
         Evidence("CPU of its processes", cores, "cores", WORKING_CORES, waits),
     ]  # fmt: skip
     return Firing(
-        summary=f"{gib(sum(held for _, held in idle))} of memory is held on {named(gpus)}, which "
-        f"{verb(gpus, 'has', 'have')} run nothing for {lasting(watched)}"
+        summary=f"{GPUS} {either('has', 'have')} run nothing for {lasting(watched)} while "
+        f"{gib(sum(held for _, held in idle))} of memory {of_several('is', 'each is')} held"
         + (", by no process that the driver lists" if nobody else ""),
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),
@@ -141,13 +139,13 @@ def _held(window: Window, gpu: GpuFacts) -> float | None:
 
 def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
     """That nobody waits for a process does not show from outside."""
-    frees = "the memory is freed only when the process ends, and others may wait for what it does"
+    frees = "the memory is freed only when the process ends, and others may be waiting for it"
     if window.job is None:
         known = {one.pid: program(one) for gpu in gpus for one in gpu.others or ()}
         who = listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
         return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
     job = window.job.job
-    see = f"See where {program(job)} stands: gpuwatch stacks {job.pid}."
+    see = f"Check what {program(job)} is doing: gpuwatch stacks {job.pid}."
     if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in present(window)):
         return Advice(see, why="the job works on its other GPUs: it may need this one again")
     return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)

@@ -24,8 +24,7 @@ Thresholds
     that runs less than that loses nothing to others.
 
     others' memory 2 GiB: a desktop and a browser stay below. A warning where the card is 90% full:
-    then the job is short of what they hold. All are this project's choice; the 3% was set on the
-    labelled cases in tests/evaluation.
+    then the job lacks what they hold. All are this project's choice (cases in tests/evaluation).
 
 Sources
     NVML's process utilisation (share of SM time per process); NVIDIA's MPS documentation: without
@@ -48,8 +47,8 @@ from gpuwatch.diagnosis.rules.shared.words import (
     program,
     ramp,
     rounded,
-    verb,
 )
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="shared with others",
@@ -96,22 +95,27 @@ def check(window: Window) -> Verdict:
     return Clear("no other process uses its GPU" + ("" if len(gpus) == 1 else "s"))
 
 
-def _others(gpus: list[GpuFacts]) -> str:
+def _others(gpus: list[GpuFacts]) -> list[str]:
     """Those that use most, by name."""
     there = [one for gpu in gpus for one in gpu.others or ()]
     there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
     names = list({one.pid: program(one) for one in there}.values())
-    return listed(names[:NAMED_MOST]) or "the others (nvidia-smi lists the processes)"
+    return names[:NAMED_MOST] or ["the others (nvidia-smi lists the processes)"]
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    # In an order that is the same for all of them, so that they say one thing.
+    own = highest([gpu.own_busy_percent for gpu in gpus])
+    taken = " and ".join([f"{one:.0f}%" for one in sorted([share, own or 0.0], reverse=True)])
+    taken = f"{share:.0f}% goes to others" if own is None else f"{taken} of the time"
     move = Advice(
-        f"Move {program(job)} or {_others(gpus)} away from {named(gpus)}, or agree on times.",
+        f"Move {listed(sorted([program(job), *_others(gpus)]), 'or')} to another GPU, or agree "
+        "on times.",
         why="processes on one GPU take turns, and each waits for the other",
     )
     return Firing(
-        summary=f"Other processes take {share:.0f}% of {named(gpus)}",
+        summary=f"{GPUS} {IS} shared by several programs that take turns: {taken}",
         evidence=_evidence(gpus),
         advice=(move,),
         strength=0.75 + 0.25 * ramp(share, BUSY_PERCENT, 25.0),
@@ -123,15 +127,15 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
 def _holding(gpus: list[GpuFacts]) -> Firing:
     held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
-        f"Before trying a larger batch, ask whether {_others(gpus)} can let go of it, or use "
+        f"Before trying a larger batch, ask whether {listed(_others(gpus))} can free it, or use "
         "another GPU.",
         why="memory that others hold cannot be used here",
     )
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
-    little = "" if blind else f" and {verb(gpus, 'use it', 'use them')} little"
+    little = "" if blind else f" and {either('use it', 'use them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
-        summary=f"Other processes hold {gib(held)} of memory on {named(gpus)}{little}",
+        summary=f"Other processes hold {gib(held)} of memory on {GPUS}{little}",
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,

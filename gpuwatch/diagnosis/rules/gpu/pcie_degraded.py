@@ -14,8 +14,7 @@ Evidence needed
 
 When it is wrong
     Two cards that share one slot's lanes run at x8 each by design: half the speed is reported only
-    where the job waits for copies. A riser or a switch between slot and card can be narrower than
-    both.
+    where the job waits for copies. A riser or switch in between can be narrower than both.
 
 What to do
     Reseat the card and its riser, look for PCIe errors in the kernel log, check the slot's
@@ -23,13 +22,11 @@ What to do
     memory and copies that overlap with work.
 
 Thresholds
-    25% of the link's possible rate or less: no usual lane layout does that, so it is reported even
-    if nothing waits. 50% or less only where the job waits for copies: x8 instead of x16 is common
-    by design.
+    25% of the link's possible rate or less is always reported: no usual lane layout does that. 50%
+    or less only where the job waits for copies: x8 instead of x16 is common by design.
 
     waiting: idle 8% of the time or more, and meanwhile traffic of 40% of the link's rate: copies
-    reach 80 to 90% of it at most, and NVML counts bytes over 20 ms, which catch some of them. This
-    project's choice.
+    reach 80 to 90% of it at most, and NVML sees 20 ms at a time. This project's choice.
 
     rate: lanes times 0.25, 0.5, 0.985, 1.969, 3.938 and 7.563 GB/s for generations 1 to 6.
 
@@ -42,7 +39,8 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import busy_link_rate, link_rate, present
-from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FEWER = Advice(
     "Until then send fewer bytes: uint8 instead of float32, converted on the GPU; pinned memory "
@@ -111,9 +109,10 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     blind, waits = loss is None, loss is not None and loss > 0.0
     link = f"generation {first.pcie_generation_busy} x{first.pcie_width_busy}"
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
-    cost = f"; the GPU waits for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
+    copies = either("the GPU waits", "the GPUs wait")
+    cost = f"; {copies} for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
     reseat = Advice(
-        "Look whether its slot has so many lanes, reseat the card and its riser, and look for PCIe "
+        "Check that its slot has that many lanes, reseat the card and its riser, and look for PCIe "
         "errors in the kernel log.",
         setting="PCIe link",
         present=link,
@@ -122,8 +121,8 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     )
     return Firing(
         severity=None if waits or blind else "info",
-        summary=f"The PCIe link of {named(gpus)} {verb(gpus, 'runs', 'run')} at {link} "
-        f"under load, {best} is possible{cost}",
+        summary=f"The PCIe {either('link', 'links')} of {GPUS} {either('runs', 'run')} at {link} "
+        f"under load instead of {best}{cost}",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(reseat, *RULE.cure),
         strength=0.75 + 0.25 * ramp(ratio, HALF, 0.1) if waits else 0.6,

@@ -13,19 +13,16 @@ Evidence needed
     stays at a lowered limit is weaker evidence. The SM clock under load and its maximum.
 
 When it is wrong
-    A card at its own default limit reports the power cap whenever it works hard: large matrix
-    products on an H100 or H200 hit it by design. That is full speed and no finding. A limit may
-    have been lowered on purpose, for noise, heat or the rack's budget; clocks, too, to save energy
-    or for numbers that repeat.
+    A card at its own default limit reports the power cap whenever it works hard (large matrix
+    products on an H100 hit it by design): that is full speed and no finding. Limits and clocks may
+    have been lowered on purpose: noise, heat, the rack's budget, energy, repeatable numbers.
 
 What to do
-    Reset the limit (nvidia-smi -pl) if it was not intended, and the clocks (nvidia-smi -rgc for
-    locked ones, -rac for application clocks). For a power brake: check the supply,
-    its cables, the rack's budget.
+    Reset a limit that was not intended (nvidia-smi -pl), locked clocks (-rgc) or application clocks
+    (-rac). For a power brake: check the supply, its cables and the rack's budget.
 
 Thresholds
-    limit below 95% of the card's default: within 5% is rounding, or the step size of the tools
-    that set it.
+    limit below 95% of the card's default: within 5% is rounding, or a tool's step size.
 
     power cap 10% of the time: peaks of single kernels touch any limit. Power brake 2%: it cuts the
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
@@ -51,13 +48,13 @@ from gpuwatch.diagnosis.rules.shared.gpus import (
     reason_share,
     slowed,
 )
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp, verb
+from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="power or clocks capped",
     explains=frozenset({"straggler", "collective_wait", "busy_without_work", "batch_too_small"}),
     lost_while_busy=True,
-    of_card=True,
     look_alike=2,
     chart="power_watts",
 )
@@ -132,8 +129,7 @@ def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
 def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
     share = highest([_share(window, gpu, POWER_BRAKE) for gpu in gpus]) or 0.0
     return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} slowed by the hardware's power brake "
-        f"{100 * share:.0f}% of the time",
+        summary=f"{GPUS} {IS} slowed by the hardware's power brake {100 * share:.0f}% of the time",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(_SUPPLY,),
         strength=0.9 + 0.1 * ramp(share, BRAKE_SHARE, 0.2),
@@ -146,10 +142,11 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     first, loss = gpus[0], highest([slowed(window, gpu) for gpu in gpus])
     limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
     blind = any(gpu.throttle_shares is None for gpu in gpus)
-    slower = "" if not loss or loss < SLIGHT else f"; the clock is {100 * loss:.0f}% lower"
+    slower = "" if not loss or loss < SLIGHT else f", and the clock is {100 * loss:.0f}% lower"
+    alike = [one for one in gpus if one.identity.power_limit_default_watts == default]
     reset = Advice(
         f"Reset the power limit to {default:.0f} W if it was not lowered on purpose: "
-        f"nvidia-smi -i {first.identity.index} -pl {default:.0f}.",
+        f"sudo nvidia-smi -i {_cards(alike)} -pl {default:.0f}.",
         setting="power limit",
         present=f"{limit:.0f} W",
         wanted=f"{default:.0f} W",
@@ -157,8 +154,8 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     )
     return Firing(
         severity="info" if loss is not None and loss < SLIGHT else None,
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} held at a power limit of {limit:.0f} W, "
-        f"{default:.0f} W is the card's own{slower}",
+        summary=f"{GPUS} {IS} capped at {limit:.0f} W; the card's own limit is {default:.0f} W"
+        f"{slower}",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.65 if blind else 0.95,
@@ -166,6 +163,10 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         gpus=keys(gpus),
         lost_share=loss,
     )
+
+
+def _cards(gpus: list[GpuFacts]) -> str:
+    return ",".join([str(gpu.identity.index) for gpu in gpus])
 
 
 def _set_low(window: Window, gpu: GpuFacts) -> float | None:
@@ -182,12 +183,12 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
     what, option = ("application", "-rac") if named_by_driver else ("locked", "-rgc")
     reset = Advice(
         f"Reset {what} clocks if they were not set on purpose: sudo nvidia-smi "
-        f"-i {first.identity.index} {option}.",
+        f"-i {_cards(gpus)} {option}.",
         why="neither heat nor power holds the clock down",
     )
     return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'runs', 'run')} {loss:.0%} below the highest clock, "
-        "and neither heat nor power asks for it",
+        summary=f"{GPUS} {either('runs', 'run')} {loss:.0%} below the highest clock, "
+        "and neither heat nor power explains it",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.7 + 0.25 * ramp(loss, SET_LOW, 0.6),

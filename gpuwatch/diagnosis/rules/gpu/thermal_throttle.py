@@ -13,9 +13,8 @@ Evidence needed
     temperature and the clock, which are weaker evidence.
 
 When it is wrong
-    A one-second burst at the end of a warm-up is no fault; that is why the share of the time has a
-    threshold, and why a card at its limit that is no slower is only information. The loss is
-    given in clock speed: memory-bound kernels lose less.
+    A one-second burst is no fault, hence the threshold; a card at its limit that is no slower is
+    only information. The loss is given in clock speed: memory-bound kernels lose less.
 
 What to do
     Cooling first: airflow, dust, fans, the room, cards too close together. Until then a lower
@@ -46,7 +45,8 @@ from gpuwatch.diagnosis.rules.shared.gpus import (
     reference_clock,
     slowed,
 )
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp, verb
+from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 _LOWER_LIMIT = Advice(
     "Until then, lower its power limit a little (nvidia-smi -pl).",
@@ -54,13 +54,12 @@ _LOWER_LIMIT = Advice(
     why="a lower limit costs less speed than a thermal slowdown",
 )
 RULE = Rule(
-    title="throttled by heat",
+    title="thermally throttled",
     cure=(_LOWER_LIMIT,),
     explains=frozenset(
         {"straggler", "collective_wait", "busy_without_work", "batch_too_small", "power_throttle"}
     ),
     lost_while_busy=True,
-    of_card=True,
     look_alike=1,
     chart="temperature_celsius",
     chart_seconds=180.0,
@@ -115,9 +114,10 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     at = highest([gpu.temperature_highest_celsius for gpu in hot])
     slow = loss is None or loss >= SLIGHT
     often = "" if share is None else f" {100 * share:.0f}% of the time"
-    held = "held back by heat" if slow else "at the temperature limit"
-    cost = "" if loss is None else f", its clock {100 * loss:.0f}% lower"
-    cost = cost if slow else ", and has lost no clock speed so far"
+    held = "thermally throttled" if slow else "at the temperature limit"
+    clock = either("its clock", "their clocks")
+    cost = "" if loss is None else f", {clock} {100 * loss:.0f}% lower"
+    cost = cost if slow else ", without losing clock speed so far"
     where = "" if at is None else f" at {at:.0f} C"
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
@@ -125,7 +125,7 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
         why="it slows down to stay below its temperature limit",
     )
     return Firing(
-        summary=f"{named(hot)} {verb(hot, 'is', 'are')} {held}{often}{where}{cost}",
+        summary=f"{GPUS} {IS} {held}{often}{where}{cost}",
         severity=None if slow else "info",
         evidence=[item for gpu in hot for item in _evidence(window, gpu)],
         advice=(cool, *RULE.cure) if slow else (cool,),

@@ -11,10 +11,9 @@ Evidence needed
     The GPU's NUMA node (from the kernel's PCI devices) and the rank's affinity.
 
 When it is wrong
-    A virtual machine can show nodes that are not those of the hardware. Cards behind one switch
-    can be equally far from both sockets. Where the GPU is busy all the same, it costs little: then
-    it is information only. A rank whose affinity spans several nodes is not checked, since the
-    scheduler may keep it where it should be; nor is the placement of its memory.
+    A virtual machine can show nodes that the hardware does not have, and cards behind one switch
+    can be equally far from both sockets. Where the GPU stays busy, it is information only. A rank
+    whose affinity spans several nodes is not checked, nor is the placement of its memory.
 
 What to do
     Bind each rank to cores of its GPU's node: numactl --cpunodebind=N --membind=N, Slurm's
@@ -32,8 +31,9 @@ Sources
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_JOB
-from gpuwatch.diagnosis.rules.shared.pauses import pause_share
-from gpuwatch.diagnosis.rules.shared.words import keys, named, verb
+from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
+from gpuwatch.diagnosis.rules.shared.words import keys
+from gpuwatch.diagnosis.sentence import GPUS, IS
 
 RULE = Rule(title="cores far from GPU", has_look_alikes=False)
 FAR_STRENGTH = 0.6
@@ -66,14 +66,12 @@ def check(window: Window) -> Verdict:
     if not far:
         return Clear("each rank may use cores of its GPU's NUMA node")
     gpus, node, there = [gpu for gpu, _, _ in far], far[0][1], _listed(far[0][2])
-    idles = any(
-        gpu.busy is not None and gpu.idle_share - pause_share(window, gpu.uuid) >= IDLE_SHARE
-        for gpu in gpus
-    )
+    idles = any(gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE for gpu in gpus)
     one = len({(node, nodes) for _, node, nodes in far}) == 1
     where = f" (on NUMA node {node}; the cores are on {there})" if one else ""
+    to = node if one else "N"
     bind = Advice(
-        f"Bind the rank to its GPU's node: numactl --cpunodebind={node} --membind={node}.",
+        f"Bind each rank to its GPU's node: numactl --cpunodebind={to} --membind={to}.",
         setting="numactl",
         present=there if one else None,
         wanted=str(node) if one else None,
@@ -85,8 +83,7 @@ def check(window: Window) -> Verdict:
         for gpu, node, nodes in far[:4]
     ]  # fmt: skip
     return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} driven from cores of another NUMA "
-        f"node{where}",
+        summary=f"{GPUS} {IS} driven from cores on another NUMA node{where}",
         evidence=evidence,
         advice=(bind,),
         severity=None if idles else "info",

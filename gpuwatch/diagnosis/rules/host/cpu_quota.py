@@ -47,6 +47,7 @@ from gpuwatch.diagnosis.rules.shared.workers import (
     recommended_workers,
     set_workers,
 )
+from gpuwatch.diagnosis.sentence import of_several
 
 RULE = Rule(
     title="CPU quota too small",
@@ -111,8 +112,8 @@ def _firing(
         evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
-        summary=f"{complaint}: a CPU quota of {number}{visible} held the job back in "
-        f"{throttled:.0f}% of its periods",
+        summary=f"{complaint}: a CPU quota of {number}{visible} held "
+        f"{of_several('the job', 'the jobs')} back in {throttled:.0f}% of its periods",
         evidence=evidence,
         severity=found.severity,
         advice=_advice(window, found, quota, number, cores),

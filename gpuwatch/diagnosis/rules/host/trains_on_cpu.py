@@ -40,7 +40,7 @@ _SHOW = Advice(
     setting="CUDA_VISIBLE_DEVICES",
 )
 _MOVE = Advice('Move the model and each batch to the GPU (.to("cuda")).')
-RULE = Rule(title="computes on the CPU", cure=(_MOVE, _INSTALL, _SHOW), has_look_alikes=False)
+RULE = Rule(title="trains on the CPU", cure=(_MOVE, _INSTALL, _SHOW), has_look_alikes=False)
 LEAST_CORES = 1.5
 HOLD_SECONDS = 30.0
 
@@ -69,7 +69,8 @@ def check(window: Window) -> Verdict:
     known = bool(why) or reports
     return Firing(
         severity=None if known else "info",
-        summary=f"The job computes on the CPU, {named(idle)} {verb(idle, 'idles', 'idle')}{why}",
+        summary=f"The job computes on the CPU while {named(idle)} "
+        f"{verb(idle, 'sits', 'sit')} idle{why}",
         evidence=[Evidence("CPU of a training process", round(cores, 1), "cores", LEAST_CORES)],
         advice=cure,
         strength=(0.8 if known else 0.4) + 0.2 * ramp(cores, LEAST_CORES, 4.0),

@@ -1,8 +1,8 @@
 """Now and then one batch takes very long, and all others wait behind it.
 
 What it checks
-    GPUs of the job idle for 10% of the time or more, and in that time a single loader worker
-    computes or waits for storage while the others rest.
+    GPUs of the job wait visibly for 10% of the time or more (gaps within a sample do not count),
+    and in that time a single loader worker computes or waits for storage while the others rest.
 
 Why it matters
     The DataLoader hands batches over in order. What the other workers have ready (prefetch_factor
@@ -28,8 +28,8 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
-from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT
+from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_WORKERS, Underfed, starved
+from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT, waits_share
 from gpuwatch.diagnosis.rules.shared.words import ramp
 from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
 
@@ -38,7 +38,7 @@ RULE = Rule(
     uses_workers=True,
     cure=(
         Advice(
-            "Raise prefetch_factor of the DataLoader, 2 by default, to 8.",
+            "Raise the DataLoader's prefetch_factor from 2 (the default) to 8.",
             setting="prefetch_factor",
             why="more batches are then ready while a slow one is made, for more memory",
         ),
@@ -72,6 +72,9 @@ def check(window: Window) -> Verdict:
         return Unknown(("what each loader worker does while the GPU idles",))
     if busiest < LATE_WORKER_PERCENT or others > RESTS_PERCENT:
         return Clear("while the GPU idles, no single loader worker is at work alone")
+    waits = [waits_share(window, gpu) for gpu in found.gpus]
+    if waits and sum(waits) / len(waits) < IDLE_SHARE:
+        return Clear("the GPU idles in many short gaps, not in long waits for one batch")
     runs = max([gpu.busy.idle.count for gpu in found.gpus if gpu.busy is not None], default=0)
     evidence = [
         Evidence("busiest worker while the GPU idles", round(busiest, 1), "% of the time",

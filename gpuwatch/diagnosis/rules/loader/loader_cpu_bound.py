@@ -42,13 +42,7 @@ from gpuwatch.diagnosis.facts.window import WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, NO_WORKERS, Underfed, starved
 from gpuwatch.diagnosis.rules.shared.ranks import main_works_percent
-from gpuwatch.diagnosis.rules.shared.words import (
-    SPARE_LEAST_CORES,
-    cores_of,
-    counted,
-    free,
-    ramp,
-)
+from gpuwatch.diagnosis.rules.shared.words import SPARE_LEAST_CORES, cores_of, counted, free, ramp
 from gpuwatch.diagnosis.rules.shared.workers import (
     CHEAPER,
     WORKERS_AT_LIMIT_PERCENT,
@@ -61,6 +55,7 @@ from gpuwatch.diagnosis.rules.shared.workers import (
     usable_cores,
     wanted,
 )
+from gpuwatch.diagnosis.sentence import either
 
 RULE = Rule(
     title="loader is CPU-bound",
@@ -93,14 +88,15 @@ def _other_cause(found: Underfed, workers: WorkerFacts, need: float) -> Clear | 
         return Clear(f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
     if waits > (workers.cpu_percent or 0.0):
         return Clear(f"the loader workers wait for the disk for {waits:.0f}% of the time")
-    main = main_works_percent(found)
+    # Workers that are at their limit are so whether it spins or not: full queues let them rest.
+    main = main_works_percent(found, 1)
     if found.reported_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
         return Clear(f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
     return None
 
 
 def _firing(window: Window, found: Underfed, workers: WorkerFacts, need: float) -> Firing:
-    count, spare, main = found.worker_count or 0, spare_cores(window), found.main_idle_percent
+    count, spare, main = found.worker_count or 0, spare_cores(window), main_works_percent(found, 1)
     better = recommended_workers(window, count, found.busy_share)
     room = better is not None and better > count and _has_room(found, need, spare)
     if room and better is not None:
@@ -108,9 +104,13 @@ def _firing(window: Window, found: Underfed, workers: WorkerFacts, need: float) 
         advice = [set_workers("Raise num_workers", count, better, why)]
     else:
         advice = _cheaper(window, count, better)
-    per_rank = " per rank" if len(found.ranks) > 1 else ""
-    limit = "is at its limit" if count == 1 else "are at their limit"
+    ranks, gpus = len(found.ranks) > 1, len(found.gpus) > 1
+    # Of several jobs it is true of each rank, too, where a job has one.
+    per_rank = either("", " per rank") if ranks == gpus else " per rank" if ranks else ""
+    limit = "is maxed out" if count == 1 else "are maxed out"
     left = "" if spare is None else f", and {free(spare)}"
+    if spare is not None and spare >= 1.0:
+        left = f" while {counted(int(spare), 'core')} {'sit' if spare >= 2.0 else 'sits'} idle"
     resting = 1.0 if main is None or found.reported_only else ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
         f"{counted(count, 'loader worker')}{per_rank} {limit}{left}",
@@ -137,9 +137,11 @@ def _evidence(
     window: Window, found: Underfed, workers: WorkerFacts, need: float
 ) -> list[Evidence | None]:
     limit, each = WORKERS_AT_LIMIT_PERCENT, "% of a core each"
-    queue, main = workers.run_queue_wait_percent, found.main_idle_percent
+    queue, main = workers.run_queue_wait_percent, main_works_percent(found, 1)
     queues = queue is not None and need - queue < limit
     idle, busy = found.job.workers_when_idle_percent, found.job.workers_when_busy_percent
+    seen = found.job.main_thread_when_idle_percent is not None
+    waits = "the training process waits" if seen else "at least; it may only spin for its GPU"
     phase = room = None
     if idle is not None and busy is not None:
         go_on = idle >= busy - 10.0
@@ -159,7 +161,7 @@ def _evidence(
                  says="counting their wait for cores, they are at their limit") if queues else None,
         None if main is None else
         Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
-                 MAIN_WAITS_PERCENT, "the training process waits"),
+                 MAIN_WAITS_PERCENT, waits),
         phase, room,
     ]  # fmt: skip
 

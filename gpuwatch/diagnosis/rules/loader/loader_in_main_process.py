@@ -23,7 +23,8 @@ When it is wrong
     the finding says so, is less sure, and has the stacks taken first.
     A thread that waits for its GPU spins: only what it used beyond the GPU's busy time counts then.
     One rank whose GPU idles while the others' are busy saves, logs or evaluates as likely as it
-    loads: without stacks or a report of the loop that stays open.
+    loads, and who idles at length now and then does something else in that time: without stacks
+    or a report of the loop both stay open, and so it does where others use the GPU, too.
     Data that is already on the GPU needs no workers. Threads that spin for the GPU or in a
     collective load nothing.
 
@@ -94,6 +95,8 @@ RULE = Rule(
     explains=frozenset({"oscillation", "batch_too_small", "python_bound", "straggler"}),
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
+OTHERS_PERCENT = 8.0
+"""Of SM time, as of other_tenant: when such a GPU idles or works is not this job's doing alone."""
 UNPROVEN = 0.7
 """Of its strength where neither stacks nor the job itself show that it loads: a loop that makes
 text, steps an environment or computes metrics takes turns with its GPU just so."""
@@ -127,7 +130,7 @@ def check(window: Window) -> Verdict:
         return Unknown(NO_MAIN)
     if loading is None and is_one_of_several(window, found):
         return Unknown(("stacks of the rank whose GPU idles while the others wait for it",))
-    phase = found.job.main_thread_phase
+    phase, others = found.job.main_thread_phase, [gpu.foreign_busy_percent for gpu in found.gpus]
     if loading is None and reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
     threads = _in_threads(window, found) if loading is None else None
@@ -135,6 +138,8 @@ def check(window: Window) -> Verdict:
         return threads
     if loading is None and phase is not None and phase >= IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
+    if loading is None and (mean(others) or 0.0) >= OTHERS_PERCENT:
+        return Unknown(("stacks: others use its GPUs, too",))
     return _other_cause(found, main, loading) or _firing(window, found, main, loading)
 
 
@@ -200,9 +205,8 @@ def _other_cause(found: Underfed, main: float | None, loading: float | None) -> 
     rests = main is not None and main < MAIN_LOADS_PERCENT and not found.fills_idle_time
     if loading is None and rests:
         return Clear(f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
-    once = all(gpu.busy is None or gpu.busy.is_one_stretch for gpu in found.gpus)
-    if loading is None and once:
-        return Clear("the GPUs idled once at length, not in every step")
+    if loading is None and found.idles_at_length:
+        return Clear("the GPUs sit idle at length now and then, not in every step")
     if (found.job.write_when_idle_bytes_per_second or 0.0) >= WRITES_BYTES_PER_SECOND:
         return Clear("the job writes while its GPU idles")
     return None
@@ -219,9 +223,9 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
     why = "the next batches are then loaded while the GPU works"
     small = shm is not None and shm <= SMALL_SHM_BYTES
     loads = "the training process loads its own batches (num_workers=0)"
-    may = "its main thread works meanwhile, and without loader workers it may be loading"
+    may = "the main thread is busy meanwhile and, without loader workers, may be loading data"
     stacks = f"gpuwatch stacks {found.job.job.pid}"
-    see = f"See first whether it loads ({stacks}); if so, raise num_workers"
+    see = f"First check whether it loads data ({stacks}); if so, raise num_workers"
     firing = found.starves(
         loads,
         _evidence(found, main, loading),

@@ -10,8 +10,7 @@ Why it matters
 
 Evidence needed
     Whether a pinning thread exists, the GPUs' utilisation, the PCIe traffic from host to GPU
-    while the GPU idles, the workers' CPU. Stronger with the main thread's CPU while the GPU idles:
-    it does that copying.
+    while the GPU idles, the workers' CPU; better with that of the main thread, which copies.
 
     Where the job reports its own loop (gpuwatch.torch), its pin_memory and its copy time decide:
     below 5% of the time, copies cost little, whatever crosses PCIe.
@@ -31,9 +30,8 @@ Thresholds
     a batch too large), since a pageable copy does not fill a sound link.
 
 Sources
-    PyTorch, "Memory pinning" in torch.utils.data and the tutorial on pin_memory() and
-    non_blocking. NVIDIA, "How to Optimize Data Transfers in CUDA C/C++": pageable transfers
-    are staged through a pinned buffer.
+    PyTorch, "Memory pinning" in torch.utils.data, tutorial on pin_memory() and non_blocking.
+    NVIDIA, "How to Optimize Data Transfers in CUDA C/C++": pageable transfers are staged.
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
@@ -119,7 +117,7 @@ def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Fir
     missing = NO_MAIN if main is None and copies is None else ()
     much = "" if traffic is None else f" ({amount(traffic)}/s)"
     return Firing(
-        summary=f"{found.who} idled {found.idle_share:.0%} of the time while batches were "
+        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time while batches were "
         f"copied from unpinned memory{much}",
         evidence=_evidence(found, traffic, main, copies),
         strength=strength(found.clearness, clear, copied, missing=len(missing)),

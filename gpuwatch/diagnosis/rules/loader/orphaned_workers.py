@@ -15,10 +15,9 @@ When it is wrong
     later are left over. Workers that a loader re-parents on purpose are rare.
 
 What to do
-    See that they do nothing (a program can leave processes behind on purpose), then end them (kill
-    PID; if they stay, kill -9 PID). Start jobs so that the whole
-    process group ends with them (exec in a container's entrypoint, torchrun, srun). Remove
-    what they left in /dev/shm (torch_*).
+    Check that they do nothing (a program can leave processes behind on purpose), then kill PID; if
+    they stay, kill -9 PID. Start jobs so that the whole process group ends with them (exec in a
+    container's entrypoint, torchrun, srun), and remove what is left in /dev/shm (torch_*).
 
 Thresholds
     One such process.
@@ -79,7 +78,7 @@ def check(window: Window) -> Verdict:
         Evidence("GPU memory they hold", on_gpu, "bytes",
                  says="the next run cannot have it") if on_gpu else None,
     ]  # fmt: skip
-    end = f"See that no work goes on in them (gpuwatch stacks --only PID), then end them:{command}"
+    end = f"Check that they are doing nothing (gpuwatch stacks --only PID), then end them:{command}"
     return Firing(
         summary=f"{counted(count, 'loader worker')} {verb} outlived the training process{holding}",
         evidence=evidence,

@@ -15,9 +15,12 @@ Evidence needed
     than two seconds are visible; faster ones stay undetermined.
 
 When it is wrong
-    Bursts are right for a server that waits for requests, for interactive work, and for training
-    on several nodes where the others are slower. Low means and two-peaked histograms alone are
-    not evidence: healthy jobs show both.
+    Bursts are right for a server that waits for requests, for interactive work (a notebook that
+    waits for seconds, or without a rhythm, is left alone), and for training on several nodes where
+    the others are slower. Low means and two-peaked histograms alone are not evidence: healthy jobs
+    show both. Where logging, saving, validation and the gaps between steps each cost a little, a
+    fifth of the time may be lost in all. That is true, but there is no one thing to mend, so it is
+    left undecided and nobody is called: only time in the waits themselves counts.
 
 What to do
     Find out what it waits for, before anything is changed: a data loader, requests, environments
@@ -30,7 +33,8 @@ Thresholds
     5 idle runs in the window: a rhythm, not an event. Lowest samples at 15% or less and highest
     at 70% or more: swings that reach both ends (SageMaker's LowGPUUtilization calls it
     fluctuation when the 5th percentile is under 10% and the 95th over 70%).
-    idle 15%: above what TensorFlow's profiler calls moderately input-bound, below its 20%.
+    idle 15%, and as much of the time in those idle runs alone: above what TensorFlow's profiler
+    calls moderately input-bound, below its 20%.
 
 Sources
     SageMaker Debugger, LowGPUUtilization. TensorFlow profiler (5% and 20%).
@@ -42,16 +46,13 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    IDLE_TRAFFIC_BYTES_PER_SECOND,
-    is_others,
-    works,
-)
+from gpuwatch.diagnosis.rules.shared.gpus import IDLE_TRAFFIC_BYTES_PER_SECOND, is_others, works
 from gpuwatch.diagnosis.rules.shared.loading import driving, too_early
-from gpuwatch.diagnosis.rules.shared.pauses import pause_share
+from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, waits_share
 from gpuwatch.diagnosis.rules.shared.possible import (
     against_loader,
     causes,
+    runs_by_hand,
     waits_outside,
     what_decides,
 )
@@ -61,12 +62,11 @@ from gpuwatch.diagnosis.rules.shared.words import (
     lasting,
     listed,
     mean,
-    named,
     percent_of,
     ramp,
     strength,
-    verb,
 )
+from gpuwatch.diagnosis.sentence import GPUS, IS
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
@@ -76,8 +76,6 @@ RULE = Rule(
 )
 IDLE_SHARE = 0.15  # of the time
 LEAST_RUNS = 5
-LONGEST_IDLE_SECONDS = 15.0
-"""Longer waits are pauses (saves, validation), or a job that does something else."""
 MIDDLING_SHARE = 0.5
 """Of the samples: with more than this between both ends, a swing and a steady half are alike."""
 FINE_SECONDS = 0.3
@@ -95,10 +93,17 @@ def check(window: Window) -> Verdict:
         gpus = [gpu for gpu in gpus if not is_others(gpu)]
     if not gpus:
         return Clear("only others use its GPUs now")
-    idle = [(gpu, gpu.busy) for gpu in gpus if gpu.busy and _idles(window, gpu) >= IDLE_SHARE]
+    idle = [
+        (gpu, gpu.busy)
+        for gpu in gpus
+        if gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE
+    ]
     if not idle:
         return Clear("the GPUs idle for less than 15% of the time")
-    swinging = [(gpu, wave) for gpu, wave in idle if _oscillates(wave)]
+    waits = [(gpu, wave) for gpu, wave in idle if waits_share(window, gpu) >= IDLE_SHARE]
+    swinging = [one for one in waits if one[1].is_swinging and one[1].idle.count >= LEAST_RUNS]
+    if runs_by_hand(window.job, [wave for _, wave in swinging]):
+        return Clear("the cells of a notebook run when somebody runs them")
     if swinging:
         return _firing(window, swinging)
     hidden = [
@@ -112,45 +117,31 @@ def check(window: Window) -> Verdict:
     return Clear("the GPUs idle, but not in bursts")
 
 
-def _idles(window: Window, gpu: GpuFacts) -> float:
-    """0 to 1: the share of the time it idles outside pauses."""
-    return gpu.idle_share - pause_share(window, gpu.uuid)
-
-
-def _oscillates(wave: Waveform) -> bool:
-    runs = wave.idle
-    in_bursts = runs.mean_seconds is not None and runs.mean_seconds <= LONGEST_IDLE_SECONDS
-    return wave.is_swinging and runs.count >= LEAST_RUNS and in_bursts
-
-
 def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing:
     gpus, first = [gpu for gpu, _ in swinging], swinging[0][1]
-    lost = sum(_idles(window, gpu) for gpu in gpus) / len(gpus)
+    lost = sum([idle_outside_pauses(window, gpu) for gpu in gpus]) / len(gpus)
     period = mean([wave.period_seconds for _, wave in swinging])
     ranks = () if window.job is None else driving(window.job, {gpu.uuid for gpu in gpus})
-    rhythm = "in bursts" if period is None else f"in a rhythm of {lasting(period)}"
-    waits = f"{verb(gpus, 'waits', 'wait')} {rhythm}, {lost:.0%} of the time"
+    rhythm = "without a rhythm" if period is None else f"every {lasting(period)}"
+    waits = f"{IS} starved in bursts, {rhythm}: idle {lost:.0%} of the time"
+    outside = window.job is not None and waits_outside(window.job, ranks)
     clear = strength(
         ramp(lost, IDLE_SHARE - 0.05, 0.4),
         ramp(first.idle.count, LEAST_RUNS - 1.0, 15.0),
         1.0 if period is not None else 0.3,
     )
     return Firing(
-        summary=f"{named(gpus)} {waits}{_for_what(ranks, window)}",
+        summary=f"{GPUS} {waits}{_for_what(ranks, window)}",
         evidence=_evidence(window, first, lost, period, ranks),
         advice=(_advice(window, ranks),),
         # What comes without a rhythm can be a person, or requests.
-        severity="info" if period is None or _waits_outside(window, ranks) else None,
+        severity="info" if period is None or outside else None,
         # The pattern is certain, and not more than it is said.
         strength=0.75 * clear,
         missing=() if window.job is not None else ("the job's processes",),
         gpus=keys(gpus),
         lost_share=lost,
     )
-
-
-def _waits_outside(window: Window, ranks: Sequence[RankFacts]) -> bool:
-    return window.job is not None and waits_outside(window.job, ranks)
 
 
 def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
@@ -160,15 +151,11 @@ def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
     left = causes(window, ranks)
     if not left:
         return "; no known cause fits"
-    return f", for {listed(left, 'or')}"
+    return f", waiting for {listed(left, 'or')}"
 
 
 def _evidence(
-    window: Window,
-    wave: Waveform,
-    lost: float,
-    period: float | None,
-    ranks: Sequence[RankFacts],
+    window: Window, wave: Waveform, lost: float, period: float | None, ranks: Sequence[RankFacts]
 ) -> list[Evidence | None]:
     rate, job = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in window.gpus]), window.job
     much = (rate or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND

@@ -11,9 +11,8 @@ Evidence needed
     The size and use of /dev/shm.
 
 When it is wrong
-    gpuwatch reads the /dev/shm of the container it runs in: a job in another container has its
-    own. NCCL and other programs keep files there, too, and a job that crashed may have left
-    some.
+    gpuwatch reads the /dev/shm of its own container; a job in another one has another. NCCL and
+    other programs keep files there, too, and a crashed job may have left some.
 
 What to do
     docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with medium: Memory
@@ -76,8 +75,8 @@ def check(window: Window) -> Verdict:
     left = f"{amount(total - used)} are left for all batches in flight"
     kind = "a container's default" if small else "what all jobs here share"
     return Firing(
-        summary=f"/dev/shm is {share:.0%} full ({amount(used)} of {amount(total)}): the loader "
-        "workers crash when it is",
+        summary=f"/dev/shm is {share:.0%} full ({amount(used)} of {amount(total)}): loader "
+        "workers crash once it is full",
         evidence=(
             Evidence("/dev/shm in use", round(100.0 * share, 1), "%", 100.0 * limit, left),
             Evidence("size of /dev/shm", float(total), "bytes", says=kind),

@@ -29,8 +29,7 @@ Thresholds
     alone on a core has one or two; this project's choice).
 
 Sources
-    PyTorch, DataLoader.check_worker_number_rationality: "excessive worker creation might get
-    DataLoader running slow or even freeze".
+    PyTorch, DataLoader.check_worker_number_rationality ("slow or even freeze").
     Linux, /proc/PID/schedstat (time on the run queue).
 """
 

@@ -21,19 +21,14 @@ What to do
     Raise the batch size (and the learning rate with it). Memory is about model + batch x sample, so
     if all the memory used were the batch's, the free memory would allow the factor named; since the
     model's part stays what it is, more than that will fit. If tensor cores are idle: bfloat16
-    autocast. Several small jobs can also share the card (MPS, MIG).
+    autocast. Several small jobs can also share the card (MPS, MIG). A server that is busy all the
+    time has requests waiting: those go into one batch.
 
 Thresholds
-    busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
-    saves now and then some points less. From 60% on where the level is steady (the 5th percentile
-    of the samples is 60% of their mean or more) and the main thread is below 85% of a core:
-    launches of tiny kernels leave gaps, and Python is not the bottleneck.
-
-    SM activity below 50% while busy, and power below 60% of its limit: what DCGM calls likely
-    ineffective. Where SM activity does not exist: power below 35% of the limit, or below 40% with
-    the memory controller active 10% of the time or less; not judged from 40% of the time on. Below
-    28% of the limit no activity counts against it. DRAM activity of 50% or more is bandwidth-bound
-    work, and power 1.6 times as high before is a wait. busy_without_work gives the reasons.
+    busy 85% of the time; from 60% on where the level is steady (the 5th percentile of the samples
+    is 60% of their mean or more) and the main thread is below 85% of a core: launches of tiny
+    kernels leave gaps, and Python is not the bottleneck. SM activity and power: as of
+    busy_without_work, which gives the reasons; power 1.6 times as high before is a wait.
 
     memory at most 50% used: a batch of twice the size then should fit (SageMaker's BatchSize
     requires 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
@@ -52,7 +47,8 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared import effort
 from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
-from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, verb
+from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp
+from gpuwatch.diagnosis.sentence import GPUS, IS
 
 RULE = Rule(
     title="batch too small",
@@ -72,6 +68,11 @@ _PRECISION = Advice(
     setting="precision",
     wanted="bfloat16",
     why="the tensor cores are idle",
+)
+_BATCHING = Advice(
+    "Answer several requests in one batch: wait some milliseconds for more of them (dynamic "
+    "batching), or let new ones join the batch that runs (continuous batching).",
+    why="while it is busy all the time requests wait, and a few cost the GPU hardly more than one",
 )
 
 
@@ -95,7 +96,7 @@ def check(window: Window) -> Verdict:
         return Unknown(("memory used", "the card's memory size"))
     if share > ROOM:
         return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
-    return _firing(gpus, share)
+    return _firing(gpus, share, serves=window.job is not None and bool(window.job.job.serves))
 
 
 def _is_fed(window: Window, gpu: GpuFacts) -> bool:
@@ -116,7 +117,7 @@ def _used_share(gpu: GpuFacts) -> float | None:
     return None if used is None or not total else used / total
 
 
-def _firing(gpus: list[GpuFacts], share: float) -> Firing:
+def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
     fullest = max(gpus, key=lambda gpu: _used_share(gpu) or 0.0)
     used, total = gib(_used(fullest) or 0.0), gib(fullest.identity.memory_total_bytes or 0)
     times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
@@ -132,10 +133,11 @@ def _firing(gpus: list[GpuFacts], share: float) -> Firing:
         wanted=times,
         why=f"{used} of {total} are used; the model's part does not grow with the batch",
     )
+    larger = _BATCHING if serves else larger
     tensor = [gpu.tensor_active_percent for gpu in gpus]
     slow = all(value is not None and value < NO_TENSOR_PERCENT for value in tensor)
     return Firing(
-        summary=f"{named(gpus)} {verb(gpus, 'is', 'are')} busy but under-used ({', '.join(seen)}) "
+        summary=f"{GPUS} {IS} busy but underused ({', '.join(seen)}) "
         f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(larger, _PRECISION) if slow else (larger,),

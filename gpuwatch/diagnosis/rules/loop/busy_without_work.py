@@ -27,7 +27,8 @@ Thresholds
     for the idle ones.
 
     SM activity below 50% while busy: DCGM calls that likely ineffective. Power must be below 60% of
-    its limit too: few active multiprocessors do not draw more. The lost share is counted from 80%,
+    its limit too: few active multiprocessors do not draw more; from 50% on the activity must be
+    lower in proportion, down to none at 60%. The lost share is counted from 80%,
     which DCGM calls necessary for effective use (without SM activity, from 60% of the power limit).
 
     Where SM activity does not exist: power below 35% of the limit, since work bound by memory
@@ -50,7 +51,8 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import effort
 from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, verb
+from gpuwatch.diagnosis.rules.shared.words import highest, keys, named
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="busy without work",
@@ -113,18 +115,18 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
     busy = highest([gpu.busy_percent for gpu in gpus])
     power = highest([effort.power_when_busy(gpu) for gpu in gpus])
-    start = f"{named(gpus)} {verb(gpus, 'is', 'are')} {busy or 0.0:.0f}% busy"
+    start = f"{GPUS} {IS} {busy or 0.0:.0f}% busy"
     if waiting:
         plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
             f"{start} at {power or 0.0:.0f} W, after {plateau:.0f} W "
-            f"before: {verb(gpus, 'it waits', 'they wait')} and {verb(gpus, 'does', 'do')} no work"
+            f"before: {either('it is', 'they are')} waiting, not working"
         )
     sm = highest([effort.sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {power:.0f} W"
     if sm is not None:
-        at += f" with {sm:.0f}% of its multiprocessors active"
-    return f"{start}{at}: little work is done in that time"
+        at += f" with {sm:.0f}% of {either('its', 'their')} multiprocessors active"
+    return f"{start}{at}: little work gets done"
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:

@@ -1,8 +1,7 @@
 """Training stops while a checkpoint is written.
 
 What it checks
-    Pauses of a steadily busy GPU in which the job wrote much to storage, or sent much over the
-    network.
+    Pauses of a steadily busy GPU in which the job wrote a lot, or sent a lot over the network.
 
 Why it matters
     A synchronous save costs its full duration on every GPU of the job: rank 0 writes and the
@@ -87,7 +86,7 @@ def check(window: Window) -> Verdict:
     times = "once" if len(saves) == 1 else f"{len(saves)} times"
     times = times if every is None else f"every {lasting(every)}"
     reported = any(pause.phase == "checkpoint" for pause in saves)
-    written = f" while {amount(wrote)} were {how}" if wrote > 0.0 or not reported else ""
+    written = f", while {amount(wrote)} was {how}" if wrote > 0.0 or not reported else ""
     large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
     evidence = [
         reported_evidence(saves, "checkpoint"),
@@ -100,7 +99,7 @@ def check(window: Window) -> Verdict:
                  supports=lost >= LOST_SHARE),
     ]  # fmt: skip
     return Firing(
-        summary=f"{who_paused(window)} paused for up to {lasting(longest)} {times}"
+        summary=f"{who_paused(window)} paused {times}, for up to {lasting(longest)}"
         f"{written}: checkpoints ({lost:.0%} of the time)",
         evidence=evidence,
         severity=None if lost >= LOST_SHARE else "info",

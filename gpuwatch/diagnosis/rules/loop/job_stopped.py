@@ -7,20 +7,17 @@ What it checks
 
 Why it matters
     Its GPU idles and its memory stays taken, which looks like a job that waits for data: so does
-    its own report, if it was stopped while it took a batch. One stopped rank holds up all the
-    others.
+    its own report, if it was stopped while it took a batch. One stopped rank holds up all.
 
 Evidence needed
     The state of the job's processes.
 
 When it is wrong
-    Where it was stopped on purpose, this is no fault: a batch system that suspends jobs, or a
-    debugger at a breakpoint.
+    Where a batch system suspended it, or a debugger is at a breakpoint, this is no fault.
 
 What to do
-    Continue it: fg in the shell in which Ctrl-Z was pressed, kill -CONT with the PIDs, or scontrol
-    resume. If it keeps being stopped: find out by what (a batch system, or a background job
-    that reads from the terminal: SIGTTIN).
+    Continue it: fg where Ctrl-Z was pressed, kill -CONT with the PIDs, or scontrol resume. If it
+    stops again, find out why (a batch system, or reading from the terminal: SIGTTIN).
 
 Thresholds
     None, except that it must be so in every sample for six seconds, as with every rule: a debugger

@@ -6,8 +6,7 @@ What it checks
     TCP connection that it made.
 
 Why it matters
-    A call that takes 50 ms in a step of 200 ms costs a quarter of the GPU. Nothing else shows it:
-    no CPU, no disk, hardly a byte.
+    A call of 50 ms in a 200 ms step costs a quarter of the GPU; neither CPU nor disk shows it.
 
 Evidence needed
     The connections of the training process (read of the job that gpuwatch is attached to, in
@@ -22,9 +21,10 @@ What to do
     50 or 100 steps instead of each, several values in one call.
 
 Thresholds
-    waiting for half of the idle time or more: less is not what it is about. No longer than the GPU
-    idles and 34% of the time more: a connection that always waits is open for messages. Idle
-    runs below 3 s: longer ones are pauses.
+    waiting for half of the idle time or more, that for a core left out (a crowded machine), and
+    for longer than for a core: less is not what it is about. No longer than the GPU idles and 34%
+    of the time more: a connection that always waits is open for messages. Idle runs below 3 s:
+    longer ones are pauses.
 
 Sources
     MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).
@@ -68,7 +68,9 @@ def check(window: Window) -> Verdict:
     waits = mean([rank.awaits_network_share for rank in found.ranks])
     if waits is None or (found.job.job.world_size or 1) > len(found.job.ranks):
         return UNSEEN
-    if waits < MOSTLY_SHARE * found.idle_share:
+    crowded = found.main_queue_percent / 100.0
+    idle = max(found.idle_share - crowded, MOSTLY_SHARE * found.idle_share)
+    if waits < max(MOSTLY_SHARE * idle, crowded):
         return Clear(f"the training process waits for the network only {waits:.0%} of the time")
     if found.reported_wait is not None and found.is_for_data:
         return Clear("the job reports that it waits for data")
@@ -76,7 +78,7 @@ def check(window: Window) -> Verdict:
         return Clear("it receives its data over the network")
     runs = [gpu.busy.idle.mean_seconds or 0.0 for gpu in found.gpus if gpu.busy is not None]
     if max(runs, default=0.0) >= LONGEST_SECONDS:
-        return Clear("the GPUs idle at length, and not in every step")
+        return Clear("the GPUs have long pauses, not a gap in every step")
     sends = found.job.network_send_bytes_per_second or 0.0
     if sends >= SENDS_BYTES_PER_SECOND:
         return Clear(f"it sends {amount(sends)}/s: more than lines of a log")
@@ -89,12 +91,12 @@ def check(window: Window) -> Verdict:
     if waits > found.idle_share + BEYOND_SHARE:
         return Unknown(("stacks: a connection of the training process always waits",))
     return Firing(
-        summary=f"{found.who} idled {found.idle_share:.0%} of the time: the training loop waits "
+        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: the training loop waits "
         "for answers over the network",
         evidence=(
             found.evidence,
             Evidence("waits for the network", round(100.0 * waits, 1), "% of the time",
-                     round(100.0 * MOSTLY_SHARE * found.idle_share, 1),
+                     round(100.0 * max(MOSTLY_SHARE * idle, crowded), 1),
                      "an answer was due on a connection of the training process"),
             Evidence("main thread's CPU while the GPU idles", main, "% of a core", RESTS_PERCENT,
                      "it sleeps"),
@@ -104,10 +106,10 @@ def check(window: Window) -> Verdict:
         ),
         strength=strength(
             found.clearness,
-            ramp(waits, 0.3 * found.idle_share, 0.8 * found.idle_share),
+            ramp(waits, 0.3 * idle, 0.8 * idle),
             0.6 if workers is None else 1.0,
         ),
         missing=() if found.job.stacks else ("stacks of the main thread",),
         gpus=found.keys,
-        lost_share=found.idle_share,
+        lost_share=idle,
     )  # fmt: skip

@@ -118,8 +118,8 @@ def check(window: Window) -> Verdict:
     process = _process_percent(found.job)
     if not _is_at_limit(found, main, process):
         return Clear(f"the main thread uses only {main:.0f}% of a core")
-    if all(gpu.busy is None or gpu.busy.is_one_stretch for gpu in found.gpus):
-        return Clear("the GPUs idled once at length, not a little all the time")
+    if found.idles_at_length:
+        return Clear("the GPUs sit idle at length now and then, not a little all the time")
     return _by_loader(found) or _firing(found, main, process)
 
 
@@ -194,11 +194,10 @@ def _firing(found: Underfed, main: float, process: float | None) -> Firing:
     flat = not any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
     stacks = bool(found.job.stacks) or not_starved(found.ranks) is not None
     limit = max(main, min(100.0, process or 0.0))
-    had = "had" if len(found.gpus) == 1 else "had each"
     busy = 0.7 if found.fills_idle_time else ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
-        summary=f"{found.who} {had} no kernel {found.idle_share:.0%} of the time: Python, at "
-        f"{limit:.0f}% of a core, launches them too slowly",
+        summary=f"{found.who} had no kernel to run {found.idle_share:.0%} of the time: Python, at "
+        f"{limit:.0f}% of a core, cannot launch them fast enough",
         evidence=_evidence(found, main, process, flat),
         strength=strength(
             ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),

@@ -13,9 +13,8 @@ Evidence needed
     thread that spins for the GPU looks like one that computes.
 
 When it is wrong
-    Where the GPU is the bottleneck, Python must wait somewhere, and waits at the first such call:
-    that costs nothing, which is why the GPU must idle as well. Gradient clipping and loss scaling
-    for mixed precision synchronise by design.
+    Where the GPU is the bottleneck, Python waits at the first such call: that costs nothing, so the
+    GPU must idle as well. Gradient clipping and loss scaling synchronise by design.
 
 What to do
     Keep the loss on the GPU (loss.detach()) and read it every 50 or 100 steps; compute metrics on
@@ -72,7 +71,7 @@ def check(window: Window) -> Verdict:
                  says="less than for the device", supports=data < waits / 2.0),
     ]  # fmt: skip
     return Firing(
-        summary=f"{found.who} idled {found.idle_share:.0%} of the time: the training loop "
+        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: the training loop "
         f"waits for the device{place}",
         evidence=evidence,
         advice=(rarely, *RULE.cure),

@@ -3,7 +3,7 @@
 What it checks
     Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
     little was written or sent, and something was computed: by the GPU, the main thread or a
-    worker.
+    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm.
 
 Why it matters
     This is information: the idle time is explained, and it is not a starved loader. What can be
@@ -17,7 +17,9 @@ Evidence needed
     even the first, and one reported as a checkpoint is not.
 
 When it is wrong
-    A save through a daemon of the storage can look the same. Long waits for a loader whose workers
+    A save through a daemon of the storage can look the same. Jobs that come one after the other
+    (a queue of checkpoints to score, the trials of a sweep) pause between them, and may do so in
+    a rhythm. Long waits for a loader whose workers
     are at their limit, or of which a single one makes a slow batch, are not counted.
 
 What to do
@@ -37,6 +39,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import (
     SAVE_BYTES,
+    is_interruption,
     is_save,
     is_silent,
     lost_share,
@@ -56,7 +59,7 @@ RULE = Rule(
             "Set persistent_workers=True.",
             setting="persistent_workers",
             wanted="True",
-            why="the loader's workers end and begin anew, as the end of each epoch has it",
+            why="the loader's workers end and start again with every epoch",
         ),
         Advice(
             "Validate less often or on part of the data, with a larger batch.",
@@ -69,7 +72,7 @@ RULE = Rule(
     chart="write",
     chart_seconds=180.0,
 )
-SILENT = "stacks in a pause: nothing of the job works in them, as if it waited for another machine"
+UNSEEN = "stacks in a pause: where its GPU rests, a job may have nothing to do, or wait for others"
 LEAST_PAUSES = 2
 """One is no pattern."""
 ADVISED_SHARE = 0.05  # of the time
@@ -83,20 +86,21 @@ def check(window: Window) -> Verdict:
         return Clear("saves, or workers at their limit, explain the pauses")
     if not quiet:
         return Clear("there was no pause without writes")
-    silent = [pause for pause in quiet if is_silent(pause)]
-    if 2 * len(silent) > len(quiet):
-        return Unknown((SILENT,))
     reported = any(pause.phase == "validation" for pause in quiet)
     if len(quiet) < LEAST_PAUSES and not reported:
         return Clear("one pause is no pattern")
     if all(pause.wrote_bytes is None for pause in quiet) and not reported:
         return Unknown(("what was written during the pauses",))
     lost, every = lost_share(window, quiet), rhythm(quiet)
+    evaluating = None if window.job is None else window.job.stack_percent("evaluating")
+    shown = sum([is_interruption(pause) for pause in quiet])
+    guessed = 2 * shown < len(quiet) and not evaluating
+    if guessed and (every is None or 2 * sum([is_silent(pause) for pause in quiet]) > len(quiet)):
+        return Unknown((UNSEEN,))
     longest = max(pause.seconds for pause in quiet)
     times = counted(len(quiet), "time") if every is None else f"every {lasting(every)}"
     # Of workers that are seen to stay, nobody starts them anew.
     advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
-    evaluating = None if window.job is None else window.job.stack_percent("evaluating")
     evidence = [
         reported_evidence(quiet, "validation"),
         Evidence("pauses without writes", float(len(quiet)), None,
@@ -121,7 +125,9 @@ def check(window: Window) -> Verdict:
             1.0 if reported else ramp(len(quiet), 1.0, 4.0),
             1.0 if every is not None or reported else 0.2,
             1.0 if evaluating or reported else 0.5,
+            missing=int(guessed),
         ),
+        missing=("stacks in a pause",) if guessed else (),
         lost_share=lost,
         pauses=tuple(quiet),
     )

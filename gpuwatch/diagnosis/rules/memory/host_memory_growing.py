@@ -13,15 +13,13 @@ Evidence needed
     uncertainty. Stronger with the growth of the workers' own memory (PSS).
 
 When it is wrong
-    Datasets that cache in memory grow through the first epoch and stop. Where several jobs share
-    a machine and the workers' memory was not read, it may be another job. The page cache is not
-    counted as used.
+    Datasets that cache in memory stop growing after the first epoch. On a shared machine, without
+    the workers' memory, it may be another job. The page cache does not count as used.
 
 What to do
-    Python objects that all workers read (lists of paths, dicts) are copied page by page, since
-    reading them changes their reference counts: hold them in numpy arrays, torch tensors or one
-    bytes object, pyarrow. Fewer workers; a smaller prefetch_factor; no growing lists of losses
-    with their graphs (loss.detach(), loss.item()).
+    Python objects that all workers read (lists, dicts) are copied page by page, since reading
+    changes their reference counts: use numpy arrays, tensors, bytes or pyarrow. Fewer workers; a
+    smaller prefetch_factor; no growing lists of losses (loss.detach(), loss.item()).
 
 Thresholds
     slope four times its standard error: chance alone does that in 1 of 15000 windows.
@@ -111,10 +109,10 @@ def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) ->
     swapped = host.swap_growth_bytes or 0.0
     grows = ramp((slope or 0.0) / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
     if swapped >= SWAP_BYTES:
-        summary = f"The machine swaps ({amount(swapped)} more in this window): its memory is full"
+        summary = f"The machine is swapping ({amount(swapped)} in this window): memory is full"
     else:
         who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
-        end = "" if left is None else f"; at this rate it is full in {lasting(left)}"
+        end = "" if left is None else f"; at this rate memory runs out in {lasting(left)}"
         summary = f"{who} memory grows by {amount(60.0 * (slope or 0.0))} a minute{end}"
     scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
     evidence = [
@@ -147,7 +145,8 @@ def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) ->
 def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ...]:
     if workers is None or workers.count <= 0.0:
         return RULE.cure
-    if part is not None and part < WORKERS_PART:
+    if (part or 0.0) < WORKERS_PART:
+        # Or nobody knows whose growth it is.
         return (*RULE.cure, _ARRAYS)
     fewer = Advice(
         "Lower num_workers or prefetch_factor.",

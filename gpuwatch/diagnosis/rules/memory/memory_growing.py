@@ -6,8 +6,7 @@ What it checks
 
 Why it matters
     A leak of a few megabytes per step ends a run hours later, often at night. The usual causes
-    hold on to the graph: a loss that is summed without .item() or .detach(), outputs kept in a
-    list, a cache that is never emptied.
+    hold on to the graph: losses summed without .item(), outputs kept in a list, endless caches.
 
 Evidence needed
     Memory used over at least three quarters of a minute of steady work, and better several minutes:
@@ -38,9 +37,8 @@ Thresholds
     jump of 5% of the memory between two means; a slow leak makes none.
 
 Sources
-    PyTorch's FAQ ("My model reports cuda runtime error(2): out of memory": do not accumulate
-    history across the training loop). Statistics: ordinary least squares. SageMaker Debugger,
-    GPUMemoryIncrease.
+    PyTorch's FAQ ("My model reports cuda runtime error(2): out of memory"). Statistics: ordinary
+    least squares. SageMaker Debugger, GPUMemoryIncrease.
 """
 
 import math
@@ -49,7 +47,8 @@ from dataclasses import dataclass
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
-from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp, verb
+from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp
+from gpuwatch.diagnosis.sentence import GPUS, either
 
 _OUTLIVE = Advice(
     "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
@@ -154,8 +153,8 @@ def _firing(growing: list[_Growth], seen: float) -> Firing:
     )
     return Firing(
         severity="error" if first.soonest <= IMMINENT_SECONDS else severity,
-        summary=f"The memory of {named(gpus)} grows by {_rate(first.slope)}: at this rate "
-        f"{verb(gpus, 'it is', 'the first is')} full in {when}",
+        summary=f"Memory use on {GPUS} grows by {_rate(first.slope)}: at this rate "
+        f"{either('it is', 'the first is')} full in {when}",
         evidence=[item for growth in growing for item in _evidence(growth)],
         advice=(*RULE.cure, Advice(save, setting="batch size")),
         strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),

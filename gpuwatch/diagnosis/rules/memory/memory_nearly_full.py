@@ -9,14 +9,12 @@ Why it matters
     which synchronises the GPU each time.
 
 Evidence needed
-    Memory used and the card's size. How fast it grows, if it does, is another rule
-    (memory_growing), under which this one is shown as a symptom.
+    Memory used and the card's size. Growth is memory_growing's, of which this is a symptom.
 
 When it is wrong
     The driver sees what the framework reserved, not what tensors need: PyTorch keeps freed memory,
-    so "full" may be half empty inside. JAX and TensorFlow reserve most of the card when they start,
-    by design; they are left alone. A well-tuned job that never exceeds what it has is fine, so this
-    is information only.
+    so "full" may be half empty inside. JAX and TensorFlow reserve most of the card by design and
+    are left alone. A well-tuned job that never exceeds it is fine, so this is information only.
 
 What to do
     A smaller batch with gradient accumulation, activation checkpointing, a lower precision, an
@@ -35,6 +33,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.gpus import present
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, named, ramp
+from gpuwatch.diagnosis.sentence import GPUS
 
 _HEADROOM = Advice(
     "Leave headroom (a smaller batch with gradient accumulation, or activation checkpointing), "
@@ -92,8 +91,8 @@ def check(window: Window) -> Verdict:
         for gpu in full
     ]  # fmt: skip
     return Firing(
-        summary=f"The memory of {named(full)} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
-        f"are left{others}",
+        summary=f"The memory of {GPUS} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
+        f"left{others}",
         evidence=evidence,
         advice=advice,
         strength=0.7 + 0.3 * ramp(share, FULL, 0.99),

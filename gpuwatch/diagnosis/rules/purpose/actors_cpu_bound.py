@@ -20,12 +20,13 @@ When it is wrong
 What to do
     Environments: step several in each process (gymnasium.vector, EnvPool), give them the free
     cores, let the learner work while they step, or simulate on the GPU (MuJoCo MJX, Isaac Lab,
-    Brax). Others: what their stacks show.
+    Brax). Others: what their stacks show. Both: more cores, where they wait for one.
 
 Thresholds
     idle 10%: see loader_cpu_bound. 2 processes or more at 40% of a core each, waits for a core
-    counted: they step in turns with the policy. Main thread at 60% of a core where it steps the
-    environments, below where it waits for them. All are this project's choice.
+    counted: they step in turns with the policy. Where that wait is more than half of it, more of
+    them would not help. Main thread at 60% of a core where it steps the environments, below where
+    it waits for them. All are this project's choice.
 
 Sources
     Stable-Baselines3, "Vectorized Environments". Weng et al., "EnvPool", 2022.
@@ -42,6 +43,10 @@ _PARALLEL = Advice(
     "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
     "many as there are cores, or in threads of EnvPool.",
     why="the policy learns as fast as its environments step",
+)
+_CORES = Advice(
+    "Give them more cores (another machine, or another time for what else runs here).",
+    why="they wait for a core for longer than they have one: more of them would not help",
 )
 _ON_GPU = Advice(
     "Simulate on the GPU (MuJoCo MJX, Isaac Lab, Brax) where the environment exists there, or let "
@@ -75,30 +80,34 @@ def check(window: Window) -> Verdict:
         return Unknown(NO_MAIN)
     # On a crowded machine it would have run in the time it waited for a core.
     main = min(100.0, main + found.main_queue_percent)
+    queue = (own and own.run_queue_wait_percent) or 0.0
+    crowded = 2.0 * queue > (need or 0.0)
     steps, at_work = main >= MAIN_COMPUTES_PERCENT, (need or 0.0) >= LEAST_PERCENT
     if steps and sign is not None:
         who = f"its main thread works meanwhile and steps environments ({sign})"
     elif not steps and at_work and count >= LEAST_COUNT:
         what = sign or "environments of reinforcement learning, or workers that prepare its data"
         who = f"it waits for {count} processes of its own at {need:.0f}% of a core each ({what})"
+        who += ", which wait for a core most of that time" if crowded else ""
     else:
         return Clear("neither environments nor workers of its own are at work while the GPU idles")
     see = Advice(
-        f"See first what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
+        f"First see what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
         why="environments and a pool that prepares data have other cures",
     )
+    cures = (see,) if sign is None else RULE.cure
     clear = ramp(main, 50.0, 95.0) if steps else ramp(need or 0.0, LEAST_PERCENT - 10.0, 80.0)
     return Firing(
-        summary=f"{found.who} idled {found.idle_share:.0%} of the time: {who}",
+        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: {who}",
         evidence=[
             found.evidence,
             Evidence("own workers' CPU", None if need is None else round(need, 1),
-                     "% of a core each", LEAST_PERCENT, "they are no loader workers",
-                     supports=at_work),
+                     "% of a core each", LEAST_PERCENT,
+                     f"no loader workers; {queue:.0f}% is their wait for a core", supports=at_work),
             Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
                      MAIN_COMPUTES_PERCENT, "it works" if steps else "it waits"),
         ],
-        advice=(see,) if sign is None else None,
+        advice=(_CORES, *cures) if crowded and not steps else cures,
         strength=strength(found.clearness, clear, 0.0 if sign is None else 1.0),
         missing=("what these processes do",) if sign is None else (),
         gpus=found.keys,

@@ -61,8 +61,8 @@ def check(window: Window) -> Verdict:
     known = 1.0 if sign.startswith("it is") else 0.5
     rests = 0.5 if main is None else ramp(main, MAIN_COMPUTES_PERCENT, 20.0)
     return Firing(
-        summary=f"{found.who} idled {found.idle_share:.0%} of the time: PID {found.job.job.pid} "
-        f"serves requests ({sign}), and there were no more",
+        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: PID {found.job.job.pid} "
+        f"serves requests ({sign}), and there were no more requests",
         evidence=[
             found.evidence,
             Evidence("serves requests", True, says=sign),

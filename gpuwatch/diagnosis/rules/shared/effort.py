@@ -29,6 +29,9 @@ NO_WORK_POWER = 0.28
 """Of the power limit: below, nothing works hard, whatever the activities say."""
 GOOD_POWER = 0.6
 """Of the power limit: from here on nobody would ask."""
+HALF_POWER = 0.5
+"""On the way from here to ``GOOD_POWER`` ever fewer multiprocessors count as few: two readings that
+both lie on the edge are a GPU that works."""
 BANDWIDTH_PERCENT = 50.0
 """DRAM activity from which the work is bound by memory bandwidth rather than too small."""
 FORMER_PLATEAU = 1.6
@@ -62,7 +65,8 @@ def little_work(gpu: GpuFacts) -> bool | None:
         return True
     if sm is not None:
         # Low SM activity at high power would be a contradiction: then the power is believed.
-        return sm < LOW_SM_PERCENT and (power is None or power < GOOD_POWER)
+        short = 1.0 if power is None else (GOOD_POWER - power) / (GOOD_POWER - HALF_POWER)
+        return sm < LOW_SM_PERCENT * min(1.0, short)
     if power is None:
         return None
     controller = gpu.memory_controller_percent

@@ -50,11 +50,8 @@ def unused(window: Window) -> list[GpuFacts]:
 
 
 def reason_share(window: Window, gpu: GpuFacts, *reasons: str) -> float | None:
-    """0 to 1: of the time watched, how long the reason among these that held longest did.
-
-    Reasons overlap (a hardware slowdown for heat is reported under two names), so they are not
-    added up.
-    """
+    """0 to 1: of the time watched, how long the reason among these that held longest did. Reasons
+    overlap (a hardware slowdown for heat is reported under two names), so they are not added up."""
     if gpu.throttle_shares is None:
         return None
     seconds = [held.seconds for held in gpu.throttle_shares if held.reason in reasons]

@@ -137,8 +137,8 @@ def _disk_wait(rank: RankFacts) -> float | None:
 def _workers_say(rank: RankFacts, own: float) -> str:
     count = 0.0 if rank.workers is None else rank.workers.count
     if round(count) == 1:
-        return f"its loader worker is at the limit of a core ({own:.0f}%)"
-    return f"its {count:.0f} loader workers are at the limit of a core each ({own:.0f}%)"
+        return f"its loader worker is maxed out ({own:.0f}% of a core)"
+    return f"its {count:.0f} loader workers are maxed out ({own:.0f}% of a core each)"
 
 
 def _main_says(rank: RankFacts, own: float) -> str:

@@ -11,8 +11,8 @@ from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Windo
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
 from gpuwatch.diagnosis.rules.shared.gpus import is_others, unused, works
-from gpuwatch.diagnosis.rules.shared.pauses import pause_share
-from gpuwatch.diagnosis.rules.shared.possible import no_loader
+from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, pause_share
+from gpuwatch.diagnosis.rules.shared.possible import no_loader, runs_by_hand
 from gpuwatch.diagnosis.rules.shared.reported import (
     STARVED_SHARE,
     not_starved,
@@ -22,6 +22,7 @@ from gpuwatch.diagnosis.rules.shared.reported import (
 )
 from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, percent_of, ramp, strength
 from gpuwatch.diagnosis.rules.shared.workers import workers_of_a_rank
+from gpuwatch.diagnosis.sentence import GPUS
 
 WATCHED_SECONDS = 8.0
 """Several steps of nearly every job, and short enough to name a starved loader within 15 s."""
@@ -88,7 +89,7 @@ class Underfed:
     @property
     def who(self) -> str:
         """``GPU 3``; a job without a GPU is a loop."""
-        return named(self.gpus) if self.gpus else "The training loop"
+        return GPUS if self.gpus else "The training loop"
 
     @property
     def reported_wait(self) -> float | None:
@@ -148,15 +149,20 @@ class Underfed:
         return self.idle_share >= TURNS_IDLE_SHARE and main >= least
 
     @property
+    def idles_at_length(self) -> bool:
+        """Check whether what its GPUs wait for comes now and then, and not with every step."""
+        waves = [gpu.busy for gpu in self.gpus if gpu.busy is not None]
+        return runs_by_hand(self.job, waves) or all(wave.idles_at_length for wave in waves)
+
+    @property
     def complaint(self) -> str:
-        """``GPU 3 idled 40% of the time``: how a summary begins."""
+        """``GPU 3 sat idle 40% of the time``: how a summary begins."""
         if self.held_up_percent is not None:
             count, wait = len(self.job.ranks), self.held_up_percent
             return f"The main threads of {count} ranks waited for a core {wait:.0f}% of the time"
         if self.reported_only:
-            verb = "have" if len(self.gpus) > 1 else "has"
-            return f"{self.who} {verb} waited for data {self.idle_share:.0%} of the time"
-        return f"{named(self.gpus)} idled {self.idle_share:.0%} of the time"
+            return f"{self.who} waited for data {self.idle_share:.0%} of the time"
+        return f"{self.who} sat idle {self.idle_share:.0%} of the time"
 
     @property
     def lost_share(self) -> float | None:
@@ -179,7 +185,7 @@ class Underfed:
         if self.reported_only:
             says = "reported by the job"
             if self.gpus:
-                says += ": its GPUs look busy, since they wait for each other in collectives"
+                says += ": its GPUs look busy, because they wait for each other in collectives"
             limit = percent_of(STARVED_SHARE)
             return Evidence("waits for data", value, "% of the time", limit, says)
         says = f"{named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
@@ -251,7 +257,7 @@ def underfed(window: Window, *, by_report: bool = False) -> Underfed | Clear | U
     gpus = [gpu for gpu in gpus if not is_others(gpu) and gpu not in rests]
     if not gpus:
         return Clear("only other processes use its GPUs now")
-    idle = [(gpu, gpu.idle_share - pause_share(window, gpu.uuid)) for gpu in gpus]
+    idle = [(gpu, idle_outside_pauses(window, gpu)) for gpu in gpus]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
     if hungry and job.compiles:
         return Clear("the job compiles")

@@ -5,10 +5,11 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import Pause, Window
+from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Evidence
-from gpuwatch.diagnosis.rules.shared.words import clamp, named
+from gpuwatch.diagnosis.rules.shared.words import clamp
 from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT
+from gpuwatch.diagnosis.sentence import GPUS
 
 SAVE_BYTES = 32.0 * 1024**2
 """The weights of a small convolutional network with their optimizer; logs are far below."""
@@ -17,6 +18,8 @@ SAVE_BYTES_PER_SECOND = 10e6
 REPORTED = ("checkpoint", "validation")
 IDLE_PERCENT = 10.0
 """A GPU that is busier meanwhile evaluates."""
+EDGES_SECONDS = 1.0
+"""Of work: pauses are cut by the second, and hold half a second of it at each end."""
 HALF_BUSY_PERCENT = 50.0
 """A GPU that gets a batch now and then is no busier."""
 RESTS_PERCENT = 30.0
@@ -63,6 +66,17 @@ def is_silent(pause: Pause) -> bool:
     return not is_save(pause) and _main_rests(pause, IDLE_PERCENT) and busiest < RESTS_PERCENT
 
 
+def is_interruption(pause: Pause) -> bool:
+    """Check whether it shows by itself what it was: the job says so, its GPU went on with other
+    work, or loader workers ended or began."""
+    worked = (pause.busy_percent or 0.0) / 100.0 * pause.seconds - EDGES_SECONDS
+    return (
+        worked >= IDLE_PERCENT / 100.0 * pause.seconds
+        or pause.workers_changed
+        or pause.phase in REPORTED
+    )
+
+
 def _main_rests(pause: Pause, gpu_percent: float) -> bool:
     busy, main = pause.busy_percent, pause.main_thread_percent
     if busy is None or main is None or pause.phase in REPORTED:
@@ -72,7 +86,7 @@ def _main_rests(pause: Pause, gpu_percent: float) -> bool:
 
 def who_paused(window: Window) -> str:
     """``GPU 3``; a job without a GPU is a loop."""
-    return named(window.gpus) if window.gpus else "The training loop"
+    return GPUS if window.gpus else "The training loop"
 
 
 def reported_evidence(pauses: Sequence[Pause], phase: str) -> Evidence | None:
@@ -130,6 +144,18 @@ def pause_share(window: Window, gpu: GpuKey | None = None) -> float:
             end = pause.at_unix_seconds + pause.seconds
             idle += max(0.0, end - max(begin, pause.at_unix_seconds)) * idle_part(pause)
     return min(1.0, idle / window.watched_seconds)
+
+
+def idle_outside_pauses(window: Window, gpu: GpuFacts) -> float:
+    """0 to 1: the part of the time that it idles outside pauses."""
+    return gpu.idle_share - pause_share(window, gpu.uuid)
+
+
+def waits_share(window: Window, gpu: GpuFacts) -> float:
+    """0 to 1: what of that lies in waits that the samples show, from work down to the bottom. The
+    rest are gaps within samples: there, many small causes add up, or one that no wait shows."""
+    seen = 0.0 if gpu.busy is None else 1.0 - gpu.busy.duty
+    return min(gpu.idle_share, seen) - pause_share(window, gpu.uuid)
 
 
 def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tuple[Pause, ...]:

@@ -7,6 +7,7 @@ from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
 from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, reported_wait
 from gpuwatch.diagnosis.rules.shared.words import mean
 from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, wanted
+from gpuwatch.diagnosis.signals.waveform import Waveform
 
 BESIDE = "the job's processes (gpuwatch beside the job)"
 RESTING_PERCENT = 25.0
@@ -22,6 +23,8 @@ WRITES_BYTES_PER_SECOND = 50e6
 MAIN_COMPUTES_PERCENT = 60.0
 """Of a core, while the GPU idles: waiting for anything takes less."""
 OTHER_INPUTS = {"tensorflow": "its tf.data pipeline", "jax": "its input pipeline"}
+NOTEBOOKS = ("ipykernel", "colab_kernel_launcher")
+"""In the command of a kernel of a notebook."""
 FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
 """Of a GPU alone."""
 
@@ -37,6 +40,15 @@ def no_loader(job: JobFacts) -> str | None:
         return f"the job steps environments: {model.simulates}"
     other = model.framework in OTHER_INPUTS
     return f"no PyTorch DataLoader feeds a job of {model.framework}" if other else None
+
+
+def runs_by_hand(job: JobFacts | None, waves: Sequence[Waveform]) -> bool:
+    """Check whether it is a notebook that somebody runs cell by cell: its GPUs wait for seconds
+    on end, or without a rhythm. A loop in a notebook does neither."""
+    swings = [wave for wave in waves if wave.is_swinging]
+    slow = [wave.period_seconds is None or wave.waits_long for wave in swings]
+    command = "" if job is None else job.job.command or ""
+    return bool(slow) and all(slow) and any(name in command for name in NOTEBOOKS)
 
 
 def reduces_on_cpu(job: JobFacts) -> bool:
@@ -108,6 +120,8 @@ def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     if len(model.ranks) > 1 or (model.world_size or 0) > 1:
         gloo = model.collectives == "gloo"
         found.append("the exchange of gradients over gloo" if gloo else "other ranks")
+    if (mean(rank.run_queue_wait_percent for rank in ranks) or 0.0) >= RESTING_PERCENT:
+        found.append("a free core (the machine is crowded)")
     if (job.write_when_idle_bytes_per_second or 0.0) >= WRITES_BYTES_PER_SECOND:
         found.append("a save")
     if against is not None and against == _resting(job, ranks):

@@ -82,10 +82,11 @@ def least_while_idle(found: Underfed, cpu_percent: float) -> float:
     return max(0.0, min(100.0, (cpu_percent - 100.0 * found.busy_share) / found.idle_share))
 
 
-def main_works_percent(found: Underfed) -> float | None:
-    """The main threads' CPU while the GPUs idled; of several ranks, which spin, at least."""
-    main = found.main_idle_percent
-    known = found.job.main_thread_when_idle_percent is not None or len(found.job.ranks) < 2
+def main_works_percent(found: Underfed, spins_from: int = 2) -> float | None:
+    """The main threads' CPU while the GPUs idled; where samples do not show when they worked, and
+    so many ranks or more may have spun for their GPUs, at least."""
+    main, ranks = found.main_idle_percent, len(found.job.ranks)
+    known = found.job.main_thread_when_idle_percent is not None or ranks < spins_from
     return main if main is None or known else least_while_idle(found, main)
 
 

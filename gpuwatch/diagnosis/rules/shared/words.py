@@ -1,9 +1,9 @@
 """Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.core.model import GpuKey, Job, Process
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts
 
 GIB = 1024**3
@@ -18,10 +18,21 @@ RANGE_LEAST = 3
 
 def named(gpus: Sequence[GpuFacts]) -> str:
     """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
-    runs: list[list[GpuFacts]] = []
+    return _named([gpu.identity for gpu in gpus])
+
+
+def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str:
+    """The same of those among ``there``, or ``all 8 GPUs``."""
+    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
+    wanted = [gpu for gpu in every if gpu.uuid in uuids]
+    whole = len(wanted) == len(every) >= RANGE_LEAST
+    return f"all {len(every)} GPUs" if whole else _named(wanted)
+
+
+def _named(gpus: Sequence[GpuIdentity]) -> str:
+    runs: list[list[GpuIdentity]] = []
     for gpu in gpus:
-        whole = gpu.identity.mig_instance is None
-        if runs and whole and gpu.identity.index == runs[-1][-1].identity.index + 1:
+        if runs and gpu.mig_instance is None and gpu.index == runs[-1][-1].index + 1:
             runs[-1].append(gpu)
         else:
             runs.append([gpu])
@@ -34,11 +45,10 @@ def named(gpus: Sequence[GpuFacts]) -> str:
     return f"GPU{'' if len(gpus) == 1 else 's'} {listed(parts)}"
 
 
-def _number(gpu: GpuFacts) -> str:
-    identity = gpu.identity
-    if identity.mig_instance is None:
-        return str(identity.index)
-    return f"{identity.index} (MIG {identity.mig_instance})"
+def _number(gpu: GpuIdentity) -> str:
+    if gpu.mig_instance is None:
+        return str(gpu.index)
+    return f"{gpu.index} (MIG {gpu.mig_instance})"
 
 
 def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:

@@ -178,7 +178,7 @@ def demand(
     busy = _busy_share(window) if busy_share is None else busy_share
     if busy is None or busy < LEAST_BUSY_SHARE:
         return None
-    count = _present(job) if present is None else present
+    count = workers_of_a_rank(job, job.ranks) if present is None else present
     cores = _loading_cores(job, count, busy)
     return None if cores is None else max(1, math.ceil(HEADROOM * cores / busy))
 
@@ -193,11 +193,6 @@ def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | Non
     # What a worker waits for a core is time in which it would have worked.
     each = wanted(job.workers)
     return None if each is None else count * each / 100.0
-
-
-def _present(job: JobFacts) -> int | None:
-    known = [rank.loader_workers for rank in job.ranks if rank.loader_workers is not None]
-    return max(known) if known else None
 
 
 def _busy_share(window: Window) -> float | None:

@@ -12,7 +12,8 @@ MERGE_SECONDS = 60.0
 STRETCHES_KEPT = 64
 FINDINGS_KEPT = 256
 OF_FINDING = (
-    *("rule", "severity", "confidence", "summary", "evidence", "advice", "ruled_out", "job"),
+    *("rule", "severity", "confidence", "summary", "says"),
+    *("evidence", "advice", "ruled_out", "job"),
 )
 
 _Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]

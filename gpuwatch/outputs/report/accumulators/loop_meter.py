@@ -12,13 +12,7 @@ from typing import NamedTuple
 from gpuwatch.core.model import TrainingLoop
 from gpuwatch.outputs.report.accumulators.sums import sane
 
-SHARES = (
-    "data_wait_share",
-    "compute_share",
-    "copy_share",
-    "validation_share",
-    "checkpoint_share",
-)
+SHARES = ("data_wait_share", "compute_share", "copy_share", "validation_share", "checkpoint_share")
 SAME_SECONDS = 0.5
 """Times of one moment, as reported and as seen, differ by less."""
 _KEPT_SECONDS = 60.0

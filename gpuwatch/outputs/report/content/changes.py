@@ -102,7 +102,7 @@ def comparison_document(comparison: Comparison, form: str) -> Document:
     said: list[Block] = [Said(verdict(comparison), "verdict")]
     if form == "page":
         said = [Said(f"{head.rstrip('.')}.", "verdict"), *([Said(rest, "why")] if rest else [])]
-    said += [Said(f"Hardly comparable: {doubt}", "warn") for doubt in doubts(comparison)]
+    said += [Said(f"Hard to compare: {doubt}", "warn") for doubt in doubts(comparison)]
     sides = [("before", named(before)), ("after", named(after))]
     if form == "text":
         said.append(Labelled("", [*sides, ("times", Times(after).zone())]))

@@ -196,11 +196,11 @@ def headline(report: Report) -> Iterable[tuple[str, str, str]]:
     if total.busy_percent is not None:
         yield "GPU busy", units.percent(total.busy_percent), _swings(report)
     if total.idle_gpu_seconds is not None:
-        watched_time = words.gpu_time(total.watched_gpu_seconds).partition(" ")[0]
-        number, _, unit = words.gpu_time(total.idle_gpu_seconds).partition(" ")
+        watched_time = units.gpu_time(total.watched_gpu_seconds).partition(" ")[0]
+        number, _, unit = units.gpu_time(total.idle_gpu_seconds).partition(" ")
         yield "Idle", number, f"{unit} of {watched_time}"
     if total.finding_gpu_seconds is not None:
-        number, _, unit = words.gpu_time(total.finding_gpu_seconds).partition(" ")
+        number, _, unit = units.gpu_time(total.finding_gpu_seconds).partition(" ")
         yield "Lost to findings", number, unit
     if total.energy_joules is not None:
         mean = units.watts(total.power_mean_watts)

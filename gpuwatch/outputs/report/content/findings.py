@@ -1,44 +1,41 @@
-"""The findings of a report, those of one rule together; how evidence and advice are worded."""
+"""The findings of a report, those of one cause together; how evidence and advice are worded."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.finding import Advice, Evidence, rank
+from gpuwatch.core.model import GpuIdentity
+from gpuwatch.diagnosis.causes import as_causes
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
+from gpuwatch.diagnosis.rules.shared.words import named_of_all
+from gpuwatch.outputs.report.accumulators.findings import OF_FINDING
 from gpuwatch.outputs.report.content import words
-from gpuwatch.outputs.report.content.document import Found, Lane, grouped
+from gpuwatch.outputs.report.content.document import Found, Lane
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.model import FindingUse, Report
-from gpuwatch.outputs.report.parts import Stretch, total
+from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 
 EVIDENCE_SHOWN = 4
 LANE_STRETCHES = 12
+JOBS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Findings of one rule: of other jobs, or other GPUs. ``number`` is theirs in the report."""
+    """Findings of one cause. ``number`` is theirs in the report."""
 
     number: int
+    cause: Finding
     uses: tuple[FindingUse, ...]
     report: Report
 
     @property
-    def first(self) -> FindingUse:
-        """That of the most costly."""
-        return self.uses[0]
-
-    @property
     def severity(self) -> str:
-        return self.first.severity
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(uuid for use in self.uses for uuid in use.gpus))
+        return self.cause.severity
 
     @property
     def cost(self) -> float | None:
-        return total(use.cost_gpu_seconds for use in self.uses)
+        return self.cause.cost_gpu_seconds
 
     @property
     def share(self) -> float | None:
@@ -73,67 +70,77 @@ class Group:
         """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
         return words.cost(self.cost, self.report)
 
-    def advice(self) -> list[str]:
-        """Things to do, each once; with the GPUs it is for where that is not for all."""
-        found = grouped(
-            (advice_line(advice), use.gpus) for use in self.uses for advice in use.advice
-        )
-        every = set(self.gpus)
-        lines = []
-        for line, places in found.items():
-            uuids = [uuid for gpus in places for uuid in gpus]
-            where = "" if every == set(uuids) else f"{words.labels(uuids, self.report)}: "
-            lines.append(f"{where}{line}")
-        return lines
-
     def _what(self) -> Iterable[str]:
-        for use in self.uses:
-            text = use.summary
-            if len(self.uses) > 1 and use.cost_gpu_seconds is not None:
-                text = f"{text.rstrip('.')} ({words.gpu_time(use.cost_gpu_seconds)})"
-            yield text
+        """The sentence, and each job, where there are several."""
+        yield self.cause.summary
+        commands = {job.key: f" ({job.command})" for job in self.report.jobs if job.command}
+        several = len(self.uses) > 1
+        named = several or (self.cause.job is not None and len(self.report.jobs) > 1)
+        for one in self.cause.members[:JOBS_SHOWN] if named else ():
+            who = "" if one.job is None else f"PID {one.job[0]}{commands.get(one.job, '')}"
+            where = words.labels(one.gpus, self.report) if one.gpus else ""
+            parts = [" on ".join(filter(None, (who, where)))]
+            if several:
+                parts += [units.gpu_time(one.cost_gpu_seconds)] if one.cost_gpu_seconds else []
+                parts += [each.change for each in one.advice if each.wanted is not None]
+            yield "; ".join(parts)
+        yield from [f"and {left} more"] if (left := len(self.uses) - JOBS_SHOWN) > 0 else []
 
     def found(self) -> Found:
         """As a block."""
-        evidence = [one for one in self.first.evidence if one.value is not None]
+        evidence = [one for one in self.cause.evidence if one.value is not None]
         rows = []
         for one in evidence:
             unit = "%" if (one.unit or "").startswith("%") else one.unit
             other = "" if one.supports else "against it: " if one.says else "evidence against it"
-            threshold = "" if one.threshold is None else quantity(one.threshold, unit)
-            value = quantity(one.value, one.unit)
+            threshold = "" if one.threshold is None else units.quantity(one.threshold, unit)
+            value = units.quantity(one.value, one.unit)
             rows.append((one.name, value, threshold, f"{other}{one.says}"))
         because = [evidence_line(one) for one in evidence if one.supports][:EVIDENCE_SHOWN]
         against = [evidence_line(one) for one in evidence if not one.supports][:EVIDENCE_SHOWN]
         return Found(
             f"#{self.number}",
-            self.first.rule,
+            self.cause.rule,
             self.severity,
             self.when(),
-            words.labels(self.gpus, self.report),
+            words.labels(self.cause.gpus, self.report),
             self.cost_words(),
             list(self._what()),
-            self.advice(),
+            [advice_line(one) for one in self.cause.advice],
             rows,
             because,
             against,
-            [f"{other.rule}: {other.why}" for other in self.first.ruled_out],
-            f"{100.0 * self.first.confidence:.0f}%",
+            [f"{other.rule}: {other.why}" for other in self.cause.ruled_out],
+            f"{100.0 * self.cause.confidence:.0f}%",
         )
 
     def lane(self) -> Lane:
         """On the time axis."""
         described = f"{self.severity}, {self.when(LANE_STRETCHES)}"
-        rule = self.first.rule
+        rule = self.cause.rule
         return Lane(self.number, rule, self.severity, described, self.stretches, self.seconds)
 
 
 def groups(report: Report) -> tuple[Group, ...]:
     """In the order of ``rank``."""
-    by_rule = grouped((use.rule, use) for use in report.findings)
-    made = [Group(0, tuple(uses), report) for uses in by_rule.values()]
-    made.sort(key=lambda group: rank(group.severity, group.cost, sure=group.seconds))
-    return tuple([Group(place, group.uses, report) for place, group in enumerate(made, start=1)])
+    found = [_as_finding(use) for use in report.findings]
+    uses = {id(one): use for one, use in zip(found, report.findings, strict=True)}
+    causes = as_causes(found, lambda uuids: named_of_all(uuids, map(_identity, report.gpus)))
+    return tuple(
+        [
+            Group(number, cause, tuple([uses[id(one)] for one in cause.members]), report)
+            for number, cause in enumerate(causes, start=1)
+        ]
+    )
+
+
+def _as_finding(use: FindingUse) -> Finding:
+    same = (*OF_FINDING, "gpus", "cost_gpu_seconds")
+    return Finding(**{name: getattr(use, name) for name in same})
+
+
+def _identity(gpu: GpuUsage) -> GpuIdentity:
+    return GpuIdentity(index=gpu.index, uuid=gpu.uuid, name=gpu.name, mig_instance=gpu.mig_instance)
 
 
 def advice_line(advice: Advice) -> str:
@@ -149,30 +156,9 @@ def evidence_line(evidence: Evidence) -> str:
     """``busy 47% (threshold 90%): it idles half of the time``."""
     text = evidence.name
     if evidence.value is not None:
-        text += f" {quantity(evidence.value, evidence.unit)}"
+        text += f" {units.quantity(evidence.value, evidence.unit)}"
     if evidence.threshold is not None:
         # "75% of a core each": what it is a share of has just been said.
         unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
-        text += f" (threshold {quantity(evidence.threshold, unit)})"
+        text += f" (threshold {units.quantity(evidence.threshold, unit)})"
     return f"{text}: {evidence.says}" if evidence.says else text
-
-
-def quantity(value: float | str | bool | None, unit: str | None) -> str:
-    """A number with its unit as a person writes it; ``-`` where it was not read."""
-    if value is None:
-        return units.UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if unit in _WRITERS and not isinstance(value, str):
-        return _WRITERS[unit](value)
-    number = value if isinstance(value, str) else _number(value)
-    if unit is None:
-        return number
-    return f"{number}{unit}" if unit.startswith("%") else f"{number} {unit}"
-
-
-_WRITERS = {"bytes": units.size, "bytes/s": units.rate}
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

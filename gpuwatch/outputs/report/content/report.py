@@ -86,10 +86,7 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         yield from (
             [Said(f"{head} {why}".strip(), "verdict")]
             if form == "text"
-            else [
-                Said(head, "verdict"),
-                *([Said(why, "why")] if why else []),
-            ]
+            else [Said(head, "verdict"), *([Said(why, "why")] if why else [])]
         )
     elif idle is not None and busy is not None:
         yield Said(

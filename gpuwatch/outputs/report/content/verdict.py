@@ -33,12 +33,14 @@ def verdict_parts(report: Report) -> tuple[str, str]:
             return "The job used no GPU while it was watched.", ""
         return (report.problems[0] if report.problems else "There was no GPU to look at."), ""
     busy, lead = report.total.busy_percent, _leading(report)
-    if busy is None and not isinstance(lead, Group):
-        once = report.time.snapshots == 1
-        why = "one moment was read" if once else f"no utilisation was read in {length}"
-        return f"How busy the GPUs were is not known: {why}.", ""
+    once = report.time.seconds < words.MOMENT_SECONDS
     subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
     head = f"{subject} busy {units.percent(busy)} of {length}."
+    if busy is None or once:
+        why = "one moment was read" if once else f"no utilisation was read in {length}"
+        head = f"How busy the GPUs were is not known: {why}."
+        if not isinstance(lead, Group):
+            return head, ""
     if lead is None and report.source is None:
         # What was watched live was diagnosed on the screen.
         return head, ""
@@ -85,20 +87,20 @@ def _nothing(report: Report) -> str:
     if not report.phases or any(phase.kind == "steady" for phase in report.phases):
         return "Nothing wrong was found."
     moments = (report.total.busy_gpu_seconds or 0.0) >= 1.0
-    return "Hardly anything ran: idle but for moments." if moments else "Nothing ran: idle."
+    return "Almost nothing ran: idle except for moments." if moments else "Nothing ran: idle."
 
 
 def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
     if isinstance(lead, OpenQuestion):
         cost = words.cost(lead.lost_gpu_seconds, report)
         when = f"For {units.age(lead.seconds)}"
-        seconds, text, lost = lead.seconds, lead.says, f" It idled for {cost}."
-        lost = lost if lead.lost_gpu_seconds else ""
+        seconds, text = lead.seconds, lead.says
+        they = "It" if len(lead.gpus) == 1 else "They"
+        lost = f" {they} sat idle for {cost}." if cost else ""
     else:
         longest = max(lead.stretches, key=lambda stretch: stretch.seconds)
-        others = [uuid for uuid in lead.gpus if uuid not in lead.uses[0].gpus]
-        alike = f"; the same on {words.labels(others, report)}" if others else ""
-        seconds, text = longest.seconds, f"{lead.first.summary.rstrip('.')}{alike}"
+        seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
+        text = f"a{text[1:]}" if text.startswith("All ") else text
         when = Times(report).stretch(longest).partition(" (")[0]
         lost = f" That cost {lead.cost_words()}." if lead.cost_words() else ""
     read = report.time.covered_seconds or report.time.seconds
@@ -151,7 +153,7 @@ def quality(report: Report) -> Iterable[str]:
         yield f"The clock was set back {words.plural(time.clock_set_back, 'time')}."
     if report.left_out_processes:
         gone = f"{report.left_out_processes:,}"
-        yield f"Very many processes: {gone} that used little are not listed."
+        yield f"{gone} processes that used little are not listed."
     yield from () if report.source is None else report.source.notes
     yield from unchecked(report)
 
@@ -166,6 +168,6 @@ def unchecked(report: Report) -> Iterable[str]:
     named = ", ".join(missing for missing, _ in most)
     more = len(wanted) - len(most)
     yield (
-        f"{words.plural(len(rules), 'rule')} could not be checked at the end; missing: {named}"
+        f"{words.plural(len(rules), 'check')} lacked data at the end: {named}"
         f"{f' and {more} more' if more > 0 else ''}."
     )

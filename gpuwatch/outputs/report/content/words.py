@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpuwatch.core import units
-from gpuwatch.jobs.words import spans
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
@@ -12,6 +11,8 @@ from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
 DAY_SECONDS = 86400.0
 FINE_SECONDS = 3600.0
 """In an hour or less, seconds matter."""
+MOMENT_SECONDS = 0.5
+"""Readings that lie no further apart are of one moment, over which nothing can be added up."""
 STRETCHES_SHOWN = 4
 APART_POINTS = 5.0
 """Ranks that wait alike are named as one."""
@@ -106,13 +107,13 @@ def labels(uuids: Sequence[str], report: Report) -> str:
         return "no GPU" if not uuids else "a GPU"
     if len(found) == 1:
         return f"GPU {found[0]}"
-    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {', '.join(spans(found))}"
+    return "all GPUs" if len(found) == len(report.gpus) else f"GPUs {gpu_labels(uuids, report)}"
 
 
 def gpu_labels(uuids: Sequence[str], report: Report) -> str:
     """``0-3``; ``-`` for none."""
     found = [gpu.label for gpu in report.gpus if gpu.uuid in set(uuids)]
-    return ", ".join(spans(found)) or ("?" if uuids else units.UNKNOWN)
+    return units.ranges(found).replace(",", ", ") if found or not uuids else "?"
 
 
 def oscillation(gpu: GpuUsage) -> str:
@@ -143,24 +144,14 @@ def share(value: float | None) -> str:
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
 
 
-def gpu_time(seconds: float | None) -> str:
-    """``42 GPU-seconds``, ``13 GPU-minutes``, ``4.7 GPU-hours``."""
-    if seconds is None:
-        return units.UNKNOWN
-    if seconds < 600:
-        return f"{seconds:.0f} GPU-seconds"
-    return (
-        f"{seconds / 60:.0f} GPU-minutes" if seconds < 7200 else f"{seconds / 3600:.1f} GPU-hours"
-    )
-
-
 def cost(seconds: float | None, report: Report) -> str:
-    """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
-    if seconds is None:
+    """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time, or only a
+    moment is known."""
+    if seconds is None or min(seconds, report.time.seconds) < MOMENT_SECONDS:
         return ""
     all_ = report.gpu_seconds
     of = f", {share(min(1.0, seconds / all_))} of all GPU time" if all_ else ""
-    return f"{gpu_time(seconds)}{of}"
+    return f"{units.gpu_time(seconds)}{of}"
 
 
 def hours(seconds: float | None) -> str:

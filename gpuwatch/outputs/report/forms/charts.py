@@ -1,4 +1,4 @@
-"""Charts of a report, drawn by plotext as plain text on one time axis.
+"""Charts of a report as plain text on one time axis.
 
 The filled area is the mean, so that what is filled is the work done and what is empty was lost;
 dots above it are the highest that was reached. Where nothing was measured nothing is drawn; a
@@ -17,6 +17,8 @@ LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = "_.:-=+*#"
 
+_DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+"""Of a braille character: left and right, from below."""
 _STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 14400, 21600)
 _DAY = 86400
 
@@ -84,58 +86,55 @@ def chart(
     profile: TimeProfile, time: TimeAxis, *, width: int, rows: int, unicode: bool, time_labels: bool
 ) -> list[str]:
     """``rows`` lines of data and one or two of axis, none wider than ``width``."""
-    import plotext  # noqa: PLC0415 - only a report with a chart pays for it
-
-    # plotext clips to the terminal it finds; the size of a chart is ours to say.
-    plotext.terminal.limit(False, False)
-    figure = plotext.figure
-    figure.clear()
-    figure.plot_size(canvas_cells(width) + LABEL_CELLS + 1, rows + 1 + time_labels)
-    figure.axes(False, axis="x", side="upper")
-    figure.axes(False, axis="y", side="right")
     cells = canvas_cells(width)
-    # Braille has 2 x 4 dots a cell; the limits of a ruler lie in the middle of the outer cells.
-    across, up = (2 * cells - 1, 4 * rows - 3) if unicode else (cells, rows)
-    tops, peaks = _dots(columns(profile, across), up)
-    for dots, marker, fill in ((tops, "#", True), (peaks, ".", False)):
-        # plotext needs a point to draw a frame around; this one is outside it.
-        xs, ys = zip(*dots or [(-9.0 * across, -9.0 * up)], strict=True)
-        signal = figure.signal(list(xs), list(ys), marker="braille" if unicode else marker)
-        signal.fillx(fill and bool(dots))
-        figure.draw(signal)
-    y_ruler = figure.ruler("y", "left")
-    y_ruler.lim(0, up - 1)
-    y_ruler.ticks([0, up - 1], ["0%".rjust(LABEL_CELLS), "100%".rjust(LABEL_CELLS)])
-    x_ruler = figure.ruler("x")
-    x_ruler.lim(0, across - 1)
-    marks = _marks(time, cells) if time_labels else []
+    # Braille has 2 x 4 dots a cell; 0 and 100% lie in the middle of the outer cells.
+    across = 2 * cells - 1 if unicode else cells
+    drawn = columns(profile, across)
+    area = _braille(drawn, cells, rows) if unicode else _plain(drawn, rows)
+    labels = [""] * rows
+    labels[-1], labels[0] = "0%", "100%"
+    lines = [
+        f"{label:>{LABEL_CELLS}}{'┤' if label else '│'}{line}"
+        for label, line in zip(labels, area, strict=True)
+    ]
+    axis, below = ["─"] * cells, [" "] * width
     per_second = (across - 1) / time.seconds if time.seconds > 0 else 0.0
-    x_ruler.ticks(
-        [(moment - time.start) * per_second for moment in marks],
-        [_moment(moment) for moment in marks],
-    )
-    text = figure.build().string(True)
-    lines = [line.rstrip() for line in text.split("\n")][: rows + 1 + time_labels]
+    for moment in _marks(time, cells) if time_labels else []:
+        cell = int((moment - time.start) * per_second / (2 if unicode else 1) + 0.5)
+        axis[cell] = "┬"
+        text = _moment(moment)
+        start = LABEL_CELLS + 1 + cell - (len(text) - 1) // 2
+        below[start : start + len(text)] = text
+    lines.append(f"{'':{LABEL_CELLS}}└{''.join(axis)}")
+    lines += ["".join(below)] if time_labels else []
+    lines = [line.rstrip() for line in lines]
     return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
 
 
-def _dots(
-    drawn: Sequence[Column | None], up: int
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """The top dots of the filled area, and those of the peaks above it."""
-    tops: list[tuple[float, float]] = []
-    peaks: list[tuple[float, float]] = []
+def _heights(column: Column | None, up: int) -> tuple[int, list[int]]:
+    """Of ``up`` dots, counted from the ground: how many are filled, and which are drawn."""
+    if column is None:
+        return 0, []
+    top, highest = _level(column.mean, up), _level(column.highest, up)
+    return top, [*range(top), *([highest - 1] if highest > top else [])]
+
+
+def _braille(drawn: Sequence[Column | None], cells: int, rows: int) -> list[str]:
+    bits = [[0] * cells for _ in range(rows)]
+    for place, column in enumerate(drawn, 1):
+        for height in _heights(column, 4 * rows - 3)[1]:
+            row, dot = divmod(height + 2, 4)
+            bits[-1 - row][place // 2] |= _DOTS[place % 2][dot]
+    return ["".join([chr(0x2800 + one) if one else " " for one in row]) for row in bits]
+
+
+def _plain(drawn: Sequence[Column | None], rows: int) -> list[str]:
+    lines = [[" "] * len(drawn) for _ in range(rows)]
     for place, column in enumerate(drawn):
-        if column is None:
-            continue
-        # plotext cuts positions to whole dots: the middle of a dot stays in it.
-        x = place + 0.4
-        top = _level(column.mean, up)
-        highest = _level(column.highest, up)
-        tops.append((x, top - 0.6))
-        if highest > top:
-            peaks.append((x, highest - 0.6))
-    return tops, peaks
+        top, drawn_at = _heights(column, rows)
+        for height in drawn_at:
+            lines[-1 - height][place] = "#" if height < top else "."
+    return ["".join(line) for line in lines]
 
 
 def _level(percent: float, up: int) -> int:

@@ -9,17 +9,15 @@ from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
-    NAMES,
-    PAUSED,
     PAUSES_COST,
     UNUSED_BYTES,
-    filled,
     how_paused,
 )  # fmt: skip
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
+from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
 from gpuwatch.outputs.report.model import FindingUse
 from gpuwatch.outputs.report.parts import GpuUsage, Loss, OpenQuestion, Phase, replaced
 from gpuwatch.outputs.report.phases.spans import Span, are_alike
@@ -35,7 +33,7 @@ QUESTIONS_KEPT = 32
 START, PAUSES, HELD, UNKNOWN = "start", "pauses", "held", "unknown"
 """What time is lost to, beside the rules."""
 _HELD = (
-    f"{NAMES} held memory and ran nothing: a service that waits for requests, a person's session, "
+    f"{GPUS} held memory and ran nothing: a service that waits for requests, a person's session, "
     "or a job that hangs; its processes show which (gpuwatch beside the job)"
 )
 _RULES = {rule.name: rule for rule in RULES}
@@ -260,6 +258,7 @@ def _question(about: str, says: str, of: Sequence[_Open]) -> OpenQuestion:
     text = filled(
         says,
         f"GPU {labels}" if len(names) == 1 else f"GPUs {labels}",
+        len(names),
         are="was" if len(names) == 1 else "were",
         share=f"{busy:.0f}%",
         paused=how_paused(pauses, lost / max(seconds, 1e-9)),

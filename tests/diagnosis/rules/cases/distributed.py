@@ -48,7 +48,7 @@ VERY_LATE: dict[str, Any] = {
 }  # fmt: skip
 DOES: dict[str, dict[str, Any]] = {
     "writes 114.4M/s, a checkpoint": {"write_bytes_per_second": 120e6},
-    "2 loader workers are at the limit": {"workers": w.workers(2.0, cpu_percent=98.0)},
+    "2 loader workers are maxed out": {"workers": w.workers(2.0, cpu_percent=98.0)},
     "waits for the disk 70%": {"workers": w.workers(8.0, disk_wait_percent=70.0)},
     "or loads its batches": {"loader_workers": 0, "main_thread_percent": 99.0},
     "main thread is at work": {"main_thread_percent": 99.0},
@@ -132,7 +132,7 @@ UNREAD = BLIND | {"sm_clock_busy_mhz": None, "memory_controller_percent": None}
 STRAGGLER = Cases("straggler", {
     "one of four does twice as much": (
         four(spinning(0), spinning(1), w.gpu(2), spinning(3)),
-        {"summary": "wait for rank 2 on GPU 2", "gpus": lambda gpus: gpus[0] == "GPU-2",
+        {"summary": "waiting for rank 2 on GPU 2", "gpus": lambda gpus: gpus[0] == "GPU-2",
          "lost_share": pytest.approx(0.5 * 3 / 4)},
     ),
     "one of two": four(spinning(0), w.gpu(1)),

@@ -1,5 +1,6 @@
 """Faults of a GPU, and of who uses it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,16 +8,7 @@ import pytest
 from gpuwatch.core.model import Process, ReasonSeconds
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from tests.diagnosis.rules.cases import Cases
-from tests.diagnosis.windows import (
-    GIB,
-    gpu,
-    gpu_only,
-    identity,
-    job,
-    steady,
-    swinging,
-    window,
-)
+from tests.diagnosis.windows import GIB, gpu, gpu_only, identity, job, steady, swinging, window
 
 LOST = Cases("gpu_lost", {
     "alone of two, at full cost": (
@@ -81,7 +73,7 @@ IDLE = Cases("idle_holding_memory", {
     "its other GPU works: nothing is to be ended": (
         window(gpus=(*asleep().gpus, gpu(1)), job=at_rest(model={"user": "ann"})),
         {"advice.0.action": lambda said: said
-         == "See where PID 4242 (ann: python train.py) stands: gpuwatch stacks 4242."},
+         == "Check what PID 4242 (ann: python train.py) is doing: gpuwatch stacks 4242."},
     ),
     "GPUs alone: who holds the memory is not known": (
         gpu_only(held_by(None)),
@@ -118,7 +110,7 @@ TENANT = Cases("other_tenant", {
     ),
     "both are named": (
         window(gpus=(gpu(foreign_busy_percent=40.0, others=OTHERS),)),
-        {"advice.0.action": "or PID 9 (bob: python big.py) and PID 8 away from GPU 0, or agree"},
+        {"advice.0.action": "PID 8 or PID 9 (bob: python big.py) to another GPU, or agree"},
     ),
     "memory of others alone costs no time": (
         window(gpus=(gpu(foreign_memory_bytes=20.0 * GIB),)),
@@ -167,12 +159,12 @@ PCIE = Cases("pcie_degraded", {
 CAPPED = (ReasonSeconds("sw_power_cap", 55.0),)
 
 
-def capped(**facts: Any) -> Window:
+def capped(*others: GpuFacts, **facts: Any) -> Window:
     lowered: dict[str, Any] = {
         "throttle_shares": CAPPED, "power_limit_watts": 400.0, "power_busy_watts": 396.0,
         "sm_clock_busy_mhz": 1485.0,
     }  # fmt: skip
-    return gpu_only(gpu(**(lowered | facts)))
+    return gpu_only(gpu(**(lowered | facts)), *[replace(one, **lowered) for one in others])
 
 
 POWER = Cases("power_throttle", {
@@ -180,6 +172,10 @@ POWER = Cases("power_throttle", {
         capped(),
         {"lost_share": pytest.approx(0.25),
          "advice.0.present": "400 W", "advice.0.wanted": "700 W"},
+    ),
+    "two of three cards: the command is for both": (
+        capped(gpu(1, identity=identity(1, power_limit_default_watts=None)), gpu(3)),
+        {"advice.0.action": "-i 0,3 -pl 700"},
     ),
     "power at a lowered limit, without reasons": (
         capped(throttle_shares=None),
@@ -243,7 +239,7 @@ HEAT = Cases("thermal_throttle", {
     "a clock that is not lower: no warning, nothing to lower": (
         window(gpus=(hot(sm_clock_busy_mhz=1975.0),)),
         {"severity": "info", "lost_share": None, "explains": frozenset(), "settings": [None],
-         "summary": "at the temperature limit 50% of the time at ... has lost no clock speed"},
+         "summary": "at the temperature limit 50% of the time at ... without losing clock speed"},
     ),
     "a hardware slowdown near the slowdown temperature": gpu_only(hot(throttle_shares=SLOW)),
     "temperature and clock, without reasons": (

@@ -7,25 +7,31 @@ import pytest
 
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import LoopFacts, Window
+from gpuwatch.diagnosis.signals.waveform import Waveform
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases, above
 from tests.diagnosis.windows import gpu, gpu_only, steady, swinging, window
 
-LOW = replace(steady(30.0), middling_share=0.0)
 TWO_PEAKS = replace(swinging(0.5, period_seconds=40.0), period_seconds=None)
 FAST = replace(steady(50.0, sample_seconds=1.0), faster_than_seen=True, middling_share=0.9)
 NO_WORKERS = (JobRank(pid=w.PID, gpu_uuids=("GPU-0",), loader_workers=0),)
 
 
-def bursts(**facts: Any) -> Window:
-    return window(gpus=(gpu(busy=swinging(0.5)),), job=w.job(**facts))
+UNEVEN = replace(swinging(0.5, period_seconds=6.0), period_seconds=None)
+FEW_WAITS = replace(swinging(0.92), mean_percent=80.0)
+NOTEBOOK = {"command": "python -m ipykernel_launcher -f k.json"}
+
+
+def bursts(wave: Waveform | None = None, **facts: Any) -> Window:
+    return window(gpus=(gpu(busy=wave or swinging(0.5)),), job=w.job(**facts))
 
 
 BURSTS = Cases("oscillation", {
     "readings of the GPU alone: what looks alike, and what decides": (
         gpu_only(gpu(busy=swinging(0.5))),
         {"settings": [None], "advice.0.action": "gpuwatch beside the job",
-         "summary": "waits in a rhythm of 2 s, 51% of the time, for data, requests ... or saves",
+         "summary": "starved in bursts, every 2 s: idle 51% of the time, waiting for data, requests"
+         " ... or saves",
          "missing": ("the job's processes",), "lost_share": pytest.approx(0.51),
          "strength": lambda strength: strength < 0.8},
     ),
@@ -51,6 +57,7 @@ BURSTS = Cases("oscillation", {
                ranks=(w.rank(loader_workers=0, run_queue_wait_percent=0.0, workers=None),)),
         {"severity": "info", "summary": "for something outside (a network, a person)"},
     ),
+    "a rhythm in a notebook is a loop, and no person": bursts(model=NOTEBOOK),
     "TensorFlow has no PyTorch loader": (
         bursts(model={"framework": "tensorflow", "ranks": NO_WORKERS}),
         {"summary": "for its tf.data pipeline or", "says": "no PyTorch DataLoader"},
@@ -69,7 +76,8 @@ BURSTS = Cases("oscillation", {
 }, {
     "healthy": gpu_only(),
     "idle": gpu_only(gpu(busy=steady(0.0))),
-    "a low mean": gpu_only(gpu(busy=LOW)),
+    "a fifth of the time, most of it in gaps too short for a wait": bursts(FEW_WAITS),
+    "cells of a notebook": (bursts(UNEVEN, model=NOTEBOOK), "somebody"),
     "two peaks, few runs": gpu_only(gpu(busy=TWO_PEAKS)),
     "flat, finely sampled": gpu_only(gpu(busy=steady(45.0))),
     "pauses": window(

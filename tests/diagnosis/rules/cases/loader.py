@@ -51,6 +51,12 @@ def two_ranks(
     return w.window(gpus=gpus, job=w.job(**(known | facts)), host=w.host(cpu_percent=32.0))
 
 
+def main_at(percent: float) -> Window:
+    """Of a core, and samples do not show when."""
+    own = w.rank(loader_workers=2, workers=BUSY, main_thread_percent=percent)
+    return starved(ranks=(own,), main_thread_when_idle_percent=None)
+
+
 def on_the_cpu() -> Window:
     own = w.rank(
         loader_workers=2, pinned_memory=False, gpu_uuids=(), workers=BUSY,
@@ -87,7 +93,7 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     ),
     "128 cores and a GPU that hardly works": (
         replace(starved(count=8, cores=128), gpus=(w.gpu(busy=w.swinging(0.03)),)),
-        {"advice.0.wanted": "16", "summary": "119 cores are free"},
+        {"advice.0.wanted": "16", "summary": "119 cores sit idle"},
     ),
     "another job has the cores": (
         w.window(gpus=GPUS, job=starved().job, host=w.host(cpu_percent=99.0)),
@@ -110,6 +116,10 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     ),
     "60% of a core and 38% in the run queue is a worker at its limit":
         with_workers(4, cpu_percent=60.0, run_queue_wait_percent=38.0),
+    "samples do not show when the main thread works: it may spin while its GPU is busy": (
+        main_at(65.0),
+        {"evidence.2.says": "it may only spin", "evidence.2.value": above(40.0)},
+    ),
     "pinning is a second advice, not the cause": (
         starved(ranks=UNPINNED, workers=BUSY), {"settings": ["num_workers", "pin_memory"]},
     ),
@@ -121,6 +131,7 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     "healthy": w.window(),
     "workers rest": w.window(gpus=GPUS),
     "main thread computes": starved(main_thread_when_idle_percent=97.0),
+    "main thread works for longer than its GPU does": main_at(90.0),
     "no workers": starved(count=0, ranks=(w.rank(loader_workers=0),)),
     "the job has ended": starved(model={"ended_at_unix_seconds": 1_700_000_000.0}),
     "a checkpoint is no idling for data, however busy the workers are": PAUSED,
@@ -257,6 +268,10 @@ NO_CPU: dict[str, Any] = {
 NO_WORKERS = JobRank(pid=w.PID, gpu_uuids=("GPU-0",), loader_workers=0)
 
 
+NOTEBOOK = {"ranks": (NO_WORKERS,), "command": "python -m ipykernel_launcher -f k.json"}
+NOW_AND_THEN = replace(w.swinging(0.4, period_seconds=12.0), period_seconds=None)
+
+
 def other(what: str, value: str) -> Window:
     """Training from a loader is not what it does."""
     return alone(model={"ranks": (NO_WORKERS,), what: value})
@@ -269,8 +284,8 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "in anti-phase: a number of workers that keeps up": (
         alone(),
         {"settings": ["num_workers"], "advice.0.wanted": "2",
-         "advice.0.action": "See first whether it loads (gpuwatch stacks 4242); if so, raise",
-         "summary": "it may be loading",
+         "advice.0.action": "First check whether it loads data (gpuwatch stacks 4242); if so",
+         "summary": "may be loading data",
          "explains": {"oscillation", "python_bound"}, "missing": ("stacks of the main thread",)},
     ),
     "on two cores": (
@@ -312,6 +327,10 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "has workers": w.window(gpus=(w.gpu(busy=w.swinging()),)),
     "main thread rests": alone(main_thread_when_idle_percent=10.0),
     "the backward pass is a thread, too": in_threads(110.0, main_thread_percent=40.0),
+    "now and then, for seconds on end": (alone(NOW_AND_THEN), "at length"),
+    "a notebook, without a rhythm": (
+        alone(replace(NOW_AND_THEN, idle=w.swinging(0.4).idle), model=NOTEBOOK), "at length",
+    ),
     "writes a checkpoint": alone(write_when_idle_bytes_per_second=8e8),
     "stacks say otherwise": alone(stacks=(("synchronising", 90.0, None),)),
     "environments": (other("simulates", "MuJoCo is loaded in it"), "steps environments"),
@@ -320,6 +339,9 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "gloo keeps the CPU busy, too": (
         alone(model={"collectives": "gloo"}, ranks=(w.rank(0, loader_workers=0),) * 2), "gloo",
     ),
+    "others use its GPU, too": (
+        replace(alone(), gpus=(w.gpu(busy=w.swinging(0.4), foreign_busy_percent=30.0),)), "others",
+    ),
     "no job": NO_JOB,
     "number of workers unknown": (alone(ranks=UNCOUNTED), "loader workers"),
     "no CPU": (alone(**NO_CPU), "main thread"),
@@ -327,6 +349,7 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
 })  # fmt: skip
 
 
+SHORT_GAPS = w.gpu(busy=replace(w.swinging(0.92), mean_percent=80.0))
 LATE: dict[str, Any] = {
     "busiest_worker_when_idle_percent": 96.0, "other_workers_when_idle_percent": 4.0,
 }  # fmt: skip
@@ -342,6 +365,7 @@ LATE_BATCHES = Cases("late_batches", {
         gpus=GPUS, job=w.job(**(LATE | {"other_workers_when_idle_percent": 60.0}))
     ),
     "all are at their limit": starved(**LATE),
+    "gaps shorter than a batch": w.window(gpus=(SHORT_GAPS,), job=w.job(**LATE)),
     "a single worker": starved(count=1, **LATE),
 }, {
     "no job": NO_JOB,
@@ -404,7 +428,7 @@ def left_over(count: int, *, orphaned: bool = True) -> Window:
 ORPHANS = Cases("orphaned_workers", {
     "their PIDs, and what they hold": (
         left_over(3),
-        {"advice.0.action": "See that no work ... kill 5000 5001 5002", "summary": "GPU memory",
+        {"advice.0.action": "doing nothing ... kill 5000 5001 5002", "summary": "GPU memory",
          "explains": {"idle_holding_memory"}},
     ),
     "many are not all listed": (left_over(40), {"advice.0.action": "28 more"}),

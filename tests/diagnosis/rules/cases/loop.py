@@ -27,7 +27,7 @@ IN_VAIN = Cases("busy_without_work", {
     ),
     "far below the job's own plateau: it worked before": (
         w.window(gpus=(w.gpu(**(LITTLE | {"power_plateau_watts": 640.0})),)),
-        {"summary": "waits"},
+        {"summary": "it is waiting, not working"},
     ),
     "hardly any power is no work whatever the activities say": w.gpu_only(
         w.gpu(power_mean_watts=150.0, power_busy_watts=150.0, power_plateau_watts=155.0)
@@ -62,6 +62,10 @@ BATCH = Cases("batch_too_small", {
         w.window(gpus=(small(tensor_active_percent=0.0),)),
         {"settings": ["batch size", "precision"]},
     ),
+    "a server takes its requests one by one": (
+        w.window(gpus=(small(),), job=w.job(model={"serves": "it listens on TCP port 8000"})),
+        {"advice.0.action": "several requests in one batch", "advice.0.wanted": None},
+    ),
     "tensor cores that were not read": (
         w.window(gpus=(small(tensor_active_percent=None),)), {"settings": ["batch size"]},
     ),
@@ -74,6 +78,9 @@ BATCH = Cases("batch_too_small", {
         w.window(gpus=FLAT_SMALL, job=w.job(main_thread_percent=50.0)),
 }, {
     "the gpu is filled": w.window(),
+    "on the edge of two readings": w.window(
+        gpus=(small(power_busy_watts=410.0, sm_active_percent=48.0),)
+    ),
     "one sibling works hard": w.window(gpus=(small(0), w.gpu(1))),
     "a starved gpu": w.window(gpus=(small(busy=w.swinging(0.4)),)),
     "it drew more power before": w.window(gpus=(small(power_plateau_watts=600.0),)),
@@ -194,7 +201,7 @@ SAVED = Cases("checkpoint_pauses", {
     ),
     "sent to other storage": (
         pausing(*SAVES, wrote_bytes=2e5, sent_bytes=2e9),
-        {"summary": "were sent over the network: checkpoints", "says": "a checkpoint's size"},
+        {"summary": "was sent over the network: checkpoints", "says": "a checkpoint's size"},
     ),
     "once: the writes say what it was": (
         pausing(20.0, wrote_bytes=16e9),
@@ -202,7 +209,7 @@ SAVED = Cases("checkpoint_pauses", {
     ),
     "a job without a GPU is a loop, and reports it": (
         replace(pausing(*SAVES, seconds=3.0, phase="checkpoint"), gpus=()),
-        {"summary": "The training loop paused for up to 3 s every 45 s",
+        {"summary": "The training loop paused every 45 s, for up to 3 s: checkpoints",
          "evidence": lambda rows: not any("GPU" in row.says for row in rows)},
     ),
 }, {
@@ -247,6 +254,9 @@ VALIDATED = Cases("validation_pauses", {
     "a single worker makes a late batch": pausing(*ASLEEP, busy_percent=0.0, **AT_WORK),
 }, {
     "writes not read": (pausing(100.0, 55.0), "written"),
+    "two in which the GPU rests: a queue of jobs, perhaps": (
+        pausing(100.0, 55.0, wrote_bytes=1e5, busy_percent=0.0), "nothing to do",
+    ),
     "nothing of the job works in them": (
         pausing(*RARE, wrote_bytes=0.0, busy_percent=0.0, main_thread_percent=1.0), "stacks",
     ),
@@ -266,12 +276,19 @@ def calling(share: float | None = 0.25, idle: float = 30.0, **facts: Any) -> Win
 CALLS = Cases("network_calls", {
     "asleep for an answer, with batches ready": (
         calling(),
-        {"summary": "idled 30% of the time: the training loop waits for answers",
+        {"summary": "sat idle 30% of the time: the training loop waits for answers",
          "advice.0.action": "from a thread", "missing": ("stacks of the main thread",)},
+    ),
+    "less than half of the time on a crowded machine, of which the rest is waited for a core": (
+        calling(0.33, 68.0, ranks=(
+            w.rank(awaits_network_share=0.33, run_queue_wait_percent=20.0),)),
+        {"lost_share": pytest.approx(0.48)},
     ),
 }, {
     "healthy": w.window(),
     "seldom": calling(0.05),
+    "longer for a core": calling(ranks=(
+        w.rank(awaits_network_share=0.25, run_queue_wait_percent=33.0),)),
     "main thread computes": calling(main_thread_when_idle_percent=97.0),
     "its workers ask as well": calling(ranks=(w.rank(
         awaits_network_share=0.25, workers=w.workers(awaits_network_share=0.9)),

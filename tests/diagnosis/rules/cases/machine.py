@@ -96,8 +96,11 @@ HOST = Cases("host_memory_growing", {
     "growth that is not the workers'": (
         leaking(own=0.0), {"advice.0.action": "training process"},
     ),
+    "nobody knows whose growth it is: fewer workers may be no help": (
+        leaking(own=None), {"settings": [None, None]},
+    ),
     "swapping, whatever the trend": (
-        leaking(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0), {"summary": "swaps"},
+        leaking(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0), {"summary": "swapping"},
     ),
 }, {
     "healthy": w.window(),
@@ -206,7 +209,7 @@ LOOP = TrainingLoop(pid=w.PID, compute_on_device=False)
 ON_CPU = Cases("trains_on_cpu", {
     "a PyTorch without CUDA": (
         on_cores(cpu_build=True),
-        {"severity": "warning", "summary": "GPU 0 idles: its PyTorch is built without CUDA",
+        {"severity": "warning", "summary": "GPU 0 sits idle: its PyTorch is built without CUDA",
          "gpus": ("GPU-0",), "advice.0.action": "Install"},
     ),
     "hidden GPUs": (

@@ -59,8 +59,13 @@ ACTORS = Cases("actors_cpu_bound", {
     "processes of which nothing is known: one of these": (
         acting(None),
         {"summary": "environments of reinforcement learning, or workers that prepare its data",
-         "advice.0.action": "See first what they do", "missing": ("what these processes do",),
+         "advice.0.action": "First see what they do", "missing": ("what these processes do",),
          "weaker": "environments at their limit"},
+    ),
+    "they wait for a core": (
+        other_job({}, own_workers=w.workers(3, cpu_percent=6.0, run_queue_wait_percent=75.0)),
+        {"summary": "81% of a core each ... which wait for a core most of that time",
+         "advice.0.action": "Give them more cores"},
     ),
     "stepped by the training process": (
         other_job({"simulates": "MuJoCo is loaded in it"}, main_thread_when_idle_percent=96.0),

@@ -280,7 +280,7 @@ def test_notes_alike_for_several_gpus_are_one_line() -> None:
         for n in range(6)
     )
     text = report_text(bare(gpus=gpus))
-    assert "GPUs 0-2, 4-5: slowed down by its power limit for 10s to 15s" in text
+    assert "GPUs 0-2, 4, 5: slowed down by its power limit for 10s to 15s" in text
 
 
 def test_several_gpus_have_a_row_for_all() -> None:
@@ -368,7 +368,7 @@ def dots(line: str) -> int:
 @pytest.mark.parametrize("width", [40, 61, 120])
 @pytest.mark.parametrize(("percent", "labels"), [(0.0, True), (50.0, False), (100.0, True)])
 def test_a_chart_fills_just_what_was_measured(width: int, percent: float, labels: bool) -> None:
-    """Every column of dots to its height: none is lost between plotext's cells."""
+    """Every column of dots to its height."""
     time_axis = charts.TimeAxis(0.0, 100.0)
     lines = charts.chart(
         flat(*[percent] * 90), time_axis, width=width, rows=6, unicode=True, time_labels=labels

@@ -1,0 +1,124 @@
+"""What is one cause, what it is called, and in which order causes stand."""
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.diagnosis.causes import as_causes
+from gpuwatch.diagnosis.finding import Advice, Finding
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, filled, of_several
+
+STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"
+SHARED = f"{GPUS} {IS} shared by several jobs that take turns: 56% and 40% of the time"
+HELD = f"{GPUS} rest while %s of memory {of_several('is', 'each is')} held"
+WAITS = f"{GPUS} {either('waits', 'wait')} for rank %s, %s long"
+OTHERS = "GPUs %s and %s (MIG 2) wait for each other %s%% of the time (%s.py)"
+
+HOW = ("warning", "error", "warning")
+
+
+def finding(
+    rule: str, cost: float | None = 1.0, severity: str = "warning", **fields: Any
+) -> Finding:
+    fields = {"summary": rule, "confidence": 0.9, "cost_gpu_seconds": cost} | fields
+    return Finding(rule=rule, severity=severity, **fields)
+
+
+def of_job(says: str, *gpus: int, pid: int = 1, rule: str = "fault", **fields: Any) -> Finding:
+    uuids = tuple([str(gpu) for gpu in gpus])
+    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), cost_share=0.5, **fields)
+
+
+def said(*findings: Finding) -> list[str]:
+    return [one.summary for one in as_causes(findings, lambda uuids: f"GPUs {' '.join(uuids)}")]
+
+
+@pytest.mark.parametrize(
+    ("findings", "causes"),
+    [
+        pytest.param(
+            [of_job(STARVED % (70, 2), 2, pid=2), of_job(STARVED % (58, 4), 0, 1)],
+            ["GPUs 2 0 1 are starved 58-70% of the time: 2-4 workers per rank"],
+            id="two jobs with one cause",
+        ),
+        pytest.param(
+            [of_job(STARVED % (70 + n, 2), n) for n in range(3)],
+            ["GPUs 0 1 2 are starved 71% of the time: 2 workers per rank"],
+            id="in step: numbers that are alike are one number",
+        ),
+        pytest.param(
+            [of_job(SHARED, 0), of_job(SHARED, 0, pid=2)],
+            ["GPUs 0 is shared by several jobs that take turns: 56% and 40% of the time"],
+            id="two tenants of one GPU",
+        ),
+        pytest.param(
+            [of_job(HELD % "751.4M", 0), of_job(HELD % "1.2G", 1, pid=2)],
+            ["GPUs 0 1 rest while 751.4M to 1.2G of memory each is held"],
+            id="numbers of other units, and of each job",
+        ),
+        pytest.param(
+            [of_job(WAITS % (3, "90 s"), 0), of_job(WAITS % (1, "2 min"), 1, pid=2)],
+            ["GPUs 0 waits for rank 3, 90 s long", "GPUs 1 waits for rank 1, 2 min long"],
+            id="another rank to look after stays apart",
+        ),
+        pytest.param(
+            [of_job(OTHERS % (n, n + 1, 40, name), n, pid=n) for n, name in ((0, "#"), (2, "a 5"))],
+            [OTHERS % (0, 1, 40, "#"), OTHERS % (2, 3, 40, "a 5")],
+            id="other GPUs, by name, stay apart, whatever a file is called",
+        ),
+        pytest.param(
+            [of_job(OTHERS % (0, 1, 40, name), n) for n, name in enumerate(["a #", "a 5"])],
+            [OTHERS % (0, 1, 40, "a #"), OTHERS % (0, 1, 40, "a 5")],
+            id="a name is no number",
+        ),
+        pytest.param(
+            [of_job(SHARED, n, rule=f"{n}", severity=HOW[n]) for n in range(3)],
+            [SHARED.replace(f"{GPUS} {IS}", f"GPUs {n} is") for n in (1, 0, 2)],
+            id="another rule or severity stays apart",
+        ),
+        pytest.param(
+            [of_job("PID 7 (python {gpus|a}) is stopped"), of_job("PID 8 (python) is stopped")],
+            ["PID 7 (python {gpus|a}) is stopped", "PID 8 (python) is stopped"],
+            id="names of processes are no numbers and no places",
+        ),
+    ],
+)
+def test_findings_of_one_cause_are_one(findings: list[Finding], causes: list[str]) -> None:
+    """One sentence holds for all of them; what differs in more than numbers is another cause."""
+    assert said(*findings) == causes
+    assert filled(GPUS, "all 8 GPUs", 8) == "All 8 GPUs"
+
+
+def test_a_cause_costs_and_advises_what_all_its_jobs_need() -> None:
+    """GPU time that jobs share counts once; changes of which only numbers differ are one."""
+    advice = [Advice(f"Use {n}.", setting="n", wanted=str(n)) for n in (6, 8)]
+    shared = [of_job(SHARED, 0, pid=pid, cost=10.0, advice=advice[pid : pid + 1]) for pid in (0, 1)]
+    [cause] = as_causes(shared, str)
+    assert (cause.cost_gpu_seconds, cause.cost_share, cause.job) == (20.0, 1.0, None)
+    assert [(one.action, one.wanted) for one in cause.advice] == [("Use 6-8.", "6-8")]
+    assert list(cause.members) == shared
+
+
+@pytest.mark.parametrize(
+    "command", ["kill 42%s 43", "nvidia-smi -i %s,9 -pl 7", "gpuwatch stacks %s"]
+)
+def test_commands_of_two_jobs_stay_two(command: str) -> None:
+    """A range of numbers of processes or GPUs would mean others, too."""
+    actions = [f"Look at it first, then: {command % n}." for n in (0, 4)]
+    jobs = [of_job(SHARED, n, pid=n, advice=(Advice(actions[n]),)) for n in (0, 1)]
+    assert [one.action for one in as_causes(jobs, str)[0].advice] == actions
+
+
+def test_causes_are_ordered_by_cost() -> None:
+    """What is in danger comes first, what costs no time last."""
+    costs = {"unknown": None, "checkpoint": 2.0, "validation": 49.0}
+    found = [finding(rule, cost) for rule, cost in costs.items()]
+    broken = finding("broken", None, "error")
+    assert said(*found, broken) == ["broken", "validation", "checkpoint", "unknown"]
+
+
+@pytest.mark.parametrize(("other", "first"), [(101.0, "a"), (120.0, "a"), (140.0, "b")])
+def test_the_order_keeps_still(other: float, first: str) -> None:
+    """It changes only when one costs a lot more."""
+    before = as_causes([finding("a", 100.0), finding("b", 70.0)], str)
+    assert as_causes([finding("b", other), finding("a", 100.0)], str, before)[0].rule == first
