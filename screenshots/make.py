@@ -65,6 +65,7 @@ class Shot:
 
 
 _HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
+_TO_A_QUARTER = ("right_square_bracket",) * 3
 _TO_AN_HOUR = ("right_square_bracket",) * 4
 
 
@@ -85,7 +86,7 @@ SHOTS = (
     Shot("overview-16gpu-80x24-dark", 80, 24, gpus=16),
     Shot("throttled-120x40-dark", 120, 40, "throttled", seconds=200),
     Shot("lost-80x24-dark", 80, 24, "lost", gpus=2, seconds=45),
-    Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("right_square_bracket",) * 3),
+    Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("enter", *_TO_A_QUARTER)),
     Shot("healthy-80x24-dark", 80, 24, "healthy"),
     Shot("no-gpu-120x40-dark", 120, 40, "no_gpu", gpus=0),
     Shot("findings-120x40-dark", 120, 40, "mixed", gpus=8, keys=("d",)),

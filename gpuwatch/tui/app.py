@@ -92,8 +92,7 @@ class GpuwatchApp(App[int]):
         self.player = player
         self._sampling: asyncio.Task[None] | None = None
         self.view = view = View(
-            interval_seconds=sampler.interval_seconds,
-            all_processes=source.options.all_processes,
+            interval_seconds=sampler.interval_seconds, all_processes=source.options.all_processes
         )
         self.drawing = display = Display(
             self, view, environment, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link

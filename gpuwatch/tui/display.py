@@ -77,7 +77,7 @@ class Display:
     # -- drawing ----------------------------------------------------------------------------------
 
     def say(self, message: str, seconds: float = _MESSAGE_SECONDS) -> None:
-        """Show ``message`` in place of the keys for a few seconds, from the next drawing on."""
+        """Show ``message`` above the keys for a few seconds, from the next drawing on."""
         self.view.message = self._message = message
         self._message_until = time.monotonic() + seconds
 

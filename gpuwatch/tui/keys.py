@@ -38,7 +38,7 @@ TIMELINE_KEYS: tuple[Key, ...] = (
     Key("right_square_bracket", "app.zoom(1)"),
     Key("less_than_sign", "app.scroll_time(-1)", "< >", "back and forward in time", "Time"),
     Key("greater_than_sign", "app.scroll_time(1)"),
-    Key("0", "app.now", "0", "back to now", "Time"),
+    Key("0", "app.now", "0", "back to live", "Time"),
     Key("c", "app.cursor", "c", "a cursor that shows exact values", "Time"),
     Key("comma", "app.move_cursor(-1)", ", .", "move the cursor one column", "Time"),
     Key("full_stop", "app.move_cursor(1)"),
@@ -80,7 +80,7 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("t", "tree", "t", "children under their parents, or a flat list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
-    Key("k", "app.end_process", "k", "end the selected process (asks first)", "Processes"),
+    Key("k", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
     *_DIAGNOSIS_KEYS,
     *TIMELINE_KEYS,
@@ -128,7 +128,7 @@ FINDINGS_KEYS: tuple[Key, ...] = (
     Key("end", "edge(1)"),
     Key("enter", "open", "enter", "there: the evidence of the finding", "Diagnosis"),
     Key("y", "copy", "y", "there: copy the finding as text", "Diagnosis"),
-    Key("u", "app.unknown", "u", "there: what was not checked, and why", "Diagnosis"),
+    Key("u", "app.unknown", "u", "there: checks that need more data", "Diagnosis"),
     *_quiet(*_DIAGNOSIS_KEYS[1:]),
 )
 

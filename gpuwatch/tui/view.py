@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
@@ -149,6 +149,8 @@ class View:
     snapshot: Snapshot | None = None
     history: History = field(default_factory=History)
     strips: StripCache = field(default_factory=StripCache)
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What panels keep of a frame for the next, by what it is."""
     glyphs: Glyphs = UNICODE
     chart_columns: int = 60
     """Of the widest chart on the screen: how exact the cursor is. Drawing brings it up to date."""
@@ -191,6 +193,9 @@ class View:
     """The stretch of the past that every chart shows."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
+    held: dict[Hashable, object] = field(default_factory=dict)
+    held_at: int | None = None
+    """What is said of each GPU for a few seconds, and since when."""
     spans: Sequence[FindingMark] = ()
     """Findings with their times, in the order in which they began."""
 

@@ -153,12 +153,7 @@ class Strip:
         return lines
 
     def _bring_up_to(
-        self,
-        series: Columns,
-        grid: Grid,
-        limit: float,
-        glyphs: Glyphs,
-        rows: int,
+        self, series: Columns, grid: Grid, limit: float, glyphs: Glyphs, rows: int
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
@@ -211,11 +206,7 @@ def with_cursor(line: list[Run], cell: int) -> list[Run]:
         if not 0 <= inside < len(text):
             out.append((text, style))
             continue
-        parts = (
-            (text[:inside], style),
-            (text[inside], f"c:{style}"),
-            (text[inside + 1 :], style),
-        )
+        parts = ((text[:inside], style), (text[inside], f"c:{style}"), (text[inside + 1 :], style))
         out.extend(part for part in parts if part[0])
     return out
 

@@ -42,14 +42,12 @@ def wall_offset(view: View) -> float:
 # -- ticks ----------------------------------------------------------------------------------
 
 
-def ticks(
-    begin: float, end: float, cells: int, now: float, *, clock_cells: int = _CLOCK_CELLS
-) -> Iterator[tuple[float, str]]:
+def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[float, str]]:
     """Round moments of the clock and their texts, for ``cells`` cells from ``begin`` to ``end``
     (unix times, like ``now``). The first of a day that is not today's, and the first of today after
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
-    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else clock_cells)
+    least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else _CLOCK_CELLS)
     spacing = next((one for one in _ROUND_SECONDS if one >= least), _ROUND_SECONDS[-1])
     # Round by the clock on the wall, not by that of Greenwich.
     shift = time.localtime(begin).tm_gmtoff
@@ -111,7 +109,8 @@ def axis(
         free = all(cell is None or cell[0] == glyphs.rule for cell in over[max(0, place) : end])
         if place >= 0 and end <= cells and free:
             out[place:end] = [(one, "dim") for one in glyphs.tick + text]
-    return joined(out)
+    groups = groupby(out, key=itemgetter(1))
+    return [("".join([text for text, _ in group]), style) for style, group in groups]
 
 
 def mark_cells(
@@ -136,12 +135,6 @@ def mark_cells(
     for first, sign in begins.items():
         out[first] = sign
     return out
-
-
-def joined(cells: Sequence[Run]) -> list[Run]:
-    """Neighbours of one style as one run."""
-    groups = groupby(cells, key=itemgetter(1))
-    return [("".join([text for text, _ in group]), style) for style, group in groups]
 
 
 # -- the exact values -----------------------------------------------------------------------
@@ -170,7 +163,7 @@ def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: i
         if end is None:
             return row.line()
         row.add(f" charts end {_clock(view, end)}, {ago(view)} ago", "warn")
-        for key, what in (("0", "now"), ("< >", "back and forth"), ("c", "cursor")):
+        for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
             row.add("   ").add(key, "key").add(f" {what}", "label")
@@ -183,7 +176,7 @@ def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: i
     row.add(_column_clock(view, begin, grid.column_seconds), "value")
     row.fits(f"  {ago(view)} ago", "warn")
     if gpu is not None:
-        row.fits(f"  GPU {gpu.identity.index}", "title")
+        row.fits(f"  GPU {units.gpu_label(gpu)}", "title")
     for label, text in _numbers(view, gpu, middle, grid.column_seconds):
         if row.room < len(label) + len(text) + 3:
             break

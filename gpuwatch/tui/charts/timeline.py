@@ -6,9 +6,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.finding import Finding, FindingKey
+from gpuwatch.core.model import GpuKey, Snapshot
+from gpuwatch.diagnosis.finding import Diagnosis
+
+if TYPE_CHECKING:
+    from gpuwatch.recording.buckets import FindingSpan
+    from gpuwatch.recording.findings import FindingSpans
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """How much time a chart can show, in seconds, whatever its width."""
@@ -122,61 +127,40 @@ def _begin(mark: FindingMark) -> float:
     return mark.begin_seconds
 
 
-_KEPT = 1000
-_KEPT_SECONDS = 12 * 3600.0
-_SAME_SECONDS = 15.0
-"""Gone for less than this and found again is the same finding."""
-
-
 class Marks:
-    """Fed with what is found at each snapshot; ``spans`` is in the order in which they began."""
+    """Follows the diagnosis; ``spans`` is in the order in which they began."""
 
     def __init__(self) -> None:
         self.spans: tuple[FindingMark, ...] = ()
-        self._last: dict[FindingKey, FindingMark] = {}
-        """The last of each finding, also where it has ended."""
-        self._before: list[FindingMark] = []
+        self._earlier: tuple[FindingMark, ...] = ()
+        self._found: FindingSpans | None = None
+        self._seen: Diagnosis | None = None
 
-    def push(self, findings: Sequence[Finding], now: float, wall_offset: float) -> None:
-        """Take what holds at ``now``; ``wall_offset`` is unix time less the clock of ``now``."""
-        present = {one.key: one for one in findings}
-        changed = {
-            key: replace(mark, end_seconds=now)
-            for key, mark in self._last.items()
-            if mark.end_seconds is None and key not in present
-        }
-        for key, one in present.items():
-            mark = self._last.get(key)
-            if mark is not None and mark.end_seconds is None:
-                continue
-            if mark is not None and now - (mark.end_seconds or 0.0) < _SAME_SECONDS:
-                changed[key] = replace(mark, end_seconds=None)
-                continue
-            self._before += [] if mark is None else [mark]
-            since = one.since_unix_seconds
-            begin = now if since is None else min(now, since - wall_offset)
-            changed[key] = FindingMark(
-                rule=one.rule,
-                severity=one.severity,
-                summary=one.summary,
-                gpus=one.gpus,
-                begin_seconds=begin,
-            )
-        if changed:
-            self._last |= changed
-            self._before = [one for one in self._before if _is_kept(one, now)][-_KEPT:]
-            self._last = {key: one for key, one in self._last.items() if _is_kept(one, now)}
-            self._show()
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+        if self._found is None and diagnosis.findings:
+            from gpuwatch.recording.findings import FindingSpans  # noqa: PLC0415 - after the start
+
+            self._found = FindingSpans()
+        if self._found is not None and diagnosis is not self._seen:
+            self._seen = diagnosis
+            self._found.push(snapshot, diagnosis)
+            offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+            own = [mark_of(span, offset) for span in self._found.spans]
+            self.spans = (*self._earlier, *own)
 
     def add(self, marks: Sequence[FindingMark]) -> None:
         """Put in what was found before all that has been pushed."""
-        self._before = [*marks, *self._before]
-        self._show()
-
-    def _show(self) -> None:
-        marks = sorted((*self._before, *self._last.values()), key=lambda one: one.begin_seconds)
-        self.spans = tuple(marks[-_KEPT:])
+        self._earlier, self.spans = tuple(marks), (*marks, *self.spans)
 
 
-def _is_kept(mark: FindingMark, now: float) -> bool:
-    return mark.end_seconds is None or mark.end_seconds > now - _KEPT_SECONDS
+def mark_of(span: FindingSpan, offset: float = 0.0, now: float | None = None) -> FindingMark:
+    """A finding as a mark; one that has not ended ends ``now``."""
+    end = now if span.end_unix_seconds is None else span.end_unix_seconds
+    return FindingMark(
+        rule=span.rule,
+        severity=span.severity,
+        summary=span.summary,
+        gpus=span.gpus,
+        begin_seconds=span.begin_unix_seconds - offset,
+        end_seconds=None if end is None else end - offset,
+    )

@@ -74,8 +74,7 @@ class DiagnosisController(Controller):
         if view.mark is not None:
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
         if diagnosis is not None:
-            now = snapshot.monotonic_seconds
-            self.marks.push(diagnosis.findings, now, snapshot.taken_at_unix_seconds - now)
+            self.marks.push(snapshot, diagnosis)
             view.spans = self.marks.spans
         if not view.paused:
             view.diagnosis = diagnosis
@@ -155,7 +154,7 @@ class DiagnosisController(Controller):
         view = self.view
         reported = view.snapshot is not None and any(job.loops for job in view.snapshot.jobs)
         if view.snapshot is None or not (view.gpus or reported):
-            self.display.answer("no GPU readings: there is nothing to compare")
+            self.display.answer("no GPU readings to compare")
         else:
             view.mark = mark_now(view, view.snapshot, view.diagnosis, self._runs)
             self.display.answer("marked: comparing before and after from now on (M ends it)")

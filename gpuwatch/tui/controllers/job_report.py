@@ -18,9 +18,11 @@ NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 
 class JobReportKeeper:
-    """Follows one job at a time. ``store`` is where reports are kept; by default the user's."""
+    """Follows one job at a time. ``store`` is where reports are kept (by default the user's),
+    ``command`` how the only one was started."""
 
-    def __init__(self, store: ReportStore | None = None) -> None:
+    def __init__(self, store: ReportStore | None = None, command: str | None = None) -> None:
+        self._command = command
         self._store = store
         self._recorder: JobRecorder | None = None
         self._key: ProcessKey | None = None
@@ -114,7 +116,7 @@ class JobReportKeeper:
         self._key, self._kept, self._ended_at, self._exit_code = key, False, None, None
         from gpuwatch.outputs.report.recorder import JobRecorder  # noqa: PLC0415
 
-        self._recorder = JobRecorder(key)
+        self._recorder = JobRecorder(key, command=self._command)
         return says
 
     def _is_still(self, key: ProcessKey, jobs: Sequence[Job]) -> bool:

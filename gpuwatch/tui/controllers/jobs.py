@@ -192,18 +192,9 @@ class JobController(Controller):
 
 def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:
     """The ranks; where none is known, the process selected, or the topmost."""
-    from gpuwatch.jobs.stacks.sampler import StackTarget  # noqa: PLC0415
+    from gpuwatch.jobs.stacks.targets import target_of  # noqa: PLC0415
 
     members = list(job.having("rank"))
     if not members:
         members = [selected] if selected is not None else list(job.members[:1])
-    return [
-        StackTarget(
-            pid=member.pid,
-            started_at_unix_seconds=member.started_at_unix_seconds,
-            rank=member.rank,
-            role=member.role,
-            command=member.command,
-        )
-        for member in members
-    ]
+    return [target_of(member) for member in members]

@@ -12,11 +12,7 @@ from gpuwatch.tui.panels.processes.order import rows
 
 class ProcessController(Controller):
     def __init__(
-        self,
-        display: Display,
-        source: Source,
-        diagnosis: DiagnosisController,
-        jobs: JobController,
+        self, display: Display, source: Source, diagnosis: DiagnosisController, jobs: JobController
     ) -> None:
         super().__init__(display)
         self._source = source

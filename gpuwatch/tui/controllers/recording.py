@@ -112,11 +112,7 @@ class RecordingController(Controller):
 
     def _start(self, name: str) -> str:
         """Begin; a sentence about it."""
-        from gpuwatch.recording.recorder import (  # noqa: PLC0415
-            BackgroundRecorder,
-            Recorder,
-            RecordingError,
-        )
+        from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError  # noqa: PLC0415
         from gpuwatch.recording.running import RunningRecording, announced  # noqa: PLC0415
 
         path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links stay links

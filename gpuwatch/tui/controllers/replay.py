@@ -8,7 +8,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.tui.charts.strips import StripCache
-from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
@@ -17,7 +17,6 @@ from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import REPLAY_KEYS
 from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.replay.cue import Readied, Shown
-from gpuwatch.tui.replay.overview import mark_of
 from gpuwatch.tui.replay.player import Player
 from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
 from gpuwatch.tui.replay.time import TimeError, parse_time

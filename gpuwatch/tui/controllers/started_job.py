@@ -31,7 +31,7 @@ class StartedJob(Controller):
     def __init__(self, display: Display, job: RunningJob, reports: ReportStore | None) -> None:
         super().__init__(display)
         self.key = job.key
-        self.report = JobReportKeeper(reports)
+        self.report = JobReportKeeper(reports, job.command)
         self._job = job
         self._names: set[ProcessKey] = {job.key}
         self._tail: OutputTail | None = None

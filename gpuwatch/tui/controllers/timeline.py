@@ -51,7 +51,7 @@ class TimelineController(Controller):
             which, span = ("longest", SPANS[-1]) if step > 0 else ("shortest", SPANS[0])
             self.display.say(f"the {which} range is {_words(span)}")
         else:
-            self.display.say(f"the charts show {_words(after.span_seconds)}")
+            self.display.say(f"range: {_words(after.span_seconds)}")
         self._show_time(after)
 
     def action_scroll_time(self, step: int) -> None:
@@ -66,13 +66,13 @@ class TimelineController(Controller):
                     f"nothing older: the history begins at {time.strftime('%H:%M:%S', begin)}"
                 )
             else:
-                self.display.say("this is now")
+                self.display.say("already live")
         self._show_time(after)
 
     def action_now(self) -> None:
         """The newest again, without a cursor."""
         if self.view.timeline.moment is None:
-            self.display.say("this is now")
+            self.display.say("already live")
         self._show_time(self.view.timeline.at_now())
 
     def action_cursor(self) -> None:
@@ -110,7 +110,7 @@ class TimelineController(Controller):
         start = now if timeline.moment is None else timeline.moment
         mark = mark_beside(view.spans, start, step)
         if mark is None and not view.spans:
-            self.display.answer("no findings so far: there is no mark to go to")
+            self.display.answer("no findings so far")
         elif mark is None:
             way = "before this" if step < 0 else "later"
             self.display.answer(f"no finding began {way}")

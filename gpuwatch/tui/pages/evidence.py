@@ -16,16 +16,16 @@ from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.pages.finding_words import (
     cause,
-    change,
     cost_sentence,
-    evidence_value,
+    lost,
     place,
     severity_sign,
     style_of,
     undecided,
+    whose,
 )
 from gpuwatch.tui.panels.job import charts, traces
-from gpuwatch.tui.terminal.frame import Line, Row, blank, left, plain, right, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left, plain, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
 _LEAST_CHART_SECONDS = 60.0
@@ -58,9 +58,9 @@ def _standing(view: View, finding: Finding) -> list[str]:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         parts.append(text)
     cost = cost_sentence(finding)
-    if cost is not None:
-        parts.append(f"cost {cost}")
-    return parts
+    parts += [] if cost is None else [f"cost {cost}"]
+    who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
+    return [*parts, who] if who else parts
 
 
 def body(
@@ -74,7 +74,7 @@ def body(
     until: float | None = None,
 ) -> list[Line]:
     """All below the title; the charts end at ``until``, on the snapshots' own clock."""
-    lines = list(_advice(finding.advice, width))
+    lines = [*_jobs(view, finding, width), *_advice(finding.advice, width)]
     if charts:
         lines += _waveform(view, finding, width, until)
     lines += _evidence(view, finding.evidence, width)
@@ -110,13 +110,29 @@ def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> I
         yield Row(width).add(" " * indent).add(line, style).line()
 
 
+def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
+    """Each job with what it loses and what to change there, where several have one cause."""
+    if len(finding.members) < 2:
+        return
+    yield from _heading("IN EACH JOB" if finding.members[0].job else "ON EACH GPU", width)
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    places = [place(one, view.gpus) for one in finding.members]
+    for one, where in zip(finding.members, places, strict=True):
+        row = Row(width).add("   ").add(left(where, max(map(width_of, places))))
+        changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
+        for text, style in ((lost(one), "label"), (changed, "value"), (whose(one, jobs), "label")):
+            if text and row.room > 3:
+                row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+        yield row.line()
+
+
 def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
     yield from _heading("WHAT TO DO", width)
     if not advice:
         yield from _paragraph("No action needed: this is for information.", width)
     for one in advice:
         yield from _paragraph(one.action, width, style="value")
-        setting = change(one) if one.setting is not None and one.wanted is not None else ""
+        setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
         text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
         if text:
             yield from _paragraph(text, width, 5, "label")
@@ -181,7 +197,7 @@ def _span_words(window: TimeWindow, gone: bool) -> str:
         words = f"{span / 3600:.0f} HOURS"
     if window.end is not None and window.end < window.now:
         return f"{words} OF THE PAST"
-    return f"THE LAST {words}" + (" OF IT" if gone else "")
+    return f"ITS LAST {words}" if gone else f"THE LAST {words}"
 
 
 def _job(view: View, finding: Finding) -> Job | None:
@@ -204,8 +220,8 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     table = [
         (
             clean(one.name, 60),
-            evidence_value(one.value, one.unit),
-            "" if one.threshold is None else evidence_value(one.threshold, _short(one.unit)),
+            clean(units.quantity(one.value, one.unit), 200),
+            "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit)),
         )
         for one in evidence
     ]
@@ -264,7 +280,7 @@ def _not_checked(diagnosis: Diagnosis | None, finding: Finding, width: int) -> I
     yield from _heading("NOT CHECKED", width)
     for missing, causes in undecided(unknown).items():
         hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
-        text = f"{missing}{hint} needed for: {', '.join(causes)}"
+        text = f"{missing}{hint}: needed for {', '.join(causes)}"
         yield from _paragraph(text, width, style="label")
 
 

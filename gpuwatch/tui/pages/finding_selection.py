@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.finding import Finding, FindingKey
-from gpuwatch.tui.pages.finding_words import about_job, by_key
+from gpuwatch.tui.pages.finding_words import about_job, by_key, parts
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.view import View
 
 
 def present(view: View) -> tuple[Finding, ...]:
-    """Those of the job that is looked at come first."""
+    """One for each cause; those of the job that is looked at come first."""
     diagnosis, job = view.diagnosis, view.job.last
     if diagnosis is None or job is None:
-        return () if diagnosis is None else diagnosis.findings
-    own = about_job(diagnosis, job)
-    return (*own, *[one for one in diagnosis.findings if not any(one is other for other in own)])
+        return () if diagnosis is None else diagnosis.causes
+    own = {id(one) for one in about_job(diagnosis, job)}
+    return tuple(sorted(diagnosis.causes, key=lambda one: own.isdisjoint(map(id, parts(one)))))
 
 
 def of_ended_job(view: View) -> tuple[Finding, ...]:

@@ -5,28 +5,38 @@ from collections.abc import Iterable, Sequence
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import (
-    Advice,
-    Diagnosis,
-    Finding,
-    FindingKey,
-    Unchecked,
-    severity_place,
-)
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
 
 def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
-    """The finding as it is now; one that has moved to other GPUs of its job is still it."""
+    """The finding as it is now; one that has moved to other GPUs of its job, or that others have
+    joined, is still it."""
     if key is None:
         return None
     same = [finding for finding in findings if finding.rule == key.rule]
     for finding in same:
         if finding.key == key:
             return finding
-    return next((one for one in same if one.job is not None and one.job == key.job), None)
+    jobs = [one for one in same if one.job is not None and one.job == key.job]
+    shared = [one for one in same if not set(one.gpus).isdisjoint(key.gpus)]
+    return next(iter(jobs or shared), None)
+
+
+def parts(finding: Finding) -> tuple[Finding, ...]:
+    """Of each job, where it is one of several."""
+    return finding.members or (finding,)
+
+
+def whose(finding: Finding, jobs: Sequence[Job]) -> str:
+    """``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
+    keys = {one.job for one in parts(finding) if one.job is not None}
+    if len(keys) > 1:
+        return f"{len(keys)} jobs"
+    commands = {job.key: clean(job.command or "") for job in jobs}
+    return "".join([f"PID {key[0]} {commands.get(key, '')}".strip() for key in keys])
 
 
 def cause(rule: str) -> str:
@@ -105,26 +115,8 @@ def cost_sentence(finding: Finding) -> str | None:
     if finding.cost_share is not None:
         parts.append(f"{finding.cost_share * 100:.0f}% of the time")
     if finding.cost_gpu_seconds is not None:
-        parts.append(f"{_gpu_time(finding.cost_gpu_seconds)} so far")
+        parts.append(f"{units.gpu_time(finding.cost_gpu_seconds)} so far")
     return ", ".join(parts) or None
-
-
-def _gpu_time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} GPU-seconds"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} GPU-minutes"
-    return f"{seconds / 3600:.1f} GPU-hours"
-
-
-def change(advice: Advice) -> str:
-    """``num_workers 2 -> 8``, ``pin_memory=True``, ``batch size: 21.1 times``, or the sentence."""
-    if advice.setting is None or advice.wanted is None:
-        return clean(advice.action).rstrip(".")
-    if advice.present is None:
-        is_name = advice.setting.isidentifier()
-        return clean(f"{advice.setting}{'=' if is_name else ': '}{advice.wanted}")
-    return clean(f"{advice.setting} {advice.present} -> {advice.wanted}")
 
 
 def changes(finding: Finding, room: int) -> str:
@@ -133,35 +125,11 @@ def changes(finding: Finding, room: int) -> str:
     sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
     between = "; " if sentences else ", "
     for advice in finding.advice:
-        more = f"{text}{between}{change(advice)}" if text else change(advice)
+        more = f"{text}{between}{clean(advice.change)}" if text else clean(advice.change)
         if text and len(more) > room:
             break
         text = more
     return text
-
-
-def evidence_value(value: float | str | bool | None, unit: str | None) -> str:
-    """A reading with its unit, as short as it can be told."""
-    if value is None:
-        return units.UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return clean(value, 200)
-    return _number(value, unit)
-
-
-def _number(value: float, unit: str | None) -> str:
-    if unit in {"bytes", "B"}:
-        return units.size(value)
-    if unit in {"bytes/s", "B/s"}:
-        return units.rate(value)
-    number = f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-    if unit is None:
-        return number
-    unit = clean(unit, 24)
-    close = unit.startswith("%") or unit in {"W", "C", "s", "MHz"}
-    return f"{number}{unit}" if close else f"{number} {unit}"
 
 
 def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:

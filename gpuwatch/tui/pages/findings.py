@@ -7,23 +7,14 @@ from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Finding, FindingKey
 from gpuwatch.tui.pages import evidence
 from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.pages.finding_words import (
-    by_key,
-    cause,
-    changes,
-    lost,
-    place,
-    severity_sign,
-    style_of,
-)
+from gpuwatch.tui.pages.finding_words import by_key
 from gpuwatch.tui.pages.layout import filled
 from gpuwatch.tui.panels import footer, header
-from gpuwatch.tui.panels.findings import mark_line
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
+from gpuwatch.tui.panels.findings import at_length, mark_line
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, wrapped
 from gpuwatch.tui.view import View
 
 _LEAST_PREVIEW = 6
-
 LIST_FOOT = (
     ("esc", "back"),
     ("enter", "evidence"),
@@ -100,36 +91,19 @@ def _watched(view: View, width: int) -> list[Line]:
     rules = len({one.rule for one in diagnosis.unknown})
     text = f"watched for {diagnosis.watched_seconds:.0f} s"
     if rules:
-        text += f"; {rules} rule{'' if rules == 1 else 's'} could not be checked (u)"
+        text += f"; {rules} check{'s need' if rules > 1 else ' needs'} more data (u)"
     return [Row(width).add(fit(f" {text}", width - 1, view.glyphs.ellipsis), "label").line()]
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Its sentence, and what it costs and what to do."""
-    glyphs = view.glyphs
-    prefix = "s:" if selected else ""
-    first = Row(width, prefix=prefix)
-    first.add(glyphs.marker if selected else " ", "marker").add(
-        f"{severity_sign(finding.severity, glyphs)} ", style_of(finding)
-    )
-    summary = clean(finding.summary)
-    if width_of(summary) > width - 4 and width < 60:
-        summary = f"{place(finding, view.gpus)}: {cause(finding.rule)}"
-    first.add(fit(summary, first.room - 1, glyphs.ellipsis), style_of(finding))
-    second = Row(width, prefix=prefix).add("   ")
+    """Its sentence, what it costs, what to do, and how sure that is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not selection.holds(view, finding):
         tail = "until the job ended"
     elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
         tail += f", since {time.strftime('%H:%M:%S', since)}"
-    cost = lost(finding)
-    if cost:
-        second.add(cost.strip(), "label").add("  ")
-    room = second.room - len(tail) - 3
-    second.add(fit(changes(finding, room), room, glyphs.ellipsis), "value")
-    second.pad_to(width - len(tail) - 1).add(tail, "label")
-    return [first.line(), second.line()]
+    return at_length(view, finding, width, tail, "s:" if selected else "")
 
 
 def draw_evidence(

@@ -8,17 +8,8 @@ from gpuwatch.core.model import Job
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.keys import JOB_FOOTER, Footer
-from gpuwatch.tui.pages.layout import (
-    Drawn,
-    Frame,
-    Page,
-    Panel,
-    filled,
-    laid_out,
-    rule,
-    too_small,
-)
-from gpuwatch.tui.panels import findings, footer, header, moment, problems
+from gpuwatch.tui.pages.layout import Drawn, Frame, Page, Panel, filled, laid_out, rule, too_small
+from gpuwatch.tui.panels import findings, footer, header, moment
 from gpuwatch.tui.panels.job import charts, gpus, output, tree
 from gpuwatch.tui.panels.job.header import FACTS, TITLE, ended_at
 from gpuwatch.tui.terminal.frame import Line, Row, fit
@@ -32,7 +23,7 @@ def _table_rows(page: Page) -> int:
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
     page.table_least = least + (2 if report and height >= 16 else 0)
-    wanted = height * 11 // 20 if report else min(len(page.table) + 2, height * 2 // 5)
+    wanted = height * 11 // 20 if report else height * 3 // 10
     page.table_wanted = max(page.table_least, wanted)
     return 0
 
@@ -62,7 +53,7 @@ _RULE = rule(lambda page: page.tall >= 30)
 _FOOTER = footer.panel(_keys)
 
 PANELS = (
-    *(header.PANEL, findings.PANEL, problems.PANEL, TITLE, FACTS, gpus.PANEL, _RULE),
+    *(header.PANEL, TITLE, findings.PANEL, FACTS, gpus.PANEL, _RULE),
     *(charts.PANEL, _AXIS, moment.VALUES, _RULE),
     *(_TABLE, output.PANEL, _FOOTER),
 )

@@ -1,8 +1,8 @@
 """Sharing out the rows of a screen among its panels, from 40x12 up to as large as it gets.
 
 A page lists its panels from top to bottom. Each says how many of the rows that are left it takes,
-and fills those it got. Those that compete for rows are asked in the order of their importance, some
-of them twice: first for the least, later for more. What nobody takes goes to the table.
+and fills those it got. Those that compete for rows are asked in the order of their importance. What
+nobody takes goes to the table. No number of rows may depend on what was read or found.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.pages.grid import Grid, grid
 from gpuwatch.tui.terminal.frame import Line, Zone, blank
 from gpuwatch.tui.view import View
 
@@ -64,9 +65,9 @@ class Page:
         return self.height - self.rows.get("output", 0)
 
     @property
-    def spare(self) -> int:
-        """Rows that the table does not want either."""
-        return self.room - self.table_wanted
+    def grid(self) -> Grid:
+        """The rows of an overview with GPUs."""
+        return grid(self.width, self.height, len(self.gpus))
 
     @property
     def pane_top(self) -> int:

@@ -2,31 +2,27 @@
 
 from gpuwatch.tui.keys import OVERVIEW_FOOTER
 from gpuwatch.tui.pages.layout import Frame, Page, laid_out, rule, too_small
-from gpuwatch.tui.panels import findings, footer, header, host, moment, problems
+from gpuwatch.tui.panels import findings, footer, header, host, moment
 from gpuwatch.tui.panels.gpus import panel as gpus
 from gpuwatch.tui.panels.processes import table
 from gpuwatch.tui.panels.processes.order import rows
 from gpuwatch.tui.view import View
 
 _FOOTER = footer.panel(lambda _: OVERVIEW_FOOTER)
-_AXIS = moment.axis(lambda page: page.height >= 24 and page.spare >= 1)
-_RULE = rule(lambda page: page.height >= 30 and (not page.gpus or page.spare >= 2))
+_AXIS = moment.axis(lambda page: page.grid.axis > 0)
+_RULE = rule(lambda page: page.grid.rules > 0 if page.gpus else page.height >= 30)
 
 PANELS = (
-    *(header.PANEL, findings.PANEL, problems.PANEL),
+    *(header.PANEL, findings.PANEL),
     *(gpus.PANEL, _AXIS, moment.VALUES, _RULE, host.PANEL, _RULE),
     *(table.PANEL, _FOOTER),
 )
 """From top to bottom."""
-COMPETING = (
-    *(host.PANEL, table.PANEL, gpus.PANEL, _RULE, host.PANEL, _AXIS, gpus.PANEL),
-    moment.VALUES,
-)
-"""The order of importance: a row for the host, a few processes, a row for each GPU.
-The GPUs grow step by step, then the host, then the charts' height."""
+COMPETING = (moment.VALUES,)
+"""What the person asks for takes its row from the table; all others have those of the grid."""
 
 PANELS_WITHOUT_GPU = (
-    *(header.PANEL, findings.PANEL, problems.PANEL, host.PANEL, moment.VALUES, _RULE),
+    *(header.PANEL, findings.PANEL, host.PANEL, moment.VALUES, _RULE),
     *(table.PANEL, _FOOTER),
 )
 COMPETING_WITHOUT_GPU = (_RULE, table.PANEL, host.PANEL, moment.VALUES)

@@ -1,10 +1,10 @@
-"""Findings right under the header: one line each, or a quiet one that nothing is."""
+"""The band under the header, of as many rows whatever there is to say: findings, one line each, or
+a quiet one that nothing is; readings that fail; what a change brought about."""
 
 import time
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.controllers.marking import is_about
@@ -17,75 +17,58 @@ from gpuwatch.tui.pages.finding_words import (
     place,
     severity_sign,
     style_of,
+    whose,
 )
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.pages.grid import band_rows
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
+from gpuwatch.tui.panels import problems
 from gpuwatch.tui.panels.job.header import ended_at
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
 from gpuwatch.tui.view import Mark, View
 
 _GAP = "  "
 _LEAST_ADVICE = 12
+_LEAST_NAME = 24
 _EARLY_SECONDS = 30.0
 """A job that has been seen for less has not shown its steady work for as long as it takes."""
-_SENTENCE_WIDTH = 100
-"""From here on a finding is given in its own sentence where that fits."""
-
-
-def most_rows(height: int) -> int:
-    """Rows that findings may take."""
-    return 0 if height < 9 else 1 if height < 20 else 2 if height < 32 else 3 if height < 45 else 4
-
-
-def reserved_rows(view: View, height: int) -> int:
-    """Rows that other parts must do without, whether or not they are used now: so charts keep
-    their size when a finding comes or goes."""
-    if view.diagnosis is None:
-        return 0
-    if not view.diagnosis.findings and (height < 16 or not view.gpus):
-        return 0
-    return most_rows(height)
-
-
-def mark_rows(view: View, height: int, job: Job | None = None) -> int:
-    if view.mark is None or height < 16:
-        return 0
-    return 1 if job is None or is_about(view.mark, job) else 0
-
-
-def _rows(page: Page) -> int:
-    return reserved_rows(page.view, page.height) + mark_rows(page.view, page.height, page.job)
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    """The findings (those of the page's job only) and what a change brought about."""
+    """The findings (those of the page's job only), problems, and what a change brought about.
+    Problems leave the findings a row, an error takes the only one."""
     view, width, job, diagnosis = page.view, page.width, page.job, page.view.diagnosis
-    lines: list[Line] = []
     findings: Sequence[Finding] = ()
-    marked = mark_rows(view, page.height, job)
+    ended = job is not None and ended_at(view, job) is not None
+    if ended:
+        findings = view.job.findings
+    elif diagnosis is not None:
+        findings = diagnosis.causes if job is None else about_job(diagnosis, job)
+    marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
     most = rows - marked
-    if diagnosis is not None and most:
-        ended = job is not None and ended_at(view, job) is not None
-        if ended:
-            findings = view.job.findings
-        else:
-            findings = diagnosis.findings if job is None else about_job(diagnosis, job)
-        if findings:
-            lines = _findings(view, findings, width, most)
-        elif ended:
-            what = "nothing was found in" if view.job.decided else "not enough data on"
-            lines = [_quiet_line(view, f"{what} this job before it ended", width)]
-        else:
-            lines = _quiet(view, diagnosis, width, most)
+    quiet = diagnosis is None or not page.gpus
+    grave = most == 1 and problems.are_grave(view)
+    trouble = problems.lines(view, width, most if quiet or grave else min(1, most - 1))
+    most -= len(trouble)
+    lines: list[Line] = []
+    if findings and most:
+        lines = _findings(view, findings, width, most)
+    elif ended and most:
+        what = "nothing was found in" if view.job.decided else "not enough data on"
+        lines = [_quiet_line(view, f"{what} this job before it ended", width)]
+    elif diagnosis is not None and most:
+        lines = _quiet(view, diagnosis, width, most)
     # One that is alone has several lines.
     keys = [
         findings[0 if len(findings) == 1 else y].key if findings else None
         for y in range(len(lines))
     ]
     zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
-    return [*lines, *([mark_line(view, width)] if marked else [])], zones
+    zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
+    lines = [*lines, *trouble, *([mark_line(view, width)] if marked else [])]
+    return filled(lines, width, rows), zones
 
 
-PANEL = Panel("findings", _rows, _draw)
+PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus)), _draw)
 
 
 def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
@@ -99,23 +82,13 @@ def _quiet_line(view: View, text: str, width: int) -> Line:
     return Row(width).add(f" {view.glyphs.dot} {text}", "dim").line()
 
 
-def _begin(view: View, finding: Finding, width: int) -> Row:
-    """The cursor, where it is on this one, and the sign of its severity."""
-    row = Row(width)
-    if view.in_findings and finding.key == view.finding:
-        row.add(view.glyphs.marker, "marker")
-    else:
-        row.add(" ")
-    return row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
-
-
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
     """The verdict where nothing was found; it is longer where the cause is not known."""
     text = clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
         text = "not enough data on this job yet" if early else "nothing found in this job"
-        text += f" ({len(diagnosis.findings)} elsewhere: d)"
+        text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "dim" if diagnosis.decided else "label"
     texts = wrapped(text, width - 4)
     if len(texts) > most:
@@ -130,84 +103,55 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
 
 def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
     if len(findings) == 1 and most > 1:
-        return _one_at_length(view, findings[0], width)
+        return at_length(view, findings[0], width, "[d] why")
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"
-    room = width - (len(note) + 2 if more else 0)
-    if width >= _SENTENCE_WIDTH and all(
-        4 + width_of(one.summary) + _tail_width(one) <= room for one in shown
-    ):
-        rows = [_sentence(view, one, width) for one in shown]
-    else:
-        rows = _columns(view, shown, width, room)
+    rows = [_in_a_line(view, one, width, width - len(note) - 2 if more else width) for one in shown]
     if more:
         rows[-1].pad_to(width - len(note) - 1).add(note, "key")
     return [row.line() for row in rows]
 
 
-def _one_at_length(view: View, finding: Finding, width: int) -> list[Line]:
-    """Its sentence, and below it what to do."""
-    glyphs, style = view.glyphs, style_of(finding)
-    hint = f"{_GAP}[d] why"
-    first = _begin(view, finding, width)
-    text = clean(finding.summary)
-    if width_of(text) > first.room - 1:
-        # Cut, a sentence may say everything but the cause.
+def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = "") -> Row:
+    """The cursor, where it is on this one, the sign of its severity, and its sentence; place and
+    cause where that has no room: cut, a sentence may say everything but the cause."""
+    here = bool(prefix) or (view.in_findings and finding.key == view.finding)
+    row, text = Row(width, prefix=prefix), clean(finding.summary)
+    row.add(view.glyphs.marker if here else " ", "marker")
+    row.add(f"{severity_sign(finding.severity, view.glyphs)} ", style_of(finding))
+    if row.used + width_of(text) >= room:
         text = f"{place(finding, view.gpus)}: {cause(finding.rule)}"
-    first.add(fit(text, first.room - 1, glyphs.ellipsis), style)
-    second = Row(width).add("   ")
-    cost = lost(finding).strip()
+    return row.add(fit(text, room - row.used - 1, view.glyphs.ellipsis), style_of(finding))
+
+
+def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
+    """Its sentence, and below it what it costs, what to do, whose job it is, and ``tail``."""
+    first = _begin(view, finding, width, width, prefix)
+    second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if cost:
         second.add(cost, "label").add(_GAP)
-    room = second.room - len(hint) - 2
-    text = changes(finding, room - 4) or "no action needed: this is for information"
-    second.add(fit(text, room, glyphs.ellipsis), "value" if finding.advice else "label")
-    second.pad_to(width - len(hint) - 1).add(hint, "label")
+    free = second.room - len(tail) - 3
+    text = changes(finding, free - 4) or "no action needed: this is for information"
+    second.add(fit(text, free, view.glyphs.ellipsis), "value" if finding.advice else "label")
+    free = second.room - len(tail) - len(_GAP) - 2
+    if free >= _LEAST_NAME:
+        jobs = () if view.snapshot is None else view.snapshot.jobs
+        who = fit(whose(finding, jobs), free, view.glyphs.ellipsis)
+        second.add(_GAP).add(who, "label")
+    second.pad_to(width - len(tail) - 1).add(tail, "label")
     return [first.line(), second.line()]
 
 
-def _tail_width(finding: Finding) -> int:
-    cost, advice = lost(finding), changes(finding, 40)
-    return sum(width_of(text) + len(_GAP) for text in (cost, advice) if text)
-
-
-def _sentence(view: View, finding: Finding, width: int) -> Row:
-    style = style_of(finding)
-    row = _begin(view, finding, width).add(clean(finding.summary), style)
-    for text, look in ((lost(finding), "label"), (changes(finding, 40), "value")):
-        if text:
-            row.add(_GAP).add(text, look)
+def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
+    """Then what it costs and what to change, as far as that goes; ``room`` is free of the width."""
+    cost = lost(finding)
+    row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
+    for text, look in ((cost, "label"), (changes(finding, room), "value")):
+        free = room - row.used - len(_GAP) - 1
+        if text and free >= min(width_of(text), _LEAST_ADVICE):
+            row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)
     return row
-
-
-def _columns(view: View, shown: Sequence[Finding], width: int, room: int) -> list[Row]:
-    """Place, cause, cost and change, each in a column; what has no room is left out from the right.
-    ``room``: how much of the width is free in every row."""
-    glyphs = view.glyphs
-    gap = _GAP if width >= 60 else " "
-    places = [place(one, view.gpus) for one in shown]
-    place_width = min(max(map(width_of, places)), 12 if width >= 60 else 7)
-    causes = [cause(one.rule) for one in shown]
-    costs = [lost(one) for one in shown]
-    cost_width = max(map(width_of, costs))
-    cause_room = room - 4 - place_width - len(gap)
-    cause_width = min(max(map(width_of, causes)), max(8, cause_room))
-    rows = []
-    for finding, where, what, cost in zip(shown, places, causes, costs, strict=True):
-        style = style_of(finding)
-        row = _begin(view, finding, width)
-        row.add(left(where, place_width, glyphs.ellipsis), "title").add(gap)
-        row.add(left(what, cause_width, glyphs.ellipsis), style)
-        if cost_width and row.used + len(gap) + cost_width < room:
-            row.add(gap).add(left(cost, cost_width), "label")
-        free = room - row.used - len(gap) - 1
-        if free >= _LEAST_ADVICE:
-            text = changes(finding, free) if finding.advice else clean(finding.summary)
-            look = "value" if finding.advice else "label"
-            row.add(gap).add(fit(text, free, glyphs.ellipsis), look)
-        rows.append(row)
-    return rows
 
 
 def mark_line(view: View, width: int) -> Line:
@@ -234,10 +178,7 @@ def mark_line(view: View, width: int) -> Line:
         row.add("" if mark.gpus or mark.pace_before is None else "  ")
         return row.add(waits, "label").line()
     _add_pace(row, mark)
-    for word, rules, style in (
-        ("gone", mark.rules_gone, "value"),
-        ("new", mark.rules_new, "warn"),
-    ):
+    for word, rules, style in (("gone", mark.rules_gone, "value"), ("new", mark.rules_new, "warn")):
         if rules:
             text = ", ".join(cause(rule) for rule in rules)
             if row.room >= len(word) + 12:

@@ -20,7 +20,7 @@ def panel(keys: Callable[[View], Footer]) -> Panel:
 
 
 def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, list[Zone]]:
-    """The filter while it is typed, a message for a moment where there is one, else the keys."""
+    """The filter while it is typed, else the keys."""
     row = Row(width, prefix="b:")
     if view.replay is not None:
         if view.replay.prompt is not None:
@@ -33,8 +33,6 @@ def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, 
         row.add(view.glyphs.cursor, "key")
         row.fits("   enter keeps it, esc clears it", "label")
         return row.line("label"), []
-    if view.message:
-        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line(), []
     zones = []
     for key, what, action in keys:
         if row.room < len(key) + len(what) + 3:
@@ -49,8 +47,6 @@ def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, 
 def scrolling(view: View, width: int, keys: Sequence[tuple[str, str]], below: int = 0) -> Line:
     """The last line of a screen that scrolls: its keys, and how many lines are below."""
     row = Row(width, prefix="b:")
-    if view.message:
-        return row.add(" " + fit(view.message, width - 2, view.glyphs.ellipsis), "title").line()
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     for key, what in keys:
         if row.room < len(key) + len(what) + 3 + len(more):

@@ -3,11 +3,19 @@
 import time
 
 from gpuwatch.core import units
-from gpuwatch.core.model import OwnCost, Snapshot
+from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
 from gpuwatch.tui.charts import time_axis
+from gpuwatch.tui.controllers.marking import busy
 from gpuwatch.tui.pages.layout import fixed
 from gpuwatch.tui.terminal.frame import Line, Row, fit, right
 from gpuwatch.tui.view import View
+
+_SEVERAL = 2
+"""GPUs from which the machine is summed up; one shows all of it in its own row."""
+_MEAN_SECONDS = 30.0
+_OTHERS = "other_tenant"
+_IDLE_PERCENT = 1.0
+"""Mean utilisation of a GPU that runs nothing."""
 
 
 def draw(view: View, width: int) -> Line:
@@ -29,8 +37,9 @@ def draw(view: View, width: int) -> Line:
     right_parts = _right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _left(view, snapshot):
-        if row.room >= len(text) + 2 + reserved:
-            row.add("  ").add(text, style)
+        if row.room < len(text) + 2 + reserved:
+            break
+        row.add("  ").add(text, style)
     row.pad_to(width - reserved, "label")
     for text, style in right_parts:
         row.add(" ").add(text, style).add(" ", "label")
@@ -48,6 +57,7 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
     notes = sum(problem.severity == "info" for problem in snapshot.problems)
     if notes:
         parts.append((f"! {notes} note{'' if notes == 1 else 's'}", "key"))
+    parts += [(text, "text") for text in _machine(view, snapshot)]
     parts.append((f"every {units.interval(view.interval_seconds)}", "label"))
     if view.slow_link:
         parts.append(("slow link", "label"))
@@ -60,6 +70,31 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
     if snapshot.host.uptime_seconds is not None:
         parts.append((f"up {units.age(snapshot.host.uptime_seconds)}", "label"))
     return parts
+
+
+def _machine(view: View, snapshot: Snapshot) -> list[str]:
+    """``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used for."""
+    if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
+        # Beside charts of the past it would pass for what was then.
+        return []
+    end = snapshot.monotonic_seconds
+    means = [busy(view, (gpu.uuid,), end, _MEAN_SECONDS) for gpu in snapshot.gpus]
+    known = [mean for mean in means if mean is not None]
+    parts = [f"{sum(known) / len(known):3.0f}% busy"] if known else []
+    found = view.diagnosis
+    if found is not None and found.watched_seconds >= _MEAN_SECONDS:
+        # What others use is lost to a job, but not to the machine.
+        lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
+        # A share is of all GPUs of its job, also where the finding names one of them.
+        used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
+        each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
+        most = len(snapshot.gpus)
+        parts.append(f"{min(sum(each), most):.1f} of {most} wasted")
+    idle = sum([mean < _IDLE_PERCENT for mean in known])
+    parts += [f"{idle} idle"] if idle else []
+    watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
+    drawn = sum([one for one in watts if one is not None])
+    return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
 
 
 def _right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:

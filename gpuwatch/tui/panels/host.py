@@ -24,11 +24,10 @@ _RATES = (
 
 
 def _rows(page: Page) -> int:
-    """Beside GPUs a line and, asked again, up to three. Without a GPU the host gets the room:
-    charts, then a chart for each core where that still fits."""
+    """Without a GPU the host gets the room: charts, then a chart for each core where that still
+    fits."""
     if page.gpus:
-        had = page.rows.get("host", 0)
-        return min(3, had + max(0, page.spare)) if had and page.width >= 76 else 1
+        return page.grid.host
     height, room = page.height, page.room - page.table_least
     wanted = 1 if height < 16 else 3 if height < 22 else 7
     if height >= 30:
@@ -117,12 +116,10 @@ class _Painter:
         self._glyphs = view.glyphs
         self._window = view.window
 
-    def _chart(
-        self, name: str, width: int, limit: float, rows: int = 1, style: str = "host"
-    ) -> list[list[Run]]:
+    def _chart(self, name: str, width: int, limit: float, rows: int = 1) -> list[list[Run]]:
         strip = self._view.strips.get(("host", name, width, rows))
         series = self._view.history.host(name)
-        return strip.draw(series, self._window, width, limit, self._glyphs, style, rows)
+        return strip.draw(series, self._window, width, limit, self._glyphs, "host", rows)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
@@ -172,14 +169,13 @@ class _Painter:
         row = Row(width).add("  ").add(left(label, 7), "label")
         row.add(right(value[0], 13), value[1]).add(" ").add(self._glyphs.separator, "rule")
         room = row.room - 1
-        name, limit, style = self._share(label)
-        return row.add_runs(self._chart(name, room, limit, style=style)[0], room)
+        return row.add_runs(self._chart(*self._share(label, room))[0], room)
 
-    def _share(self, label: str) -> tuple[str, float, str]:
-        """Series, limit and style of what has a natural limit."""
+    def _share(self, label: str, width: int) -> tuple[str, int, float]:
+        """Series, width and limit of what has a natural limit."""
         if label == "cpu":
-            return "cpu_percent", 100.0, "host"
-        return "memory_used_bytes", self._host.memory_total_bytes or 1.0, "memory"
+            return "cpu_percent", width, 100.0
+        return "memory_used_bytes", width, self._host.memory_total_bytes or 1.0
 
     def _rates_cell(self, label: str, width: int) -> Row:
         """Both directions, each with its chart and, where there is room, the chart's scale."""
@@ -233,8 +229,7 @@ class _Painter:
         return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
 
     def _line(self, label: str, value: Run, rows: int = 1) -> list[Line]:
-        name, limit, style = self._share(label)
-        chart = self._chart(name, self._width - _LEAD - 1, limit, rows, style)
+        chart = self._chart(*self._share(label, self._width - _LEAD - 1), rows)
         return [
             self._row(label, value, self._width, drawn, labelled=number == rows - 1)
             for number, drawn in enumerate(chart)

@@ -110,7 +110,7 @@ def _band(view: View, state: ReplayState, width: int, inner: int, count: int) ->
                 row.add(glyphs.dot if number == count - 1 else " ", "dim")
             else:
                 tone = tones[number]
-                row.add(text[number], "busy" if tone == FULL else f"busy.{tone}")
+                row.add(text[number], "unknown" if tone == FULL else f"unknown.{tone}")
         lines.append(row.line())
     return lines
 

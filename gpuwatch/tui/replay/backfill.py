@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.timeline import FindingMark
-from gpuwatch.tui.replay.overview import REACH_SECONDS, half_minutes, mark_of, take_blocks
+from gpuwatch.tui.charts.timeline import FindingMark, mark_of
+from gpuwatch.tui.replay.overview import REACH_SECONDS, half_minutes, take_blocks
 
 if TYPE_CHECKING:
     from gpuwatch.recording.running import RunningRecording

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.history import BLOCK_SECONDS, Band, History
-from gpuwatch.tui.charts.timeline import FindingMark
 
 if TYPE_CHECKING:
     from gpuwatch.recording.buckets import Band as RecordedBand
-    from gpuwatch.recording.buckets import Bucket, FindingSpan
+    from gpuwatch.recording.buckets import Bucket
 
 REACH_SECONDS = 12 * 3600.0
 """The longest range of the charts."""
@@ -34,16 +33,3 @@ def take_blocks(history: History, blocks: Sequence[Bucket], offset: float = 0.0)
 
 def _bands(bands: Mapping[str, RecordedBand]) -> dict[str, Band]:
     return {name: (band.minimum, band.mean, band.maximum) for name, band in bands.items()}
-
-
-def mark_of(span: FindingSpan, offset: float = 0.0, now: float | None = None) -> FindingMark:
-    """A finding as a mark; one that has not ended ends ``now``."""
-    end = now if span.end_unix_seconds is None else span.end_unix_seconds
-    return FindingMark(
-        rule=span.rule,
-        severity=span.severity,
-        summary=span.summary,
-        gpus=span.gpus,
-        begin_seconds=span.begin_unix_seconds - offset,
-        end_seconds=None if end is None else end - offset,
-    )

@@ -14,7 +14,7 @@ from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
-from gpuwatch.tui.terminal.frame import Line, Zone
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
@@ -64,11 +64,15 @@ class CanvasScreen(Screen[None]):
         return width, height - bars
 
     def show_lines(self, lines: list[Line]) -> None:
-        """Show ``lines``, as wide as the screen; only what changed goes to the terminal."""
+        """Show ``lines``, as wide as the screen, and over the one above the keys what is to be
+        said for a moment; only what changed goes to the terminal."""
         width, height = self.size
+        if self.view.message and len(lines) > 2:
+            text = fit(self.view.message, width - 2, self.view.glyphs.ellipsis)
+            said = Row(width, prefix="s:").add(f" {text}", "title").line()
+            lines = [*lines[:-2], said, lines[-1]]
         lines = lines + replay_bar.draw(self.view, width, height)
         lines += practice_bar.draw(self.view, width, height)
-        self.canvas.few_bytes = self.view.slow_link
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
 

@@ -15,27 +15,32 @@ import select
 import signal
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
 from typing import Any, TextIO
 
-import psutil
 from textual._styles_cache import StylesCache
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.strip import Strip
 
-_QUEUED_MOST = 6
-"""Two pictures: each is written as what begins it, itself, and what ends it."""
+_QUEUED_MOST = 3
+"""Pictures; one that Textual draws is written as what begins it, itself, and what ends it."""
 
 _SETTLE_SECONDS = 1.0
 """For a terminal to take the last of what was written, at the end."""
 
-# Without these Textual's own way of writing is taken, which is right too and only dearer.
-_CAN_WRITE = all(hasattr(App, name) for name in ("_begin_update", "_end_update"))
+_SYNC_START, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
+"""Synchronised output: a terminal that knows it shows what is between them at once."""
+_READ_BYTES = 4096
+
+_TICK_SECONDS = 0.05
+"""While what was typed may go on (an Esc is a key, or begins another)."""
 
 
 def driver_of(app: App[Any]) -> Driver | None:
@@ -56,13 +61,11 @@ def write_directly(app: App[Any], text: str) -> bool:
     """Send ``text`` to the terminal, past the compositor; ``False`` where that cannot be done (no
     terminal, a batch of updates under way) and the usual way must be taken."""
     driver = app._driver
-    if not _CAN_WRITE or driver is None or app.is_headless or not app.is_running:
+    if driver is None or app.is_headless or not app.is_running or app._batch_count:
         return False
-    if app._batch_count:
-        return False
-    app._begin_update()
-    driver.write(text)
-    app._end_update()
+    # In one piece: each wakes up the thread that writes.
+    together = getattr(app, "_sync_available", False)
+    driver.write(_SYNC_START + text + _SYNC_END if together else text)
     driver.flush()
     return True
 
@@ -128,6 +131,7 @@ class TerminalDriver(LinuxDriver):
         self._file = self._output = _Output(self._file)  # type: ignore[assignment]
         self._hangup = select.poll()
         self._hangup.register(self.fileno, 0)
+        self._wakes, self._wake = os.pipe()
         self._suspended = False
 
     @property
@@ -143,6 +147,37 @@ class TerminalDriver(LinuxDriver):
             for _, events in self._hangup.poll(0)
         )
 
+    def run_input_thread(self) -> None:
+        """Wait for keys, and for nothing else: Textual's looks ten times a second."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")(errors="replace").decode
+        ready = select.poll()
+        ready.register(self.fileno, select.POLLIN)
+        ready.register(self._wakes, select.POLLIN)
+        while not self.exit_event.is_set():
+            # A Textual that calls it otherwise is looked after as it would itself.
+            waits = getattr(parser, "_timeout_time", True) is not None
+            if self.fileno in dict(ready.poll(1000 * _TICK_SECONDS if waits else None)):
+                try:
+                    typed = os.read(self.fileno, _READ_BYTES)
+                except OSError:
+                    typed = b""
+                if not typed:
+                    # The terminal has gone: nothing more will be typed.
+                    ready.unregister(self.fileno)
+                # Of half a letter nothing is known yet, and to the parser nothing is the end.
+                text = decode(typed)
+                for message in parser.feed(text) if text else ():
+                    self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
+
+    def disable_input(self) -> None:
+        """End the thread that reads keys. What wakes it up stays until it has ended."""
+        os.write(self._wake, b".")
+        super().disable_input()
+        os.read(self._wakes, 1)
+
     def stop_application_mode(self) -> None:
         """Give the terminal back as it was. Pictures that it does not take are dropped first."""
         self._settle()
@@ -155,6 +190,8 @@ class TerminalDriver(LinuxDriver):
     @property
     def can_suspend(self) -> bool:
         """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
+        import psutil  # noqa: PLC0415 - seldom needed
+
         own = os.getpgrp()
         with suppress(OSError, psutil.Error):
             for parent in psutil.Process().parents():

@@ -45,7 +45,8 @@ class ListColumn(Generic[Entry]):
     def add_cell(self, row: Row, entry: Entry, ellipsis: str) -> None:
         text = self.text(entry)
         cell = (left if self.flush_left else right)(text, self.width, ellipsis)
-        row.add(cell, self.style(entry, text)).add(" ")
+        # The blank in the same style: one run less.
+        row.add(cell + " ", self.style(entry, text))
 
 
 def width_of_columns(columns: Iterable[ListColumn[Entry]], spark: int) -> int:

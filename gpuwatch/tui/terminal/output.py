@@ -1,10 +1,13 @@
-"""The bytes of a refresh: only the cells that changed, and of their style only what
-differs from the cell before.
+"""The bytes of a refresh: only the cells that changed, one style after the other.
 
 Textual's compositor knows which spans changed, but builds and sends each from the left edge of
 its widget, with every run's full style and a reset after it. For a screen that changes a few
 digits a second that is some ten times the bytes and several times the CPU, so a canvas that has
 the whole screen to itself writes its changes itself (see ``canvas``).
+
+Naming a colour takes some twenty bytes, going to another place four to eight: so all cells of one
+style are sent before those of the next, wherever they stand. What moved to the left in a line, as
+charts do, is moved by the terminal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,18 +15,17 @@ from collections.abc import Iterable, Sequence
 from rich.color import ColorSystem
 from rich.style import Style
 
+from gpuwatch.tui.terminal.changes import differences, moved
 from gpuwatch.tui.terminal.frame import Line, width_of
 from gpuwatch.tui.terminal.palette import Palette
 
 Codes = tuple[str, str, str]
 """Attributes, foreground and background of a style, as SGR parameters."""
 
-_NOWHERE = -1
-
 _NOTHING: Codes = ("", "", "")
 
-Change = tuple[int, Line, Sequence[tuple[int, int]]]
-"""A line number, what the line is now, and the spans of it that changed (ascending, apart)."""
+Change = tuple[int, Line, Line]
+"""A line number, what is shown there, and what is to be."""
 
 
 class Encoder:
@@ -35,72 +37,59 @@ class Encoder:
         self._codes: dict[str, Codes] = {}
 
     def encode(self, changes: Iterable[Change]) -> str:
-        """The text that brings the terminal up to date; it leaves the style reset."""
+        """The text that brings the terminal up to date, empty if it is; it leaves the style
+        reset."""
         out: list[str] = []
+        by_style: dict[Codes, list[tuple[int, int, str]]] = {}
+        for y, before, after in changes:
+            pieces = differences(before, after)
+            move = moved(before, after, pieces)
+            if move is not None:
+                start, stop, cells, shown = move
+                out.append(f"\x1b[{y + 1};{start + 1}H\x1b[{cells}P")
+                out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
+                pieces = differences(shown, after)
+            for x, text, name in pieces:
+                codes = self._codes.get(name) or self._remember(name)
+                places = by_style.get(codes)
+                if places is None:
+                    places = by_style[codes] = []
+                places.append((y, x, text))
         style = _NOTHING
-        for y, line, spans in changes:
-            style = self._line(out, style, y, line, spans)
+        for codes, places in by_style.items():
+            if codes != style:
+                out.append(difference(style, codes))
+                style = codes
+            _put(out, places)
         if style != _NOTHING:
             out.append("\x1b[0m")
         return "".join(out)
-
-    def _line(
-        self, out: list[str], style: Codes, y: int, line: Line, spans: Sequence[tuple[int, int]]
-    ) -> Codes:
-        rest = iter(spans)
-        start, stop = next(rest)
-        position, cursor = 0, _NOWHERE
-        for text, name in line:
-            width = width_of(text)
-            after = position + width
-            while start < after:
-                low, high = max(start, position), min(stop, after)
-                if cursor == _NOWHERE:
-                    out.append(f"\x1b[{y + 1};{low + 1}H")
-                elif cursor != low:
-                    out.append(f"\x1b[{low - cursor}C")
-                codes = self._codes.get(name) or self._remember(name)
-                if codes != style:
-                    out.append(difference(style, codes))
-                    style = codes
-                # A run with wide characters is always sent whole (see ``changed_spans``).
-                out.append(text[low - position : high - position] if width == len(text) else text)
-                cursor = high
-                if stop > after:
-                    break
-                following = next(rest, None)
-                if following is None:
-                    return style
-                start, stop = following
-            position = after
-        return style
 
     def _remember(self, name: str) -> Codes:
         codes = self._codes[name] = sgr(self.palette[name], self.color_system)
         return codes
 
 
+def _put(out: list[str], places: Sequence[tuple[int, int, str]]) -> None:
+    """Text of one style at its places, from line to line."""
+    line = column = -1
+    for y, x, text in places:
+        if y != line:
+            out.append(f"\x1b[{y + 1};{x + 1}H")
+        elif x != column:
+            out.append(f"\x1b[{x - column}C")
+        out.append(text)
+        line, column = y, x + width_of(text)
+
+
 def difference(before: Codes, codes: Codes) -> str:
     """The sequence that turns one style into the other."""
-    attributes, foreground, background = codes
-    changed = _attributes(before[0], attributes) if before[0] != attributes else []
-    if before[1] != foreground:
-        changed.append(foreground or "39")
-    if before[2] != background:
-        changed.append(background or "49")
+    if before[0] != codes[0]:
+        changed = ["0", *filter(None, codes)]
+    else:
+        colours = zip(before[1:], codes[1:], ("39", "49"), strict=True)
+        changed = [now or default for old, now, default in colours if old != now]
     return f"\x1b[{';'.join(changed)}m"
-
-
-# What takes an attribute back: bold and dim share one.
-_OFF = {"1": "22", "2": "22", "4": "24", "7": "27"}
-
-
-def _attributes(before: str, after: str) -> list[str]:
-    old, new = set(filter(None, before.split(";"))), set(filter(None, after.split(";")))
-    off = {_OFF[code] for code in old - new}
-    # Taking back one of bold and dim takes back the other, which may have to come again.
-    again = {code for code in new & old if _OFF[code] in off}
-    return [*sorted(off), *sorted((new - old) | again)]
 
 
 def sgr(style: Style, color_system: ColorSystem | None) -> Codes:

@@ -40,14 +40,16 @@ async def test_a_terminal_too_small_is_no_error(size: tuple[int, int]) -> None:
         assert not drive.app.is_running
 
 
-async def test_a_message_goes_away_and_the_keys_come_back() -> None:
-    """What was said makes room for the keys after a few seconds."""
+async def test_a_message_goes_away_and_hides_no_key() -> None:
+    """It is said above the keys, over a row that comes back after a few seconds."""
     async with driven(scene("starved", 2)) as drive:
-        await drive.press("a")
-        assert "quit" not in drive.lines[-1]
+        before = drive.lines
+        await drive.press("k")
+        assert drive.lines[-1] == before[-1]
+        assert "select a process" in drive.lines[-2]
         drive.app.drawing._message_until = time.monotonic() - 1
         drive.app.every_second()
-        assert "quit" in drive.lines[-1]
+        assert drive.lines[-2] == before[-2]
 
 
 async def test_old_data_is_said_once_it_is_old() -> None:
@@ -131,7 +133,7 @@ async def test_an_empty_no_color_is_not_set() -> None:
     environment = {**TRUECOLOR, "NO_COLOR": ""}
     async with driven(scene("starved", 1), environment=environment) as drive:
         for _ in range(2):
-            style = drive.front.canvas.palette["busy"]
+            style = drive.front.canvas.palette["fed"]
             assert style.color is not None
             await drive.press("T")
 
@@ -203,7 +205,7 @@ async def test_a_picture_that_cannot_be_saved_is_said(
     async with driven(scene("starved", 1)) as drive:
         await drive.press("w")
         assert drive.app.is_running
-        assert "could not be saved" in drive.lines[-1]
+        assert "could not be saved" in drive.lines[-2]
 
 
 async def test_a_terminal_that_is_behind_gets_the_newest_picture(

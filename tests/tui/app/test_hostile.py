@@ -132,8 +132,8 @@ async def test_a_folder_with_escapes_in_its_name_is_shown_harmless(
     async with driven(machine("x"), (200, 50)) as drive:
         await drive.press("w")
         assert pictures(folder)
-        assert "saved" in drive.lines[-1]
-        assert "[red]f[bold]" in drive.lines[-1]
+        assert "saved" in drive.lines[-2]
+        assert "[red]f[bold]" in drive.lines[-2]
         check(drive.lines, 200)
 
 

@@ -36,7 +36,7 @@ async def test_enter_on_a_process_opens_its_job() -> None:
         select(drive, worker)
         await drive.press("enter")
         assert drive.job_screen.view.job.key == wanted.key == drive.source.options.attached
-        assert str(wanted.pid) in drive.lines[2]
+        assert str(wanted.pid) in drive.lines[5]
 
 
 async def test_a_process_without_a_job_opens_its_gpu_or_says_why_not() -> None:
@@ -49,7 +49,7 @@ async def test_a_process_without_a_job_opens_its_gpu_or_says_why_not() -> None:
         await drive.press("escape")
         select(drive, processes[1])
         await drive.press("enter")
-        assert "belongs to no job and uses no GPU" in drive.lines[-1]
+        assert "belongs to no job and uses no GPU" in drive.lines[-2]
 
 
 async def test_j_takes_the_job_of_the_selected_gpu() -> None:
@@ -87,7 +87,7 @@ async def test_j_without_a_job_says_why(what: Snapshot, said: str) -> None:
     async with driven(what) as drive:
         await drive.press("j")
         assert isinstance(drive.front, OverviewScreen)
-        assert said in drive.lines[-1]
+        assert said in drive.lines[-2]
 
 
 async def test_attached_at_the_start_the_first_picture_is_the_job() -> None:
@@ -120,9 +120,7 @@ async def test_a_job_whose_launcher_is_found_is_the_same_job() -> None:
     async with driven(machine(one_job(attached=True)), attached=KEY) as drive:
         assert drive.view.job.key == KEY
         launched = one_job(
-            pid=4000,
-            attached=True,
-            members=(member(4000, role="launcher"), *one_job().members),
+            pid=4000, attached=True, members=(member(4000, role="launcher"), *one_job().members)
         )
         await drive.feed(machine(launched, at=101.0))
         assert drive.view.job.key == launched.key
@@ -213,7 +211,7 @@ async def test_the_report_of_a_real_job_is_kept(tmp_path: Path, left: bool) -> N
             await drive.press("q")
         else:
             await drive.feed(ended(103.0), ended(104.0), ended(105.0))
-            assert str(tmp_path) in drive.lines[-1]
+            assert str(tmp_path) in drive.lines[-2]
     assert [kept.report.pid for kept in store.last()] == [4242]
 
 
@@ -224,7 +222,7 @@ async def test_a_report_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     first = machine(one_job(attached=True))
     async with driven(first, (200, 40), attached=KEY, reports=store) as drive:
         await drive.feed(ended(101.0), ended(102.0), ended(105.0))
-        assert "cannot be saved" in drive.lines[-1]
+        assert "cannot be saved" in drive.lines[-2]
         assert " REPORT" in drive.text
 
 

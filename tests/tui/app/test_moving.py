@@ -64,7 +64,7 @@ async def test_a_reused_pid_is_not_the_selected_process() -> None:
         assert marked(drive) == []
         await drive.press("k")
         assert drive.dialog is None
-        assert "select a process" in drive.lines[-1]
+        assert "select a process" in drive.lines[-2]
 
 
 async def test_the_selected_row_is_always_in_sight() -> None:
@@ -95,7 +95,7 @@ async def test_moving_with_nothing_to_move_in() -> None:
     async with driven(machine(gpus=0)) as drive:
         await drive.press("up", "down", "left", "right", "tab", "pageup", "pagedown", "home", "end")
         await drive.press("g", "k", "enter")
-        assert "no GPU to open" in drive.lines[-1]
+        assert "no GPU to open" in drive.lines[-2]
         assert drive.app.is_running
 
 

@@ -170,8 +170,7 @@ def test_what_is_not_there_is_blank(
 
 POLLS = st.lists(
     st.tuples(
-        st.sampled_from([0.1, 0.2, 0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 10.0]),
-        st.none() | PERCENTS,
+        st.sampled_from([0.1, 0.2, 0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 10.0]), st.none() | PERCENTS
     ),
     min_size=2,
     max_size=40,

@@ -1,16 +1,18 @@
 """Which stretch of time is shown, what is written below it, and what was found when."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.terminal.frame import plain
+from tests.tui.diagnoses import diagnosis, starved
 from tests.tui.scenes import GLYPHS, scene, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0
@@ -123,11 +125,7 @@ def test_marks_lie_where_the_finding_was() -> None:
     """The sign stands at the column in which it began, the line ends with it."""
     window = TimeWindow(100.0, 50.0)
     mark = FindingMark(
-        rule="oscillation",
-        severity="error",
-        summary="",
-        begin_seconds=60.5,
-        end_seconds=69.5,
+        rule="oscillation", severity="error", summary="", begin_seconds=60.5, end_seconds=69.5
     )
     cells = time_axis.mark_cells([mark], window, 50, UNICODE)
     assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(10, 20))
@@ -145,53 +143,26 @@ def test_the_charts_do_not_move_when_the_cursor_comes(size: tuple[int, int]) -> 
     frame = overview.draw(view, *size)
     assert before is not None
     assert frame.plan is not None
-    assert [frame.plan.rows[one] for one in ("gpus", "host")] == [
-        before.rows[one] for one in ("gpus", "host")
-    ]
+    assert all(frame.plan.rows[one] == before.rows[one] for one in ("gpus", "host"))
     assert any("AGO" in plain(line) for line in frame.lines)
 
 
 # -- marks ----------------------------------------------------------------------------------
 
 
-def finding(rule: str = "oscillation", **more: object) -> Finding:
-    fields: dict[str, object] = {
-        "rule": rule,
-        "severity": "warning",
-        "confidence": 0.9,
-        "summary": f"{rule} it is",
-    }
-    return Finding(**(fields | more))  # type: ignore[arg-type]
-
-
 def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
-    """It begins where the engine says it did, on the charts' clock, and ends when it is gone."""
-    marks = Marks()
-    marks.push([finding(since_unix_seconds=1_000_090.0)], 100.0, 1_000_000.0)
-    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(90.0, None)]
-    marks.push([], 130.0, 1_000_000.0)
-    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(90.0, 130.0)]
-
-
-def test_a_finding_that_comes_back_at_once_is_the_same() -> None:
-    """A few seconds without it are no second finding; a minute is."""
-    marks = Marks()
-    for at, found in ((100.0, True), (110.0, False), (115.0, True), (120.0, False)):
-        marks.push([finding()] if found else [], at, 0.0)
-    assert [(one.begin_seconds, one.end_seconds) for one in marks.spans] == [(100.0, 120.0)]
-    marks.push([finding()], 200.0, 0.0)
-    assert [one.begin_seconds for one in marks.spans] == [100.0, 200.0]
-
-
-def test_marks_are_bounded() -> None:
-    """Those of longer ago than the charts reach are forgotten, and there are never too many."""
-    marks = Marks()
-    for number in range(1500):
-        at = number * 60.0
-        marks.push([finding()], at, 0.0)
-        marks.push([], at + 1.0, 0.0)
-    assert len(marks.spans) <= 1000
-    assert marks.spans[0].begin_seconds >= 1499 * 60.0 - 12 * 3600.0 - 61.0
+    """It begins where the engine says it did, on the charts' clock, and ends when it is gone; what
+    was found before is put before it."""
+    now, marks = scene("starved", 2).now, Marks()
+    offset = now.taken_at_unix_seconds - now.monotonic_seconds
+    held = starved(now, since_unix_seconds=offset + now.monotonic_seconds - 10.0)
+    marks.push(now, diagnosis(now, held))
+    (mark,) = marks.spans
+    assert (mark.begin_seconds, mark.end_seconds) == (now.monotonic_seconds - 10.0, None)
+    marks.push(now, diagnosis(now))
+    marks.add([replace(mark, begin_seconds=5.0)])
+    assert [one.begin_seconds for one in marks.spans] == [5.0, mark.begin_seconds]
+    assert marks.spans[-1].end_seconds == now.monotonic_seconds
 
 
 def test_from_mark_to_mark() -> None:

@@ -96,7 +96,7 @@ async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
     async with driven(whole[-2], (120, 40), find_recordings=lambda: [running]) as drive:
         await drive.feed(whole[-1])
         await taken(drive)
-        assert "comes from the recording" in drive.lines[-1]
+        assert "comes from the recording" in drive.lines[-2]
         assert drive.view.spans
         await drive.press("left_curly_bracket")
         begin = drive.view.timeline.cursor_seconds
@@ -169,7 +169,7 @@ async def test_a_recording_that_cannot_begin_says_so(
         await drive.press("n", "o")
         drive.app.screen.name_typed = "no/such/folder/x"  # type: ignore[attr-defined]
         await drive.press("enter")
-        assert "no/such/folder" in drive.lines[-1]
+        assert "no/such/folder" in drive.lines[-2]
         assert drive.view.recording is None
         await drive.press("W")
         await drive.press("escape")

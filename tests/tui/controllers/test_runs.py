@@ -204,7 +204,7 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         for now in range(31, 60):
             await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended,)))
         await drive.settle()
-        assert "waits for data 38%" in drive.lines[1]
+        assert "waits for data 38%" in drive.lines[2]
         await drive.press("d")
         assert isinstance(drive.app.screen, FindingsScreen)
         assert "nothing holds it up" in drive.text
@@ -232,5 +232,5 @@ async def test_a_job_that_ended_without_findings_says_so(
         await drive.feed(dataclasses.replace(busy_at(what, 1, 41.0), jobs=(job,)))
         ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 1, members=())
         await drive.feed(dataclasses.replace(busy_at(what, 2, 0.0), jobs=(ended,)))
-        assert says in drive.lines[1]
+        assert says in drive.lines[2]
         assert "12% busy" not in drive.text

@@ -69,7 +69,7 @@ async def test_the_users_own_line_is_named(family: Children, tmp_path: Path) -> 
     async with driven(live(child), (100, 30)) as drive:
         await drive.press("j", "S")
         # A second later it says how long it will take: either names the key.
-        assert "(S ends it early)" in drive.lines[-1]
+        assert "(S ends it early)" in drive.lines[-2]
         await until(drive, lambda: drive.app.jobs.sampler.seconds_left < 8.0)  # type: ignore[union-attr]
         await drive.feed()
         await drive.press("S")
@@ -96,7 +96,7 @@ async def test_a_job_that_has_ended_has_no_stacks() -> None:
     ended = one_job(ended_at_unix_seconds=1100.0, members=())
     async with driven(machine(ended), (100, 30)) as drive:
         await drive.press("j", "S")
-        assert "is not running" in drive.lines[-1]
+        assert "is not running" in drive.lines[-2]
         assert not drive.app.jobs.samples
 
 

@@ -32,22 +32,6 @@ def whole(view: View, width: int) -> str:
         offset = reached + 30
 
 
-@pytest.mark.parametrize("height", [24, 70])
-def test_scrolled_in_one_leap_or_by_lines_it_shows_the_same(height: int) -> None:
-    """Also past the end, where the charts at the top come into sight of a tall screen."""
-    view = view_of(scene("starved", 2))
-    _, last = detail.draw(view, 80, height, 10_000)
-    for offset in range(last + 1):
-        assert detail.draw(view, 80, height, offset)[1] == offset
-    at_once, by_lines = (detail.draw(view, 80, height, each)[0] for each in (10_000, last))
-    assert at_once.lines == by_lines.lines
-    top = lines_of(view, 80, height)
-    below = lines_of(view, 80, height, last)
-    # Header, title and foot stay.
-    body = slice(2, height - 1)
-    assert top[body][last:] == below[body][: len(top[body]) - last]
-
-
 def test_a_reading_that_is_late_says_its_age() -> None:
     """In the list of readings, beside its number; the others say none."""
     late = gpu(
@@ -89,16 +73,16 @@ def test_what_is_not_reported_is_listed_and_not_zero(width: int) -> None:
         assert not re.search(rf" {re.escape(label)} +[0-9]", text), label
 
 
-def test_a_gap_is_a_break_in_the_line() -> None:
-    """Time in which nothing was read has no line through it."""
+def test_a_gap_is_blank() -> None:
+    """Time in which nothing was read has nothing drawn."""
     past = [
         snapshot(at=float(second), gpus=(gpu(busy_percent=None if 60 <= second <= 80 else 50.0),))
         for second in range(41, 101)
     ]
     view = view_of(past[-1], history=history_of(past), timeline=Timeline(60.0))
     lines = lines_of(view, 80, 24)
-    row = next(line for line in lines if " 50%┤" in line)
-    stretches = re.findall("[\u2801-\u28ff]+", row)
+    row = next(line for line in lines if " 0%│" in line)
+    stretches = re.findall("█+", row)
     assert len(stretches) == 2, row
 
 

@@ -138,7 +138,7 @@ def chart(lines: list[str], label: str) -> str:
 def test_the_charts_are_on_one_time_axis() -> None:
     """A GPU that is busy exactly when the main thread is not: column for column."""
     view = history_of(*[(100.0, 0.0), (0.0, 100.0)] * 12)
-    lines = job_drawn(view, 80, 18)
+    lines = job_drawn(view, 80, 22)
     main, busy = chart(lines, "main thread"), chart(lines, "GPU 0 busy")
     pairs = {(one, other) for one, other in zip(main, busy, strict=True) if one != " "}
     high, low = "█", "▁"
@@ -190,7 +190,8 @@ def test_an_orphan_and_what_waits_stand_out() -> None:
     waits = member(role="rank", run_queue_wait_percent=31.0, disk_wait_percent=42.0, state="D")
     view = job_view_of(machine(one_job(members=(orphan, waits), ranks=())))
     lines = job.draw(view, 200, 50).lines
-    warned = {text.strip() for line in lines for text, style in line if style == "warn"}
+    said = [text for line in lines for text, style in line if style == "warn"]
+    warned = {part.strip() for text in said for part in text.split("  ")}
     assert {"orphaned loader worker", "31%", "42%", "D"} <= warned
     assert "orphan worker" in "\n".join(job_drawn(fresh(view), 60, 20))
 
@@ -269,12 +270,8 @@ def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
     pictures = []
     for later in (1.0, 61.0):
         ended = one_job(ended_at_unix_seconds=at, members=())
-        view.snapshot = machine(
-            ended,
-            at=123.0 + later,
-            taken_at_unix_seconds=at + later,
-        )
-        pictures.append(chart(job_drawn(fresh(view), 80, 18), "main thread"))
+        view.snapshot = machine(ended, at=123.0 + later, taken_at_unix_seconds=at + later)
+        pictures.append(chart(job_drawn(fresh(view), 80, 22), "main thread"))
     assert pictures[0] == pictures[1]
     assert pictures[0].count("█") == 12
 
@@ -339,6 +336,6 @@ def test_what_a_job_was_stays_when_it_has_ended() -> None:
     view.snapshot = later
     follow(view, later)
     lines = job_drawn(view, 120, 40)
-    assert "1 loader worker, pinned memory on" in "\n".join(lines[:5])
+    assert "1 loader worker, pinned memory on" in "\n".join(lines[:8])
     assert any(line.startswith("  1 worker") for line in lines)
     assert any(line.startswith("  GPU 0 busy") for line in lines)

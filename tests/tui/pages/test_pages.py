@@ -120,8 +120,12 @@ def test_a_screen_too_small_says_what_it_needs(
 
 
 _DRAWN = re.compile("[ ▁▂▃▄▅▆▇█\u2800-\u28ff│▌├└─╵]+")
-# What the panel says of a chart as a whole, its scale, and how many GPUs are out of sight.
-_OF_THE_CHART = re.compile(r"\d{1,3}%|\d{1,3}-\d{1,3}%|[▲▼]([\d.]+[BKMGT](/s)?|\d+)")
+# What the panel says of a chart as a whole, its ticks, and how many GPUs are out of sight.
+_OF_THE_CHART = re.compile(r"100|50|0|\d{1,3}%|\d{1,3}-\d{1,3}%|[▲▼]([\d.]+[BKMGT](/s)?|\d+)")
+
+
+# Signs before words and numbers, and what is written on a chart that has too few columns.
+_ASIDE = r"▲(?=[a-z0-9])|(/|every )[\d.]+ ?s"
 
 
 def numbers(lines: Iterable[str]) -> set[str]:
@@ -132,9 +136,8 @@ def numbers(lines: Iterable[str]) -> set[str]:
 
 def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; a long name may be cut, and says so."""
-    metric_texts = [metric.text for metric in metrics(one)]
-    compact = units.size(one.reading.memory_used_bytes)
-    said = [*metric_texts, *(text for text, _ in facts(one)), compact, one.identity.name]
+    metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
+    said = [*metric_texts, *(text for text, _ in facts(one)), one.identity.name]
     return numbers([*said, units.gpu_label(one)])
 
 
@@ -147,7 +150,7 @@ def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
     for width in range(20, 131):
         frame = overview.draw(view_of(what), width, (12, 24, 50)[width % 3])
         rows = {zone.y for zone in frame.zones if zone.action == "gpu"}
-        shown = numbers(re.sub("▲(?=[a-z0-9])", " ", plain(frame.lines[y])) for y in rows)
+        shown = numbers(re.sub(_ASIDE, " ", plain(frame.lines[y])) for y in rows)
         assert not {one for one in shown - whole if "…" not in one}, width
 
 

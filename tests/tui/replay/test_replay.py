@@ -91,12 +91,7 @@ async def test_steps_go_one_snapshot_forth_and_back(night: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "seconds"),
-    [
-        ("20:08:31", 510.0),
-        ("+5m", 300.0 - 5.0),
-        ("100%", END - BEGIN),
-    ],
+    ("typed", "seconds"), [("20:08:31", 510.0), ("+5m", 300.0 - 5.0), ("100%", END - BEGIN)]
 )
 async def test_prompt_goes_to_a_time(night: Path, typed: str, seconds: float) -> None:
     """To the last snapshot that was taken by then: at five minutes the gap has just begun."""

@@ -1,15 +1,21 @@
 """The real program in a pseudo-terminal: start, keys, colours, the end, and a terminal that
 answers nothing or goes away."""
 
+import os
 import re
+import select
 import shlex
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
+from textual.events import Key
+from textual.message import Message
 
+from gpuwatch.tui.terminal.driver import TerminalDriver
 from tests.support.children import wait_until
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 
@@ -61,6 +67,27 @@ def test_keys_and_sizes_in_a_real_terminal() -> None:
         opened.until_it_says("PAUSED")
         opened.type("q")
         assert opened.end() == 0
+
+
+def test_a_letter_may_come_in_two_parts() -> None:
+    """As over a slow connection: what is typed behind it is understood, too."""
+    typed, terminal = os.pipe()
+    woken, wake = os.pipe()
+    messages: list[Message] = []
+    driver = object.__new__(TerminalDriver)
+    driver.fileno, driver._wakes, driver._debug = typed, woken, False
+    driver.exit_event = threading.Event()
+    driver.process_message = messages.append  # type: ignore[assignment,method-assign]
+    thread = threading.Thread(target=driver.run_input_thread, daemon=True)
+    thread.start()
+    for part in ("é".encode()[:1], "é".encode()[1:], b"q"):
+        os.write(terminal, part)
+        wait_until(lambda: not select.select([typed], [], [], 0)[0])
+    wait_until(lambda: len(messages) == 2)
+    driver.exit_event.set()
+    os.write(wake, b".")
+    thread.join()
+    assert [message.key for message in messages if isinstance(message, Key)][1:] == ["q"]
 
 
 def test_no_color_is_kept() -> None:

@@ -90,5 +90,5 @@ def test_fits_adds_all_or_nothing(width: int, text: str) -> None:
 
 def test_a_prefix_goes_before_every_style() -> None:
     """A row on a bar or a selection has its surface in every style."""
-    row = Row(12, prefix="b:").add("PID", "value").add_runs([("▁▂", "busy")], 2)
+    row = Row(12, prefix="b:").add("PID", "value").add_runs([("▁▂", "fed")], 2)
     assert all(style.startswith("b:") for _, style in row.line())

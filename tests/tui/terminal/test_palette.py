@@ -130,7 +130,7 @@ def test_paler_tones_lie_between_ink_and_ground() -> None:
         assert colour is not None
         return contrast_ratio(Color.from_rich_color(colour), ground)
 
-    tones = [contrast(name) for name in ("busy.1", "busy.2", "busy.3", "busy")]
+    tones = [contrast(name) for name in ("fed.1", "fed.2", "fed.3", "fed")]
     assert tones == sorted(tones)
     assert len(set(tones)) == 4
     assert tones[0] > 1.5

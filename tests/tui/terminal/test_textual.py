@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from textual._styles_cache import StylesCache
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers._writer_thread import WriterThread
@@ -41,7 +42,7 @@ def test_private_names_of_textual_are_used_in_one_file() -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *((App, "_begin_update"), (App, "_end_update")),
+        *((LinuxDriver, "run_input_thread"), (LinuxDriver, "disable_input")),
         *((StylesCache, "get_inner_outer"), (LinuxDriver, "stop_application_mode")),
         *((LinuxDriver, "suspend_application_mode"), (LinuxDriver, "resume_application_mode")),
     ],
@@ -59,8 +60,12 @@ async def test_a_running_application_has_what_is_used_of_it() -> None:
         assert driver.terminal_of(app) is None
         assert not driver.is_ending(app)
         assert app._batch_count == 0
+        assert not app._sync_available
         assert driver.strips_of(app.screen)
         assert not driver.write_directly(app, "x")
     writer = WriterThread(None)  # type: ignore[arg-type]
     assert writer._queue.qsize() == 0
     driver.forget_styles()
+    parser = XTermParser()
+    assert list(parser.feed("\x1b")) == []
+    assert parser._timeout_time is not None

@@ -18,11 +18,18 @@ class Metric:
 
     label: str
     name: str
-    style: str
     text: str
+    brief: str
+    """``text`` without the limit."""
+    value: float | None
     limit: float | None
     mood: str = ""
     """``""``, ``warn`` or ``error``: said by colour and by a sign."""
+
+    @property
+    def style(self) -> str:
+        """Of a gauge or a chart of it. How busy a GPU is has the colour of its state."""
+        return self.mood or "gauge"
 
 
 Metrics = tuple[Metric, Metric, Metric, Metric]
@@ -49,19 +56,16 @@ def metrics(
     memory_text = units.size_of(used, total)
     if reading.memory_used_is_process_sum:
         memory_text = f"{units.size(used)} procs"
-    texts = (
-        units.percent(reading.busy_percent),
-        memory_text,
-        units.watts_of(watts, power_limit),
-        units.celsius_of(heat, hot),
-    )
-    busy_name, memory_name, power_name, heat_name = CHARTED
-    busy, memory, power, temperature = texts
+    busy = units.percent(reading.busy_percent)
+    draw, warmth = units.watts(watts), units.celsius(heat)
+    power, temperature = units.watts_of(watts, power_limit), units.celsius_of(heat, hot)
+    full, too_hot = _mood(used, total, 0.985), _mood(heat, hot, 1.0)
+    names, taken = CHARTED, units.size(used)
     return (
-        Metric("busy", busy_name, "busy", busy, 100.0),
-        Metric("memory", memory_name, "memory", memory, memory_scale, _mood(used, total, 0.985)),
-        Metric("power", power_name, "power", power, power_scale),
-        Metric("temp", heat_name, "temperature", temperature, hot or 100.0, _mood(heat, hot, 1.0)),
+        Metric("busy", names[0], busy, busy, reading.busy_percent, 100.0),
+        Metric("memory", names[1], memory_text, taken, used, memory_scale, full),
+        Metric("power", names[2], power, draw, watts, power_scale),
+        Metric("temp", names[3], temperature, warmth, heat, hot or 100.0, too_hot),
     )
 
 

@@ -100,6 +100,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
             row.add(name if roomy else left(trace.short, 7), "label")
             row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
             row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
+        elif roomy and rows >= 3 and trace.limit == 100.0 and number in {0, rows // 2}:
+            row.pad_to(lead - 5).add("100" if number == 0 else " 50", "dim")
         row.pad_to(lead - 1).add(glyphs.separator, "rule")
         if trace.note is not None:
             row.add(f" {trace.note}" if last else "", "dim")

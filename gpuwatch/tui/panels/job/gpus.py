@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
+from gpuwatch.tui.pages.grid import GpuStyle
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.gpus.metrics import throttle_text
-from gpuwatch.tui.panels.gpus.painter import GpuPainter, GpuStyle
+from gpuwatch.tui.panels.gpus.painter import GpuPainter
 from gpuwatch.tui.panels.job.traces import kinds
 from gpuwatch.tui.terminal.frame import Line, Row, right
 from gpuwatch.tui.view import View
@@ -54,7 +55,7 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
     if used and len(used) == len(gpus):
         total = sum(known) if len(known) == len(gpus) else None
         numbers.append(("mem", units.size_of(sum(used), total)))
-    numbers.append(("power", units.watts(sum(watts) if watts else None)))
+    numbers.append(("power", units.watts(sum(watts) if len(watts) == len(gpus) else None)))
     numbers.append(("temp to", units.celsius(max(heat, default=None))))
     for label, text in numbers:
         if row.room >= len(label) + len(text) + 3:

@@ -11,6 +11,7 @@ from gpuwatch.tui.charts.past_readings import past_column, past_gpu
 from gpuwatch.tui.charts.strips import Column, Columns
 from gpuwatch.tui.pages.layout import Page
 from gpuwatch.tui.panels.gpus.metrics import scaled_metrics
+from gpuwatch.tui.panels.gpus.state import state_of
 from gpuwatch.tui.view import View
 
 _METRIC_TEXTS: dict[str, Callable[[float | None], str]] = {
@@ -86,8 +87,9 @@ def traces(
 
 
 def of_the_past(trace: Trace) -> Trace:
-    """Without what is said of now."""
-    return replace(trace, text="", note=None)
+    """Without what is said of now: the number, and the colour of what a GPU does."""
+    style = "area" if trace.kind == "gpu" else trace.style
+    return replace(trace, text="", note=None, style=style)
 
 
 def has_reported(view: View, job: Job) -> bool:
@@ -115,7 +117,7 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
     if not has_reported(view, job):
         return []
     history, key = view.history, job.key
-    wait = _trace(view, job, "wait", "data_wait_share", "power", units.share)
+    wait = _trace(view, job, "wait", "data_wait_share", "starved", units.share)
     wait = replace(wait, label="waits for data", short="data", limit=1.0)
     if len(job.loops) > 1:
         spread = Spread(lambda: [history.job(key, name) for name in _WAITS])
@@ -132,7 +134,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
             text=units.percent(gpu.reading.busy_percent),
-            style="busy",
+            style=state_of(view, gpu).style,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
             note="lost" if gpu.lost else None,
         )
@@ -148,7 +150,7 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
             label=f"GPU {units.gpu_label(gpu)} {metric.label}",
             short=metric.label[:7],
             text=_METRIC_TEXTS[name](getattr(gpu.reading, name)),
-            style=metric.style,
+            style=metric.mood or "area",
             series=view.history.gpu(gpu.uuid, name),
             limit=metric.limit or 100.0,
         )
@@ -209,13 +211,14 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
         return gpu_traces(view, gpus)[0]
     known = [g.reading.busy_percent for g in gpus if g.reading.busy_percent is not None]
     uuids, history = job.gpu_uuids, view.history
+    states = {state_of(view, gpu).style for gpu in gpus}
     together = Together(lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
     return Trace(
         kind="gpu",
         label=f"{len(gpus)} GPUs busy" if gpus else "GPU busy",
         short=f"{len(gpus)} gpus" if gpus else "gpu",
         text=units.percent(sum(known) / len(known) if known else None),
-        style="busy",
+        style=states.pop() if len(states) == 1 else "unknown",
         series=kept(view, uuids, together) if gpus else None,
         note=None if gpus else "no process of this job uses a GPU",
     )

@@ -233,11 +233,7 @@ def _as_one(family: Sequence[JobMember]) -> JobMember:
     )
 
 
-_SHORT_ROLES = (
-    ("training process", "trains"),
-    ("loader worker", "worker"),
-    ("orphaned", "orphan"),
-)
+_SHORT_ROLES = (("training process", "trains"), ("loader worker", "worker"), ("orphaned", "orphan"))
 
 
 def _role_text(row: TreeRow, width: int) -> str:
@@ -316,5 +312,5 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
         together = Together(lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys])
         series = kept(view, keys, together)
     strip = view.strips.get(("member", member.key, width))
-    style = ROLE_STYLES.get(member.role, "children")
+    style = ROLE_STYLES.get(member.role, "gauge")
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

@@ -1,7 +1,7 @@
 """Which processes the table has, in which order."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import JobMember, Process
@@ -10,8 +10,7 @@ from gpuwatch.tui.terminal.listing import branches
 from gpuwatch.tui.view import RowKey, View, row_key
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(NamedTuple):
     """A process, and what the table says of it that is not its own."""
 
     process: Process

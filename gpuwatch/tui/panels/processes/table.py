@@ -17,11 +17,18 @@ from gpuwatch.tui.terminal.listing import (
     fitting,
     state_style,
 )
-from gpuwatch.tui.view import View, row_key
+from gpuwatch.tui.view import RowKey, View, row_key
 
 
 def _on_gpu(write: Callable[[Process], str]) -> Callable[[TableRow], str]:
     return lambda row: write(row.process) if row.process.gpu_uuid is not None else ""
+
+
+def _for(seconds: float | None) -> str:
+    """How long it has run; after the first minute without seconds, which would have every row
+    drawn anew each second."""
+    minutes = 0 if seconds is None else int(seconds) // 60
+    return f"{minutes}m" if 1 <= minutes < 60 else units.age(seconds)
 
 
 COLUMNS: tuple[ListColumn[TableRow], ...] = (
@@ -37,7 +44,7 @@ COLUMNS: tuple[ListColumn[TableRow], ...] = (
     ListColumn("CPU", 5, 7, lambda r: units.percent(r.process.cpu_percent), sort="cpu"),
     ListColumn("MEM", 6, 4, lambda r: units.size(r.process.memory_resident_bytes), sort="memory"),
     ListColumn("THR", 4, 1, lambda r: units.count(r.process.threads), always_dim),
-    ListColumn("TIME", 6, 3, lambda r: units.age(r.seconds), always_dim, "time"),
+    ListColumn("TIME", 6, 3, lambda r: _for(r.seconds), always_dim, "time"),
 )
 """Left to right; the spark and the command come after them."""
 
@@ -69,25 +76,16 @@ def _chosen(view: View, width: int) -> tuple[list[ListColumn[TableRow]], int]:
 
 
 def _rows(page: Page) -> int:
-    """Takes what is left, and says how much that should be."""
-    height, room = page.height, page.room
-    if not page.gpus:
-        page.table_least = min(max(0, room - 1), max(4, room * 2 // 5))
-        return 0
-    least = 2 if height < 11 else 4 if height < 20 else 5 if height < 28 else 6
-    if page.rows["findings"] and height >= 20:
-        # What is wrong is worth more than the last process in sight.
-        least -= 1
-    page.table_least = min(least, max(0, room - 1))
-    roomy = height * 2 // 5 if height >= 30 else 8
-    page.table_wanted = max(page.table_least, min(len(page.table) + 3, roomy))
+    """Takes what is left, and says how much that should be where there is no GPU."""
+    page.table_least = min(max(0, page.room - 1), max(4, page.room * 2 // 5))
     return 0
 
 
 def _draw(page: Page, rows: int) -> Drawn:
     view, table = page.view, page.table
-    keys = [row.key for row in table]
-    position = keys.index(view.selected_row) if view.selected_row in keys else None
+    selected = view.selected_row
+    places = (place for place, row in enumerate(table) if row.key == selected)
+    position = None if selected is None else next(places, None)
     planned = max(1, page.room - 1)
     view.process_offset = scrolled(view.process_offset, position, planned, len(table))
     return draw(view, table, page.width, rows)
@@ -103,10 +101,24 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
     chosen, spark = _chosen(view, width)
     heading, zones = _heading(view, chosen, spark, width, len(table))
     lines = [heading]
+    form = (chosen, spark, width, view.glyphs, bool(view.gpus))
+    before_form, before = view.kept.get("rows", (None, {}))
+    kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view, spark)
     for entry in table[view.process_offset : view.process_offset + height - 1]:
-        zones.append(Zone(len(lines), 0, width, "process", entry.key))
-        lines.append(_row(view, entry, chosen, (window, spark), width))
+        key = entry.key
+        zones.append(Zone(len(lines), 0, width, "process", key))
+        selected = key == view.selected_row
+        focused = selected and view.focus == "processes" and not view.in_findings
+        runs = _spark(view, entry.process, window, spark) if spark else []
+        shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused, runs)
+        found = before.get(key) if before_form == form else None
+        if found is None or found[0] != shown:
+            row = begin_row(width, view.glyphs, selected=selected, focused=focused)
+            found = shown, _line(view, row, entry, chosen, runs, spark)
+        kept[key] = found
+        lines.append(found[1])
+    view.kept["rows"] = form, kept
     if len(lines) == 1:
         lines.append(Row(width).add(_nothing_text(view), "dim").line())
     return filled(lines, width, height), zones
@@ -180,22 +192,19 @@ def spark_span(view: View, width: int) -> str:
     return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.0f}h"
 
 
-def _row(
+def _line(
     view: View,
+    row: Row,
     entry: TableRow,
     chosen: Sequence[ListColumn[TableRow]],
-    sparks: tuple[TimeWindow, int],
-    width: int,
+    runs: Sequence[Run],
+    spark: int,
 ) -> Line:
     process, ellipsis = entry.process, view.glyphs.ellipsis
-    selected = entry.key == view.selected_row
-    focused = selected and view.focus == "processes" and not view.in_findings
-    row = begin_row(width, view.glyphs, selected=selected, focused=focused)
     for column in chosen:
         column.add_cell(row, entry, ellipsis)
-    window, spark = sparks
     if spark:
-        row.add_runs(_spark(view, process, window, spark), spark).add(" ")
+        row.add_runs(runs, spark).add(" ")
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     return row.add(fit(entry.command, row.room, ellipsis), style).line()
@@ -203,11 +212,10 @@ def _row(
 
 def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:
     """SM share of a process on a GPU, CPU of one core for the others."""
-    on_gpu = process.gpu_uuid is not None
-    name, style = ("gpu_busy_percent", "busy") if on_gpu else ("cpu_percent", "children")
+    name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"
     series = view.history.process(process.key, process.gpu_uuid, name)
     strip = view.strips.get((row_key(process), name, width))
-    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
+    return strip.draw(series, window, width, 100.0, view.glyphs, "gauge")[0]
 
 
 def of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:

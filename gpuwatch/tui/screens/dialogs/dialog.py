@@ -54,12 +54,7 @@ class Dialog(ModalScreen[str]):
     AUTO_FOCUS = "VerticalScroll"
 
     def __init__(
-        self,
-        title: str,
-        hint: str,
-        text: Text,
-        glyphs: Glyphs,
-        answers: Mapping[str, str] = CLOSES,
+        self, title: str, hint: str, text: Text, glyphs: Glyphs, answers: Mapping[str, str] = CLOSES
     ) -> None:
         super().__init__(classes="ascii" if glyphs is ASCII else None)
         self.labels = (title, hint)

@@ -12,7 +12,7 @@ from gpuwatch.tui.terminal.palette import Palette
 _BAR = 20
 _LEAST_PERCENT = 1.0
 _STYLES = {
-    "computing": "busy",
+    "computing": "fed",
     "waiting_for_data": "main",
     "loading_data": "main",
     "other": "label",

@@ -11,6 +11,7 @@ from gpuwatch.diagnosis.finding import Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.finding_words import undecided
+from gpuwatch.tui.panels.gpus.state import STATES
 from gpuwatch.tui.screens.dialogs.dialog import Dialog, closing_hint
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
@@ -46,22 +47,22 @@ def _add_bar(text: Text, palette: Palette) -> None:
 def _add_charts(text: Text, palette: Palette, glyphs: Glyphs) -> None:
     text.append("Reading the charts\n", palette["b:title"])
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    swing = (glyphs.ranges[0][8] * 3, "b:busy", "from the lowest to the highest of one column")
+    swing = (glyphs.ranges[0][8] * 3, "b:fed", "from the lowest to the highest of one column")
     if glyphs.tones:
-        swing = (half * 3, "b:busy.4", "solid: the mean of one column; pale: up to its highest")
+        swing = (half * 3, "b:fed.4", "solid: the mean of one column; pale: up to its highest")
     for sample, style, meaning in (
-        (f"{low}{half}{full}", "b:busy", "zero, half and all of a fixed scale: 100%, or the limit"),
+        (f"{low}{half}{full}", "b:fed", "zero, half and all of a fixed scale: 100%, or the limit"),
         swing,
         ("   ", "b:text", "blank: not measured (never zero)"),
-        (
-            glyphs.warning,
-            "b:warn",
-            "on the time axis: when a finding began, and how long it held",
-        ),
+        (glyphs.warning, "b:warn", "on the time axis: when a finding began, how long it held"),
     ):
         text.append(f"  {sample:<12}", palette[style])
         text.append(f"{meaning}\n", palette["b:text"])
+    text.append("  The colour of a GPU is what it does:\n ", palette["b:text"])
+    for word, style in STATES:
+        text.append(f" {word}", palette[f"b:{style}"])
     text.append(
+        "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
         "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
         "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
         "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
@@ -100,7 +101,8 @@ def unknown_dialog(
     """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
     text = Text()
     if not unknown:
-        text.append("Every rule could be checked.", palette["b:text"])
+        says = "Every check has the data it needs." if gpus else "There is no GPU to check."
+        text.append(says, palette["b:text"])
     for missing, causes in undecided(unknown).items():
         here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
         text.append(missing, palette["b:title"])
@@ -109,7 +111,7 @@ def unknown_dialog(
             text.append(f"  ({', '.join(where)})", palette["b:label"])
         text.append(f"\n  needed for: {', '.join(causes)}\n", palette["b:text"])
     text.rstrip()
-    return Dialog("what could not be checked", "esc closes", text, glyphs)
+    return Dialog("checks that need more data", "esc closes", text, glyphs)
 
 
 def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
@@ -127,20 +129,19 @@ def end_process_dialog(process: Process, force: bool, palette: Palette, glyphs: 
     text.append(f"   user {process.user or '-'}\n", palette["b:label"])
     text.append(f"{(process.command or process.name or '-')[:400]}\n\n", palette["b:text"])
     if force:
-        text.append("It was asked to end (TERM) and is still there. ", palette["b:warn"])
-        text.append("KILL ends it at once; nothing is saved.\n\n", palette["b:text"])
+        text.append("It got SIGTERM and is still running. ", palette["b:warn"])
+        text.append("SIGKILL ends it at once; nothing is saved.\n\n", palette["b:text"])
     else:
         text.append(
-            "TERM asks it to end, so that it can clean up. "
-            "If it does not, press k again to KILL it.\n\n",
+            "SIGTERM asks it to exit and clean up. If it does not, press k again for SIGKILL.\n\n",
             palette["b:text"],
         )
     text.append("y", palette["b:key"])
-    text.append(f" send {'KILL' if force else 'TERM'}     ", palette["b:text"])
+    text.append(f" send {'SIGKILL' if force else 'SIGTERM'}     ", palette["b:text"])
     text.append("n", palette["b:key"])
-    text.append(" leave it", palette["b:text"])
+    text.append(" cancel", palette["b:text"])
     answers = {"y": "yes", "n,escape,q": ""}
-    return Dialog("end this process?", "y / n", text, glyphs, answers)
+    return Dialog("kill this process?", "y / n", text, glyphs, answers)
 
 
 def leave_job_dialog(command: str, palette: Palette, glyphs: Glyphs, *, ends: bool) -> Dialog:
