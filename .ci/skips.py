@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 # Reason (a regular expression), and why CI cannot do better.
 EXPECTED = {
-    r"nvtop is not installed": "not in the main archive of every distribution",
     r"namespaces|as another user|kernel thread|cgroups with a CPU": "a container may not allow it",
     r"tmpfs|file system cannot be mounted": "a container may not allow it",
     r"mounts of one's own|no cgroup may be made": "a container may not allow it",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.children import Children, children
+
 # A busy machine is no failure. Other examples each time: pytest --hypothesis-profile=search
 settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -42,3 +44,9 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         del os.environ["XDG_RUNTIME_DIR"]
     else:
         os.environ["XDG_RUNTIME_DIR"] = before
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as made:
+        yield made

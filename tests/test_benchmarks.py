@@ -92,7 +92,7 @@ def test_cpu_time_is_that_of_the_process_and_its_children() -> None:
 
 
 def result(**values: object) -> Result:
-    return Result(**{"monitor": "m", "gpus": 8, "processes": 64, "runs": 1, **values})  # type: ignore[arg-type]
+    return Result(**{"monitor": "m", "runs": 1, **values})  # type: ignore[arg-type]
 
 
 def test_the_median_leaves_out_what_was_not_measured() -> None:
@@ -106,8 +106,10 @@ def test_the_median_leaves_out_what_was_not_measured() -> None:
 
 def test_the_table_says_what_failed_and_what_was_not_measured() -> None:
     """One row a monitor, a dash for no number, the failure below."""
-    table = report.markdown([result(cpu_percent=1.234), result(monitor="n", failure="ended")])
-    assert "8 GPUs, 64 GPU processes" in table
+    table = report.table(
+        "8 GPUs", [result(cpu_percent=1.234), result(monitor="n", failure="ended")]
+    )
+    assert table.startswith("| 8 GPUs | CPU % of a core | memory MiB |")
     assert "| m " in table
     assert "1.23 |" in table
     assert "n failed: ended" in table

@@ -44,7 +44,7 @@ def test_import_contracts_hold(capsys: pytest.CaptureFixture[str]) -> None:
         ("pynvml", ("sources/nvml/source",)),
         ("textual", ("tui/",)),
         ("rich", ("tui/",)),
-        ("plotext", ("tui/", "outputs/")),
+        ("plotext", ("outputs/",)),
         ("click", ("commands/",)),
     ],
 )
