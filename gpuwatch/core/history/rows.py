@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from array import array
 from collections.abc import Sequence
@@ -9,12 +10,13 @@ from functools import partial
 from struct import Struct
 from typing import Literal
 
+_MOST = 3.4e38
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Rows:
     """Rows of ``width`` numbers of one type ("f", "d"), oldest first. What is too large for single
-    precision is kept as infinity.
+    precision is infinite, or no number.
 
     An array that grows moves again and again and leaves holes among all else that a program holds,
     after hours some MiB. A mapping stays where it is: of its room for so many rows only the
@@ -50,7 +52,11 @@ class Rows:
     def append(self, row: Sequence[float]) -> None:
         if self._count == self._capacity:
             self._grow(1)
-        self._pack(self._count * self._row_bytes, *row)
+        try:
+            self._pack(self._count * self._row_bytes, *row)
+        except OverflowError:
+            # So says Python 3.15; earlier ones make it infinite.
+            self._pack(self._count * self._row_bytes, *_limited(row))
         self._count += 1
 
     def insert(self, place: int, row: Sequence[float]) -> None:
@@ -66,7 +72,7 @@ class Rows:
         if self._count + rows > self._capacity:
             self._grow(rows)
         start = self._count * self.width
-        self._cells[start : start + rows * self.width] = array(self._code, numbers)
+        self._cells[start : start + rows * self.width] = array(self._code, _limited(numbers))
         self._count += rows
 
     def _grow(self, rows: int) -> None:
@@ -89,3 +95,7 @@ class Rows:
         self._count = 0
         for start in range(0, count * width, width) if width else [0] * count:
             self.append([*kept[start : start + width], *[filling] * more])
+
+
+def _limited(numbers: Sequence[float]) -> list[float]:
+    return [number if abs(number) < _MOST else math.nan for number in numbers]

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.screen import Screen
 
 from gpuwatch.diagnosis.finding import FindingKey
@@ -75,6 +76,10 @@ class CanvasScreen(Screen[None]):
         lines += practice_bar.draw(self.view, width, height)
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Once: a second key that was on its way already is not for the screen below."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_back(self) -> None:
         self.dismiss()

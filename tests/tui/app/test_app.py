@@ -40,6 +40,19 @@ async def test_a_terminal_too_small_is_no_error(size: tuple[int, int]) -> None:
         assert not drive.app.is_running
 
 
+@pytest.mark.parametrize("key", ["W", "d", "enter"])
+async def test_a_second_esc_that_was_on_its_way_closes_nothing_more(key: str) -> None:
+    """On a slow machine both are typed before the first has closed what was open."""
+    async with driven(scene("starved", 2)) as drive:
+        await drive.press(key)
+        opened = drive.app.screen
+        for _ in range(2):
+            opened.dismiss(None)
+        await drive.press("right")
+        assert drive.app.screen is not opened
+        assert len(drive.app.screen_stack) == 1
+
+
 async def test_a_message_goes_away_and_hides_no_key() -> None:
     """It is said above the keys, over a row that comes back after a few seconds."""
     async with driven(scene("starved", 2)) as drive:

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
@@ -85,6 +86,10 @@ class Dialog(ModalScreen[str]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "answer" or parameters[0] in self._answers
+
+    def dismiss(self, result: str | None = None) -> AwaitComplete:
+        """Once: a second key that was on its way already is not for the screen below."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_answer(self, key: str) -> None:
         self.dismiss(self._answers[key])
