@@ -1,7 +1,9 @@
-"""Types of values that come from outside, with the bounds that ``codec`` holds them to."""
+"""Types of values that come from outside, with the bounds that ``codec`` holds them to, and sums of
+those that were read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -20,3 +22,15 @@ Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
 def is_moment(unix_seconds: float) -> bool:
     """Whether a time is within the bounds of ``UnixSeconds``."""
     return _MOMENTS[0] < unix_seconds < _MOMENTS[1]
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; ``None`` if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -236,6 +236,8 @@ def _check_schema(found: _Kind) -> None:
 
 
 _ANYTHING: JsonDecoder[Any] = JsonDecoder()
+_RENAMED = (b'"told_at_unix_seconds":', b'"reported_at_unix_seconds":')
+"""What older recordings call it, and its name."""
 
 
 def safe(line: str) -> bytes:
@@ -244,8 +246,9 @@ def safe(line: str) -> bytes:
     plain = (line.isascii() and "\x7f" not in line) or line.isprintable()
     try:
         if plain and not _UNSAFE_ESCAPE.search(line):
-            return line.encode()
-        return _encode(_cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace"))))
+            return line.encode().replace(*_RENAMED)
+        found = _cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace")))
+        return _encode(found).replace(*_RENAMED)
     except (UnicodeError, RecursionError) as error:
         raise CodecError(f"This is not JSON ({clean(str(error), 120)}).") from None
 

@@ -43,6 +43,13 @@ def state_folder(name: str = "") -> Path:
     return user_state_path(_OWN, appauthor=False) / name
 
 
+def config_file() -> Path:
+    """Where a user's preferences are: in ``XDG_CONFIG_HOME`` (``~/.config``)."""
+    from platformdirs import user_config_path  # noqa: PLC0415 - only who keeps files pays for it
+
+    return user_config_path(_OWN, appauthor=False) / "config.toml"
+
+
 def make_folder(folder: Path) -> None:
     """Make ``folder`` and what is missing above it. It, and gpuwatch's own folder above it, are
     closed to others, also where they were open. Raises ``OSError``, also where one is another

@@ -17,6 +17,14 @@ _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
+class SentenceError(Exception):
+    """What was asked for cannot be done: a sentence for a person, and a command's exit code."""
+
+    def __init__(self, sentence: str, exit_code: int = 2) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
 def clean(text: str, limit: int = 4096) -> str:
     """Return ``text`` with everything a terminal could obey made visible and harmless.
 

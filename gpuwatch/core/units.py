@@ -7,6 +7,7 @@ nvtop write them: ``G`` is 2**30 bytes.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -166,6 +167,13 @@ def gpu_time(seconds: float | None) -> str:
     if seconds < 7200:
         return f"{seconds:.0f} GPU-seconds" if seconds < 600 else f"{seconds / 60:.0f} GPU-minutes"
     return f"{seconds / 3600:.1f} GPU-hours"
+
+
+def exit_words(code: int) -> str:
+    """``exit code 3``, ``ended by SIGKILL``."""
+    known = -code in {one.value for one in signal.Signals}
+    name = signal.Signals(-code).name if known else f"signal {-code}"
+    return f"exit code {code}" if code >= 0 else f"ended by {name}"
 
 
 def quantity(value: float | str | bool | None, unit: str | None) -> str:

@@ -6,6 +6,7 @@ cpuset (cpuset(7)).
 
 import os
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -53,12 +54,14 @@ def read_cores(
     """
     masks = [mask for one in (pid, *others) if (mask := read_allowed(one)) is not None]
     affinity = len(frozenset().union(*masks)) or None
-    tightest = cgroup.read_tightest_quota(pid, proc)
-    quota = None if tightest is None else tightest.cores
+    quota = cgroup.read_quota_cores(pid, proc)
     slurm = slurm_cores(environment)
     limits = [cores for cores in (affinity, quota, slurm) if cores is not None]
-    usable = float(min([*limits, _online() or limits[0]])) if limits else None
-    return JobCores(affinity, quota, slurm, usable)
+    if not limits:
+        return JobCores(affinity, quota, slurm, None)
+    with suppress(OSError, ValueError):
+        limits += [len(parse_core_list(ONLINE.read_text("ascii")))]
+    return JobCores(affinity, quota, slurm, float(min(filter(None, limits))))
 
 
 def read_allowed(pid: int) -> Set[int] | None:
@@ -80,24 +83,11 @@ def parse_core_list(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def _online() -> int | None:
-    """How many cores are online; ``None`` where nothing says so."""
-    try:
-        return len(parse_core_list(ONLINE.read_text("ascii"))) or None
-    except (OSError, ValueError):
-        return None
-
-
 def read_nodes(pid: int, nodes: Path = NODES) -> tuple[int, ...] | None:
-    """The nodes whose cores this process may use, in order; ``None`` where it is not known."""
+    """The nodes of which this process may use a core, in order; ``None`` where it is not known."""
     layout = _layout(nodes)
     allowed = read_allowed(pid) if layout else None
-    return None if allowed is None else nodes_of(allowed, layout)
-
-
-def nodes_of(cores: Set[int], layout: Mapping[int, frozenset[int]]) -> tuple[int, ...] | None:
-    """``layout``: the cores of each node. ``None`` if none of the cores is in it."""
-    return tuple([node for node, own in layout.items() if not own.isdisjoint(cores)]) or None
+    return tuple([node for node, own in layout.items() if own & (allowed or set())]) or None
 
 
 @cache
@@ -169,10 +159,8 @@ class ThrottleMeter:
             self._file = None if folder is None else procfs.KernelFile(folder / "cpu.stat")
 
     def _periods(self) -> cgroup.Periods | None:
-        if self._file is None:
-            return None
         try:
-            return cgroup.parse_periods(self._file.read())
+            return None if self._file is None else cgroup.parse_periods(self._file.read())
         except OSError:
             # The group was removed; where the process is now is for the next search.
             self.close()

@@ -1,6 +1,6 @@
 """A job in words: one place for the page, the screen and the report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
@@ -23,28 +23,23 @@ def rank_name(rank: JobRank) -> str:
     return f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 
 
-def loading_sentence(rank: JobRank) -> str:
-    """A clause for how one training process gets its data: ``4 loader workers, pinned memory on``,
-    ``no workers: loading runs in the training process``, ``loading unknown: <why>``."""
-    return _same_everywhere(rank, each="", process="process")
-
-
 def job_loading_sentence(job: Job) -> str:
-    """The same for all ranks; where they differ it says which ranks have what."""
+    """A clause for how it gets its data: ``4 loader workers each, pinned memory on``, ``no workers:
+    loading runs in the training process``, ``loading unknown: <why>``. Where ranks differ it says
+    which have what."""
     ranks = job.ranks
     if not ranks:
         return "no training process seen"
-    if len(ranks) == 1:
-        return loading_sentence(ranks[0])
     first = ranks[0]
     workers_alike = len({(one.loader_workers, one.loader_workers_guessed) for one in ranks}) == 1
     pinned_alike = len({rank.pinned_memory for rank in ranks}) == 1
+    workers = _workers(first, len(ranks)) if workers_alike else _workers_apart(ranks)
     if workers_alike and pinned_alike:
-        return _same_everywhere(first, each=" each", process="processes")
-    if workers_alike:
-        return f"{_workers(first, ' each', 'processes')}, {_pinned_apart(ranks)}"
-    pinned = _pinned(first) if pinned_alike else _pinned_apart(ranks)
-    return ", ".join(part for part in (_workers_apart(ranks), pinned) if part)
+        # Without workers there is no thread that would show it, and nobody to blame for that.
+        hidden = first.loader_workers == 0 and first.pinned_memory is None
+        if first.loader_workers is None or hidden:
+            return workers
+    return f"{workers}, {_pinned(first) if pinned_alike else _pinned_apart(ranks)}"
 
 
 STALE_SECONDS = 15.0
@@ -64,7 +59,7 @@ def loop_facts(job: Job, now: float | None = None) -> list[str]:
     facts += _shares("copy", loops, "copy_share")
     if len(loops) < len(job.ranks):
         facts.append(f"{len(loops)} of {len(job.ranks)} ranks report")
-    at = max([loop.told_at_unix_seconds or 0.0 for loop in loops])
+    at = max([loop.reported_at_unix_seconds or 0.0 for loop in loops])
     if now is not None and at > 0.0 and now - at > STALE_SECONDS:
         facts.insert(0, f"reported {units.age(now - at)} ago")
     return facts
@@ -149,7 +144,12 @@ def cores_sentence(job: Job, host: Host) -> str | None:
         text = "the only core usable" if total == 1 else f"all {total} cores usable"
     else:
         text = f"{usable:g}{'' if total is None else f' of {total}'} cores usable"
-    limit = _limit(job, host)
+    limits = {
+        f"quota {job.quota_cores or 0:.1f}": job.quota_cores,
+        "Slurm": job.slurm_cores,
+        "affinity": job.affinity_cores,
+    }
+    limit = next((name for name, cores in limits.items() if cores == usable != total), None)
     if limit is not None:
         text += f" ({limit})"
     if len(job.ranks) > 1:
@@ -157,36 +157,16 @@ def cores_sentence(job: Job, host: Host) -> str | None:
     return text
 
 
-def _limit(job: Job, host: Host) -> str | None:
-    """The reason why they are fewer than the machine has."""
-    usable = job.usable_cores
-    if usable == host.core_count:
-        return None
-    if job.quota_cores is not None and job.quota_cores == usable:
-        return f"quota {job.quota_cores:.1f}"
-    if job.slurm_cores is not None and job.slurm_cores == usable:
-        return "Slurm"
-    return "affinity" if job.affinity_cores == usable else None
-
-
-def _same_everywhere(rank: JobRank, *, each: str, process: str) -> str:
-    workers = _workers(rank, each, process)
-    if rank.loader_workers is None:
-        return workers
-    if rank.pinned_memory is None and rank.loader_workers == 0:
-        # Without workers there is no thread that would show it, and nobody to blame for that.
-        return workers
-    return f"{workers}, {_pinned(rank)}"
-
-
-def _workers(rank: JobRank, each: str, process: str) -> str:
+def _workers(rank: JobRank, ranks: int) -> str:
     count = rank.loader_workers
     if count is None:
         why = rank.loader_workers_sign
         return f"loading unknown: {why}" if why else "loading unknown"
     perhaps = "probably " if rank.loader_workers_guessed else ""
     if count == 0:
+        process = "process" if ranks == 1 else "processes"
         return f"{perhaps}no workers: loading runs in the training {process}"
+    each = "" if ranks == 1 else " each"
     return f"{perhaps}{count} loader worker{'' if count == 1 else 's'}{each}"
 
 
@@ -198,31 +178,30 @@ def _pinned(rank: JobRank) -> str:
 
 
 def _workers_apart(ranks: Sequence[JobRank]) -> str:
-    groups: dict[int | None, list[JobRank]] = {}
-    for rank in ranks:
-        groups.setdefault(rank.loader_workers, []).append(rank)
-    if len(groups) > _GROUPS_NAMED:
-        known = [count for count in groups if count is not None]
-        rest = ", unknown in some" if None in groups else ""
+    counts = {rank.loader_workers for rank in ranks}
+    if len(counts) > _GROUPS_NAMED:
+        known = [count for count in counts if count is not None]
+        rest = ", unknown in some" if None in counts else ""
         return f"{min(known)} to {max(known)} loader workers, differing by rank{rest}"
     names = {None: "unknown", 0: "none"}
-    parts = [f"{names.get(count, count)} in {_these(some)}" for count, some in groups.items()]
-    return f"loader workers differ: {', '.join(parts)}"
+    apart = _apart(ranks, lambda rank: names.get(rank.loader_workers, str(rank.loader_workers)))
+    return f"loader workers differ: {apart}"
 
 
 def _pinned_apart(ranks: Sequence[JobRank]) -> str:
-    off = [rank for rank in ranks if rank.pinned_memory is False]
-    on = [rank for rank in ranks if rank.pinned_memory]
-    parts = [f"{word} in {_these(some)}" for word, some in (("on", on), ("off", off)) if some]
-    unknown = len(ranks) - len(off) - len(on)
-    if unknown:
-        parts.append("unknown in the others" if parts else "unknown")
-    return f"pinned memory {', '.join(parts)}"
+    names = {None: "unknown", True: "on", False: "off"}
+    return f"pinned memory {_apart(ranks, lambda rank: names[rank.pinned_memory])}"
 
 
-def _these(ranks: Iterable[JobRank]) -> str:
+def _apart(ranks: Sequence[JobRank], word_of: Callable[[JobRank], str]) -> str:
+    groups: dict[str, list[JobRank]] = {}
+    for rank in ranks:
+        groups.setdefault(word_of(rank), []).append(rank)
+    return ", ".join(f"{word} in {_these(some)}" for word, some in groups.items())
+
+
+def _these(ranks: Sequence[JobRank]) -> str:
     """``rank 3``, ``ranks 0-2, 5``, or PIDs."""
-    ranks = list(ranks)
     if any(rank.rank is None for rank in ranks):
         pids = [str(rank.pid) for rank in ranks]
         return f"PID{'' if len(pids) == 1 else 's'} {' and '.join(_shortened(pids))}"

@@ -14,6 +14,7 @@ from gpuwatch.core.model import GpuReading, Problem
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_source import DriverReading, GpuSource
+from gpuwatch.sources.nvml.messages import problem
 
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
@@ -33,7 +34,6 @@ class DriverLook:
 
     reading: DriverReading
     answered: bool = False
-    """These are new readings."""
     silent: bool = False
     """The driver has not answered in time (a failure is an answer)."""
 
@@ -45,18 +45,10 @@ class DriverLink:
     """``open`` once, then ``ask`` and ``collect`` for each snapshot; what is between the two
     runs while the driver works. ``make`` is called on the driver's thread.
 
-    A look is waited for half an interval, or ``shortest_wait_seconds`` where that is longer.
+    A look is waited for half an interval, or ``SHORTEST_WAIT_SECONDS`` where that is longer.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        options: ReadOptions,
-        make: Callable[[], GpuSource],
-        *,
-        shortest_wait_seconds: float = SHORTEST_WAIT_SECONDS,
-    ) -> None:
-        self._shortest_wait_seconds = shortest_wait_seconds
+    def __init__(self, clock: Clock, options: ReadOptions, make: Callable[[], GpuSource]) -> None:
         self._closed = False
         self._clock = clock
         self._options = options
@@ -95,9 +87,7 @@ class DriverLink:
         if self._source is None and not self._wait_for_source():
             if self._open_failure is not None:
                 return DriverLook(DriverReading(problems=(self._open_failure,)))
-            return self._so_far(self._opened_at) or self._without_readings(
-                self._waking(), silent=True
-            )
+            return self._late(self._opened_at, waking=True)
         assert self._source is not None
         if self._task is None:
             self._submit(self._source)
@@ -105,14 +95,14 @@ class DriverLink:
         assert task is not None
         waited = self._clock.monotonic() - self._asked_at
         if not task.wait(max(0.0, self._patience - waited)):
-            return self._so_far(self._asked_at) or self._silent(
-                self._clock.monotonic() - self._asked_at
-            )
+            return self._late(self._asked_at)
         self._task = None
-        too_slow = task.run_seconds is not None and task.run_seconds > self._patience
-        if too_slow:
+        if task.run_seconds is not None and task.run_seconds > self._patience:
             self._submit(self._source)
-        self._last = self._result(task)
+        try:
+            self._last = DriverLook(task.result(), answered=True)
+        except Exception as error:
+            self._last = self._without_readings(bug("nvml", "the GPUs", error))
         return self._last
 
     def close(self) -> None:
@@ -130,7 +120,7 @@ class DriverLink:
         """How long a snapshot waits for the GPUs, seconds."""
         if self._options.driver_wait_seconds is not None:
             return self._options.driver_wait_seconds
-        return max(self._shortest_wait_seconds, self._options.interval_seconds / 2)
+        return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)
 
     def _open_source(self) -> GpuSource:
         self._made = source = self._make()
@@ -159,49 +149,31 @@ class DriverLink:
         except Exception as error:
             self._open_failure = bug("nvml", "the GPUs", error)
 
-    def _result(self, task: Task[DriverReading]) -> DriverLook:
-        try:
-            return DriverLook(task.result(), answered=True)
-        except Exception as error:
-            return self._without_readings(bug("nvml", "the GPUs", error))
-
-    def _so_far(self, began_at: float) -> DriverLook | None:
-        """Readings so far of a driver that is slow to give all for the first time."""
+    def _late(self, began_at: float, *, waking: bool = False) -> DriverLook:
+        """A driver that has not answered since; what one that is slow to give all for the first
+        time has said so far."""
         now = self._clock.monotonic()
-        known = None if self._made is None else self._made.so_far
-        if known is None or now - known[0] > SO_FAR_SECONDS:
-            return None
         seconds = now - began_at
-        waits = self._problem(
-            f"The NVIDIA driver is slow to start ({_seconds(seconds)} so far); the readings that "
-            "are missing follow.",
-            seconds,
-            "info",
-        )
-        reading = replace(known[1], problems=(waits, *known[1].problems), call_seconds=0.0)
-        self._last = DriverLook(replace(reading, call_count=0), silent=True)
-        return self._last
-
-    def _waking(self) -> Problem:
-        seconds = self._clock.monotonic() - self._opened_at
-        severity = "info" if seconds < WAKES_SECONDS else "warning"
-        return self._problem(
-            f"Waiting for the NVIDIA driver ({_seconds(seconds)}){_advice(seconds)}.",
-            seconds,
-            "error" if seconds >= HANGS_SECONDS else severity,
-        )
-
-    def _silent(self, seconds: float) -> DriverLook:
-        message = (
-            f"The NVIDIA driver has not answered for {_seconds(seconds)}, so there are no GPU "
-            f"readings until it does{_advice(seconds)}."
-        )
-        return self._without_readings(self._problem(message, seconds, "error"), silent=True)
-
-    def _problem(self, message: str, seconds: float, severity: str) -> Problem:
-        """A problem that has lasted for ``seconds``."""
+        shown = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
         since = self._clock.unix() - seconds
-        return Problem(source="nvml", message=message, since_unix_seconds=since, severity=severity)
+        known = None if self._made is None else self._made.so_far
+        if known is not None and now - known[0] <= SO_FAR_SECONDS:
+            message = f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
+            waits = problem(f"{message}missing follow.", since=since, severity="info")
+            problems = (waits, *known[1].problems)
+            reading = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
+            self._last = DriverLook(reading, silent=True)
+            return self._last
+        message = f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings "
+        message, severity = f"{message}until it does", "error"
+        if waking:
+            message = f"Waiting for the NVIDIA driver ({shown})"
+            severity = "info" if seconds < WAKES_SECONDS else "warning"
+        if seconds >= HANGS_SECONDS:
+            message += ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
+            severity = "error"
+        late = problem(f"{message}.", since=since, severity=severity)
+        return self._without_readings(late, silent=True)
 
     def _without_readings(self, problem: Problem, *, silent: bool = False) -> DriverLook:
         """The GPUs and processes known, each without any reading."""
@@ -223,14 +195,3 @@ def bug(source: str, what: str, error: Exception) -> Problem:
         message=f"Reading {what} failed: {bug_place(error)}; this is a bug in gpuwatch.",
         severity="error",
     )
-
-
-def _advice(seconds: float) -> str:
-    """Advice about a driver that has been silent for ``seconds``, once that is worth it."""
-    if seconds < HANGS_SECONDS:
-        return ""
-    return ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"

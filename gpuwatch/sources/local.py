@@ -6,6 +6,7 @@ Each part fails on its own: an exception in one becomes a ``Problem``, and the o
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from gpuwatch.sources.gpu_source import GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.linux.processes import ProcessSource
+from gpuwatch.sources.only import only_gpus
 
 T = TypeVar("T")
 
@@ -59,15 +61,16 @@ class LocalSource:
         """Start waking the driver and take the host's first sample; does not wait for either."""
         self._driver.open()
         # What goes wrong here goes wrong again in read(), which reports it.
-        self._guarded("host", "the host", self._host.open, None)
+        with suppress(Exception):
+            self._host.open()
 
     def read(self) -> Snapshot:
         """Take a snapshot. Never raises; never waits longer for the driver than half the
         interval (or 0.4 s, if that is longer), unless ``options`` set another time."""
         started = time.perf_counter()
         unix, monotonic = self.clock.unix(), self.clock.monotonic()
-        read, host_bug = self._guarded("host", "the host", self._host.read, None)
-        host, host_problems = (Host(name=_host_name()), ()) if read is None else read
+        unread = Host(name=clean(os.uname().nodename, 255))
+        host, host_problems = _guarded("the host", self._host.read, unread)
         # Not before the host is read: the two threads would wake each other again and again.
         self._driver.ask()
         look = self._driver.collect()
@@ -83,19 +86,19 @@ class LocalSource:
             gpus=look.reading.gpus,
             processes=processes,
             jobs=jobs,
-            problems=(*look.reading.problems, *host_problems, *host_bug, *process_problems),
+            problems=(*look.reading.problems, *host_problems, *process_problems),
             own_cost=self._cost.measure(look, started),
         )
         self._sequence += 1
-        return snapshot
+        return only_gpus(snapshot, self.options.only_gpus)
 
     def close(self) -> None:
         """Let everything go; a driver that hangs is left behind."""
         self._driver.close()
-        self._guarded("host", "the host", self._host.close, None)
-        self._guarded("processes", "processes", self._processes.close, None)
-        if self._jobs is not None:
-            self._guarded("jobs", "jobs", self._jobs.close, None)
+        for part in (self._host, self._processes, self._jobs):
+            with suppress(Exception):
+                if part is not None:
+                    part.close()
         self._cost.close()
 
     def _read_processes(
@@ -105,19 +108,14 @@ class LocalSource:
         reader, roots, root_bug = self._jobs, frozenset[int](), tuple[Problem, ...]()
         if reader is not None:
             pids = [process.pid for process in on_gpus]
-            roots, root_bug = self._guarded("jobs", "jobs", lambda: reader.roots(pids), roots)
-        none: tuple[tuple[Process, ...], tuple[Problem, ...]] = ((), ())
-        (processes, problems), process_bug = self._guarded(
-            "processes", "processes", lambda: self._processes.read(on_gpus, roots), none
+            roots, root_bug = _guarded("jobs", lambda: (reader.roots(pids), ()), roots)
+        processes, problems = _guarded(
+            "processes", lambda: self._processes.read(on_gpus, roots), tuple[Process, ...]()
         )
-        problems += process_bug
         if reader is None or root_bug:
             return processes, (), problems + root_bug
-        no_jobs: tuple[tuple[Job, ...], tuple[Problem, ...]] = ((), ())
-        (jobs, job_problems), job_bug = self._guarded(
-            "jobs", "jobs", lambda: reader.read(processes), no_jobs
-        )
-        return processes, jobs, problems + job_problems + job_bug
+        jobs, job_problems = _guarded("jobs", lambda: reader.read(processes), tuple[Job, ...]())
+        return processes, jobs, problems + job_problems
 
     def _gpus(self) -> GpuSource:
         for module, name, device in DRIVERS:
@@ -127,18 +125,14 @@ class LocalSource:
                 return source
         raise AssertionError("the last driver speaks for machines without any")
 
-    @staticmethod
-    def _guarded(
-        source: str, what: str, read: Callable[[], T], otherwise: T
-    ) -> tuple[T, tuple[Problem, ...]]:
-        try:
-            return read(), ()
-        except Exception as error:
-            return otherwise, (bug(source, what, error),)
 
-
-def _host_name() -> str:
-    return clean(os.uname().nodename, 255)
+def _guarded(
+    what: str, read: Callable[[], tuple[T, tuple[Problem, ...]]], otherwise: T
+) -> tuple[T, tuple[Problem, ...]]:
+    try:
+        return read()
+    except Exception as error:
+        return otherwise, (bug(what.removeprefix("the "), what, error),)
 
 
 class _CostMeter:
@@ -152,7 +146,11 @@ class _CostMeter:
 
     def measure(self, look: DriverLook, started: float) -> OwnCost:
         now, reading = self._clock.monotonic(), look.reading
-        seconds = self._driver_seconds(look, now)
+        # The time that the look's calls are spread over: since the answer before.
+        seconds = None
+        if look.answered:
+            before, self._answered_at = self._answered_at, now
+            seconds = now - before if before is not None and now > before else None
         return OwnCost(
             cpu_percent=self._cpu.percent(now),
             memory_resident_bytes=self._memory.resident_bytes(),
@@ -165,10 +163,3 @@ class _CostMeter:
 
     def close(self) -> None:
         self._memory.close()
-
-    def _driver_seconds(self, look: DriverLook, now: float) -> float | None:
-        """The time that the look's calls are spread over: since the answer before."""
-        if not look.answered:
-            return None
-        before, self._answered_at = self._answered_at, now
-        return now - before if before is not None and now > before else None

@@ -23,11 +23,10 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,39 +122,30 @@ def _failure(terminal: Terminal) -> str:
     return f"{ended}; it last wrote: {visible_text(terminal.tail)[-300:]!r}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to measure."""
-
-    columns: int
-    lines: int
-    interval: float
-    seconds: float
-    warm_up: float
-    starts: int
-    repeat: int
-    job: tuple[int, int] | None = None
-    """Ranks, and loader workers of each."""
-    job_pid: int | None = None
-
-    def command(self, monitor: Monitor) -> list[str]:
-        """What starts ``monitor``."""
-        command = monitor.command(self.interval)
-        return [*command, str(self.job_pid)] if monitor.attaches else command
+Settings = argparse.Namespace
+"""How to measure: what ``_arguments`` gives, and ``job_pid`` of the job that is attached to."""
 
 
-def _since(moment: float | None, start: float) -> float | None:
-    return None if moment is None else moment - start
+@contextlib.contextmanager
+def started(monitor: Monitor, env: Mapping[str, str], settings: Settings) -> Iterator[Terminal]:
+    """In a terminal, painted or given up, and ended at last."""
+    terminal = Terminal(*settings.size, A_GPU)
+    command = monitor.command(settings.interval)
+    if monitor.attaches:
+        command.append(str(settings.job_pid))
+    terminal.start(command, env, ROOT)
+    try:
+        terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
+        yield terminal
+    finally:
+        terminal.stop()
 
 
 def run_once(
     monitor: Monitor, fake: FakeNvml, env: Mapping[str, str], settings: Settings, blank: Result
 ) -> Result:
     """Start the monitor, let it warm up, measure it over the window, end it."""
-    terminal = Terminal(settings.columns, settings.lines, A_GPU)
-    terminal.start(settings.command(monitor), env, ROOT)
-    try:
-        terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
+    with started(monitor, env, settings) as terminal:
         if terminal.paint.text_at is None or terminal.exit_code is not None:
             return replace(blank, failure=_failure(terminal))
         time.sleep(settings.warm_up)
@@ -177,56 +167,30 @@ def run_once(
             nvml_calls_per_second=(fake.calls() - calls) / elapsed,
             nvml_milliseconds_per_second=1000 * (fake.seconds() - nvml_seconds) / elapsed,
         )
-    finally:
-        terminal.stop()
 
 
-def start_once(
-    monitor: Monitor, env: Mapping[str, str], settings: Settings
-) -> tuple[float | None, float | None]:
+def start_once(name: str, env: Mapping[str, str], settings: Settings) -> Result:
     """Seconds to the first paint and to the first GPU, of one start."""
-    terminal = Terminal(settings.columns, settings.lines, A_GPU)
-    terminal.start(settings.command(monitor), env, ROOT)
-    try:
-        terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
+    with started(MONITORS[name], env, settings) as terminal:
         paint, start = terminal.paint, terminal.started_at
-        return _since(paint.text_at, start), _since(paint.match_at, start)
-    finally:
-        terminal.stop()
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+        return Result(
+            monitor=name,
+            runs=1,
+            first_paint_seconds=None if paint.text_at is None else paint.text_at - start,
+            first_gpu_seconds=None if paint.match_at is None else paint.match_at - start,
+        )
 
 
 def measure_starts(
     names: Sequence[str], env: Mapping[str, str], settings: Settings
-) -> dict[str, tuple[float | None, float | None]]:
-    """Median seconds to the first paint and to the first GPU, by monitor.
-
-    In turns, so that a busy moment of the machine meets all alike; the first turn fills the file
-    cache and is left out.
-    """
+) -> dict[str, Result]:
+    """Medians by monitor. In turns, so that a busy moment of the machine meets all alike; the first
+    turn fills the file cache and is left out."""
     rounds = [
-        {name: start_once(MONITORS[name], env, settings) for name in names}
+        {name: start_once(name, env, settings) for name in names}
         for _ in range(settings.starts + 1)
     ][1:]
-    return {
-        name: (
-            _median([times[name][0] for times in rounds]),
-            _median([times[name][1] for times in rounds]),
-        )
-        for name in names
-    }
-
-
-def measure(
-    name: str, fake: FakeNvml, env: Mapping[str, str], settings: Settings, blank: Result
-) -> Result:
-    """The median over ``settings.repeat`` runs."""
-    runs = [run_once(MONITORS[name], fake, env, settings, blank) for _ in range(settings.repeat)]
-    return report.median_of(runs)
+    return {name: report.median_of([times[name] for times in rounds]) for name in names}
 
 
 def measure_all(
@@ -240,17 +204,17 @@ def measure_all(
         with contextlib.ExitStack() as stack:
             fake = stack.enter_context(simulated_machine(Path(folder, "machine"), gpus, processes))
             if settings.job is not None:
-                pid = stack.enter_context(training_job(fake, *settings.job))
-                settings = replace(settings, job_pid=pid)
+                settings.job_pid = stack.enter_context(training_job(fake, *settings.job))
             env = environment(fake, home)
             _say(f"starts, {gpus} GPUs, {processes} processes ...")
             starts = measure_starts(names, env, settings)
             for name in names:
                 _say(f"{name}, {gpus} GPUs, {processes} processes ...")
-                blank = Result(monitor=name, runs=1)
-                result = measure(name, fake, env, settings, blank)
-                paint, gpu = starts[name]
-                results.append(replace(result, first_paint_seconds=paint, first_gpu_seconds=gpu))
+                runs = [
+                    run_once(MONITORS[name], fake, env, settings, starts[name])
+                    for _ in range(settings.repeat)
+                ]
+                results.append(report.median_of(runs))
     return results
 
 
@@ -301,34 +265,24 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 
 def main() -> None:
     """Measure and print the tables."""
-    arguments = _arguments()
-    settings = Settings(
-        columns=arguments.size[0],
-        lines=arguments.size[1],
-        interval=arguments.interval,
-        seconds=arguments.seconds,
-        warm_up=arguments.warm_up,
-        starts=arguments.starts,
-        repeat=arguments.repeat,
-        job=arguments.job,
-    )
+    settings = _arguments()
     print(report.machine_line())
-    if arguments.readme:
-        settings = replace(settings, seconds=15.0, starts=2, repeat=1)
-        for title, names, gpus, processes, ranks in README:
+    if settings.readme:
+        settings.seconds, settings.starts, settings.repeat = 15.0, 2, 1
+        for title, names, gpus, processes, settings.job in README:
             there = [name for name in names if missing(name) is None]
-            results = measure_all(there, gpus, processes, replace(settings, job=ranks))
+            results = measure_all(there, gpus, processes, settings)
             print("\n" + report.table(title, results, report.OF_THE_README), flush=True)
         return
-    processes, title = arguments.processes, f"{arguments.gpus} GPUs, "
-    if arguments.job:
+    processes, title = settings.processes, f"{settings.gpus} GPUs, "
+    if settings.job:
         processes = 0
-        title += f"one job of {arguments.job[0]} ranks with {arguments.job[1]} loader workers each"
+        title += f"one job of {settings.job[0]} ranks with {settings.job[1]} loader workers each"
     else:
         title += f"{processes} GPU processes"
-    results = measure_all(_chosen(arguments), arguments.gpus, processes, settings)
+    results = measure_all(_chosen(settings), settings.gpus, processes, settings)
     print(
-        f"\n{settings.columns}x{settings.lines}, one refresh every {settings.interval:g} s, over "
+        f"\n{settings.size[0]}x{settings.size[1]}, one refresh every {settings.interval:g} s, over "
         f"{settings.seconds:g} s after {settings.warm_up:g} s; runs {settings.repeat}, starts "
         f"{settings.starts} (medians); PCIe throughput takes 20 ms a call, as on real drivers\n"
     )

@@ -7,13 +7,16 @@ where the grid does not confirm the search.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,11 @@ from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.child.usage import available_memory
 from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search.outcome import NEAR
-from gpuwatch.tuning.search.plan import Plan, make_plan
+from gpuwatch.tuning.search.plan import make_plan
 from gpuwatch.tuning.search.result import Result, Row, make_result
 from gpuwatch.tuning.search.search import Search
 from gpuwatch.tuning.search.visits import Visits
-from gpuwatch.tuning.settings import Description, Failure, Visit
+from gpuwatch.tuning.settings import Failure, Visit
 
 PICTURES = 800
 SIDE = 256
@@ -78,8 +81,8 @@ def write(folder: Path, count: int) -> None:
 
 
 class Turns:
-    """One bench for two searches, each of which waits for its turn; a clock for each that runs
-    only while it is served."""
+    """One bench for two searches that wait for their turns, with a clock for each that runs only
+    while it is served."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -105,82 +108,49 @@ class Turns:
             self._free.notify_all()
 
 
-def measure(seconds: float) -> tuple[Result, Result]:
+def measure(seconds: float) -> list[Result]:
     """What the search and what the grid found."""
     cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
-    budgets = (SEARCH_SHARE * seconds, (1 - SEARCH_SHARE) * seconds)
-    bench = Bench(f"{__file__}:pictures", batch_size=BATCH)
-    found: dict[int, Result] = {}
-    try:
+    with contextlib.closing(Bench(f"{__file__}:pictures", batch_size=BATCH)) as bench:
         description = bench.open()
         assert description is not None
         turns = Turns(bench)
-        plans = [make_plan(description, ASKED, cores=cores, grid=grid) for grid in (False, True)]
 
-        def run(who: int) -> None:
+        def run(who: int) -> Result:
+            plan = make_plan(description, ASKED, cores=cores, grid=who == 1)
+            budget = (SEARCH_SHARE, 1 - SEARCH_SHARE)[who] * seconds
+            visits = Visits(
+                partial(turns.visit, who),
+                plan,
+                budget_seconds=budget,
+                memory_bytes=available_memory(),
+                clock=lambda: turns.seconds[who],
+            )
             try:
-                found[who] = _run(turns, who, plans[who], budgets[who], description)
+                outcome = Search(visits).run()
             finally:
                 turns.leave(who)
+            where = {"target": "pictures", "step": None, "machine": "", "folder": ""}
+            return make_result(outcome, plan, description, budget_seconds=budget, **where)
 
-        threads = [threading.Thread(target=run, args=(who,)) for who in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        bench.close()
-    return found[0], found[1]
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(run, (0, 1)))
 
 
-def _run(turns: Turns, who: int, plan: Plan, budget: float, description: Description) -> Result:
-    visits = Visits(
-        lambda order: turns.visit(who, order),
-        plan,
-        budget_seconds=budget,
-        window_seconds=min(2.0, max(0.3, budget / 50)),
-        memory_bytes=available_memory(),
-        clock=lambda: turns.seconds[who],
+def table(search: Result, grid: Result) -> Iterator[str]:
+    yield (
+        "| num_workers | prefetch_factor | search: samples/s | grid: samples/s "
+        "| of the grid's best | recommended by |\n|---:|---:|---:|---:|---:|---|"
     )
-    return make_result(
-        Search(visits).run(),
-        plan,
-        description,
-        target="pictures",
-        step=None,
-        machine=os.uname().nodename,
-        folder=str(Path.cwd()),
-        budget_seconds=budget,
-    )
-
-
-# --- what is printed -------------------------------------------------------------------------
-
-
-def table(search: Result, grid: Result) -> list[str]:
-    headings = (
-        "num_workers",
-        "prefetch_factor",
-        "search: samples/s",
-        "grid: samples/s",
-        "of the grid's best",
-        "recommended by",
-    )
-    lines = [f"| {' | '.join(headings)} |", "|---:|---:|---:|---:|---:|---|"]
     found = {row.setting: row for row in search.settings}
     for row in grid.settings:
         other = found.get(row.setting)
         who = [name for name, one in (("search", other), ("grid", row)) if one and one.recommended]
         share = "-" if row.of_best is None else f"{100 * row.of_best:.0f}%"
-        cells = [
-            str(row.num_workers),
-            str(row.prefetch_factor or "-"),
-            *(_rate(one) for one in (other, row)),
-            share,
-            " and ".join(who),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        yield (
+            f"| {row.num_workers} | {row.prefetch_factor or '-'} | {_rate(other)} | {_rate(row)} "
+            f"| {share} | {' and '.join(who)} |"
+        )
 
 
 def _rate(row: Row | None) -> str:
@@ -190,25 +160,11 @@ def _rate(row: Row | None) -> str:
     return f"{row.samples_per_second:.0f}{interval}, {row.visits} visits"
 
 
-def verdict(search: Result, grid: Result) -> tuple[str, bool]:
-    """Whether what the search recommends is as good as the best by the grid's own measure."""
+def confirmed(search: Result, grid: Result) -> bool:
+    """Whether what the search recommends may be the best by the grid's own measure."""
     chosen = search.chosen
     its = next((row for row in grid.settings if chosen and row.setting == chosen.setting), None)
-    if chosen is None or its is None or its.of_best is None:
-        return "The grid did not measure what the search recommends.", False
-    name = f"num_workers={chosen.num_workers}"
-    if chosen.num_workers:
-        name += f", prefetch_factor={chosen.prefetch_factor}"
-    share = f"{100 * its.of_best:.0f}% of the grid's best"
-    if its.of_best_low is None or its.of_best_high is None or chosen.low is None:
-        return f"Too little was measured of {name} ({share}): --seconds 300.", False
-    if its.of_best != 1:
-        share += f" ({100 * its.of_best_low:.0f}% to {100 * its.of_best_high:.0f}%)"
-    if its.recommended:
-        return f"The grid recommends the same: {name}, {share}.", True
-    if its.of_best_high >= NEAR:
-        return f"The grid confirms {name} within its interval: {share}.", True
-    return f"The grid does not confirm {name}: {share}.", False
+    return its is not None and (its.recommended or (its.of_best_high or 0.0) >= NEAR)
 
 
 def main() -> int:
@@ -219,22 +175,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gpuwatch-pictures-") as folder:
         write(Path(folder), options.pictures)
         os.environ[FOLDER] = folder
-        size = sum(one.stat().st_size for one in Path(folder).iterdir())
         search, grid = measure(options.seconds)
     print(
-        f"{options.pictures} pictures of {size / options.pictures / 1024:.0f} KiB, batch {BATCH}, "
-        f"{search.usable_cores:g} cores, torch {search.torch}; search "
-        f"{search.seconds:.0f} s{'' if search.settled else ' (not settled)'}, grid "
-        f"{grid.seconds:.0f} s{'' if grid.settled else ' (not settled)'}\n"
+        f"{options.pictures} pictures, batch {BATCH}, {search.usable_cores:g} cores, "
+        f"torch {search.torch}; search {search.seconds:.0f} s, grid {grid.seconds:.0f} s\n"
     )
-    for line in table(search, grid):
-        print(line)
-    sentence, confirmed = verdict(search, grid)
-    print(f"\n{sentence}")
-    for note in search.notes:
-        if "Other processes" in note:
-            print(note)
-    return 0 if confirmed else 1
+    print(*table(search, grid), sep="\n")
+    agrees = confirmed(search, grid)
+    print(f"\nThe grid {'confirms' if agrees else 'does not confirm'} {search.line}.")
+    return 0 if agrees else 1
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpuwatch.core import lean
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui import app as app_module
 from gpuwatch.tui.dashboard import new_engine
 from tests.benchmarks.tools import process_tree
 from tests.tui.driving import Driven, InATerminal, driven
@@ -74,10 +74,10 @@ async def watch(hours: int) -> None:
             app.deliver(snapshot)
             if second % 60 == 0:
                 await drive.settle()
-                app_module.tidy()
+                lean.tidy()
             if second % HOUR == 0:
                 await _visit(drive)
-                app_module.tidy()
+                lean.tidy()
                 print(
                     f"{second // HOUR:3} h "
                     f"{process_tree.own_resident_bytes(os.getpid()) / MIB:7.1f} MiB "

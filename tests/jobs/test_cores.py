@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs import cores
-from gpuwatch.jobs.cores import (
-    JobCores,
-    ThrottleMeter,
-    nodes_of,
-    read_cores,
-    read_nodes,
-    slurm_cores,
-)
+from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores, read_nodes, slurm_cores
 from tests.support.children import Children, children, wait_until
 from tests.support.fake_proc import FakeProc
 
@@ -57,14 +50,10 @@ def quota_v2(tmp_path: Path, fake: FakeProc, text: str) -> Path:
 
 def test_a_pinned_process_may_use_the_cores_it_is_pinned_to(started: Children) -> None:
     """One core of the machine's, read from the process, not from gpuwatch."""
-    child = started.python(
-        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nready()\nwait()\n"
-    )
-    started.ready(child)
+    child = started.waiting("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
     found = read_cores(child.pid, {})
     assert found.affinity_cores == 1
-    assert found.usable_cores is not None
-    assert found.usable_cores <= 1.0
+    assert 0.0 < (found.usable_cores or 0.0) <= 1.0
 
 
 def test_the_least_of_all_limits_is_usable(
@@ -199,35 +188,23 @@ def test_slurms_allocation_is_that_of_this_machine(text: str, cores: int | None)
     assert slurm_cores({"SLURM_CPUS_ON_NODE": text}) == cores
 
 
-TWO = {0: frozenset(range(8)), 1: frozenset(range(8, 16))}
-
-
 @pytest.mark.parametrize(
-    ("cores", "nodes"),
-    [
-        pytest.param({0, 3}, (0,), id="first"),
-        pytest.param({9}, (1,), id="second"),
-        pytest.param(set(range(16)), (0, 1), id="both"),
-        pytest.param({99}, None, id="none that is known"),
-    ],
+    ("allowed", "nodes"),
+    [({0, 3}, (0,)), ({9}, (1,)), (set(range(16)), (0, 1)), ({99}, None), (None, None)],
 )
-def test_nodes_of_cores(cores: set[int], nodes: tuple[int, ...] | None) -> None:
-    """A node counts as soon as one of its cores may be used."""
-    assert nodes_of(cores, TWO) == nodes
-
-
-def test_nodes_from_the_kernels_files(tmp_path: Path) -> None:
-    """Cores in nodes that exist are found; memory-only nodes and torn files are left out."""
-    mine = min(os.sched_getaffinity(0))
-    for node, text in {
-        "node0": "4000-4001",
-        "node1": f"{mine}\n",
-        "node2": "\n",
-        "node3": "x",
-    }.items():
-        (tmp_path / node).mkdir()
-        (tmp_path / node / "cpulist").write_text(text)
+def test_nodes_of_cores(
+    tmp_path: Path,
+    machine: dict[int, set[int]],
+    allowed: set[int] | None,
+    nodes: tuple[int, ...] | None,
+) -> None:
+    """A node counts as soon as one of its cores may be used; memory-only nodes and torn files are
+    left out, and a machine without NUMA in its kernel has no such folder."""
+    if allowed is not None:
+        machine[42] = allowed
+    for node, text in enumerate(("0-7\n", "8-15\n", "\n", "x")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(text)
     (tmp_path / "node4").mkdir()
-    assert read_nodes(os.getpid(), nodes=tmp_path) == (1,)
-    # A machine without NUMA in its kernel has no such folder.
-    assert read_nodes(os.getpid(), nodes=tmp_path / "nothing") is None
+    assert read_nodes(42, nodes=tmp_path) == nodes
+    assert read_nodes(42, nodes=tmp_path / "nothing") is None

@@ -1,81 +1,63 @@
 """The words for jobs say what is known, and no more."""
 
+import re
+
 import pytest
 
 from gpuwatch.core.model import Host, Job, JobMember, JobRank
-from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loading_sentence, role_name
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, role_name
 
 
-def rank(number: int | None = 0, workers: int | None = 4, pinned: bool | None = True) -> JobRank:
-    return JobRank(
-        pid=100 + (number or 0),
-        rank=number,
-        loader_workers=workers,
-        loader_workers_sign="its children cannot be read" if workers is None else "by name",
-        pinned_memory=pinned,
-        pinned_memory_sign="its threads cannot be read" if pinned is None else "by name",
-    )
+def ranks(text: str, *, numbered: bool = True) -> tuple[JobRank, ...]:
+    """``4+ ~2- 0?``: loader workers of each rank (``~``: guessed, ``?``: not known), and whether
+    its memory is pinned."""
+    found = []
+    for at, (guess, workers, pinned) in enumerate(re.findall(r"(~?)(\d|\?)([-+?])", text)):
+        found.append(
+            JobRank(
+                pid=100 + at,
+                rank=at if numbered else None,
+                loader_workers=None if workers == "?" else int(workers),
+                loader_workers_guessed=bool(guess),
+                loader_workers_sign="its children cannot be read" if workers == "?" else "by name",
+                pinned_memory={"+": True, "-": False}.get(pinned),
+                pinned_memory_sign="its threads cannot be read" if pinned == "?" else "by name",
+            )
+        )
+    return tuple(found)
 
 
-def job(*ranks: JobRank) -> Job:
-    return Job(pid=1, ranks=ranks)
+LOADING = {
+    "4+": "4 loader workers, pinned memory on",
+    "1-": "1 loader worker, pinned memory off",
+    "4?": "4 loader workers, pinned memory unknown: its threads cannot be read",
+    "0?": "no workers: loading runs in the training process",
+    "?+": "loading unknown: its children cannot be read",
+    "~2+": "probably 2 loader workers, pinned memory on",
+    "": "no training process seen",
+    "4+ 4+": "4 loader workers each, pinned memory on",
+    "0? 0?": "no workers: loading runs in the training processes",
+    "4+ 4+ 4+ 0+": "loader workers differ: 4 in ranks 0-2, none in rank 3, pinned memory on",
+    "4+ ?+": "loader workers differ: 4 in rank 0, unknown in rank 1, pinned memory on",
+    "4+ 4- 4+": "4 loader workers each, pinned memory on in ranks 0 and 2, off in rank 1",
+    "4+ 4?": "4 loader workers each, pinned memory on in rank 0, unknown in rank 1",
+    "0+ 1+ 2+ 3+ 4+": "0 to 4 loader workers, differing by rank, pinned memory on",
+}
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (rank(), "4 loader workers, pinned memory on"),
-        (rank(workers=1, pinned=False), "1 loader worker, pinned memory off"),
-        (rank(pinned=None), "4 loader workers, pinned memory unknown: its threads cannot be read"),
-        (rank(workers=0, pinned=None), "no workers: loading runs in the training process"),
-        (rank(workers=None), "loading unknown: its children cannot be read"),
-        (JobRank(pid=1), "loading unknown"),
-        (
-            JobRank(pid=1, loader_workers=2, loader_workers_guessed=True, pinned_memory=True),
-            "probably 2 loader workers, pinned memory on",
-        ),
-    ],
-)
-def test_one_rank(given: JobRank, said: str) -> None:
-    """A rank's loading is a clause that tells 0 from unknown and a guess from a fact."""
-    assert loading_sentence(given) == said
-    assert job_loading_sentence(job(given)) == said
+@pytest.mark.parametrize(("given", "said"), LOADING.items())
+def test_loading(given: str, said: str) -> None:
+    """A clause that tells 0 from unknown and a guess from a fact. Ranks that are alike share it;
+    others are told apart by their numbers."""
+    assert job_loading_sentence(Job(pid=1, ranks=ranks(given))) == said
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (job(), "no training process seen"),
-        (job(rank(0), rank(1)), "4 loader workers each, pinned memory on"),
-        (
-            job(rank(0, 0, None), rank(1, 0, None)),
-            "no workers: loading runs in the training processes",
-        ),
-        (
-            job(rank(0), rank(1), rank(2), rank(3, 0)),
-            "loader workers differ: 4 in ranks 0-2, none in rank 3, pinned memory on",
-        ),
-        (
-            job(rank(0), rank(1, None)),
-            "loader workers differ: 4 in rank 0, unknown in rank 1, pinned memory on",
-        ),
-        (
-            job(rank(0), rank(1, pinned=False), rank(2)),
-            "4 loader workers each, pinned memory on in ranks 0 and 2, off in rank 1",
-        ),
-        (
-            job(*(rank(number, number, True) for number in range(5))),
-            "0 to 4 loader workers, differing by rank, pinned memory on",
-        ),
-        (
-            job(rank(None, 2), rank(None, 3)),
-            "loader workers differ: 2 in PID 100, 3 in PID 100, pinned memory on",
-        ),
-    ],
-)
-def test_several_ranks(given: Job, said: str) -> None:
-    """Ranks that are alike share one clause; others are told apart by their numbers."""
-    assert job_loading_sentence(given) == said
+def test_loading_of_what_says_little() -> None:
+    """Ranks without numbers are told apart by their PIDs; without a sign there is no reason."""
+    without = Job(pid=1, ranks=ranks("2+ 3+", numbered=False))
+    said = "loader workers differ: 2 in PID 100, 3 in PID 101, pinned memory on"
+    assert job_loading_sentence(without) == said
+    assert job_loading_sentence(Job(pid=1, ranks=(JobRank(pid=1),))) == "loading unknown"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +90,7 @@ def test_role_names(given: JobMember, said: str) -> None:
             "2.5 of 16 cores usable (quota 2.5)",
         ),
         (
-            Job(pid=1, usable_cores=6.0, slurm_cores=6, ranks=(rank(0), rank(1))),
+            Job(pid=1, usable_cores=6.0, slurm_cores=6, ranks=ranks("4+ 4+")),
             16,
             "6 of 16 cores usable (Slurm), 3 per rank",
         ),

@@ -14,6 +14,7 @@ from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.local import LocalSource
+from tests.support.children import wait_until
 
 GPU = Gpu(
     identity=GpuIdentity(index=0, uuid="GPU-0", name="H200"), reading=GpuReading(busy_percent=50.0)
@@ -28,6 +29,7 @@ class StandInGpus:
         self.read_gate = opened()
         self.error: Exception | None = None
         self.open_error: Exception | None = None
+        self.begun = 0
         self.reads = 0
         self.closed = False
         self.processes: tuple[GpuProcess, ...] = ()
@@ -41,6 +43,7 @@ class StandInGpus:
 
     def read(self) -> DriverReading:
         gate = self.read_gate
+        self.begun += 1
         gate.wait(60)
         if self.error is not None:
             raise self.error
@@ -228,25 +231,26 @@ def test_what_a_slow_driver_has_said_so_far_is_shown(made: Made, opening: bool) 
 def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     """Slower than there is time for: every look after the first has readings all the same, and
     once the driver is fast again they are today's."""
-    gpus, clock, options = StandInGpus(), ManualClock(), ReadOptions(interval_seconds=0.02)
-    link = DriverLink(clock, options, lambda: gpus, shortest_wait_seconds=0.02)
+    gpus, clock, options = StandInGpus(), ManualClock(), ReadOptions(driver_wait_seconds=0.02)
+    link = DriverLink(clock, options, lambda: gpus)
     link.open()
     assert link._opening is not None
     assert link._opening.wait(20)
     seen = []
-    for _ in range(4):
+    for number in range(1, 5):
         gpus.read_gate = slow = threading.Event()
         link.ask()
         seen.append([gpu.reading.busy_percent for gpu in link.collect().reading.gpus])
         clock.advance(1.0)
-        # Longer than it is waited for, whenever it began.
-        time.sleep(0.05)
+        wait_until(lambda number=number: gpus.begun == number)
+        # Longer than it is waited for.
+        time.sleep(0.03)
         slow.set()
         task = link._task
         assert task is not None
         assert task.wait(60)
     assert seen == [[], [1.0], [2.0], [3.0]]
-    options.interval_seconds = 60.0
+    options.driver_wait_seconds = 60.0
     for expected in (4.0, 5.0, 6.0):
         link.ask()
         assert [gpu.reading.busy_percent for gpu in link.collect().reading.gpus] == [expected]

@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from gpuwatch.jobs.identity.evidence import read_all
+from gpuwatch.sources.linux.procfs import ProcessStat
+
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return as soon as ``condition`` holds; the limit is only there to end a failing test."""
@@ -19,6 +22,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(pause)
         # To ask may cost what the others need to make it true.
         pause = min(1.5 * pause, 0.05)
+
+
+def children_of(parent: int) -> dict[int, ProcessStat]:
+    """Those that this process started and that have not ended."""
+    seen = read_all().items()
+    return {pid: one for pid, one in seen if one.parent_pid == parent and one.state not in "ZX"}
 
 
 class Children:
@@ -35,6 +44,12 @@ class Children:
             "def wait():\n    sys.stdin.read()\n"
         )
         return self.run([sys.executable, "-S", "-c", prelude + code, *arguments])
+
+    def waiting(self, code: str = "", *arguments: str | bytes) -> subprocess.Popen[bytes]:
+        """One that has run ``code``, and waits."""
+        child = self.python(f"{code}\nready()\nwait()\n", *arguments)
+        self.ready(child)
+        return child
 
     def run(self, command: list[str | bytes] | list[str]) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(

@@ -40,18 +40,9 @@ from tests.support.fake_nvml_presets import (
 )
 
 __all__ = [
-    "ALL_ONES_32",
-    "ALL_ONES_64",
-    "OLD_DRIVER",
-    "PRESETS",
-    "FakeGpu",
-    "FakeNvml",
-    "GpuProcess",
-    "MigInstance",
-    "NoCompilerError",
-    "create_or_skip",
-    "writing",
-]
+    "ALL_ONES_32", "ALL_ONES_64", "OLD_DRIVER", "PRESETS", "FakeGpu", "FakeNvml", "GpuProcess",
+    "MigInstance", "NoCompilerError", "create_or_skip", "writing",
+]  # fmt: skip
 
 STATE_VARIABLE = "FAKE_NVML_STATE"
 PCIE_DELAY_SECONDS = 0.020

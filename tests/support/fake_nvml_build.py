@@ -20,28 +20,17 @@ SONAME = "libnvidia-ml.so.1"
 
 OLD_DRIVER = frozenset(
     {
-        "nvmlDeviceGetMemoryInfo_v2",
-        "nvmlDeviceGetComputeRunningProcesses_v2",
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v2",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-        "nvmlDeviceGetProcessesUtilizationInfo",
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetSupportedClocksEventReasons",
-        "nvmlDeviceGetTemperatureV",
-        "nvmlDeviceGetMarginTemperature",
-        "nvmlDeviceGetFanSpeedRPM",
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetNumGpuCores",
-        "nvmlDeviceGetMemoryBusWidth",
-        "nvmlDeviceGetNumaNodeId",
-        "nvmlDeviceGetJpgUtilization",
-        "nvmlDeviceGetOfaUtilization",
+        "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetProcessesUtilizationInfo",
+        "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetSupportedClocksEventReasons",
+        "nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature", "nvmlDeviceGetFanSpeedRPM",
+        "nvmlDeviceGetFieldValues", "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetMemoryBusWidth",
+        "nvmlDeviceGetNumaNodeId", "nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization",
         *(name for name in FUNCTIONS if name.startswith("nvmlGpm")),
     }
-)
+)  # fmt: skip
 """What a driver of the 440 series does not export."""
 
 

@@ -8,13 +8,9 @@ from typing import Any
 LIBRARY_SOURCE = Path(__file__).with_name("fake_nvml_library")
 
 _C_TYPES: dict[str, Any] = {
-    "char": ctypes.c_char,
-    "uint8_t": ctypes.c_uint8,
-    "int32_t": ctypes.c_int32,
-    "uint32_t": ctypes.c_uint32,
-    "uint64_t": ctypes.c_uint64,
-    "double": ctypes.c_double,
-}
+    "char": ctypes.c_char, "uint8_t": ctypes.c_uint8, "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double,
+}  # fmt: skip
 
 
 def _without_comments(text: str) -> str:

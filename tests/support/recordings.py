@@ -1,5 +1,6 @@
 """Recordings of simulated machines, in files or in memory, for the tests of reports."""
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,11 +30,17 @@ def recorded(
     return path
 
 
+def streamed(taken: Iterable[Snapshot]) -> str:
+    """As ``gpuwatch stream`` prints them."""
+    out = io.StringIO()
+    writer = JsonLinesWriter(out)
+    for snapshot in taken:
+        writer.write(snapshot)
+    return out.getvalue()
+
+
 def written(path: Path, taken: Iterable[Snapshot]) -> Path:
-    with path.open("w", encoding="utf-8") as out:
-        writer = JsonLinesWriter(out)
-        for snapshot in taken:
-            writer.write(snapshot)
+    path.write_text(streamed(taken), encoding="utf-8")
     return path
 
 

@@ -30,6 +30,7 @@ class Axis:
         tiers: tuple[tuple[float, float], ...] = TIERS,
     ) -> None:
         self.kept = kept
+        self._block = max(BLOCK_SECONDS, tiers[-1][0])
         self.tiers = [Tier(width, reach) for width, reach in tiers]
         self.latest_at = -math.inf
         self.folded_until = -math.inf
@@ -50,7 +51,7 @@ class Axis:
                 self.numbers[name] = len(self.numbers)
             self.readings.widen(len(new), NAN)
             for tier in self.tiers:
-                tier.widen(len(new))
+                tier.widen(new)
             self.name(self.names)
 
     def name(self, names: Sequence[Hashable]) -> None:
@@ -131,33 +132,23 @@ class Axis:
         """Move the oldest whole blocks into the tiers until few enough readings are left."""
         while len(self.times) > self.kept:
             at = self.at
-            latest, block = at[-1], bucket_index(at[0], BLOCK_SECONDS)
-            end = (block + 1) * BLOCK_SECONDS
+            latest, block = at[-1], bucket_index(at[0], self._block)
+            end = (block + 1) * self._block
             # Late readings may still come into a block that has only just ended.
             if end + BLOCK_SECONDS > latest:
                 return
             for tier in self.tiers:
-                per_block = round(BLOCK_SECONDS / tier.width)
+                per_block = round(self._block / tier.width)
                 first = block * per_block
                 buckets = self.buckets(first, first + per_block - 1, tier.width)
-                tier.extend(first, per_block, self._folded(buckets))
+                series = range(len(self.numbers))
+                tier.extend(first, [self.summarise(number, buckets) for number in series])
                 tier.forget_before(latest - tier.reach)
             surplus = bisect_right(at, end + BLOCK_SECONDS * TOLERANCE)
             self.times.drop(surplus)
             self.readings.drop(surplus)
             self.dropped += surplus
             self.folded_until = end
-
-    def _folded(self, buckets: list[tuple[int, int]]) -> list[float]:
-        """Rows of a tier: minimum, mean and maximum of every series in each bucket."""
-        width = 3 * len(self.numbers)
-        numbers = [NAN] * (width * len(buckets))
-        for number in range(len(self.numbers)):
-            for place, column in enumerate(self.summarise(number, buckets)):
-                if column is not None:
-                    start = place * width + 3 * number
-                    numbers[start : start + 3] = column
-        return numbers
 
     def summarise(self, number: int, buckets: Sequence[tuple[int, int]]) -> list[Column | None]:
         """Of one series the column of each (start, stop) of the readings kept as they came."""
@@ -166,10 +157,14 @@ class Axis:
         first, last = buckets[0][0], buckets[-1][1]
         values = self.readings.column(number, first, last).tolist()
         seconds = self.times.column(1, first, last).tolist()
-        return [
-            column_of(values[start - first : stop - first], seconds[start - first : stop - first])
-            for start, stop in buckets
-        ]
+        # Where columns are narrow, several in a row hold the same reading.
+        made = {
+            (start, stop): column_of(
+                values[start - first : stop - first], seconds[start - first : stop - first]
+            )
+            for start, stop in dict.fromkeys(buckets)
+        }
+        return [made[one] for one in buckets]
 
     def take_block(self, block: int, bands: dict[Hashable, Band]) -> None:
         """Take what is known of a whole block before the first reading, by the series' names."""
@@ -177,9 +172,5 @@ class Axis:
         if (self.times and end > self.at[0]) or end <= self.folded_until:
             return
         self.start([*bands])
-        numbers = [NAN] * (3 * len(self.numbers))
-        for name, band in bands.items():
-            start = 3 * self.numbers[name]
-            numbers[start : start + 3] = band
-        self.tiers[-1].extend(block, 1, numbers)
+        self.tiers[-1].extend(block, [[bands.get(name)] for name in self.numbers])
         self.folded_until = end

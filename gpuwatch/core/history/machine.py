@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuwatch.core.history.axis import READINGS_KEPT
 from gpuwatch.core.history.columns import Band
-from gpuwatch.core.history.series import Group, Series
-from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS
+from gpuwatch.core.history.series import Finer, Group, Series
+from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS, SPARK_TIERS
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 
 GPU_SERIES = (
@@ -31,24 +31,26 @@ HOST_SERIES = (
     "network_receive_bytes_per_second", "network_transmit_bytes_per_second", "shm_used_bytes",
 )  # fmt: skip
 
-PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent", "gpu_memory_bytes", "memory_resident_bytes")
+PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent")
 
-_JOB_READINGS = (
-    "cpu_percent", "read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes",
-    "data_wait_share", "samples_per_second",
-)  # fmt: skip
-JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
-"""Of a job; ``least`` and ``most`` are those of its ranks."""
 FINE_JOB_SERIES = {
     "main_thread_cpu_percent": "main_thread_samples",
     "loader_worker_cpu_percent": "loader_worker_samples",
 }
-"""Of a job too; fed by its fine samples where it has any, with axes of their own."""
+"""Of a job; fed by its fine samples too while it has any, which have axes of their own."""
+_JOB_READINGS = (
+    "read_bytes_per_second", "write_bytes_per_second", "data_wait_share", "samples_per_second",
+    *FINE_JOB_SERIES,
+)  # fmt: skip
+JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
+"""Of a job; ``least`` and ``most`` are those of its ranks."""
 
 GAP_INTERVALS = 2.5
 """A poll this many intervals after the one before still speaks for the time between them."""
 
-PROCESS_READINGS_KEPT = 600
+JOB_READINGS_KEPT = 600
+PROCESS_READINGS_KEPT = 256
+"""Of processes only sparks are drawn, up to now."""
 PROCESSES_KEPT = 512
 """With all processes of a large machine shown, those without a GPU beyond this have no series."""
 JOBS_KEPT = 128
@@ -71,11 +73,15 @@ class History:
     def __init__(self) -> None:
         self._gpus: dict[GpuKey, Group] = {}
         self._host = Group(HOST_SERIES)
-        self._cores = Group((), PROCESS_READINGS_KEPT, LONG_TIERS)
+        self._cores = Group((), JOB_READINGS_KEPT, LONG_TIERS)
         self._processes: dict[tuple[ProcessKey, GpuKey | None], Group] = {}
         self._jobs: dict[ProcessKey, Group] = {}
-        self._fine: dict[tuple[Hashable, str], Series] = {}
-        """By GPU or job and name: what fine samples may feed."""
+        self._busy: dict[GpuKey, Series] = {}
+        self._fine: dict[tuple[ProcessKey, str], Finer] = {}
+        """Of a job, by name."""
+        self._read: dict[ProcessKey, tuple[Job, tuple[float | None, ...]]] = {}
+        """Of each job what was read of it last, with the object that was read: most are the same
+        one for several snapshots."""
         self._reporting: set[ProcessKey] = set()
         self._at = -math.inf
         self._interval_seconds = 0.0
@@ -95,7 +101,7 @@ class History:
     def gpu(self, uuid: GpuKey, name: str) -> Series | None:
         """A GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has any."""
         if name == "busy_percent":
-            return self._fine.get((uuid, name))
+            return self._busy.get(uuid)
         return _named(self._gpus.get(uuid), name, GPU_SERIES)
 
     def host(self, name: str) -> Series | None:
@@ -108,11 +114,9 @@ class History:
     def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
         return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
 
-    def job(self, key: ProcessKey, name: str) -> Series | None:
+    def job(self, key: ProcessKey, name: str) -> Series | Finer | None:
         """A job's series, by ``Job.key``."""
-        if name in FINE_JOB_SERIES:
-            return self._fine.get((key, name))
-        return _named(self._jobs.get(key), name, JOB_SERIES)
+        return self._fine.get((key, name)) or _named(self._jobs.get(key), name, JOB_SERIES)
 
     def job_reported(self, key: ProcessKey) -> bool:
         """The job has reported its own loop since it was seen first."""
@@ -131,8 +135,9 @@ class History:
         for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
             self._gpu_axis(uuid).push(at, longest, _gpu_values(reading))
-            busy = (reading.busy_samples, reading.busy_percent)
-            self._push_fine((uuid, "busy_percent"), *busy, at, offset, longest)
+            samples, percent = reading.busy_samples, reading.busy_percent
+            if samples is not None or percent is not None or uuid in self._busy:
+                self._busy_series(uuid).take(samples, percent, at, offset, longest)
         self._host.push(at, longest, _host_values(snapshot.host))
         cores = snapshot.host.core_percents
         if cores is not None:
@@ -160,27 +165,16 @@ class History:
         block = round(begin / BLOCK_SECONDS)
         for uuid, bands in gpus.items():
             if "busy_percent" in bands:
-                busy = self._fine.setdefault((uuid, "busy_percent"), Series())
-                busy.take_block(block, bands["busy_percent"])
+                self._busy_series(uuid).take_block(block, bands["busy_percent"])
             self._gpu_axis(uuid).take_block(block, _charted(bands, GPU_SERIES))
         self._host.take_block(block, _charted(host, HOST_SERIES))
 
-    def _push_fine(
-        self,
-        key: tuple[Hashable, str],
-        samples: Any,
-        value: float | None,
-        at: float,
-        offset: float,
-        longest: float,
-    ) -> None:
-        series = self._fine.get(key)
+    def _busy_series(self, uuid: GpuKey) -> Series:
+        series = self._busy.get(uuid)
         if series is None:
-            if samples is None and value is None:
-                return
             # Where there are fine samples it keeps more.
-            series = self._fine[key] = Series() if key[0] in self._gpus else Series(READINGS_KEPT)
-        series.take(samples, value, at, offset, longest)
+            series = self._busy[uuid] = Series(READINGS_KEPT)
+        return series
 
     def _push_process(
         self,
@@ -193,7 +187,8 @@ class History:
         if axis is None:
             if key[1] is None and len(self._processes) >= PROCESSES_KEPT:
                 return
-            axis = self._processes[key] = self._short_axis(PROCESS_SERIES)
+            kept = PROCESS_READINGS_KEPT + self._apart()
+            axis = self._processes[key] = Group(PROCESS_SERIES, kept, SPARK_TIERS)
         elif axis.latest_at == at:
             return
         axis.push(at, longest, values)
@@ -206,29 +201,34 @@ class History:
             if axis is None:
                 if len(self._jobs) >= JOBS_KEPT:
                     continue
-                axis = self._jobs[key] = self._short_axis(JOB_SERIES)
+                kept = JOB_READINGS_KEPT + self._apart()
+                axis = self._jobs[key] = Group(JOB_SERIES, kept, LONG_TIERS)
             elif axis.latest_at == at:
                 continue
-            axis.push(at, longest, _job_values(job))
+            before, values = self._read.get(key, (None, ()))
+            if job is not before:
+                values = _job_values(job)
+                self._read[key] = job, values
+            axis.push(at, longest, values)
             if job.loops:
                 self._reporting.add(key)
-            for name, samples in FINE_JOB_SERIES.items():
-                value = getattr(job, name)
-                self._push_fine((key, name), getattr(job, samples), value, at, offset, longest)
+            for name, field in FINE_JOB_SERIES.items():
+                samples = getattr(job, field)
+                finer = self._fine.get((key, name))
+                if finer is None and samples is not None:
+                    finer = self._fine[key, name] = Finer(axis, name, max(0.0, self._at))
+                if finer is not None:
+                    finer.fine.take(samples, getattr(job, name), at, offset, longest)
             for member in job.members:
                 child = member.key
                 if child not in shown:
-                    readings = (None, member.cpu_percent, None, member.memory_resident_bytes)
-                    self._push_process((child, None), at, longest, readings)
+                    self._push_process((child, None), at, longest, (None, member.cpu_percent))
 
     def _gpu_axis(self, uuid: GpuKey) -> Group:
         axis = self._gpus.get(uuid)
         if axis is None:
             axis = self._gpus[uuid] = Group(GPU_SERIES, READINGS_KEPT + self._apart())
         return axis
-
-    def _short_axis(self, names: tuple[str, ...]) -> Group:
-        return Group(names, PROCESS_READINGS_KEPT + self._apart(), LONG_TIERS)
 
     def _apart(self) -> int:
         """A few readings more for each axis than for the last, so that they do not all fold at
@@ -241,6 +241,7 @@ class History:
             del self._processes[key]
         for job in [key for key, axis in self._jobs.items() if axis.latest_at < before]:
             del self._jobs[job]
+            self._read.pop(job, None)
             self._reporting.discard(job)
             for name in FINE_JOB_SERIES:
                 self._fine.pop((job, name), None)

@@ -43,7 +43,7 @@ _VIEWS_KEPT = 3
 
 class Series:
     """One reading over time. Made by itself it is fed by ``push`` and ``push_samples`` and keeps
-    about ``readings_kept`` as they came; those of a ``History`` are fed by the history alone."""
+    about ``readings_kept`` as they came; those of an ``axis`` are fed by that alone."""
 
     __slots__ = ("_axis", "_views", "number")
 
@@ -68,8 +68,6 @@ class Series:
         came (a thousand readings or more) is dropped.
         """
         axis = self._axis
-        if axis.names is not _ALONE:
-            raise ValueError("this series is one of several fed together by their history")
         if value is None or not math.isfinite(value):
             value = NAN
         if at <= axis.folded_until:
@@ -222,6 +220,24 @@ class Group(Axis):
         if number is None:
             return None
         return self._series.setdefault(name, Series(axis=self, number=number))
+
+
+class Finer:
+    """A series that is polled up to ``since`` and has ``fine`` samples after it."""
+
+    def __init__(self, polled: Group, name: Hashable, since: float) -> None:
+        self.fine = Series()
+        self._polled, self._name, self._since = polled, name, since
+
+    def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
+        """As those of ``Series``."""
+        columns = self.fine.columns(end, column_seconds, count)
+        polled = self._polled.one(self._name)
+        first = bucket_index(end, column_seconds) - count + 1
+        before = min(count, int(self._since / column_seconds) - first)
+        if polled is not None and before > 0:
+            columns[:before] = polled.columns(end, column_seconds, count)[:before]
+        return columns
 
 
 def _divides(part: float, width: float) -> bool:

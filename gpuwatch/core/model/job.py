@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import Text, UnixSeconds, Whole, mean, total
 from gpuwatch.core.model.gpu import BusySample, GpuKey
 from gpuwatch.core.model.process import Identified
 from gpuwatch.core.model.records import dataclass
@@ -110,7 +110,7 @@ class TrainingLoop(Identified):
     memory_reserved_bytes: Whole | None = None
     memory_peak_bytes: Whole | None = None
     """Allocated at most since the process began. All three are PyTorch's own counters."""
-    told_at_unix_seconds: UnixSeconds | None = None
+    reported_at_unix_seconds: UnixSeconds | None = None
     """When it reported last."""
 
 
@@ -226,25 +226,25 @@ class Job(Identified):
     @property
     def cpu_percent(self) -> float | None:
         """Of one core, all processes together; those not yet measured are left out."""
-        return _sum([member.cpu_percent for member in self.members])
+        return total([member.cpu_percent for member in self.members])
 
     @property
     def main_thread_cpu_percent(self) -> float | None:
         """Mean over the ranks."""
-        return _mean([member.main_thread_cpu_percent for member in self.having("rank")])
+        return mean([member.main_thread_cpu_percent for member in self.having("rank")])
 
     @property
     def loader_worker_cpu_percent(self) -> float | None:
         """Mean over the loader workers, of one core each."""
-        return _mean([member.cpu_percent for member in self.having("loader_worker")])
+        return mean([member.cpu_percent for member in self.having("loader_worker")])
 
     @property
     def read_bytes_per_second(self) -> float | None:
-        return _sum([member.read_bytes_per_second for member in self.members])
+        return total([member.read_bytes_per_second for member in self.members])
 
     @property
     def write_bytes_per_second(self) -> float | None:
-        return _sum([member.write_bytes_per_second for member in self.members])
+        return total([member.write_bytes_per_second for member in self.members])
 
     @property
     def memory_proportional_bytes(self) -> int | None:
@@ -254,23 +254,13 @@ class Job(Identified):
     @property
     def data_wait_share(self) -> float | None:
         """Mean over the ranks that report their loop."""
-        return _mean([loop.data_wait_share for loop in self.loops]) if self.loops else None
+        return mean([loop.data_wait_share for loop in self.loops]) if self.loops else None
 
     @property
     def samples_per_second(self) -> float | None:
         """Of all ranks that report their loop together; ``None`` while one lacks it."""
         rates = [loop.samples_per_second for loop in self.loops]
-        return None if None in rates else _sum(rates)
-
-
-def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+        return None if None in rates else total(rates)
 
 
 def _total(values: list[int | None]) -> int | None:

@@ -1,15 +1,16 @@
 """From the PID a person gives to the process to watch, or one sentence that says why not."""
 
 import contextlib
-import errno
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import Look, all_pids, read_lineage, read_look
+from gpuwatch.jobs.identity.evidence import Look, all_pids, read_look
+from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
@@ -18,8 +19,8 @@ NAMED_AT_MOST = 3
 """Processes that one sentence names."""
 
 
-class AttachError(Exception):
-    """There is nothing to watch at this PID; the text is a sentence for a person."""
+class AttachError(SentenceError):
+    """There is nothing to watch at this PID."""
 
 
 class Attachment(NamedTuple):
@@ -69,8 +70,8 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
             f"PID {pid} ({clean_name(stat.name)}) is a kernel thread and runs no program: give "
             f"the PID of the training process.{_container_hint(pid, proc)}"
         )
-    process = _thread_group(status)
-    if process is not None and process != pid:
+    process = int(found[1]) if (found := re.search(rb"^Tgid:\s*(\d+)", status, re.M)) else pid
+    if process != pid:
         note = (
             f"{pid} is a thread ({clean_name(stat.name)}) of the process with PID {process}, which "
             "is watched as a whole."
@@ -80,13 +81,15 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
         raise AttachError(_zombie(pid, stat, proc))
     if (instead := _program_instead(pid, notes, proc)) is not None:
         return instead
-    notes = (*notes, *_state_notes(pid, stat), *_rights_notes(pid, status, proc))
+    if stat.state in "Tt":
+        stopped = "is stopped: it runs nothing until it is continued (fg, kill -CONT)."
+        notes = (*notes, f"PID {pid} {stopped}")
+    elif stat.state in "ZX":
+        still = "has ended; its other threads still run."
+        notes = (*notes, f"The main thread of PID {pid} {still}")
+    if not _is_readable(pid, proc):
+        notes = (*notes, _missing_rights(pid, parse_effective_uid(status), proc))
     return Attachment(pid, procfs.start_unix_seconds(stat, proc), notes)
-
-
-def _thread_group(status: bytes) -> int | None:
-    at = status.find(b"\nTgid:")
-    return None if at < 0 else int(status[at + 6 :].split(None, 1)[0])
 
 
 def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
@@ -95,7 +98,7 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     look = read_look(pid, proc)
     if look is None:
         raise AttachError(f"PID {pid} has just ended.")
-    ours = pid == os.getpid() and _is_our_view(proc)
+    ours = pid == os.getpid() and procfs.is_our_view(proc)
     # In a container the first process can be the training itself.
     first = pid == 1 and not _is_nested(proc)
     what = "gpuwatch itself" if ours else starters.what_instead(look)
@@ -112,20 +115,18 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
             return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
-    below = starters.jobs_below(pid, proc)
-    if (starters.is_wrapper(look) or starters.runs_script(look)) and len(below) == 1 and not first:
+    below, waits = starters.jobs_below(pid, proc), starters.is_wrapper(look)
+    if (waits or starters.runs_script(look)) and len(below) == 1 and not first:
         note = (
             f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."
         )
         return _resolve(below[0].pid, (*notes, note), proc)
+    said = "only waits for what it started" if waits else f"is {what}, not a job"
     if pid == 1:
-        said = f"PID 1 ({label}) starts everything else here and is not a job"
-    elif starters.is_wrapper(look):
-        said = f"PID {pid} ({label}) only waits for what it started"
-    else:
-        said = f"PID {pid} ({label}) is {what}, not a job"
-    raise AttachError(said + _jobs_named(below) + (_container_hint(pid, proc) if pid == 1 else ""))
+        said = "starts everything else here and is not a job"
+    hint = _container_hint(pid, proc) if pid == 1 else ""
+    raise AttachError(f"PID {pid} ({label}) {said}{_jobs_named(below)}{hint}")
 
 
 def _script_note(pid: int, label: str, script: Look, proc: Path) -> str:
@@ -160,24 +161,19 @@ def _listed(names: list[str]) -> str:
 
 
 def _zombie(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
-    parent = read_lineage(stat.parent_pid, proc)
-    waiting = "its parent" if parent is None else f"PID {stat.parent_pid} ({parent.name})"
+    waiting, parent = "its parent", procfs.read_stat(stat.parent_pid, proc)
+    if parent is not None:
+        waiting = f"PID {stat.parent_pid} ({clean_name(parent.name)})"
     return (
         f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the exit "
         f"code is left until {waiting} fetches it. There is nothing left to watch."
     )
 
 
-def _state_notes(pid: int, stat: procfs.ProcessStat) -> tuple[str, ...]:
-    if stat.state in "Tt":
-        return (f"PID {pid} is stopped: it runs nothing until it is continued (fg, kill -CONT).",)
-    if stat.state in "ZX":
-        return (f"The main thread of PID {pid} has ended; its other threads still run.",)
-    return ()
-
-
 def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
-    hidden = isinstance(error, PermissionError) or (_is_our_view(proc) and process_exists(pid))
+    hidden = isinstance(error, PermissionError) or (
+        procfs.is_our_view(proc) and process_exists(pid)
+    )
     if hidden:
         return (
             f"PID {pid} exists, but /proc hides it from you (hidepid): run gpuwatch as the user it "
@@ -229,32 +225,20 @@ def _known_inside_as(pid: int, proc: Path) -> list[int]:
     return sorted([outer for outer in all_pids(proc) if pid in procfs.inner_pids(outer, proc)])
 
 
-def _is_our_view(proc: Path) -> bool:
-    """True if ``proc`` shows this process under its own PID: then ``kill`` means the same."""
-    try:
-        return os.readlink(proc / "self") == str(os.getpid())  # noqa: PTH115
-    except OSError:
-        return False
-
-
 def _is_nested(proc: Path) -> bool:
-    try:
-        return os.readlink(proc / "self" / "ns" / "pid") != INITIAL_PID_NAMESPACE  # noqa: PTH115
-    except OSError:
-        return False
+    return read_link("self", "ns/pid", proc) not in (None, INITIAL_PID_NAMESPACE)
 
 
-def _rights_notes(pid: int, status: bytes, proc: Path) -> tuple[str, ...]:
-    """Notes on what will be missing, and how to get it, where the process may not be read."""
+def _is_readable(pid: int, proc: Path) -> bool:
     try:
         os.close(os.open(f"{proc}/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM):
-            return (_missing_rights(pid, parse_effective_uid(status), proc),)
-    return ()
+        return not isinstance(error, PermissionError)
+    return True
 
 
 def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
+    """What cannot be read, and how to see it."""
     missing = "its environment (ranks), folder, disk use and shared memory cannot be read"
     if os.geteuid() == 0:
         return (

@@ -5,6 +5,7 @@
 a ptrace access mode").
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -46,21 +47,6 @@ _NAMES_WORKERS = (2, 5)
 _FOR_GPUS = (b"/libtorch_cuda", b"/libtorch_hip", b"/libtorch_xpu", b"/libc10_cuda", b"/libcuda.so")
 
 
-class Lineage(NamedTuple):
-    """Where a process stands among the others, from ``/proc/PID/stat``."""
-
-    name: str
-    state: str
-    parent: int
-    group: int
-    session: int
-    foreground: bool
-    """It has the keyboard of its terminal."""
-    is_kernel_thread: bool
-    cpu_ticks: int
-    start_ticks: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """One process as grouping and roles see it. Text is ``text.clean``."""
@@ -80,78 +66,44 @@ class Look:
         return programs.recognise(self.arguments, self.name, self.executable)
 
 
-def parse_lineage(text: bytes) -> Lineage:
-    """The first fields of ``/proc/PID/stat``. Raises ``ValueError`` for anything else."""
-    stat = procfs.parse_process_stat(text)
-    # State, parent, process group, session, terminal, the terminal's foreground group (-1: none).
-    fields = text[text.rindex(b")") + 2 :].split(None, 6)
-    return Lineage(
-        clean_name(stat.name),
-        stat.state,
-        stat.parent_pid,
-        int(fields[2]),
-        int(fields[3]),
-        int(fields[5]) > 0 and fields[2] == fields[5],
-        stat.is_kernel_thread,
-        stat.cpu_ticks,
-        stat.start_ticks,
-    )
-
-
-def read_lineage(pid: int, proc: Path = procfs.PROC) -> Lineage | None:
-    """``None`` where there is no such process, or it is hidden."""
-    try:
-        return parse_lineage(procfs.read_once(f"{proc}/{pid}/stat", 2048))
-    except (OSError, ValueError):
-        return None
-
-
 def all_pids(proc: Path = procfs.PROC) -> list[int]:
     """Every process there is. Raises ``OSError``."""
     return [int(name) for name in os.listdir(proc) if name.isdigit()]  # noqa: PTH208 - names only
 
 
-def read_all(proc: Path = procfs.PROC) -> dict[int, Lineage]:
+def read_all(proc: Path = procfs.PROC) -> dict[int, procfs.ProcessStat]:
     """All processes of the machine, by PID."""
-    found = {pid: read_lineage(pid, proc) for pid in all_pids(proc)}
-    return {pid: lineage for pid, lineage in found.items() if lineage is not None}
+    return {pid: stat for pid in all_pids(proc) if (stat := procfs.read_stat(pid, proc))}
 
 
-def children_of(lineages: Mapping[int, Lineage]) -> dict[int, list[int]]:
+def children_of(seen: Mapping[int, procfs.ProcessStat]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
-    for pid, lineage in lineages.items():
-        children.setdefault(lineage.parent, []).append(pid)
+    for pid, stat in seen.items():
+        children.setdefault(stat.parent_pid, []).append(pid)
     return children
 
 
 def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
     """One process as it is now; ``None`` where there is none, or it is hidden or a kernel
     thread."""
-    lineage = read_lineage(pid, proc)
-    if lineage is None or lineage.is_kernel_thread:
+    stat = procfs.read_stat(pid, proc)
+    if stat is None or stat.is_kernel_thread:
         return None
-    ticks = lineage.start_ticks / procfs.TICKS_PER_SECOND
+    arguments: tuple[str, ...] = ()
+    with contextlib.suppress(OSError):
+        line = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
+        arguments = parse_arguments(line, COMMAND_BYTES)[: ARGUMENTS_KEPT + 1]
     executable = surroundings.read_link(pid, "exe", proc)
     return Look(
         pid=pid,
-        parent=lineage.parent,
-        # As procfs.start_unix_seconds has it.
-        started_at=round(procfs.boot_unix_seconds(proc) + ticks, 2),
-        name=lineage.name,
-        group=lineage.group,
-        session=lineage.session,
-        arguments=read_arguments(pid, proc),
+        parent=stat.parent_pid,
+        started_at=procfs.start_unix_seconds(stat, proc),
+        name=clean_name(stat.name),
+        group=stat.group,
+        session=stat.session,
+        arguments=arguments,
         executable=None if executable is None else clean(executable),
     )
-
-
-def read_arguments(pid: int, proc: Path = procfs.PROC) -> tuple[str, ...]:
-    """The first arguments; empty where there are none or they may not be read."""
-    try:
-        raw = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
-    except OSError:
-        return ()
-    return parse_arguments(raw, COMMAND_BYTES)[: ARGUMENTS_KEPT + 1]
 
 
 def parse_arguments(line: bytes, length: int) -> tuple[str, ...]:
@@ -170,11 +122,6 @@ def read_environment(pid: int, proc: Path = procfs.PROC) -> dict[str, str] | Non
         raw = procfs.read_whole(f"{proc}/{pid}/environ", ENVIRONMENT_BYTES)
     except OSError:
         return None
-    return parse_environment(raw)
-
-
-def parse_environment(raw: bytes) -> dict[str, str]:
-    """``/proc/PID/environ``, of which only the known names are kept."""
     kept = {}
     for entry in raw.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -185,11 +132,16 @@ def parse_environment(raw: bytes) -> dict[str, str]:
 
 def read_framework(pid: int, proc: Path = procfs.PROC) -> tuple[str | None, bool | None]:
     """The training library loaded in a process, ``None`` for none, and whether it is a PyTorch
-    without the libraries for GPUs, which load with it. Raises ``OSError``."""
+    without the libraries for GPUs, which load with it. Raises ``OSError``.
+
+    PyTorch first: it is what loads data when another is there too, and jobs that import
+    ``transformers`` can have all of them loaded without use."""
     maps = procfs.read_whole(f"{proc}/{pid}/maps")
-    found = parse_framework(maps)
-    for_cpu = not any(library in maps for library in _FOR_GPUS)
-    return found, for_cpu if found == "torch" else None
+    for name, libraries in _FRAMEWORKS:
+        if any(library in maps for library in libraries):
+            for_gpus = any(library in maps for library in _FOR_GPUS)
+            return name, not for_gpus if name == "torch" else None
+    return None, None
 
 
 def names_workers(pid: int, proc: Path = procfs.PROC) -> bool:
@@ -209,15 +161,6 @@ def names_workers(pid: int, proc: Path = procfs.PROC) -> bool:
     except OSError:
         return False
     return version is not None and (int(version[1]), int(version[2])) >= _NAMES_WORKERS
-
-
-def parse_framework(maps: bytes) -> str | None:
-    """PyTorch first: it is what loads data when another is there too, and jobs that import
-    ``transformers`` can have all of them loaded without use."""
-    for name, libraries in _FRAMEWORKS:
-        if any(library in maps for library in libraries):
-            return name
-    return None
 
 
 class RankNumbers(NamedTuple):
@@ -240,38 +183,22 @@ _RANK_VARIABLES = (
 
 def rank_numbers(environment: Mapping[str, str] | None) -> RankNumbers | None:
     """A rank's numbers by its environment; ``None`` when it names none."""
-    if not environment:
-        return None
+
+    def number(name: str) -> int | None:
+        text = environment.get(name, "") if environment else ""
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
     for rank_name, local_name, size_name in _RANK_VARIABLES:
-        rank = _number(environment.get(rank_name))
-        size = _number(environment.get(size_name))
-        if rank is None or (rank_name == "SLURM_PROCID" and size in (None, 1)):
-            continue
-        return RankNumbers(
-            rank,
-            _number(environment.get(local_name)),
-            size,
-            f"{rank_name}={rank} in its environment",
-        )
-    return _lightning_numbers(environment)
-
-
-def _lightning_numbers(environment: Mapping[str, str]) -> RankNumbers | None:
-    """Lightning starts ranks 1, 2, ... of a machine by itself and gives them only these."""
-    local = _number(environment.get("LOCAL_RANK"))
+        rank, size = number(rank_name), number(size_name)
+        if rank is not None and not (rank_name == "SLURM_PROCID" and size in (None, 1)):
+            sign = f"{rank_name}={rank} in its environment"
+            return RankNumbers(rank, number(local_name), size, sign)
+    # Lightning starts ranks 1, 2, ... of a machine by itself and gives them only these.
+    local, of_all = number("LOCAL_RANK"), number("NODE_RANK") == 0
     if local is None:
         return None
-    node = _number(environment.get("NODE_RANK"))
-    return RankNumbers(
-        local if node == 0 else None,
-        local,
-        _number(environment.get("WORLD_SIZE")),
-        f"LOCAL_RANK={local} in its environment",
-    )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+    sign = f"LOCAL_RANK={local} in its environment"
+    return RankNumbers(local if of_all else None, local, number("WORLD_SIZE"), sign)
 
 
 class ThreadNames:
@@ -291,23 +218,14 @@ class ThreadNames:
         now = set(os.listdir(self._path))  # noqa: PTH208 - names only, no Path each
         self._settled &= now
         self._names = {thread: name for thread, name in self._names.items() if thread in now}
-        waiting = sorted(now - self._settled, key=_as_number)
+        # Newest last, so that on the first look at very many the old ones are known first.
+        waiting = sorted(now - self._settled, key=int)
         for thread in waiting[:THREADS_READ]:
-            self._read(thread)
+            # It may have ended since.
+            with contextlib.suppress(OSError):
+                name = procfs.read_once(f"{self._path}/{thread}/comm", 64)
+                if thread in self._names:
+                    self._settled.add(thread)
+                self._names[thread] = clean_name(name.rstrip(b"\n"))
         self.complete = len(waiting) <= THREADS_READ
         return frozenset(self._names.values())
-
-    def _read(self, thread: str) -> None:
-        try:
-            name = procfs.read_once(f"{self._path}/{thread}/comm", 64)
-        except OSError:
-            # It has ended since.
-            return
-        if thread in self._names:
-            self._settled.add(thread)
-        self._names[thread] = clean_name(name.rstrip(b"\n"))
-
-
-def _as_number(thread: str) -> int:
-    # Newest last, so that on the first look at very many the old ones are known first.
-    return int(thread) if thread.isdigit() else 0

@@ -68,9 +68,7 @@ def is_fork(child: Look, parent: Look) -> bool:
 def is_orphaned(worker: Look, parent: Look | None) -> bool:
     """True if the process that started a loader worker has ended. A loader worker is a fork of a
     Python process, or started by its multiprocessing: any other parent is one that took it in."""
-    if parent is None or worker.parent <= 1:
-        return True
-    if parent.program.kind not in ("python", "other"):
+    if parent is None or worker.parent <= 1 or parent.program.kind not in ("python", "other"):
         return True
     if is_same_program(worker, parent):
         return not parent.program.is_python and not _has_title(worker, parent)

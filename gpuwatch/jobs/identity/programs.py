@@ -96,9 +96,8 @@ _HELPERS = (
 
 def boundary_phrase(*names: str) -> str:
     """The words for a boundary that has one of these names."""
-    if names[0].startswith("jupyter-"):
-        return "a notebook server"
-    return next((BOUNDARIES[name] for name in names if name in BOUNDARIES), _SERVICE)
+    known = [BOUNDARIES[name] for name in names if name in BOUNDARIES]
+    return "a notebook server" if names[0].startswith("jupyter-") else [*known, _SERVICE][0]
 
 
 class Program(NamedTuple):
@@ -168,12 +167,9 @@ def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     whatever interpreter, whether the script is named by its full path or not."""
     what, value, rest = _parse_python(one)
     other_what, other_value, other_rest = _parse_python(other)
-    return (
-        what == other_what != "code"
-        and value != ""
-        and _base(value) == _base(other_value)
-        and rest == other_rest
-    )
+    if what == "code" or value == "":
+        return False
+    return (what, _base(value), rest) == (other_what, _base(other_value), other_rest)
 
 
 def script_file(arguments: tuple[str, ...]) -> str | None:

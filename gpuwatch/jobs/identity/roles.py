@@ -127,7 +127,10 @@ class _Assignment:
         if program.kind == "launcher":
             return Role("launcher", f"it is {program.name}")
         if member.look.name.startswith(WORKER_NAME):
-            return self._named_worker(member)
+            # A child of a worker inherits its name.
+            inherited = self._role_above(member) == "loader_worker"
+            own = Role("loader_worker", f"named {WORKER_NAME}")
+            return Role("other", "started by a loader worker") if inherited else own
         shown = self._rank_by_environment(member) or self._rank_by_threads(member)
         if member.reports:
             return self._reporting(member, shown)
@@ -137,12 +140,6 @@ class _Assignment:
             return Role("other", f"it is {program.name}")
         known = self._before.get(member.pid) if member.orphaned else None
         return known or shown
-
-    def _named_worker(self, member: Evidence) -> Role:
-        if self._role_above(member) == "loader_worker":
-            # A child of a worker inherits its name.
-            return Role("other", "started by a loader worker")
-        return Role("loader_worker", f"named {WORKER_NAME}")
 
     def _helper_sign(self, member: Evidence) -> str | None:
         program = member.look.program
@@ -206,7 +203,7 @@ class _Assignment:
             (any(map(self._is_rank_or_may_be, below)), None),
             (member.framework is not None, f"{member.framework} is loaded in it"),
             (self._started_workers(pid), "it started loader workers"),
-            (any(self._is_open(one) and self._trains(one) for one in below), None),
+            (any(one.pid not in self.roles and self._trains(one) for one in below), None),
         )
         for shown, sign in signs:
             if shown and sign is None:
@@ -214,9 +211,6 @@ class _Assignment:
             if shown:
                 return Role("rank", sign, False, pid)
         return OTHER if a_rank_is_known else Role("rank", "it is the job's main process", True, pid)
-
-    def _is_open(self, member: Evidence) -> bool:
-        return member.pid not in self.roles
 
     def _is_rank_or_may_be(self, member: Evidence) -> bool:
         """A rank of its own, or on a GPU while the one above it is on none."""

@@ -63,21 +63,16 @@ def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
     what erased its command line.
     """
     try:
-        uid = parse_real_uid(procfs.read_once(f"{proc}/{pid}/status"))
+        # The first number: who started it, also where it then acts as another.
+        uid = re.search(rb"\nUid:\s*(\d+)", procfs.read_once(f"{proc}/{pid}/status"))
         line = procfs.read_whole(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
-    except (OSError, ValueError):
+    except OSError:
         return None
     folder = read_link(pid, "cwd", proc)
     command = parse_arguments(line, ARGUMENT_LENGTH)
     if uid is None or folder is None or not command:
         return None
-    return RunIdentity(uid, clean(folder.removesuffix(" (deleted)")), command)
-
-
-def parse_real_uid(status: bytes) -> int | None:
-    """The first number of ``Uid:``: who started it, also where it then acts as another."""
-    at = status.find(b"\nUid:")
-    return None if at < 0 else int(status[at + 5 :].split(None, 1)[0])
+    return RunIdentity(int(uid[1]), clean(folder.removesuffix(" (deleted)")), command)
 
 
 def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:

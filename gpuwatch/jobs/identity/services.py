@@ -1,6 +1,7 @@
 """Jobs that do not train from a loader: servers, and environments of reinforcement learning."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,11 @@ _SIMULATORS = (
     ("Procgen", b"/procgen/"), ("NetHack", b"/nle/"), ("VizDoom", b"/vizdoom/"),
     ("Habitat", b"/habitat_sim/"),
 )  # fmt: skip
+
+_ENVIRONMENT = re.compile(
+    r"(?:^|[-_ ./])env(?:[-_.]?(?:id|name))?[ =](?:[\w.-]+/)?([a-z]\w*-v\d+)(?: |$)", re.A | re.I
+)
+"""Gymnasium's ids end in a version; an option of the command that has one names an environment."""
 
 
 class Listeners:
@@ -92,10 +98,15 @@ def _listening_beside(pid: int, proc: Path) -> dict[str, int]:
     }
 
 
-def simulator(pid: int, proc: Path) -> str | None:
-    """The library of environments loaded in a process, as people call it."""
+def simulator(look: Look, proc: Path) -> str | None:
+    """Why a process steps environments, as far as it shows: by a library that it has loaded, or, as
+    most written in Python load none, by the one that its command names."""
     try:
-        maps = procfs.read_whole(f"{proc}/{pid}/maps")
+        maps = procfs.read_whole(f"{proc}/{look.pid}/maps")
     except OSError:
-        return None
-    return next((name for name, path in _SIMULATORS if path in maps), None)
+        maps = b""
+    found = next((name for name, path in _SIMULATORS if path in maps), None)
+    if found is not None:
+        return f"{found} is loaded in it"
+    named = _ENVIRONMENT.search(" ".join(look.arguments))
+    return None if named is None else f"its command names the environment {named[1]}"

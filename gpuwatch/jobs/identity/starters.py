@@ -41,14 +41,10 @@ def what_instead(look: Look) -> str | None:
     """The kind of a process that is no job, as the rest of "it is ..."; ``None`` for a job.
     Wrappers are not distinguished from jobs here: see ``is_wrapper``."""
     program = look.program
-    if program.kind == "shell":
-        return "a shell"
-    if program.kind == "gpuwatch":
-        return "gpuwatch itself"
-    if program.kind != "boundary":
-        return None
-    # Titles such as "tmux: server", "sshd: ada@pts/3".
-    return boundary_phrase(program.name, look.name.partition(":")[0])
+    if program.kind == "boundary":
+        # Titles such as "tmux: server", "sshd: ada@pts/3".
+        return boundary_phrase(program.name, look.name.partition(":")[0])
+    return {"shell": "a shell", "gpuwatch": "gpuwatch itself"}.get(program.kind)
 
 
 def runs_script(look: Look) -> bool:
@@ -110,7 +106,7 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
     """
     seen = read_all(proc)
     children = children_of(seen)
-    found: list[tuple[bool, int, Candidate]] = []
+    found: list[tuple[bool, Candidate]] = []
     waiting = list(children.get(pid, ()))
     while waiting:
         at = waiting.pop()
@@ -121,9 +117,9 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
             waiting += children.get(at, ())
             continue
         likely = look.program.kind in ("python", "launcher")
-        candidate = Candidate(at, label(look, proc), seen[at].foreground)
-        found.append((likely, seen[at].cpu_ticks, candidate))
-    if any(likely for likely, _ticks, _candidate in found):
-        found = [item for item in found if item[0]]
-    found.sort(key=lambda item: (not item[2].foreground, -item[1], item[2].pid))
-    return [candidate for _likely, _ticks, candidate in found]
+        found.append((likely, Candidate(at, label(look, proc), seen[at].foreground)))
+    best = any(likely for likely, _ in found)
+    return sorted(
+        [candidate for likely, candidate in found if likely == best],
+        key=lambda one: (not one.foreground, -seen[one.pid].cpu_ticks, one.pid),
+    )

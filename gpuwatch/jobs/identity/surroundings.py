@@ -51,17 +51,18 @@ def read_surroundings(
     except OSError:
         groups = ""
     membership = cgroup.parse_membership(groups)
-    host = os.uname().nodename if "KUBERNETES_SERVICE_HOST" in environment else ""
+    # Under a plain process tracker no cgroup says it.
+    job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
     return Surroundings(
         working_directory=None if folder is None else clean(folder),
         container=membership.container,
-        pod=pod_name(groups, environment, host),
-        slurm_job=membership.slurm_job or slurm_job(environment),
-        environment=PythonEnvironment(pid, environment, membership.container, proc).name(),
+        pod=pod_name(groups, environment, os.uname().nodename),
+        slurm_job=membership.slurm_job or (clean(job, 64) if job else None),
+        environment=_PythonEnvironment(pid, environment, membership.container, proc).name(),
     )
 
 
-def read_link(pid: int, name: str, proc: Path = procfs.PROC) -> str | None:
+def read_link(pid: int | str, name: str, proc: Path = procfs.PROC) -> str | None:
     """``cwd`` or ``exe`` of a process; ``None`` where it may not be read. The kernel answers:
     the file system behind it, which may hang, is not asked."""
     try:
@@ -86,19 +87,13 @@ def pod_name(groups: str, environment: Mapping[str, str], host: str) -> str | No
     return uid
 
 
-def slurm_job(environment: Mapping[str, str]) -> str | None:
-    """The Slurm job by the environment alone: under a plain process tracker no cgroup says it."""
-    job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
-    return clean(job, 64) if job else None
-
-
 def read_inner_pid(pid: int, proc: Path = procfs.PROC) -> int | None:
     """The PID inside the process's own PID namespace, if that is another than ``pid``."""
     inner = procfs.inner_pids(pid, proc)
     return inner[-1] if inner and inner[-1] != pid else None
 
 
-class PythonEnvironment:
+class _PythonEnvironment:
     """The conda or virtual environment that a process runs in.
 
     Which interpreter runs decides; the variables of an activated environment are believed where
@@ -156,9 +151,9 @@ class PythonEnvironment:
 
     def _active(self, executable: str | None) -> str | None:
         """What was activated; with an executable only if it can be of that environment."""
-        venv, conda, path = self._venv, self._conda, self._path
-        before_conda = path[: path.index(f"{conda}/bin")] if f"{conda}/bin" in path else None
-        if venv is not None and (before_conda is None or f"{venv}/bin" in before_conda):
+        venv, conda = self._venv, self._conda
+        first = next((one for one in self._path if one in (f"{venv}/bin", f"{conda}/bin")), None)
+        if venv is not None and first != f"{conda}/bin":
             return venv
         fits = executable is None or executable.startswith(f"{conda}/")
         return conda if fits else None

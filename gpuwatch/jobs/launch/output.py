@@ -93,12 +93,11 @@ class OutputTail:
         if length < self._offset:
             self._offset = 0
             self.say("the file was truncated; reading from its start")
-        skipped = length - self._offset - READ_BYTES
-        if skipped > 0:
-            self._offset += skipped
+        skipped = max(0, length - self._offset - READ_BYTES)
+        self._offset += skipped
         data = os.pread(self._descriptor, min(READ_BYTES, length - self._offset), self._offset)
         self._offset += len(data)
-        if skipped > 0:
+        if skipped:
             self.say(f"{size(skipped)} more of it in the file")
             # From the next whole line on, if there is one.
             data = data[data.find(b"\n") + 1 :]
@@ -224,12 +223,9 @@ class LineScreen:
         self._up = min(self._up, len(rows) - 1)
 
     def _obey_control(self, control: str) -> None:
-        if control == "\r":
-            self._column = 0
-        elif control == "\b":
-            self._column = max(0, self._column - 1)
-        elif control == "\t":
-            self._column = min(LINE_CHARACTERS, (self._column // _TAB + 1) * _TAB)
+        column = self._column
+        to = {"\r": 0, "\b": max(0, column - 1), "\t": (column // _TAB + 1) * _TAB}
+        self._column = min(LINE_CHARACTERS, to.get(control, column))
 
     def _obey(self, final: str, parameters: str) -> None:
         """Do what a CSI does to lines; colours, modes, questions and the rest do nothing."""
@@ -238,7 +234,8 @@ class LineScreen:
         first = parameters.partition(";")[0]
         number = int(first) if first else 0
         if final in "ABEF":
-            self._move_row(number or 1, up=final in "AF")
+            up = self._up + (number or 1) * (1 if final in "AF" else -1)
+            self._up = max(0, min(up, _ROWS_UP, len(self._rows) - 1))
             if final in "EF":
                 self._column = 0
         elif final in "CDG":
@@ -254,18 +251,7 @@ class LineScreen:
             # A screen drawn as a whole: there is none here, so it goes below what there is.
             self._fresh_row()
 
-    def _move_row(self, rows: int, *, up: bool) -> None:
-        if up:
-            self._up = min(self._up + rows, _ROWS_UP, len(self._rows) - 1)
-        else:
-            self._up = max(0, self._up - rows)
-
     def _erase_in_row(self, mode: int) -> None:
         row, column = self._rows[-1 - self._up], self._column
-        if mode == 0:
-            row = row[:column]
-        elif mode == 1:
-            row = " " * min(column, len(row)) + row[column:]
-        elif mode == 2:
-            row = ""
-        self._set(self._up, row)
+        left = {0: row[:column], 1: " " * min(column, len(row)) + row[column:], 2: ""}
+        self._set(self._up, left.get(mode, row))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from gpuwatch.core.private_files import make_folder, state_folder
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 
 RUNS_KEPT = 50
 KEPT_BYTES = 64 << 20
@@ -25,8 +25,8 @@ _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|uv|poetry|run|bash|sh|zsh|env|nice|torchrun")
 
 
-class OutputFileError(Exception):
-    """The file for the output cannot be used; the message is a sentence."""
+class OutputFileError(SentenceError):
+    """The file for the output cannot be used."""
 
 
 def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, Path]:
@@ -42,7 +42,8 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
     except OSError as error:
         raise OutputFileError(
             f"The job's output cannot be kept in {clean(str(folder), 300)}: {error.strerror}. "
-            "Choose a file with --output FILE, or see it as it comes with --plain."
+            "Choose a file with --output FILE, or see it as it comes with --plain.",
+            74,
         ) from None
     _hold(descriptor)
     # It is there: what cannot be tidied up now is tidied up next time.
@@ -60,9 +61,8 @@ def open_chosen(path: Path) -> int:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.ftruncate(descriptor, 0)
     except OSError as error:
-        raise OutputFileError(
-            f"{clean(str(path), 300)} cannot be written: {error.strerror}."
-        ) from None
+        shown = clean(str(path), 300)
+        raise OutputFileError(f"{shown} cannot be written: {error.strerror}.") from None
     _hold(descriptor)
     return descriptor
 

@@ -13,13 +13,14 @@ file. It needs nothing of gpuwatch then, and goes on when gpuwatch ends, however
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuwatch.core.model import ProcessKey
 from gpuwatch.core.source import Clock, SystemClock
@@ -49,8 +50,7 @@ _STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """How this process itself was started, and what a job it starts is to be given; taken before
     anything of it is changed."""
 
@@ -64,12 +64,10 @@ class Start:
 
 def has_controlling_terminal() -> bool:
     """True if this process has a terminal that sends it signals."""
-    try:
-        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    os.close(descriptor)
-    return True
+    with contextlib.suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        return True
+    return False
 
 
 class RunningJob:
@@ -137,21 +135,18 @@ class RunningJob:
         if self._exit_code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                self._ended(EXIT_UNKNOWN)
-            else:
                 if pid:
-                    self._ended(os.waitstatus_to_exitcode(status))
+                    self._exit_code = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:
+                self._exit_code = EXIT_UNKNOWN
+            if self._exit_code is not None:
+                self.ended_at_unix_seconds = self.clock.unix()
         return self._exit_code
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Wait until the job has ended, at most ``timeout`` seconds; what ``poll`` says then."""
-        until = None if timeout is None else time.monotonic() + timeout
-        pause = 0.001
-        while (code := self.poll()) is None:
-            left = pause if until is None else until - time.monotonic()
-            if left <= 0:
-                break
+        until, pause = time.monotonic() + (math.inf if timeout is None else timeout), 0.001
+        while (code := self.poll()) is None and (left := until - time.monotonic()) > 0:
             time.sleep(min(pause, left))
             pause = min(0.05, 2 * pause)
         return code
@@ -183,13 +178,6 @@ class RunningJob:
             self.kill()
         return self.wait(1.0)
 
-    def _end_rest(self) -> None:
-        """Ask what the job has left behind in its own process group to end."""
-        if not self.shares_group:
-            # The number stays the group's for as long as there is anybody in it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGTERM)
-
     def stop_step(self) -> str:
         """Do what Ctrl-C does: SIGINT, soon after that SIGTERM, soon after that SIGKILL to all of
         it. A sentence for a person, without a full stop."""
@@ -216,15 +204,14 @@ class RunningJob:
             self.signal(signal.SIGWINCH)
 
     def close(self) -> None:
-        """Let go of the job and of its output; both go on, unless it ends with gpuwatch."""
-        if self.ends_with_gpuwatch:
-            self._end_rest()
+        """Let go of the job and of its output; both go on, unless it ends with gpuwatch: then what
+        it has left behind in its own process group is asked to end."""
+        if self.ends_with_gpuwatch and not self.shares_group:
+            # The number stays the group's for as long as there is anybody in it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
         if self._terminal is not None:
             self._terminal.close()
-
-    def _ended(self, code: int) -> None:
-        self._exit_code = code
-        self.ended_at_unix_seconds = self.clock.unix()
 
 
 def start_plain(

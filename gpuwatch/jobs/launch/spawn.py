@@ -7,6 +7,7 @@ hands on the signal mask; hence posix_spawn(3), which does neither and runs noth
 program in the child.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
@@ -27,13 +28,9 @@ _DEFAULT_PATH = b"/bin:/usr/bin"
 _IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
-class CannotStartError(Exception):
-    """The command was not started; the message is a sentence, ``exit_code`` what a shell gives
-    for it: 127 where there is no such command, 126 where it cannot be executed."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+class CannotStartError(SentenceError):
+    """The command was not started; the exit code is what a shell gives for it: 127 where there is
+    no such command, 126 where it cannot be executed."""
 
 
 def initial_environment(path: Path = Path("/proc/self/environ")) -> dict[bytes, bytes]:
@@ -108,36 +105,25 @@ def _candidates(name: bytes, environment: Mapping[bytes, bytes]) -> list[bytes]:
 
 def _cannot_start(name: str, number: int, environment: Mapping[bytes, bytes]) -> CannotStartError:
     shown = clean(name, 200)
-    there = [path for path in _candidates(os.fsencode(name), environment) if os.path.isfile(path)]  # noqa: PTH113
+    there = any(map(os.path.isfile, _candidates(os.fsencode(name), environment)))
     if number == errno.ENOENT and there:
-        return CannotStartError(
-            f"{shown} cannot be run: what its first line (#!) asks for, or the loader it was built "
-            "for, is not there.",
-            EXIT_NOT_EXECUTABLE,
-        )
+        missing = "what its first line (#!) asks for, or the loader it was built for, is not there"
+        return CannotStartError(f"{shown} cannot be run: {missing}.", EXIT_NOT_EXECUTABLE)
     if number in (errno.ENOENT, errno.ENOTDIR):
-        if "/" in name:
-            return CannotStartError(f"There is no file {shown}.", EXIT_NOT_FOUND)
         near = " (it is here: put ./ before it)" if Path(name).is_file() else ""
+        said = f"The command {shown!r} was not found on PATH{near}."
         return CannotStartError(
-            f"The command {shown!r} was not found on PATH{near}.", EXIT_NOT_FOUND
+            f"There is no file {shown}." if "/" in name else said, EXIT_NOT_FOUND
         )
-    if number == errno.EACCES:
-        return CannotStartError(_no_access(name, shown), EXIT_NOT_EXECUTABLE)
-    return CannotStartError(f"{shown} cannot be run: {os.strerror(number)}.", EXIT_NOT_EXECUTABLE)
-
-
-def _no_access(name: str, shown: str) -> str:
-    try:
+    said = f"{shown} cannot be run: {os.strerror(number).lower()}."
+    with contextlib.suppress(OSError):
         mode = Path(name).stat().st_mode
-    except OSError:
-        return f"{shown} cannot be run: permission denied."
-    if stat.S_ISDIR(mode):
-        return f"{shown} is a folder, not a command."
-    if not mode & 0o111:
-        hint = f": python {shown}, say," if name.endswith(".py") else ""
-        return (
-            f"{shown} is not executable: name the program that runs it{hint} or make it "
-            f"executable (chmod +x)."
-        )
-    return f"{shown} cannot be run: permission denied."
+        if number == errno.EACCES and stat.S_ISDIR(mode):
+            said = f"{shown} is a folder, not a command."
+        elif number == errno.EACCES and not mode & 0o111:
+            hint = f": python {shown}, say," if name.endswith(".py") else ""
+            said = (
+                f"{shown} is not executable: name the program that runs it{hint} or make it "
+                "executable (chmod +x)."
+            )
+    return CannotStartError(said, EXIT_NOT_EXECUTABLE)

@@ -6,6 +6,7 @@ import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gpuwatch.jobs.launch import keeper
 from gpuwatch.jobs.launch.spawn import EXIT_NOT_EXECUTABLE, CannotStartError
@@ -38,21 +39,16 @@ class OutputTerminal:
         # The numbers after ours are free for the child.
         near = max(self._near, self._output) + 1
         said = [near, near + 1, *([] if self._most_bytes is None else [self._most_bytes])]
-        files = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
+        # Neither site packages nor variables meant for the job lead it astray.
+        command = [sys.executable, "-I", "-S", "-B", keeper.__file__, *map(str, said)]
+        files: list[tuple[Any, ...]] = [
+            (os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)
+        ]
+        files += [(os.POSIX_SPAWN_DUP2, self._near, near)]
+        files += [(os.POSIX_SPAWN_DUP2, self._output, near + 1)]
+        given: dict[str, Any] = {"file_actions": files, "setsid": True, "setsigmask": ()}
         try:
-            self._keeper = os.posix_spawn(
-                sys.executable,
-                # Neither site packages nor variables meant for the job lead it astray.
-                [sys.executable, "-I", "-S", "-B", keeper.__file__, *map(str, said)],
-                self._environment,
-                file_actions=[
-                    *files,
-                    (os.POSIX_SPAWN_DUP2, self._near, near),
-                    (os.POSIX_SPAWN_DUP2, self._output, near + 1),
-                ],
-                setsid=True,
-                setsigmask=(),
-            )
+            self._keeper = os.posix_spawn(command[0], command, self._environment, **given)
         except OSError as error:
             raise CannotStartError(
                 f"The job's output cannot be kept: {sys.executable}: {error.strerror}.",

@@ -1,9 +1,12 @@
 """Signals to a process and all that descends from it, and never to anybody else."""
 
+import contextlib
 import os
 import signal
 
-from gpuwatch.jobs.identity.evidence import children_of, read_all, read_lineage
+from gpuwatch.jobs.identity.evidence import children_of, read_all
+from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.signals import pinned
 
 _ROUNDS_MAX = 5
 """A process can start another while the tree is read; the next round finds it."""
@@ -28,8 +31,9 @@ def signal_tree(pid: int, number: int, *, group: int | None = None) -> bool:
     ``group``; whether anybody got it."""
     reached = False
     for member, start in tree_of(pid).items():
-        if group is None or _group_of(member) == group:
-            reached = _send(member, start, number) or reached
+        with contextlib.suppress(OSError):
+            if group is None or os.getpgid(member) == group:
+                reached = _send(member, start, number) or reached
     return reached
 
 
@@ -49,33 +53,14 @@ def kill_tree(pid: int) -> None:
         _send(member, start, signal.SIGKILL)
 
 
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
-
-
 def _send(pid: int, start_ticks: int, number: int) -> bool:
-    """Pinned first (pidfd_open(2)): the number could be another's by now."""
+    """The number could be another's by now."""
     try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        # Before Linux 5.3, and in some sandboxes.
-        descriptor = None
-    try:
-        found = read_lineage(pid)
-        if found is None or found.state in "ZX" or found.start_ticks != start_ticks:
-            return False
-        if descriptor is None:
-            os.kill(pid, number)
-        else:
-            signal.pidfd_send_signal(descriptor, number)
+        with pinned(pid) as send:
+            found = procfs.read_stat(pid)
+            if found is None or found.state in "ZX" or found.start_ticks != start_ticks:
+                return False
+            send(number)
     except OSError:
         return False
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
     return True

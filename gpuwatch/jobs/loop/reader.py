@@ -32,7 +32,7 @@ DESCRIPTORS_AT_MOST = 4096
 _READ_TRIES = 3
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
-Folders = Callable[[int], list[tuple[str, tuple[str, ...]]]]
+Folders = Callable[[int], list[tuple[str, tuple[str, str]]]]
 
 
 @dataclass(slots=True)
@@ -143,11 +143,11 @@ class LoopReader:
         except OSError:
             return None
 
-    def _look_into(self, uid: int, base: str, below: tuple[str, ...]) -> None:
+    def _look_into(self, uid: int, base: str, below: tuple[str, str]) -> None:
         folder = writer.open_folder(base, below, uid)
         try:
             if uid == os.geteuid():
-                writer.remove_dead(folder, writer.is_alive_here)
+                writer.remove_dead(folder)
             for name, pid, ticks in writer.files_in(folder):
                 if not name.startswith("."):
                     self._take_named(folder, name, uid, pid, ticks)
@@ -189,11 +189,8 @@ class LoopReader:
 
     def _key_of(self, pid: int, ticks: int | None = None) -> ProcessKey | None:
         """The process of this PID, if it lives and began at that time."""
-        try:
-            found = procfs.parse_process_stat(procfs.read_once(f"{self._proc}/{pid}/stat", 2048))
-        except (OSError, ValueError):
-            return None
-        if ticks not in (None, found.start_ticks) or found.state in ("Z", "X"):
+        found = procfs.read_stat(pid, self._proc)
+        if found is None or ticks not in (None, found.start_ticks) or found.state in "ZX":
             return None
         return (pid, procfs.start_unix_seconds(found, self._proc))
 

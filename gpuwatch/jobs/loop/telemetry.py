@@ -31,13 +31,14 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
         spent = grown[_FIRST_STATE + state] + (since if state == now.state else 0)
         return min(spent / window, 1.0) if window > 0 else None
 
+    def device_share(ns: int, measured: int, skipped: int) -> float | None:
+        """The stretches that were skipped count like the mean of the others."""
+        if window <= 0 or (measured == 0 and skipped > 0):
+            return None
+        return min(ns * (measured + skipped) / max(measured, 1) / window, 1.0)
+
     on_device = bool(now.flags & step_file.DEVICE_TIMED)
-    device_steps = _device_share(
-        grown.device_step_ns, grown.device_steps_measured, grown.device_steps_skipped, window
-    )
-    copies = _device_share(
-        grown.device_copy_ns, grown.device_copies_measured, grown.device_copies_skipped, window
-    )
+    device_steps, copies = device_share(*grown[-6:-3]), device_share(*grown[-3:])
     return TrainingLoop(
         pid=key[0],
         started_at_unix_seconds=key[1],
@@ -67,17 +68,8 @@ def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> Traini
         memory_allocated_bytes=_known(now.memory_allocated_bytes),
         memory_reserved_bytes=_known(now.memory_reserved_bytes),
         memory_peak_bytes=_known(now.memory_peak_bytes),
-        told_at_unix_seconds=round(unix - since / _NS, 3),
+        reported_at_unix_seconds=round(unix - since / _NS, 3),
     )
-
-
-def _device_share(ns: int, measured: int, skipped: int, window: int) -> float | None:
-    """The stretches that were skipped count like the mean of the others."""
-    if window <= 0:
-        return None
-    if measured == 0:
-        return 0.0 if skipped == 0 else None
-    return min(ns * (measured + skipped) / measured / window, 1.0)
 
 
 def _rate(counters: Counters, base: Counters, since: int, count: int) -> float | None:

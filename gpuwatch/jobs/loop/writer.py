@@ -16,7 +16,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -39,18 +39,18 @@ _SAFE_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs",
 end the process that writes to its mapping."""
 
 
-def folders(uid: int, environment: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
+def folders(uid: int, environment: Mapping[str, str]) -> list[tuple[str, tuple[str, str]]]:
     """Where the files of a user can be, the best first: a folder that is there, and the folders
     below it that writers make."""
-    own: tuple[str, ...] = ("gpuwatch", "steps")
-    shared: tuple[str, ...] = (f"gpuwatch-{uid}", "steps")
+    places = [(f"/run/user/{uid}", ("gpuwatch", "steps"))]
+    places += [(base, (f"gpuwatch-{uid}", "steps")) for base in ("/dev/shm", "/tmp")]
     runtime = environment.get("XDG_RUNTIME_DIR", "")
-    bases = [runtime] if runtime.startswith("/") else []
-    bases += [base for base in (f"/run/user/{uid}",) if base not in bases]
-    return [(base, own) for base in bases] + [("/dev/shm", shared), ("/tmp", shared)]
+    if runtime.startswith("/") and runtime != places[0][0]:
+        places.insert(0, (runtime, ("gpuwatch", "steps")))
+    return places
 
 
-def open_folder(base: str, below: tuple[str, ...], uid: int, *, make: bool = False) -> int:
+def open_folder(base: str, below: tuple[str, str], uid: int, *, make: bool = False) -> int:
     """A descriptor of the folder. Raises ``OSError`` where it is not there, is a link, belongs to
     another user or is open to others."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -113,51 +113,33 @@ def files_in(folder: int) -> Iterator[tuple[str, int, int]]:
             yield name, int(found[1]), int(found[2])
 
 
-def remove_dead(folder: int, is_alive: Callable[[int, int], bool]) -> int:
-    """Remove the files of processes that have ended; how many. Never raises.
-
-    ``is_alive(pid, start_ticks)`` spares those that can be seen; of the rest, those whose writer
-    still holds its lock.
-    """
-    removed = 0
+def remove_dead(folder: int) -> None:
+    """Remove the files of processes that have ended: those that cannot be seen here, and whose
+    writer does not hold its lock. Never raises."""
     with contextlib.suppress(OSError):
         for name, pid, ticks in itertools.islice(files_in(folder), _CLEANED_AT_MOST):
-            if not is_alive(pid, ticks):
-                removed += _remove_unlocked(folder, name)
-    return removed
+            if start_ticks_of(pid) != ticks:
+                with contextlib.suppress(OSError):
+                    _remove_unlocked(folder, name)
 
 
-def _remove_unlocked(folder: int, name: str) -> bool:
-    try:
-        descriptor = os.open(
-            name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
-        )
-    except OSError:
-        return False
+def _remove_unlocked(folder: int, name: str) -> None:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=folder)
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            return False
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(name, dir_fd=folder)
-    except OSError:
-        return False
-    else:
-        return True
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=folder)
     finally:
         os.close(descriptor)
-
-
-def is_alive_here(pid: int, start_ticks: int) -> bool:
-    """True if this process is there, as far as this PID namespace shows."""
-    return start_ticks_of(pid) == start_ticks
 
 
 class StepFile:
     """The file of this process, as its writer has it."""
 
-    def __init__(self, folder: str, name: str, mapping: mmap.mmap) -> None:
-        self.path = f"{folder}/{name}"
+    def __init__(self, path: str, mapping: mmap.mmap) -> None:
+        self.path = path
         self._map = mapping
         self._slot = 0
 
@@ -176,19 +158,15 @@ class StepFile:
         for base, below in folders(uid, os.environ if environment is None else environment):
             try:
                 folder = open_folder(base, below, uid, make=True)
+                try:
+                    _check_file_system(folder, base)
+                    remove_dead(folder)
+                    name = file_name(os.getpid(), ticks)
+                    return cls("/".join([base, *below, name]), _map_new(folder, name, header))
+                finally:
+                    os.close(folder)
             except OSError as refused:
                 why = (refused.errno, refused.strerror or str(refused))
-                continue
-            try:
-                _check_file_system(folder, base)
-                remove_dead(folder, is_alive_here)
-                name = file_name(os.getpid(), ticks)
-                mapping = _map_new(folder, name, header)
-                return cls("/".join([base, *below]), name, mapping)
-            except OSError as refused:
-                why = (refused.errno, refused.strerror or str(refused))
-            finally:
-                os.close(folder)
         raise OSError(*why)
 
     def write(self, body: bytes) -> None:

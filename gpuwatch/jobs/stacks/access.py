@@ -20,11 +20,6 @@ from gpuwatch.sources.linux.process_details import user_name
 SYS_PTRACE_BIT = 19
 """``CAP_SYS_PTRACE``, include/uapi/linux/capability.h."""
 
-NOT_INSTALLED = (
-    "Stacks are taken by py-spy, which is not installed: install it into gpuwatch's own "
-    "environment with: {command}"
-)
-
 
 class Refused(NamedTuple):
     """Facts about a refusal of the kernel."""
@@ -48,16 +43,12 @@ def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -
     """The program py-spy: in ``folders`` (those of our own environment), else on ``path`` (the
     environment's ``PATH``)."""
     import shutil  # noqa: PLC0415 - only when stacks are asked for
+    import sysconfig  # noqa: PLC0415
 
     if folders is None:
-        import sysconfig  # noqa: PLC0415
-
         folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))  # noqa: PTH120
-    for folder in folders:
-        found = shutil.which("py-spy", path=folder) if folder else None
-        if found is not None:
-            return found
-    return shutil.which("py-spy", path=path)
+    places = [*filter(None, folders), path]
+    return next(filter(None, (shutil.which("py-spy", path=place) for place in places)), None)
 
 
 def install_sentence(prefix: str = sys.prefix) -> str:
@@ -67,7 +58,10 @@ def install_sentence(prefix: str = sys.prefix) -> str:
         command = "pipx inject gpuwatch-tui py-spy"
     elif "/uv/tools/" in prefix:
         command = "uv tool install --with py-spy gpuwatch-tui"
-    return NOT_INSTALLED.format(command=command)
+    return (
+        "Stacks are taken by py-spy, which is not installed: install it into gpuwatch's own "
+        f"environment with: {command}"
+    )
 
 
 def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
@@ -83,9 +77,8 @@ def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
 
 
 def _why_nothing_there(pid: int, proc: Path) -> str | None:
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(f"{proc}/{pid}/stat", 1024))
-    except (OSError, ValueError):
+    stat = procfs.read_stat(pid, proc)
+    if stat is None:
         return f"There is no process {pid} (any more)."
     if stat.is_kernel_thread:
         return f"Process {pid} is a kernel thread: it has no Python stack."

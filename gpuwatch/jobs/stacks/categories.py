@@ -229,10 +229,10 @@ def is_entry_point(file: str) -> bool:
     return folder.endswith("/bin") and "." not in name
 
 
-def package_of(file: str) -> str | None:
-    """The folder of the top package of an installed file, with ``/`` at its end."""
-    found = re.match(r"(.*/(?:site|dist)-packages/[^/]+/)", file)
-    return found[1] if found else None
+def package_of(file: str) -> str:
+    """The folder of the top package of an installed file, with ``/`` at its end; else empty."""
+    found = re.match(r".*/(?:site|dist)-packages/[^/]+/", file)
+    return found[0] if found else ""
 
 
 # From the stack to its category
@@ -319,18 +319,14 @@ def line_category(source: str) -> str | None:
     has to come from there, and nothing else on the line takes time.
     """
     names = called_names(source)
+    others = [name for name in names if name not in _IMPLICIT]
+    reads = len(others) < len(names) and all(_REDUCTIONS.fullmatch(name) for name in others)
     for category in _CALLS_IN_ORDER:
         pattern = CATEGORIES[category].calls or ""
-        if any(re.fullmatch(pattern, name) for name in names):
-            return category
-        if category == "synchronising" and _reads_a_value(names):
+        called = any(re.fullmatch(pattern, name) for name in names)
+        if called or (category == "synchronising" and reads):
             return category
     return None
-
-
-def _reads_a_value(names: Sequence[str]) -> bool:
-    others = [name for name in names if name not in _IMPLICIT]
-    return len(others) < len(names) and all(_REDUCTIONS.fullmatch(name) for name in others)
 
 
 def called_names(source: str) -> list[str]:

@@ -60,19 +60,11 @@ class PySpy:
         self.cpu_seconds: float | None = None
         self._interrupted_at: float | None = None
         command = [
-            program,
-            "record",
-            f"--pid={pid}",
-            "--format=raw",
-            f"--rate={rate_per_second}",
-            f"--duration={seconds}",
+            program, "record", f"--pid={pid}", "--format=raw", f"--rate={rate_per_second}",
+            f"--duration={seconds}", "--threads", "--full-filenames", f"--output={self._raw}",
             # Waiting threads too: waiting is what is looked for.
-            "--idle",
-            "--threads",
-            "--full-filenames",
-            f"--output={self._raw}",
-            *([] if pause else ["--nonblocking"]),
-        ]
+            "--idle", *([] if pause else ["--nonblocking"]),
+        ]  # fmt: skip
         path = os.environ.get("PATH", os.defpath)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._child = os.posix_spawn(
@@ -210,29 +202,19 @@ def parse_raw(text: str) -> list[Stack]:
     """
     stacks = []
     for record in _RECORD.split(text[:TEXT_LENGTH]):
-        stack = _parse_record(record)
-        if stack is not None:
-            stacks.append(stack)
+        body, _, count = record.rstrip().rpartition(" ")
+        thread = _THREAD.match(body)
+        if thread is None or not (count.isascii() and count.isdecimal() and len(count) < 10):
+            continue
+        frames, at = [], thread.end()
+        while len(body) < RECORD_LENGTH and (found := _FRAME.match(body, at)):
+            # 0: py-spy found no line for a torn frame.
+            line = int((found[3] or "0")[:9])
+            frames.append(Frame(found[1], found[2], line if line > 0 else None))
+            at = found.end()
+        if frames:
+            stacks.append(Stack(thread[1], thread[2] or "", tuple(frames), int(count)))
     return stacks
-
-
-def _parse_record(record: str) -> Stack | None:
-    body, _, count = record.rstrip().rpartition(" ")
-    thread = _THREAD.match(body)
-    if thread is None or not (count.isascii() and count.isdecimal() and len(count) < 10):
-        return None
-    frames = []
-    at = thread.end()
-    while len(body) < RECORD_LENGTH and (found := _FRAME.match(body, at)):
-        frames.append(Frame(found[1], found[2], _line_number(found[3])))
-        at = found.end()
-    return Stack(thread[1], thread[2] or "", tuple(frames), int(count)) if frames else None
-
-
-def _line_number(text: str | None) -> int | None:
-    # 0: py-spy found no line for a torn frame.
-    number = 0 if text is None else int(text[:9])
-    return number if number > 0 else None
 
 
 def main_thread(stacks: Iterable[Stack], pids: Sequence[int]) -> list[Stack]:
@@ -248,11 +230,9 @@ def main_thread(stacks: Iterable[Stack], pids: Sequence[int]) -> list[Stack]:
     for pid in pids:
         if str(pid) in by_thread:
             return by_thread[str(pid)]
-    named = [some for some in by_thread.values() if some[0].name == "MainThread"]
-    if named:
-        return named[0]
-    return max(by_thread.values(), key=_modules_at_the_root, default=[])
 
+    def likeliness(some: list[Stack]) -> tuple[bool, int]:
+        modules = [one.samples for one in some if one.frames[0].function == "<module>"]
+        return some[0].name == "MainThread", sum(modules)
 
-def _modules_at_the_root(stacks: list[Stack]) -> int:
-    return sum(stack.samples for stack in stacks if stack.frames[0].function == "<module>")
+    return max(by_thread.values(), key=likeliness, default=[])

@@ -38,22 +38,17 @@ def no_source(_file: str, _line: int) -> SourceLine:
 def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> Seen:
     """Category, what is done inside, the user's innermost line and the one that called it."""
     frames = frames[categories.begins_at(frames) :]
-    doing = categories.activity(frames, _leaf_category(frames[-1], read_line))
-    category = doing
+    leaf, shown = frames[-1], None
+    # Torch's own files are known by name.
+    is_known = categories.marks_of(leaf.file, leaf.function) or leaf.file.startswith("<")
+    if leaf.line is not None and not is_known:
+        text = read_line(leaf.file, leaf.line).text
+        shown = None if text is None else categories.line_category(text)
+    category = doing = categories.activity(frames, shown)
     if doing not in {"saving", "waiting_for_work"} and categories.is_evaluating(frames):
         category = "evaluating"
     user, caller = user_frames(frames)
     return Seen(category, doing, user, caller)
-
-
-def _leaf_category(leaf: Frame, read_line: ReadLine) -> str | None:
-    if leaf.line is None or leaf.file.startswith("<"):
-        return None
-    # Torch's own files are known by name.
-    if categories.marks_of(leaf.file, leaf.function):
-        return None
-    text = read_line(leaf.file, leaf.line).text
-    return None if text is None else categories.line_category(text)
 
 
 def user_frames(frames: Sequence[Frame]) -> tuple[Frame | None, Frame | None]:
@@ -61,10 +56,8 @@ def user_frames(frames: Sequence[Frame]) -> tuple[Frame | None, Frame | None]:
     library's. A program that is installed itself counts as the user's if nothing else does."""
     own = [_is_own(frames, at) for at in range(len(frames))]
     if not any(own) and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
-        package = next(
-            (found for frame in frames if (found := categories.package_of(frame.file))), None
-        )
-        own = [package is not None and frame.file.startswith(package) for frame in frames]
+        package = next(filter(None, (categories.package_of(frame.file) for frame in frames)), "")
+        own = [package != "" and frame.file.startswith(package) for frame in frames]
     if not any(own):
         return None, None
     innermost = len(own) - 1 - own[::-1].index(True)

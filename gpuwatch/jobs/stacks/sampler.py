@@ -119,20 +119,21 @@ class StackSampler:
         self._began_at = self._clock.monotonic()
         self._start_more()
 
+    def _spies(self) -> list[PySpy]:
+        return [run.py_spy for run in self._runs if run.py_spy is not None]
+
     def poll(self) -> bool:
         """See who has ended, start the next, end who is late; whether all are done."""
-        for run in self._runs:
-            if run.py_spy is not None:
-                run.py_spy.poll()
+        for py_spy in self._spies():
+            py_spy.poll()
         self._start_more()
         return not any(run.running or self._is_waiting(run) for run in self._runs)
 
     def stop(self) -> None:
         """End soon, with what was sampled so far: ``poll()`` until it is true."""
         self._stopping = True
-        for run in self._runs:
-            if run.py_spy is not None:
-                run.py_spy.interrupt()
+        for py_spy in self._spies():
+            py_spy.interrupt()
 
     def reports(self) -> tuple[StackReport, ...]:
         """One for each target, in their order. Call it once all are done: it reads what was
@@ -163,9 +164,8 @@ class StackSampler:
 
     def close(self) -> None:
         """End every py-spy that still runs and remove the files. Reports made before stay."""
-        for run in self._runs:
-            if run.py_spy is not None:
-                run.py_spy.kill()
+        for py_spy in self._spies():
+            py_spy.kill()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

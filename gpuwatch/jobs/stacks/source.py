@@ -65,9 +65,8 @@ class JobSource:
             return ""
         with os.fdopen(descriptor, "rb") as opened:
             facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_size > FILE_BYTES:
-                return ""
-            if not self._may_read(facts):
+            is_source = stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES
+            if not is_source or not self._may_read(facts):
                 return ""
             # It may have been imported after that, but nothing says so.
             if self._started_at is not None and facts.st_mtime > self._started_at + EDITED_SECONDS:

@@ -134,8 +134,8 @@ class StackReport:
         """The largest share that says something."""
         return next((share for share in self.shares if share.category != "unread"), None)
 
-    def share(self, category: str) -> Share | None:
-        return next((share for share in self.shares if share.category == category), None)
+    def percent_of(self, category: str) -> float:
+        return next((one.percent for one in self.shares if one.category == category), 0.0)
 
     def sentence(self) -> str:
         """``62% waiting for data at train.py:41 (train_one_epoch)``, or the problem."""
@@ -147,7 +147,8 @@ class StackReport:
         line = share.lines[0] if share.lines else None
         if line is None:
             return f"{share.percent:.0f}% {share.says}"
-        inside = f" ({CATEGORIES[line.doing].says})" if _says_more(share, line) else ""
+        says_more = line.doing not in {share.category, "other"}
+        inside = f" ({CATEGORIES[line.doing].says})" if says_more else ""
         # Most of it happens there, or how much does is said.
         at = "at" if line.samples >= 0.8 * share.samples else f"({line.percent:.0f}% at"
         end = "" if at == "at" else ")"
@@ -166,18 +167,14 @@ class StackReport:
         return f"py-spy used {used}; {paused}."
 
 
-def _says_more(share: Share, line: UserLine) -> bool:
-    return line.doing not in {share.category, "other"}
-
-
 def shares_of(
     stacks: Iterable[Stack], errors: int = 0, read_line: ReadLine = no_source
 ) -> tuple[Share, ...]:
     """The shares of one thread's stacks, largest first; ``errors`` attempts that gave none are
     the share ``unread``, since a stack that cannot be read is one that changes."""
-    samples: Counter[str] = Counter()
+    samples: Counter[str] = Counter({"unread": errors} if errors else {})
     lines: Counter[tuple[str, Frame, str]] = Counter()
-    callers: dict[tuple[str, Frame, str], Counter[Frame]] = {}
+    callers: Counter[tuple[tuple[str, Frame, str], Frame]] = Counter()
     for stack in stacks:
         seen = read_stack(stack.frames, read_line)
         samples[seen.category] += stack.samples
@@ -185,21 +182,19 @@ def shares_of(
             line = (seen.category, seen.user, seen.doing)
             lines[line] += stack.samples
             if seen.caller is not None:
-                callers.setdefault(line, Counter())[seen.caller] += stack.samples
-    if errors:
-        samples["unread"] = errors
+                callers[line, seen.caller] += stack.samples
     total = samples.total()
 
     def user_line(line: tuple[str, Frame, str]) -> UserLine:
         _, frame, doing = line
-        caller = callers[line].most_common(1)[0][0] if line in callers else None
+        own = [caller for (of, caller), _ in callers.most_common() if of == line]
         return UserLine(
             place=_place(frame),
             samples=lines[line],
             percent=100.0 * lines[line] / total,
             doing=doing,
             source=_source(frame, read_line),
-            caller=None if caller is None else _place(caller),
+            caller=_place(own[0]) if own else None,
         )
 
     def share(category: str) -> Share:
@@ -266,33 +261,26 @@ def compare_ranks(reports: Sequence[StackReport]) -> str | None:
     ranks = [report for report in reports if report.role == "rank" and report.samples > 0]
     if len(ranks) < 2:
         return None
-    best: tuple[float, str, StackReport, StackReport] | None = None
-    for category in CATEGORIES:
-        if category in {"unread", "other"}:
-            continue
-        most = max(ranks, key=lambda report: _percent(report, category))
-        least = min(ranks, key=lambda report: _percent(report, category))
-        spread = _percent(most, category) - _percent(least, category)
-        if spread >= RANKS_DIFFER_PERCENT and (best is None or spread > best[0]):
-            best = (spread, category, most, least)
-    if best is None:
+
+    def ends(one: str) -> tuple[StackReport, StackReport]:
+        least = min(ranks, key=lambda report: report.percent_of(one))
+        return least, max(ranks, key=lambda report: report.percent_of(one))
+
+    def spread(one: str) -> float:
+        least, most = ends(one)
+        return most.percent_of(one) - least.percent_of(one)
+
+    category = max([one for one in CATEGORIES if one not in {"unread", "other"}], key=spread)
+    if spread(category) < RANKS_DIFFER_PERCENT:
         return None
-    _, category, most, least = best
+    least, most = ends(category)
+    low, high = f"{least.percent_of(category):.0f}%", f"{most.percent_of(category):.0f}%"
     if category == "collective":
         return (
-            f"{name_of(least)} waits least in collectives ({_percent(least, category):.0f}%, "
-            f"{name_of(most)} {_percent(most, category):.0f}%): the others wait for it. "
-            f"Most of its time: {least.sentence()}."
+            f"{name_of(least)} waits least in collectives ({low}, {name_of(most)} {high}): "
+            f"the others wait for it. Most of its time: {least.sentence()}."
         )
-    return (
-        f"{name_of(most)} is {_percent(most, category):.0f}% {CATEGORIES[category].says}, "
-        f"{name_of(least)} only {_percent(least, category):.0f}%."
-    )
-
-
-def _percent(report: StackReport, category: str) -> float:
-    share = report.share(category)
-    return 0.0 if share is None else share.percent
+    return f"{name_of(most)} is {high} {CATEGORIES[category].says}, {name_of(least)} only {low}."
 
 
 def name_of(report: StackReport) -> str:
@@ -317,9 +305,5 @@ def stack_facts(
         percents[category] = percents.get(category, 0.0) + share.percent / len(own)
         if share.lines and share.lines[0].samples > lines.get(category, (0, ""))[0]:
             lines[category] = (share.lines[0].samples, share.lines[0].where)
-    return tuple(
-        [
-            (category, percent, lines[category][1] if category in lines else None)
-            for category, percent in sorted(percents.items(), key=lambda item: -item[1])
-        ]
-    )
+    in_order = sorted(percents.items(), key=lambda item: -item[1])
+    return tuple([(one, percent, lines.get(one, (0, None))[1]) for one, percent in in_order])

@@ -3,29 +3,26 @@
 import time
 
 from gpuwatch.core.model import Job, JobMember, ProcessKey
-from gpuwatch.core.source import Clock, ReadOptions, SystemClock
+from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.jobs.stacks.sampler import StackTarget
 
 SETTLE_SECONDS = 0.3
 """Between the two reads after which roles are known that need a process to be seen twice."""
 
 
-def find_job(key: ProcessKey, clock: Clock | None = None) -> Job | None:
+def find_job(key: ProcessKey) -> Job | None:
     """The job that a process belongs to, from ``/proc`` alone: the driver is not asked. Takes about
     ``SETTLE_SECONDS``. ``None`` when the process has ended."""
     from gpuwatch.jobs.tracking.tracker import JobTracker  # noqa: PLC0415 - not needed for one process
     from gpuwatch.sources.linux.processes import ProcessSource  # noqa: PLC0415
 
-    clock = clock or SystemClock()
-    options = ReadOptions(interval_seconds=SETTLE_SECONDS, attached=key)
+    clock, options = SystemClock(), ReadOptions(interval_seconds=SETTLE_SECONDS, attached=key)
     tracker, processes = JobTracker(clock, options), ProcessSource(clock, options)
     try:
-        jobs: tuple[Job, ...] = ()
-        for last in (False, True):
+        for seconds in (0.0, SETTLE_SECONDS):
+            time.sleep(seconds)
             rows, _problems = processes.read((), tracker.roots(()))
             jobs, _problems = tracker.read(rows)
-            if not last:
-                time.sleep(SETTLE_SECONDS)
         return next((job for job in jobs if job.attached), None)
     finally:
         tracker.close()
@@ -56,10 +53,4 @@ def _workers_of(job: Job, rank: JobMember) -> list[JobMember]:
 
 
 def target_of(member: JobMember) -> StackTarget:
-    return StackTarget(
-        pid=member.pid,
-        started_at_unix_seconds=member.started_at_unix_seconds,
-        rank=member.rank,
-        role=member.role,
-        command=member.command,
-    )
+    return StackTarget(**{name: getattr(member, name) for name in StackTarget._fields})

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from gpuwatch.jobs.identity import evidence
-from gpuwatch.jobs.identity.evidence import Lineage, Look
+from gpuwatch.jobs.identity.evidence import Look
 from gpuwatch.jobs.identity.grouping import Looker, is_orphaned
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_tree import ProcessList
+from gpuwatch.sources.linux.procfs import ProcessStat
 
 LOOK_SECONDS = 10.0
 FULL_SECONDS = 300.0
@@ -23,12 +23,12 @@ FULL_SECONDS = 300.0
 
 
 class MachineLook:
-    """The lineage of every process that is not a kernel thread."""
+    """The ``stat`` of every process that is not a kernel thread."""
 
     def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
-        self._list = ProcessList(proc, self._read, attrgetter("parent"))
-        self.lineages: Mapping[int, Lineage] = self._list.known
+        self._list = ProcessList(proc, self._read, attrgetter("parent_pid"))
+        self.stats: Mapping[int, ProcessStat] = self._list.known
         self._looked_at = self._full_at = float("-inf")
 
     def refresh(self, now: float, every: float = LOOK_SECONDS) -> frozenset[int] | None:
@@ -47,11 +47,11 @@ class MachineLook:
 
     def beside(self, parent: int) -> list[int]:
         """The children of ``parent``."""
-        return [pid for pid, lineage in self.lineages.items() if lineage.parent == parent]
+        return [pid for pid, stat in self.stats.items() if stat.parent_pid == parent]
 
-    def _read(self, pid: int) -> Lineage | None:
-        lineage = evidence.read_lineage(pid, self._proc)
-        return None if lineage is None or lineage.is_kernel_thread else lineage
+    def _read(self, pid: int) -> ProcessStat | None:
+        stat = procfs.read_stat(pid, self._proc)
+        return None if stat is None or stat.is_kernel_thread else stat
 
 
 class OrphanFinder:
@@ -74,20 +74,20 @@ class OrphanFinder:
         }
         self.found = {}
         cleared = {}
-        for pid, lineage in self._machine.lineages.items():
-            job = groups.get((lineage.session, lineage.group))
-            if pid in known or not (job or lineage.name.startswith(WORKER_NAME)):
+        for pid, stat in self._machine.stats.items():
+            job = groups.get((stat.session, stat.group))
+            if pid in known or not (job or stat.name.startswith(WORKER_NAME.encode())):
                 continue
-            state = (lineage.start_ticks, lineage.parent)
-            if self._cleared.get(pid) == state or not self._is_orphan(pid, lineage, job):
+            state = (stat.start_ticks, stat.parent_pid)
+            if self._cleared.get(pid) == state or not self._is_orphan(pid, stat, job):
                 cleared[pid] = state
             else:
                 self.found[pid] = job
         self._cleared = cleared
 
-    def _is_orphan(self, pid: int, lineage: Lineage, job: TrackedJob | None) -> bool:
+    def _is_orphan(self, pid: int, stat: ProcessStat, job: TrackedJob | None) -> bool:
         look = self._look(pid)
-        if look is None or look.parent != lineage.parent:
+        if look is None or look.parent != stat.parent_pid:
             return False
         return is_orphaned_worker(look, self._look(look.parent)) or (
             job is not None and look.parent not in job.members and _was_part_of(look, job)

@@ -26,8 +26,9 @@ METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
 ASLEEP_PERCENT = 0.5
 """A process that used less of a core and neither read nor wrote, and uses none now, sleeps."""
-FIRST_RATES_SECONDS = 0.2
-"""The second reading comes with the next snapshot, so that a single look has rates too."""
+FIRST_RATES_SECONDS = 0.1
+"""The second reading comes with the next snapshot, so that a single look has rates too: less than
+lies between its two (``once.SETTLE_SECONDS``)."""
 
 ENDED_STATES = ("Z", "X")
 LASTING_STATES = (*ENDED_STATES, "T", "t")
@@ -59,7 +60,7 @@ class Member(Evidence):
         self._threads_tries = 0
         self._framework_due = now
         self._framework_tries = 0
-        self._evidence_due = now
+        self.evidence_due = now
         self.due = now
         """When its readings are to be taken again."""
         self._switches_due = now
@@ -115,18 +116,20 @@ class Member(Evidence):
     def read_evidence(self, now: float, *, attached: bool, anew: bool) -> bool:
         """Read what is loaded and how threads are called, where that may decide something and
         it is time; whether it changed. ``anew``: something else may decide by now."""
-        if (now < self._evidence_due and not anew) or not self.is_alive:
+        if now < self.evidence_due and not anew:
             return False
         changed = False
-        self._evidence_due = math.inf
+        self.evidence_due = math.inf
+        if not self.is_alive:
+            return False
         if self._needs_framework():
             changed = now >= self._framework_due and self._read_framework(now)
-            self._evidence_due = self._framework_due
+            self.evidence_due = self._framework_due
         if self._needs_threads():
             if now >= self._threads_due:
                 self._threads_due = now + self._threads_apart(attached=attached)
                 changed = self._read_threads() or changed
-            self._evidence_due = min(self._evidence_due, self._threads_due)
+            self.evidence_due = min(self.evidence_due, self._threads_due)
         return changed
 
     def _look_again(self) -> None:

@@ -38,6 +38,7 @@ class Membership:
         """Processes, their roles or what they use are others than when this was set to false."""
         self.due = 0.0
         """When readings of one of them are to be taken again."""
+        self._evidence_due = -math.inf
         self.lives = False
         """One of them does."""
         self.reports = False
@@ -141,9 +142,12 @@ class Membership:
         """Roles, and once more if they show that there is more evidence to read; whether anything
         has changed."""
         anything = changed
+        if not changed and now < self._evidence_due:
+            return False
         for _ in range(3):
             for member in self:
                 changed = member.read_evidence(now, attached=attached, anew=changed) or changed
+            self._evidence_due = min([member.evidence_due for member in self], default=math.inf)
             if not changed:
                 break
             anything, changed = True, False

@@ -71,10 +71,8 @@ class SlowReadings:
     def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Whoever runs backward passes, or has a loader, trains: its port is for something else."""
         own = [one for one in members if one.role.name == "helper" and one.role.guessed]
-        for place, some in (("the processes it started", own[:1]), ("it", ranks[:1])):
-            if self.simulates is None and some:
-                found = simulator(some[0].pid, self._proc)
-                self.simulates = None if found is None else f"{found} is loaded in {place}"
+        for one in (*own[:1], *ranks[:1]):
+            self.simulates = self.simulates or simulator(one.look, self._proc)
         named = any(one.role.name == "loader_worker" and not one.role.guessed for one in members)
         if named or any(rank.reports or is_training(rank.threads or frozenset()) for rank in ranks):
             self.serves = None

@@ -106,7 +106,11 @@ class JobTracker:
         self._memory.spend(at.now, self._residents, share)
         self._watch_finely()
         in_order = sorted(self._jobs, key=_job_order)
-        jobs = [job.publish(at, disk_wait=self._disk_wait) for job in in_order]
+        # What was found out of new processes until here can take as long as it is to the next look.
+        jobs = [
+            job.publish(at._replace(now=self._clock.monotonic()), disk_wait=self._disk_wait)
+            for job in in_order
+        ]
         if self._bound is not None:
             mains, workers = self._fine.take()
             jobs[0] = replace(jobs[0], main_thread_samples=mains, loader_worker_samples=workers)

@@ -1,36 +1,23 @@
 """The jobs on the page of ``gpuwatch status``: a few lines for each, or one in full."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
-from gpuwatch.outputs.status.columns import (
-    Columns,
-    Paint,
-    mean,
-    more_text,
-    rows_of,
-    said,
-    titled,
-    total,
-)
-from gpuwatch.outputs.terminal.table import Heading, cut, wrap
+from gpuwatch.outputs.terminal.page import BOLD, Page
+from gpuwatch.outputs.terminal.table import Column, cut, wrap
 
 JOBS_SHOWN = 8
 MEMBERS_SHOWN = 40
 
 _STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "disk wait",
-    "T": "stopped",
-    "t": "traced",
-    "Z": "ended",
-    "I": "sleeping",
+    **{"R": "running", "S": "sleeping", "D": "disk wait", "T": "stopped", "t": "traced"},
+    **{"Z": "ended", "I": "sleeping"},
 }
 _DEEPEST = 4
 _LABEL_WIDTH = 9
@@ -38,35 +25,41 @@ _LINES_MAX = 3
 _NAME_WIDTH = 30
 
 
-def jobs_block(
-    snapshot: Snapshot, labels: Mapping[GpuKey, str], width: int, shown: int | None, bold: Paint
-) -> list[str]:
+def said(*readings: tuple[str, float | None, Callable[[float], str]]) -> list[str]:
+    """Label and value of what was read."""
+    return [f"{label} {write(value)}" for label, value, write in readings if value is not None]
+
+
+def more(page: Page, left_out: int) -> None:
+    if left_out:
+        page.say(f"and {left_out} more (--all shows them)")
+
+
+def jobs(page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None) -> None:
     """Two lines a job: a row of numbers, and how it gets its data."""
     jobs = snapshot.jobs[:shown]
     if not jobs:
-        return []
-    columns: Columns[Job] = (
-        (Heading("JOB"), lambda job: str(job.pid)),
-        (Heading("USER", text=True, rank=2), lambda job: job.user or units.UNKNOWN),
-        (Heading("GPU"), lambda job: _gpus(job, labels)),
-        (Heading("RANKS"), lambda job: str(len(job.ranks))),
-        (Heading("MAIN CPU", rank=1), lambda job: units.percent(job.main_thread_cpu_percent)),
-        (Heading("WORKER CPU", rank=1), lambda job: units.percent(job.loader_worker_cpu_percent)),
-        (Heading("CORES", rank=3), _usable_cores),
-        (Heading("COMMAND", text=True), lambda job: job.command or units.UNKNOWN),
-    )
-    titles, *rows = titled(columns, rows_of(columns, jobs), width, bold)
+        return
     indent = " " * (max(len("JOB"), *(len(str(job.pid)) for job in jobs)) + 2)
-    lines = [titles]
-    for job, row in zip(jobs, rows, strict=True):
-        reported = loop_facts(job, snapshot.taken_at_unix_seconds)
-        lines += [row, *_sentence(job_loading_sentence(job), width, indent)]
-        lines += _sentence(", ".join(reported), width, indent)
-    return lines + more_text(len(snapshot.jobs) - len(jobs))
 
+    def below(job: Job) -> Iterable[str]:
+        reported = ", ".join(loop_facts(job, snapshot.taken_at_unix_seconds))
+        for text in (job_loading_sentence(job), reported):
+            yield from wrap(text, page.width, first=indent, later=indent, most=_LINES_MAX)
 
-def _sentence(text: str, width: int, indent: str) -> list[str]:
-    return wrap(text, width, first=indent, later=indent, most=_LINES_MAX) if text else []
+    columns: tuple[Column[Job], ...] = (
+        Column("JOB", lambda job: str(job.pid)),
+        Column("USER", lambda job: job.user or units.UNKNOWN, True, 2),
+        Column("GPU", lambda job: _gpus(job, labels)),
+        Column("RANKS", lambda job: str(len(job.ranks))),
+        Column("MAIN CPU", lambda job: units.percent(job.main_thread_cpu_percent), rank=1),
+        Column("WORKER CPU", lambda job: units.percent(job.loader_worker_cpu_percent), rank=1),
+        Column("CORES", _usable_cores, rank=3),
+        Column("COMMAND", lambda job: job.command or units.UNKNOWN, True),
+    )
+    page.gap()
+    page.items(columns, jobs, below=below)
+    more(page, len(snapshot.jobs) - len(jobs))
 
 
 def _usable_cores(job: Job) -> str:
@@ -77,19 +70,17 @@ def _gpus(user: Job | JobRank, labels: Mapping[GpuKey, str]) -> str:
     return units.ranges(labels.get(uuid, "?") for uuid in user.gpu_uuids)
 
 
-# --- one job in full --------------------------------------------------------------------------
-
-
-def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[str]:
+def header(page: Page, job: Job, snapshot: Snapshot) -> None:
     """What the job is, where it runs and how it gets its data."""
-    command = job.command or f"PID {job.pid}"
+    command = wrap(job.command or f"PID {job.pid}", page.width, later="  ", most=_LINES_MAX)
+    page.gap()
+    page.lines += [page.paint(line, BOLD) for line in command]
     uses = said(
         ("CPU", job.cpu_percent, units.percent),
         ("reads", job.read_bytes_per_second, units.rate),
         ("writes", job.write_bytes_per_second, units.rate),
         ("memory (PSS)", job.memory_proportional_bytes, units.size),
     )
-    lines = [bold(line) for line in wrap(command, width, later="  ", most=_LINES_MAX)]
     facts = (
         ("job", _identity(job, snapshot.taken_at_unix_seconds)),
         ("reports", loop_facts(job, snapshot.taken_at_unix_seconds)),
@@ -99,12 +90,9 @@ def job_header(job: Job, snapshot: Snapshot, width: int, bold: Paint) -> list[st
         ("cores", _cores(job, snapshot.host)),
         ("uses", uses),
     )
-    later = " " * _LABEL_WIDTH
     for label, parts in facts:
-        first = f"{label:<{_LABEL_WIDTH}}"
-        text = ", ".join(parts)
-        lines += wrap(text, width, first=first, later=later, most=_LINES_MAX) if text else []
-    return lines
+        first, later = label.ljust(_LABEL_WIDTH), " " * _LABEL_WIDTH
+        page.lines += wrap(", ".join(parts), page.width, first=first, later=later, most=_LINES_MAX)
 
 
 def _identity(job: Job, now: float) -> list[str]:
@@ -178,31 +166,29 @@ def _cores(job: Job, host: Host) -> list[str]:
     return facts
 
 
-def ranks_block(job: Job, labels: Mapping[GpuKey, str], width: int, bold: Paint) -> list[str]:
+def ranks(page: Page, job: Job, labels: Mapping[GpuKey, str]) -> None:
     """A row per rank; none for a job of one, whose header says it all."""
     if len(job.ranks) < 2:
-        return []
-    columns: Columns[_Rank] = (
-        (Heading("RANK"), lambda one: units.count(one.rank.rank)),
-        (Heading("PID"), lambda one: str(one.rank.pid)),
-        (Heading("GPU"), lambda one: _gpus(one.rank, labels)),
-        (Heading("MAIN CPU", rank=1), lambda one: units.percent(one.main_thread_percent)),
-        (Heading("WORKERS"), lambda one: one.workers_text),
-        (Heading("WORKER CPU", rank=1), lambda one: one.mean_of_workers("cpu_percent")),
-        (Heading("CPU-WAIT", rank=2), lambda one: one.mean_of_workers("run_queue_wait_percent")),
-        (Heading("PINNED", text=True), lambda one: _PINNED[one.rank.pinned_memory]),
+        return
+    columns: tuple[Column[_Rank], ...] = (
+        Column("RANK", lambda one: units.count(one.rank.rank)),
+        Column("PID", lambda one: str(one.rank.pid)),
+        Column("GPU", lambda one: _gpus(one.rank, labels)),
+        Column("MAIN CPU", lambda one: units.percent(one.main_thread_percent), rank=1),
+        Column("WORKERS", lambda one: one.workers_text),
+        Column("WORKER CPU", lambda one: one.mean_of_workers("cpu_percent"), rank=1),
+        Column("CPU-WAIT", lambda one: one.mean_of_workers("run_queue_wait_percent"), rank=2),
+        Column("PINNED", lambda one: _PINNED[one.rank.pinned_memory], True),
     )
     if job.loops:
-        columns = (
-            *columns,
-            (Heading("DATA-WAIT"), lambda one: units.share(one.reported("data_wait_share"))),
-            (Heading("COMPUTE", rank=2), lambda one: units.share(one.reported("compute_share"))),
-            (
-                Heading("SAMPLES/S", rank=1),
-                lambda one: units.samples(one.reported("samples_per_second")),
-            ),
-        )
-    return titled(columns, rows_of(columns, [_Rank(job, rank) for rank in job.ranks]), width, bold)
+        columns += (
+            Column("DATA-WAIT", lambda one: units.share(one.reported("data_wait_share"))),
+            Column("COMPUTE", lambda one: units.share(one.reported("compute_share")), rank=2),
+            Column("SAMPLES/S", lambda one: units.samples(one.reported("samples_per_second")),
+                   rank=1),
+        )  # fmt: skip
+    page.gap()
+    page.items(columns, [_Rank(job, rank) for rank in job.ranks])
 
 
 _PINNED = {True: "on", False: "off", None: units.UNKNOWN}
@@ -210,8 +196,6 @@ _PINNED = {True: "on", False: "off", None: units.UNKNOWN}
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """A row of the table of ranks."""
-
     job: Job
     rank: JobRank
 
@@ -235,15 +219,12 @@ class _Rank:
         return units.percent(mean(getattr(one, name) for one in workers))
 
     def reported(self, name: str) -> float | None:
-        """Of its own loop."""
         loop = self.job.loop_of(self.rank)
         return None if loop is None else getattr(loop, name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A row of the table of processes."""
-
     member: JobMember
     depth: int
     on_gpus: Sequence[Process]
@@ -262,55 +243,47 @@ def _state(row: _Member) -> str:
     return _STATES.get(state, state)
 
 
-_MEMBER_COLUMNS: Columns[_Member] = (
-    (Heading("PROCESS", text=True), _member_name),
-    (Heading("PID"), lambda row: str(row.member.pid)),
-    (Heading("CPU"), lambda row: units.percent(row.member.cpu_percent)),
-    (Heading("MAIN", rank=2), lambda row: units.percent(row.member.main_thread_cpu_percent)),
-    (Heading("STATE", text=True, rank=1), _state),
-    (Heading("CPU-WAIT", rank=3), lambda row: units.percent(row.member.run_queue_wait_percent)),
-    (Heading("DISK-WAIT", rank=5), lambda row: units.percent(row.member.disk_wait_percent)),
-    (Heading("READ", rank=4), lambda row: units.rate(row.member.read_bytes_per_second)),
-    (Heading("WRITE", rank=6), lambda row: units.rate(row.member.write_bytes_per_second)),
-    (Heading("RSS", rank=7), lambda row: units.size(row.member.memory_resident_bytes)),
-    (Heading("PSS", rank=2), lambda row: units.size(row.member.memory_proportional_bytes)),
-    (
-        Heading("GPU-MEM", rank=3),
-        lambda row: units.size(total(one.gpu_memory_bytes for one in row.on_gpus)),
-    ),
-    (
-        Heading("SM", rank=5),
-        lambda row: units.percent(mean(one.gpu_busy_percent for one in row.on_gpus)),
-    ),
-)
+_MEMBER_COLUMNS: tuple[Column[_Member], ...] = (
+    Column("PROCESS", _member_name, True),
+    Column("PID", lambda row: str(row.member.pid)),
+    Column("CPU", lambda row: units.percent(row.member.cpu_percent)),
+    Column("MAIN", lambda row: units.percent(row.member.main_thread_cpu_percent), rank=2),
+    Column("STATE", _state, True, 1),
+    Column("CPU-WAIT", lambda row: units.percent(row.member.run_queue_wait_percent), rank=3),
+    Column("DISK-WAIT", lambda row: units.percent(row.member.disk_wait_percent), rank=5),
+    Column("READ", lambda row: units.rate(row.member.read_bytes_per_second), rank=4),
+    Column("WRITE", lambda row: units.rate(row.member.write_bytes_per_second), rank=6),
+    Column("RSS", lambda row: units.size(row.member.memory_resident_bytes), rank=7),
+    Column("PSS", lambda row: units.size(row.member.memory_proportional_bytes), rank=2),
+    Column("GPU-MEM", lambda row: units.size(total(x.gpu_memory_bytes for x in row.on_gpus)),
+           rank=3),
+    Column("SM", lambda row: units.percent(mean(x.gpu_busy_percent for x in row.on_gpus)), rank=5),
+)  # fmt: skip
 
 
-def members_block(
-    job: Job, processes: Sequence[Process], width: int, shown: int | None, bold: Paint
-) -> list[str]:
+def members(page: Page, job: Job, processes: Sequence[Process], shown: int | None) -> None:
     """The tree of the job's processes and what each does."""
     members = job.members[:shown]
     if not members:
-        return []
+        return
     on_gpus: dict[object, list[Process]] = {}
     for process in processes:
         if process.gpu_uuid is not None:
             on_gpus.setdefault(process.key, []).append(process)
     depths: dict[int | None, int] = {}
-    table = []
+    rows = []
     for member in members:
         depth = min(_DEEPEST, depths.get(member.parent_pid, -1) + 1)
         depths[member.pid] = depth
-        table.append(_Member(member, depth, on_gpus.get(member.key, [])))
-    lines = titled(_MEMBER_COLUMNS, rows_of(_MEMBER_COLUMNS, table), width, bold)
-    return [*lines, *more_text(len(job.members) - len(members)), *_guesses(members, width)]
-
-
-def _guesses(members: Sequence[JobMember], width: int) -> list[str]:
-    """What the question marks rest on."""
+        rows.append(_Member(member, depth, on_gpus.get(member.key, [])))
+    page.gap()
+    page.items(_MEMBER_COLUMNS, rows)
+    more(page, len(job.members) - len(members))
+    # What the question marks rest on.
     signs = dict.fromkeys(
         f"{role_name(member)}: {member.role_sign}"
         for member in members
         if member.role_guessed and member.role_sign
     )
-    return [line for sign in list(signs)[:3] for line in wrap(sign, width, later="  ", most=2)]
+    for sign in list(signs)[:3]:
+        page.lines += wrap(sign, page.width, later="  ", most=2)

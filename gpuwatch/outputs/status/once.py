@@ -6,10 +6,14 @@ from collections.abc import Callable
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import Source
+from gpuwatch.core.text import SentenceError
 
-SETTLE_SECONDS = 0.7
-"""Between the two reads that rates need: seventy of the kernel's 10 ms ticks, so that a CPU
-percent is no accident, and still short for somebody who waits."""
+SETTLE_SECONDS = 0.12
+"""Between the two reads that rates need: the least that the driver wants between two samples of
+what its units did (``schedule.PAIR_SECONDS``). Clocks of processes count nanoseconds."""
+HOST_SECONDS = 0.21
+"""From opening to the second read: the kernel counts the CPU time of cores in ticks of 10 ms, and
+the host's rates are over this time (``host.MINIMUM_SECONDS``)."""
 
 PATIENCE_SECONDS = 30.0
 """A first driver call can take several seconds (without the persistence daemon, say)."""
@@ -19,8 +23,8 @@ HOST_PATIENCE_SECONDS = 5.0
 _NOTICED_SECONDS = 1.5
 
 
-class NoAnswerError(Exception):
-    """A read did not end in time; the message is a sentence."""
+class NoAnswerError(SentenceError):
+    """A read did not end in time."""
 
 
 def look_once(
@@ -57,16 +61,18 @@ def look_once(
         if not task.wait(left + host_patience_seconds):
             raise NoAnswerError(
                 f"The machine has not answered for {left + host_patience_seconds:.0f} s: a disk "
-                "or a network file system may hang. The kernel log (dmesg) may say why."
+                "or a network file system may hang. The kernel log (dmesg) may say why.",
+                69,
             )
         return task.result()
 
     try:
         source.options.interval_seconds = settle_seconds or source.options.interval_seconds
         call(source.open)
+        opened_at = time.monotonic()
         snapshot = call(source.read)
         if settle_seconds > 0 and not source.simulated:
-            pause(settle_seconds)
+            pause(max(settle_seconds, HOST_SECONDS - (time.monotonic() - opened_at)))
             snapshot = call(source.read)
         assert snapshot is not None
         return snapshot

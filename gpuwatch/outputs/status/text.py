@@ -1,30 +1,24 @@
 """``gpuwatch status``: one snapshot as a page of plain text."""
 
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from gpuwatch import __version__
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, Host, Job, JobMember, Problem, Process, ProcessKey, Snapshot
+from gpuwatch.core.bounds import total
+from gpuwatch.core.model import Gpu, GpuKey, Host, Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.status import job_text
-from gpuwatch.outputs.status.columns import (
-    Columns,
-    labels_of,
-    more_text,
-    rows_of,
-    said,
-    titled,
-    total,
-)
-from gpuwatch.outputs.terminal.painting import BOLD, RED, YELLOW, Painter, painter
-from gpuwatch.outputs.terminal.table import Heading, cut, wrap
+from gpuwatch.outputs.status.job_text import said
+from gpuwatch.outputs.terminal.page import BOLD, RED, YELLOW, Page
+from gpuwatch.outputs.terminal.table import Column, cut
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_MIN = 40
 
 PROCESSES_SHOWN = 20
+_SEVERITIES = {"error": ("error", RED), "info": ("note", ""), "warning": ("warning", YELLOW)}
 
 _KEEP = "\N{NO-BREAK SPACE}"
 _MAIN = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
@@ -41,51 +35,40 @@ def status_page(
 
     ``processes_shown`` is how long a list of processes may be; ``None``: no list is shortened.
     """
-    width = max(width, WIDTH_MIN)
-    paint = painter(colour)
+    page = Page(max(width, WIDTH_MIN), colour)
     attached = next((job for job in snapshot.jobs if job.attached), None)
-    labels = labels_of(snapshot)
+    labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
     shown = processes_shown
-
-    def bold(text: str) -> str:
-        return paint(text, BOLD)
-
+    _title(page, snapshot)
     if attached is None:
-        jobs_shown = None if shown is None else job_text.JOBS_SHOWN
-        middle = [
-            _gpus(snapshot.gpus, width, paint),
-            _host(snapshot.host, width),
-            job_text.jobs_block(snapshot, labels, width, jobs_shown, bold),
-            _processes(snapshot, width, shown, bold),
-        ]
+        _gpus(page, snapshot.gpus, "No GPU to show.")
+        _host(page, snapshot.host)
+        job_text.jobs(page, snapshot, labels, None if shown is None else job_text.JOBS_SHOWN)
+        _processes(page, snapshot, labels, shown)
     else:
-        members_shown = None if shown is None else job_text.MEMBERS_SHOWN
-        middle = [
-            job_text.job_header(attached, snapshot, width, bold),
-            _gpus(snapshot.gpus, width, paint) if snapshot.gpus else ["It uses no GPU."],
-            job_text.ranks_block(attached, labels, width, bold),
-            job_text.members_block(attached, snapshot.processes, width, members_shown, bold),
-            _host(snapshot.host, width),
-        ]
-    blocks = [_title(snapshot, width, paint), *middle, _problems(snapshot.problems, width, paint)]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+        job_text.header(page, attached, snapshot)
+        _gpus(page, snapshot.gpus, "It uses no GPU.")
+        job_text.ranks(page, attached, labels)
+        most = None if shown is None else job_text.MEMBERS_SHOWN
+        job_text.members(page, attached, snapshot.processes, most)
+        _host(page, snapshot.host)
+    page.gap()
+    for problem in snapshot.problems:
+        word, style = _SEVERITIES.get(problem.severity, _SEVERITIES["warning"])
+        page.say(f"{word}: {problem.message}", style=style, later="  ")
+    return "\n".join(page.lines).rstrip("\n")
 
 
-def _title(snapshot: Snapshot, width: int, paint: Painter) -> list[str]:
+def _title(page: Page, snapshot: Snapshot) -> None:
     taken = datetime.fromtimestamp(snapshot.taken_at_unix_seconds, tz=UTC).astimezone()
-    parts = [f"gpuwatch {__version__}"]
     # Second, so that no narrow width can cut it off.
-    if snapshot.simulated:
-        parts.append("SIMULATED")
+    parts = [f"gpuwatch {__version__}", "SIMULATED" if snapshot.simulated else ""]
     parts += [snapshot.host.name, taken.strftime("%Y-%m-%d %H:%M:%S")]
     if snapshot.gpus:
         identity = snapshot.gpus[0].identity
         parts += [f"driver {identity.driver_version}"] if identity.driver_version else []
         parts += [f"CUDA {identity.cuda_version}"] if identity.cuda_version else []
-    return [paint(cut("  ".join(part for part in parts if part), width), BOLD)]
-
-
-# -- GPUs -----------------------------------------------------------------------------------
+    page.lines.append(page.paint(cut("  ".join(filter(None, parts)), page.width), BOLD))
 
 
 def _age(gpu: Gpu) -> str:
@@ -133,39 +116,36 @@ def _state(value: float | None) -> str:
     return units.UNKNOWN if value is None else f"P{value}"
 
 
-_GPU_COLUMNS: Columns[Gpu] = (
-    (Heading("GPU"), units.gpu_label),
-    (Heading("NAME", text=True, rank=3), lambda gpu: gpu.identity.name),
-    (Heading("BUSY"), lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
-    (Heading("READ", rank=1), _age),
-    (Heading("MEMORY"), _memory),
-    (Heading("POWER", rank=1), _power),
-    (Heading("TEMP", rank=2), _heat),
-    (Heading("SM CLOCK", rank=5), _reading("sm_clock_mhz", units.megahertz)),
-    (Heading("PSTATE", rank=9), _reading("performance_state", _state)),
-    (Heading("RX", rank=6), _reading("pcie_rx_bytes_per_second", units.rate)),
-    (Heading("TX", rank=6), _reading("pcie_tx_bytes_per_second", units.rate)),
-    (Heading("PCIE", rank=7), _pcie_link),
-    (Heading("SM", rank=8), _reading("sm_active_percent", units.percent)),
-    (Heading("TENSOR", rank=8), _reading("tensor_active_percent", units.percent)),
-    (Heading("FAN", rank=9), _reading("fan_percent", units.percent)),
-    (Heading("THROTTLED BY", text=True, rank=4), _throttled),
+_GPU_COLUMNS: tuple[Column[Gpu], ...] = (
+    Column("GPU", units.gpu_label),
+    Column("NAME", lambda gpu: gpu.identity.name, True, 3),
+    Column("BUSY", lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
+    Column("READ", _age, rank=1),
+    Column("MEMORY", _memory),
+    Column("POWER", _power, rank=1),
+    Column("TEMP", _heat, rank=2),
+    Column("SM CLOCK", _reading("sm_clock_mhz", units.megahertz), rank=5),
+    Column("PSTATE", _reading("performance_state", _state), rank=9),
+    Column("RX", _reading("pcie_rx_bytes_per_second", units.rate), rank=6),
+    Column("TX", _reading("pcie_tx_bytes_per_second", units.rate), rank=6),
+    Column("PCIE", _pcie_link, rank=7),
+    Column("SM", _reading("sm_active_percent", units.percent), rank=8),
+    Column("TENSOR", _reading("tensor_active_percent", units.percent), rank=8),
+    Column("FAN", _reading("fan_percent", units.percent), rank=9),
+    Column("THROTTLED BY", _throttled, True, 4),
 )
 
 
-def _gpus(gpus: Sequence[Gpu], width: int, paint: Painter) -> list[str]:
-    if not gpus:
-        return ["No GPU to show."]
-    rows = rows_of(_GPU_COLUMNS, gpus)
-    titles, *lines = titled(_GPU_COLUMNS, rows, width, lambda text: paint(text, BOLD))
-    rows_and_gpus = zip(lines, gpus, strict=True)
-    return [titles, *[paint(row, RED) if gpu.lost else row for row, gpu in rows_and_gpus]]
+def _gpus(page: Page, gpus: Sequence[Gpu], without: str) -> None:
+    page.gap()
+    if gpus:
+        page.items(_GPU_COLUMNS, gpus, style=lambda gpu: RED if gpu.lost else "")
+    else:
+        page.say(without)
 
 
-# -- host -----------------------------------------------------------------------------------
-
-
-def _host(host: Host, width: int) -> list[str]:
+def _host(page: Page, host: Host) -> None:
+    page.gap()
     cores = "" if host.core_count is None else f" of {host.core_count} cores"
     fewer = host.usable_cores is not None and host.usable_cores != host.core_count
     loads = (host.load_average_1_minute, host.load_average_5_minutes, host.load_average_15_minutes)
@@ -197,37 +177,23 @@ def _host(host: Host, width: int) -> list[str]:
         ),
         [f"tasks waiting: {waits[0]}", *waits[1:]] if waits else [],
     ]
-    # No line ends between a label and its number.
-    lines = [", ".join(fact.replace(" ", _KEEP) for fact in facts) for facts in groups if facts]
-    return [
-        part.replace(_KEEP, " ")
-        for line in lines
-        for part in textwrap.wrap(line, width, subsequent_indent="  ")
-    ]
+    for facts in groups:
+        page.facts(facts, later="  ")
 
 
-# -- processes ------------------------------------------------------------------------------
-
-_PROCESS_HEADINGS = (
-    Heading("GPU"),
-    Heading("PID"),
-    Heading("USER", text=True, rank=3),
-    Heading("GPU-MEM"),
-    Heading("SM", rank=1),
-    Heading("CPU", rank=1),
-    Heading("MEM", rank=2),
-    Heading("TIME", rank=4),
-    Heading("COMMAND", text=True),
+_PROCESS_COLUMNS: tuple[Column[Any], ...] = (
+    *(Column("GPU"), Column("PID"), Column("USER", str, True, 3), Column("GPU-MEM")),
+    *(Column("SM", rank=1), Column("CPU", rank=1), Column("MEM", rank=2), Column("TIME", rank=4)),
+    Column("COMMAND", text=True),
 )
 
 
 def _processes(
-    snapshot: Snapshot, width: int, shown: int | None, bold: Callable[[str], str]
-) -> list[str]:
+    page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None
+) -> None:
     """By GPU, the largest first; the loader workers of a rank below it, as one row."""
     if not snapshot.processes:
-        return []
-    labels = labels_of(snapshot)
+        return
     places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus)}
 
     def order(process: Process) -> tuple[float, ...]:
@@ -247,9 +213,9 @@ def _processes(
         if workers is not None:
             rows.append(_workers_row(process, workers))
             sizes.append(len(workers))
-    columns = [(heading, str) for heading in _PROCESS_HEADINGS]
-    lines = titled(columns, rows[:shown], width, bold)
-    return lines + more_text(0 if shown is None else sum(sizes[shown:]))
+    page.gap()
+    page.table(_PROCESS_COLUMNS, rows[:shown])
+    job_text.more(page, 0 if shown is None else sum(sizes[shown:]))
 
 
 def _workers_by_rank(jobs: Sequence[Job]) -> dict[ProcessKey, list[JobMember]]:
@@ -276,7 +242,7 @@ def _workers_row(rank: Process, workers: Sequence[JobMember]) -> list[str]:
     ]
 
 
-def _process_row(process: Process, labels: dict[str, str], now: float) -> list[str]:
+def _process_row(process: Process, labels: Mapping[GpuKey, str], now: float) -> list[str]:
     started = process.started_at_unix_seconds
     return [
         units.UNKNOWN if process.gpu_uuid is None else labels.get(process.gpu_uuid, "?"),
@@ -289,16 +255,3 @@ def _process_row(process: Process, labels: dict[str, str], now: float) -> list[s
         units.age(None if started is None else now - started),
         process.command or process.name or units.UNKNOWN,
     ]
-
-
-_SEVERITIES = {"error": ("error", RED), "info": ("note", ""), "warning": ("warning", YELLOW)}
-
-
-def _problems(problems: Sequence[Problem], width: int, paint: Painter) -> list[str]:
-    lines = []
-    for problem in problems:
-        word, code = _SEVERITIES.get(problem.severity, _SEVERITIES["warning"])
-        lines += [
-            paint(line, code) for line in wrap(f"{word}: {problem.message}", width, later="  ")
-        ]
-    return lines

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import age
 from gpuwatch.sources.files.unpacked import DAMAGE, FileSet, Unpacked
 
@@ -53,8 +53,8 @@ _SENTENCES = {
 }
 
 
-class LogError(Exception):
-    """A file that cannot be read as a log; the message is a sentence for a person."""
+class LogError(SentenceError):
+    """A file that cannot be read as a log."""
 
 
 class AmbiguousColumnsError(LogError):

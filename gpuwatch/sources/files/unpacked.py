@@ -113,7 +113,6 @@ class Unpacked(io.RawIOBase):
         self._file: BinaryIO | None = None
         self._input = b""
         self._out = b""
-        self._frame: _Gunzip | zstd.ZstdDecompressor | None = None
         self._begins = b'{"kind":'
         """The text that frames begin with, as the first of them did."""
         self._began = False

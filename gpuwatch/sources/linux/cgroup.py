@@ -8,7 +8,6 @@ cgroup-v2.rst.
 import functools
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from gpuwatch.sources.linux import procfs
 
 SHORT_ID_LENGTH = 12
 """Container engines print the first twelve digits of an id."""
+SHORT_POD_LENGTH = 13
 
 _MOUNT_ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -106,41 +106,20 @@ def _is_above(root: str, path: str) -> bool:
     return bool(steps) and all(step == ".." for step in steps) and len(steps) >= outside
 
 
-def parse_cpu_max(text: str) -> float | None:
-    """v2 ``cpu.max``: ``"200000 100000"`` is 2.0 cores, ``"max 100000"`` none."""
-    fields = text.split()
-    if not fields or fields[0] == "max":
-        return None
-    period = int(fields[1]) if len(fields) > 1 else 100_000
-    return int(fields[0]) / period if period > 0 else None
-
-
-def parse_cfs_quota(quota: str, period: str) -> float | None:
-    """v1 ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``; a quota of -1 is none."""
-    microseconds = int(quota)
-    every = int(period)
-    return microseconds / every if microseconds > 0 and every > 0 else None
+_QUOTA_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+"""Of v2, with ``200000 100000`` for 2.0 cores or ``max 100000``; and of v1, where -1 is none."""
 
 
 def folder_quota(folder: Path) -> float | None:
     """The CPU quota set on one cgroup folder, in cores; ``None`` without one."""
-    for read in (_read_v2, _read_v1):
+    for names in _QUOTA_FILES:
         try:
-            return read(folder)
+            words = b" ".join([procfs.read_once(folder / name) for name in names]).split()
+            quota, period = [0 if one == b"max" else int(one) for one in [*words, b"100000"][:2]]
         except (OSError, ValueError):
             continue
+        return quota / period if quota > 0 and period > 0 else None
     return None
-
-
-def _read_v2(folder: Path) -> float | None:
-    return parse_cpu_max(procfs.read_once(folder / "cpu.max").decode())
-
-
-def _read_v1(folder: Path) -> float | None:
-    return parse_cfs_quota(
-        procfs.read_once(folder / "cpu.cfs_quota_us").decode(),
-        procfs.read_once(folder / "cpu.cfs_period_us").decode(),
-    )
 
 
 class QuotaFolder(NamedTuple):
@@ -150,8 +129,8 @@ class QuotaFolder(NamedTuple):
     cores: float
 
 
-def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list[QuotaFolder]:
-    """The CPU quotas that bind a process (``None``: this one), its own folder's first.
+def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
+    """The folder that allows a process (``None``: this one) the least CPU; ``None``: no quota.
 
     Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both given from the reader's
     cgroup namespace, so this process's own mounts serve for every process under them. One that
@@ -162,7 +141,7 @@ def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list
     try:
         groups = os.fsdecode(procfs.read_once(f"{proc}/{process}/cgroup"))
     except OSError:
-        return []
+        return None
     folders = _quota_folders(groups, _own_mounts(proc))
     if not folders and pid is not None:
         inside = f"{proc}/{pid}/root"
@@ -170,7 +149,14 @@ def read_quota_folders(pid: int | None = None, proc: Path = procfs.PROC) -> list
         seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
         folders = _quota_folders(groups, tuple(seen))
     quotas = [(folder, folder_quota(folder)) for folder in folders]
-    return [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+    found = [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
+    return min(found, key=lambda folder: folder.cores, default=None)
+
+
+def read_quota_cores(pid: int | None = None, proc: Path = procfs.PROC) -> float | None:
+    """The tightest CPU quota from a process's cgroup to the root, in cores."""
+    tightest = read_tightest_quota(pid, proc)
+    return None if tightest is None else tightest.cores
 
 
 @functools.lru_cache(maxsize=64)
@@ -191,17 +177,6 @@ def _mounts(process: Path) -> tuple[CgroupMount, ...]:
         return parse_mounts(os.fsdecode(procfs.read_whole(process / "mountinfo")))
     except OSError:
         return ()
-
-
-def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
-    """The folder that allows a process (``None``: this one) the least CPU; ``None``: no quota."""
-    return min(read_quota_folders(pid, proc), key=lambda folder: folder.cores, default=None)
-
-
-def read_quota_cores(proc: Path = procfs.PROC) -> float | None:
-    """The tightest CPU quota from this process's cgroup to the root, in cores."""
-    tightest = read_tightest_quota(None, proc)
-    return None if tightest is None else tightest.cores
 
 
 class Periods(NamedTuple):
@@ -235,7 +210,6 @@ _CONTAINER_ID = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?
 _FARGATE_ID = re.compile(r"/ecs/[0-9a-f]{32}/([0-9a-f]{32}-\d+)")
 _LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
 _NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
-_POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4})[-_][0-9a-f]{4}[-_]")
 _POD_UID = re.compile(
     r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:\s]|$)"
 )
@@ -251,11 +225,8 @@ def parse_membership(text: str) -> Membership:
     named gives the beginning of the pod's uid.
     """
     paths = [line.path for line in parse_cgroup(text)]
-    return Membership(_first(_container, paths), _first(_slurm_job, paths))
-
-
-def _first(find: Callable[[str], str | None], paths: list[str]) -> str | None:
-    return next((found for path in paths if (found := find(path)) is not None), None)
+    jobs = (found[1] for path in paths if (found := _SLURM_JOB.search(path)))
+    return Membership(next(filter(None, map(_container, paths)), None), next(jobs, None))
 
 
 def _container(path: str) -> str | None:
@@ -265,14 +236,8 @@ def _container(path: str) -> str | None:
         return fargate[1][:SHORT_ID_LENGTH]
     if named := _LXC_NAME.search(path) or _NSPAWN_NAME.search(path):
         return clean(named[1], 64)
-    if pod := _POD.search(path):
-        return pod[1].replace("_", "-")
-    return None
-
-
-def _slurm_job(path: str) -> str | None:
-    found = _SLURM_JOB.search(path)
-    return found[1] if found else None
+    pod = parse_pod_uid(path)
+    return None if pod is None else pod[:SHORT_POD_LENGTH]
 
 
 def parse_pod_uid(text: str) -> str | None:

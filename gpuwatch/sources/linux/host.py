@@ -1,8 +1,10 @@
 """The machine around the GPUs, from ``/proc`` and ``/sys``."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,15 +15,17 @@ from gpuwatch.sources.linux import cgroup, host_counters, host_devices, procfs
 
 T = TypeVar("T")
 
-MINIMUM_SECONDS = 0.05
-"""The kernel counts CPU time in ticks of 10 ms: over less than five a share means nothing."""
+MINIMUM_SECONDS = 0.2
+"""The kernel counts CPU time in ticks of 10 ms: over less than twenty a core's share is too coarse,
+and the one before stays."""
 SHM_SECONDS = 5.0
 CORES_SECONDS = 15.0
 """Affinity and quota change when an administrator changes them."""
 DEVICES_SECONDS = 15.0
 """Disks and network interfaces are listed anew this often."""
 
-_PRESSURES = ("cpu", "io", "memory")
+_PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
+"""The machine as a whole always has somebody who could run."""
 _Counters = dict[bytes, tuple[int, int]]
 
 
@@ -30,7 +34,7 @@ class _Sample(NamedTuple):
 
     at: float
     cpu: dict[bytes, host_counters.CpuTimes]
-    pressure: dict[str, host_counters.Pressure]
+    pressure: dict[str, dict[str, int]]
     disks: _Counters | None
     network: _Counters | None
     refaults: _Counters | None
@@ -79,19 +83,16 @@ class HostReader:
         self._update_rates()
         cores = {} if self._sample is None else self._sample.cpu
         fields: dict[str, Any] = {
+            "name": self._name,
+            "core_count": len(cores.keys() - {b"cpu"}) or None,
+            "uptime_seconds": time.clock_gettime(time.CLOCK_BOOTTIME),
             **(self._parsed("meminfo", host_counters.parse_memory) or {}),
             **(self._parsed("loadavg", host_counters.parse_load) or {}),
             **self._cores.value(),
             **self._shm.value(),
             **self._rates,
         }
-        host = Host(
-            name=self._name,
-            core_count=sum(name != b"cpu" for name in cores) or None,
-            uptime_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
-            **fields,
-        )
-        return host, self._problems()
+        return Host(**fields), self._problems()
 
     def close(self) -> None:
         for file in self._files.values():
@@ -109,40 +110,26 @@ class HostReader:
         return _Sample(
             at=self._clock.monotonic(),
             cpu=self._parsed("stat", host_counters.parse_cpu_times) or {},
-            pressure={name: self._pressure(name) for name in _PRESSURES},
-            disks=self._disk_counters(),
-            network=self._network_counters(),
+            pressure={
+                name: self._parsed(f"pressure/{name}", host_counters.parse_pressure) or {}
+                for name in _PRESSURES
+            },
+            disks=self._parsed(
+                "diskstats", partial(host_counters.parse_disks, whole_disks=self._disks.value())
+            ),
+            network=self._parsed(
+                "net/dev", partial(host_counters.parse_network, counted=self._interfaces.value())
+            ),
             refaults=self._parsed("vmstat", host_counters.parse_refaults),
         )
 
-    def _pressure(self, name: str) -> host_counters.Pressure:
-        found = self._parsed(f"pressure/{name}", host_counters.parse_pressure)
-        return found or host_counters.Pressure(None, None)
-
-    def _disk_counters(self) -> _Counters | None:
-        chosen = self._disks.value()
-        return self._parsed("diskstats", lambda text: host_counters.parse_disks(text, chosen))
-
-    def _network_counters(self) -> _Counters | None:
-        found = self._parsed("net/dev", host_counters.parse_network)
-        if found is None:
-            return None
-        chosen = self._interfaces.value()
-        if chosen is None:
-            return {name: counters for name, counters in found.items() if name != b"lo"}
-        return {name: counters for name, counters in found.items() if name in chosen}
-
     def _read_cores(self) -> dict[str, float | None]:
-        try:
+        found: dict[str, float | None] = {"quota_cores": cgroup.read_quota_cores(proc=self._proc)}
+        with contextlib.suppress(OSError):
             # Not 0: that is the calling thread, and what counts is the process.
-            affinity = len(os.sched_getaffinity(os.getpid()))
-        except OSError:
-            affinity = None
-        quota = cgroup.read_quota_cores(self._proc)
-        usable = min(
-            (float(cores) for cores in (affinity, quota) if cores is not None), default=None
-        )
-        return {"affinity_cores": affinity, "quota_cores": quota, "usable_cores": usable}
+            found["affinity_cores"] = len(os.sched_getaffinity(os.getpid()))
+        known = [float(cores) for cores in found.values() if cores is not None]
+        return found | {"usable_cores": min(known, default=None)}
 
     def _read_shm(self) -> dict[str, int]:
         try:
@@ -198,32 +185,26 @@ _SHOWN_FROM = {
 def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
     seconds = now.at - before.at
     rates: dict[str, Any] = {}
-    shares = {
-        name: host_counters.cpu_share(before.cpu.get(name), times)
+    percents = {
+        name: host_counters.cpu_percents(before.cpu.get(name), times)
         for name, times in now.cpu.items()
     }
-    total = shares.pop(b"cpu", None)
-    if total is not None:
-        rates.update(cpu_percent=total.busy_percent, cpu_iowait_percent=total.iowait_percent)
-    if shares:
-        cores = [share.busy_percent if share else None for share in shares.values()]
-        rates["core_percents"] = tuple(cores)
-    for name in _PRESSURES:
-        for kind in ("some", "full"):
+    if percents:
+        rates["cpu_percent"], rates["cpu_iowait_percent"] = percents.pop(b"cpu", (None, None))
+        rates["core_percents"] = tuple([busy for busy, _ in percents.values()]) or None
+    for name, kinds in _PRESSURES.items():
+        for kind in kinds:
             rates[f"pressure_{name}_{kind}_percent"] = host_counters.pressure_percent(
-                getattr(before.pressure[name], kind), getattr(now.pressure[name], kind), seconds
+                before.pressure[name].get(kind), now.pressure[name].get(kind), seconds
             )
-    # The model has none: the machine as a whole always has somebody who could run.
-    del rates["pressure_cpu_full_percent"]
     for names, old, new in (
         (("disk_read", "disk_write"), before.disks, now.disks),
         (("network_receive", "network_transmit"), before.network, now.network),
+        (("cache_refault",), before.refaults, now.refaults),
     ):
-        pair = host_counters.rates(old, new, seconds)
-        for name, value in zip(names, pair or (None, None), strict=True):
+        pair = host_counters.rates(old, new, seconds) or (None, None)
+        for name, value in zip(names, pair, strict=False):
             rates[f"{name}_bytes_per_second"] = value
-    again = host_counters.rates(before.refaults, now.refaults, seconds)
-    rates["cache_refault_bytes_per_second"] = None if again is None else again[0]
     return rates
 
 

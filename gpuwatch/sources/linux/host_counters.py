@@ -17,13 +17,6 @@ class CpuTimes(NamedTuple):
     iowait: int
 
 
-class CpuShare(NamedTuple):
-    """Shares of the time between two samples, 0-100."""
-
-    busy_percent: float
-    iowait_percent: float
-
-
 def parse_cpu_times(text: bytes) -> dict[bytes, CpuTimes]:
     """The ``cpu`` lines of ``/proc/stat`` in their order: ``cpu`` (all), then each online core.
 
@@ -41,21 +34,16 @@ def parse_cpu_times(text: bytes) -> dict[bytes, CpuTimes]:
     return times
 
 
-def cpu_share(before: CpuTimes | None, now: CpuTimes | None) -> CpuShare | None:
-    """Shares between two samples; ``None`` when a sample is missing or no tick passed.
+def cpu_percents(before: CpuTimes | None, now: CpuTimes) -> tuple[float | None, float | None]:
+    """Busy and waiting for disks between two samples; ``None`` without the one before, and when
+    no tick passed.
 
     The kernel's idle and iowait counters can step back a little (proc_stat(5)): a negative
     difference counts as none.
     """
-    if before is None or now is None:
-        return None
-    busy = max(0, now.busy - before.busy)
-    idle = max(0, now.idle - before.idle)
-    iowait = max(0, now.iowait - before.iowait)
+    busy, idle, iowait = [max(0, new - old) for new, old in zip(now, before or now, strict=True)]
     total = busy + idle + iowait
-    if total == 0:
-        return None
-    return CpuShare(100.0 * busy / total, 100.0 * iowait / total)
+    return (100.0 * busy / total, 100.0 * iowait / total) if total else (None, None)
 
 
 _MEMORY_LINE = re.compile(
@@ -83,20 +71,13 @@ def _less(total: int | None, free: int | None) -> int | None:
     return None if total is None or free is None else max(0, total - free)
 
 
-class Pressure(NamedTuple):
-    """Microseconds since boot in which some (or all) runnable tasks waited."""
-
-    some: int | None
-    full: int | None
-
-
 _PRESSURE_LINE = re.compile(rb"^(some|full) .*total=(\d+)", re.MULTILINE)
 
 
-def parse_pressure(text: bytes) -> Pressure:
-    """One of ``/proc/pressure/*`` (Documentation/accounting/psi.rst)."""
-    found = {name: int(total) for name, total in _PRESSURE_LINE.findall(text)}
-    return Pressure(found.get(b"some"), found.get(b"full"))
+def parse_pressure(text: bytes) -> dict[str, int]:
+    """One of ``/proc/pressure/*`` (Documentation/accounting/psi.rst): microseconds since boot in
+    which some (or all: ``full``) runnable tasks waited."""
+    return {name.decode(): int(total) for name, total in _PRESSURE_LINE.findall(text)}
 
 
 def pressure_percent(before: int | None, now: int | None, seconds: float) -> float | None:
@@ -123,15 +104,16 @@ def parse_disks(text: bytes, whole_disks: Container[bytes]) -> dict[bytes, tuple
     return disks
 
 
-def parse_network(text: bytes) -> dict[bytes, tuple[int, int]]:
-    """``/proc/net/dev``: bytes received and sent since boot, by interface."""
+def parse_network(text: bytes, counted: Container[bytes] | None) -> dict[bytes, tuple[int, int]]:
+    """``/proc/net/dev``: bytes received and sent since boot, of the ``counted`` interfaces; of all
+    but the loopback where these are not known."""
     interfaces = {}
     for line in text.splitlines()[2:]:
         # The name may touch the first number ("eth0:123"), and an alias may hold a colon.
         name, _, counters = line.rpartition(b":")
-        fields = counters.split()
-        if len(fields) > 8:
-            interfaces[name.strip()] = (int(fields[0]), int(fields[8]))
+        fields, name = counters.split(), name.strip()
+        if len(fields) > 8 and (name != b"lo" if counted is None else name in counted):
+            interfaces[name] = (int(fields[0]), int(fields[8]))
     return interfaces
 
 

@@ -12,6 +12,7 @@ hardware (inside a container, ``eth0`` is one end of a pair) all count except th
 bridges, what is enslaved to one, and dummies.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -29,19 +30,12 @@ def whole_disks(sys_root: Path) -> frozenset[bytes]:
 
 
 def _is_whole_disk(entry: Path) -> bool:
-    name = entry.name
-    if name.startswith("nbd"):
-        return True
-    if name.startswith(_CONSTRUCTS):
-        return False
-    return "/virtual/block/" not in os.path.realpath(entry) and not _flag(entry / "hidden")
-
-
-def _flag(path: Path) -> bool:
-    try:
-        return path.read_bytes().strip() == b"1"
-    except OSError:
-        return False
+    if entry.name.startswith(("nbd", *_CONSTRUCTS)):
+        return entry.name.startswith("nbd")
+    with contextlib.suppress(OSError):
+        if (entry / "hidden").read_bytes().strip() == b"1":
+            return False
+    return "/virtual/block/" not in os.path.realpath(entry)
 
 
 def counted_interfaces(sys_root: Path) -> frozenset[bytes] | None:
@@ -57,6 +51,5 @@ def counted_interfaces(sys_root: Path) -> frozenset[bytes] | None:
 
 
 def _is_link(entry: Path) -> bool:
-    if entry.name.startswith(_NO_LINK):
-        return False
-    return not (entry / "bridge").exists() and not (entry / "master").exists()
+    is_part = (entry / "bridge").exists() or (entry / "master").exists()
+    return not (is_part or entry.name.startswith(_NO_LINK))

@@ -95,8 +95,8 @@ def read_uid(pid: int, proc: Path = procfs.PROC) -> int | None:
 def parse_effective_uid(text: bytes) -> int | None:
     """The second number of ``Uid:`` in ``/proc/PID/status``. Not the owner of ``/proc/PID``: that
     is root for every process that may not be dumped."""
-    at = text.find(b"\nUid:")
-    return None if at < 0 else int(text[at + 5 :].split(None, 2)[1])
+    found = re.search(rb"\nUid:\s*\d+\s+(\d+)", text)
+    return None if found is None else int(found[1])
 
 
 class UserNames:

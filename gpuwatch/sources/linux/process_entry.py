@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from gpuwatch.core.model import Process
 from gpuwatch.sources.gpu_source import GpuProcess
@@ -15,7 +16,8 @@ from gpuwatch.sources.linux.process_details import (
 )
 
 MINIMUM_SECONDS = 0.05
-"""The kernel counts CPU time in ticks of 10 ms: over less than five a share means nothing."""
+"""CPU time is counted in ticks of 10 ms where there is no clock of it (``cpu_seconds``): over less
+than five a share means nothing."""
 SETTLE_SECONDS = 2.0
 """Between fork and exec a process still shows its parent's command line."""
 COMMAND_SECONDS = 20.0
@@ -36,7 +38,7 @@ class ProcessEntry:
 
     __slots__ = (
         "_descriptor", "_details", "_details_due", "_full_reads", "_measured_at", "_path", "_proc",
-        "_raw", "_rows", "_stat", "_ticks", "cpu_percent", "name", "parent_pid", "pid",
+        "_raw", "_rows", "_stat", "_used", "cpu_percent", "name", "parent_pid", "pid",
         "started_at", "version",
     )  # fmt: skip
 
@@ -50,7 +52,7 @@ class ProcessEntry:
         self.parent_pid = self._stat.parent_pid
         self.started_at = procfs.start_unix_seconds(self._stat, proc)
         self.cpu_percent: float | None = None
-        self._ticks = self._stat.cpu_ticks
+        self._used = self._cpu_seconds()
         self._measured_at = now
         self.version = 0
         self._rows: dict[tuple[str, int | None] | None, tuple[int, GpuProcess | None, Process]] = {}
@@ -113,19 +115,26 @@ class ProcessEntry:
             self.name = clean_name(stat.name)
             self._full_reads = FULL_READS
             self._details_due = now
-        if stat[:3] != before[:3] or stat[5:] != before[5:]:
+        if stat[:3] != before[:3] or stat[5:9] != before[5:9]:
             self.version += 1
 
     def _measure(self, now: float) -> None:
         seconds = now - self._measured_at
         if seconds < MINIMUM_SECONDS:
             return
-        ticks = self._stat.cpu_ticks
-        percent = max(0, ticks - self._ticks) * 100.0 / procfs.TICKS_PER_SECOND / seconds
+        used = self._cpu_seconds()
+        percent = max(0.0, used - self._used) * 100.0 / seconds
         if percent != self.cpu_percent:
             self.cpu_percent = percent
             self.version += 1
-        self._ticks, self._measured_at = ticks, now
+        self._used, self._measured_at = used, now
+
+    def _cpu_seconds(self) -> float:
+        """So far, all threads together: by the process's own clock, which counts nanoseconds, so
+        that also a tenth of a second says how busy it was."""
+        return procfs.cpu_clock(self.pid, self._proc) or (
+            self._stat.cpu_ticks / procfs.TICKS_PER_SECOND
+        )
 
     def _refresh_details(self, now: float) -> None:
         before = self._details
@@ -179,9 +188,13 @@ class ProcessEntry:
             threads=stat.threads,
             container=details.container,
             slurm_job=details.slurm_job,
-            gpu_uuid=None if gpu is None else gpu.gpu_uuid,
-            gpu_memory_bytes=None if gpu is None else gpu.memory_bytes,
-            gpu_busy_percent=None if gpu is None else gpu.busy_percent,
-            gpu_kind=None if gpu is None else gpu.kind,
-            mig_instance=None if gpu is None else gpu.mig_instance,
+            **({} if gpu is None else driver_side(gpu)),
         )
+
+
+def driver_side(gpu: GpuProcess) -> dict[str, Any]:
+    """What the driver says of a process, as fields of its row."""
+    return {
+        "gpu_uuid": gpu.gpu_uuid, "gpu_memory_bytes": gpu.memory_bytes, "gpu_kind": gpu.kind,
+        "gpu_busy_percent": gpu.busy_percent, "mig_instance": gpu.mig_instance,
+    }  # fmt: skip

@@ -51,10 +51,8 @@ class ProcessList(Generic[T]):
             parent_of = self._parent_of
             changed += [pid for pid, one in self.known.items() if parent_of(one) in gone]
         for pid in changed:
-            found = self._read(pid)
-            if found is None:
-                self.known.pop(pid, None)
-            else:
+            self.known.pop(pid, None)
+            if (found := self._read(pid)) is not None:
                 self.known[pid] = found
         return [pid for pid in changed if pid in self.known], ended
 
@@ -130,11 +128,8 @@ class ProcessTree:
         children: dict[int, list[int]] = {}
         for pid, parent in self._parents.items():
             children.setdefault(parent, []).append(pid)
-        found = {
-            pid: root
-            for pid, root in self._found_under.items()
-            if root in roots and pid in self._parents and pid not in roots
-        }
+        still = self._found_under.keys() & self._parents.keys() - roots
+        found = {pid: self._found_under[pid] for pid in still if self._found_under[pid] in roots}
         waiting = [(root, root) for root in roots] + list(found.items())
         while waiting:
             pid, root = waiting.pop()
@@ -152,8 +147,5 @@ class ProcessTree:
             return 0
 
     def _read_parent(self, pid: int) -> int | None:
-        try:
-            stat = procfs.parse_process_stat(procfs.read_once(f"{self._proc}/{pid}/stat", 2048))
-        except (OSError, ValueError):
-            return None
-        return None if stat.is_kernel_thread else stat.parent_pid
+        stat = procfs.read_stat(pid, self._proc)
+        return None if stat is None or stat.is_kernel_thread else stat.parent_pid

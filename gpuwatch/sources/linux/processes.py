@@ -13,7 +13,7 @@ from gpuwatch.core.model import Problem, Process
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.process_entry import ProcessEndedError, ProcessEntry
+from gpuwatch.sources.linux.process_entry import ProcessEndedError, ProcessEntry, driver_side
 from gpuwatch.sources.linux.process_tree import ProcessTree
 
 OTHERS_INTERVALS = 2.5
@@ -56,25 +56,24 @@ class ProcessSource:
         be seen from here has a row of what the driver says.
         """
         self._messages.clear()
-        now = self._clock.monotonic()
         on_gpus = {gpu.pid for gpu in gpu_processes}
-        hot = self._read_hot(on_gpus.union(roots), now)
+        hot = self._read_hot(on_gpus.union(roots))
         rows = self._gpu_rows(gpu_processes)
         rows += self._entry_rows(self._beside(roots, on_gpus))
-        rows += self._other_rows(hot, now)
+        rows += self._other_rows(hot)
         return tuple(rows), self._problems()
 
     def close(self) -> None:
         self._forget(list(self._entries))
         self._tree.close()
 
-    def _read_hot(self, roots: set[int], now: float) -> set[int]:
+    def _read_hot(self, roots: set[int]) -> set[int]:
         """Read the roots (processes on GPUs among them) and all below; the PIDs of both."""
         for pid in roots:
-            self._update(pid, now, keep=True)
+            self._update(pid, keep=True)
         self._find_below(roots)
         for pid in self._below:
-            self._update(pid, now, keep=True)
+            self._update(pid, keep=True)
         return roots.union(self._below)
 
     def _beside(self, roots: Collection[int], on_gpus: set[int]) -> list[int]:
@@ -104,8 +103,10 @@ class ProcessSource:
             )
             return False
 
-    def _update(self, pid: int, now: float, *, keep: bool) -> None:
+    def _update(self, pid: int, *, keep: bool) -> None:
         """Read one process, new or known; one that cannot be read has no entry afterwards."""
+        # Of this process: a first look at hundreds takes as long as the time to the second.
+        now = self._clock.monotonic()
         try:
             entry = self._entries.get(pid)
             if entry is None:
@@ -114,7 +115,7 @@ class ProcessSource:
                 self._read_again(entry, now, keep=keep)
         except ProcessEndedError:
             self._drop(pid)
-            self._update(pid, now, keep=keep)
+            self._update(pid, keep=keep)
             if pid in self._entries:
                 # Somebody else has the PID already, and no list will show it as new.
                 self._tree.put(pid, self._entries[pid].parent_pid)
@@ -171,13 +172,15 @@ class ProcessSource:
                 rows.append(entry.row(gpu))
         shown, messages = self._unseen.explain(missing)
         self._messages.update(messages)
-        return rows + self._entry_rows(sorted(ended)) + [_driver_row(gpu) for gpu in shown]
+        unseen = [Process(pid=gpu.pid, **driver_side(gpu)) for gpu in shown]
+        return rows + self._entry_rows(sorted(ended)) + unseen
 
-    def _other_rows(self, hot: set[int], now: float) -> list[Process]:
+    def _other_rows(self, hot: set[int]) -> list[Process]:
         if not self.options.all_processes:
             self._others, self._others_due = [], None
             self._forget(self._entries.keys() - hot)
             return []
+        now = self._clock.monotonic()
         if self._others_due is None or now >= self._others_due:
             self._others = self._read_others(hot, now)
         return [row for row in self._others if row.pid not in hot]
@@ -193,7 +196,7 @@ class ProcessSource:
         pids = sorted(set(self._tree.pids) - hot)
         self._forget(self._entries.keys() - hot - set(pids))
         for pid in pids:
-            self._update(pid, now, keep=False)
+            self._update(pid, keep=False)
         return self._entry_rows(pids)
 
     def _problems(self) -> tuple[Problem, ...]:
@@ -236,7 +239,7 @@ class _UnseenProcesses:
             # Most likely it ended just now. Only one that stays is worth a row.
             elsewhere &= self._before
         self._before = pids
-        shown = [gpu for gpu in missing if gpu.pid in hidden or gpu.pid in elsewhere]
+        shown = [gpu for gpu in missing if gpu.pid in hidden | elsewhere]
         return shown, self._messages(hidden, elsewhere)
 
     def _messages(self, hidden: set[int], elsewhere: set[int]) -> dict[str, str]:
@@ -255,11 +258,13 @@ class _UnseenProcesses:
                 "namespace, to see the rest."
             )
         elif elsewhere:
-            one = len(elsewhere) == 1
+            do, they, their = (
+                ("does", "it", "its") if len(elsewhere) == 1 else ("do", "they", "their")
+            )
             messages["elsewhere"] = (
-                f"{_count(elsewhere)} that the driver names {'does' if one else 'do'} not exist on "
-                f"this machine: {'it' if one else 'they'} may belong to a virtual machine, or have "
-                f"died without giving {'its' if one else 'their'} GPU memory back."
+                f"{_count(elsewhere)} that the driver names {do} not exist on this machine: {they} "
+                f"may belong to a virtual machine, or have died without giving {their} GPU memory "
+                "back."
             )
         return messages
 
@@ -289,17 +294,6 @@ def process_exists(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-def _driver_row(gpu: GpuProcess) -> Process:
-    return Process(
-        pid=gpu.pid,
-        gpu_uuid=gpu.gpu_uuid,
-        gpu_memory_bytes=gpu.memory_bytes,
-        gpu_busy_percent=gpu.busy_percent,
-        gpu_kind=gpu.kind,
-        mig_instance=gpu.mig_instance,
-    )
 
 
 def descriptors_to_keep() -> int:

@@ -6,14 +6,18 @@ process also belongs to that process for ever: once it has ended, reading fails 
 even when the PID is used again.
 """
 
+import contextlib
 import errno
 import functools
 import os
+import re
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
+_CPU_CLOCK = 2
+"""``CPUCLOCK_SCHED`` of the kernel: what its scheduler counted."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 KERNEL_THREAD_FLAG = 0x00200000
@@ -92,12 +96,6 @@ def is_gone(error: OSError) -> bool:
     return error.errno in (errno.ESRCH, errno.ENOENT)
 
 
-def parse_boot_time(text: bytes) -> int | None:
-    """``btime`` of ``/proc/stat``: when the machine booted, whole unix seconds."""
-    at = text.find(b"\nbtime ")
-    return None if at < 0 else int(text[at + 7 :].split(None, 1)[0])
-
-
 @functools.cache
 def boot_unix_seconds(proc: Path = PROC) -> float:
     """When the machine booted, read once a run.
@@ -105,12 +103,9 @@ def boot_unix_seconds(proc: Path = PROC) -> float:
     The kernel computes ``btime`` from the wall clock, so it moves when that clock is stepped.
     Process start times derive from it and are keys, which must not move: hence only once.
     """
-    try:
-        found = parse_boot_time(read_whole(proc / "stat"))
-    except OSError:
-        found = None
-    if found is not None:
-        return float(found)
+    with contextlib.suppress(OSError):
+        if found := re.search(rb"^btime (\d+)", read_whole(proc / "stat"), re.MULTILINE):
+            return float(found[1])
     return float(round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)))
 
 
@@ -129,6 +124,10 @@ class ProcessStat(NamedTuple):
     resident_pages: int
     stack_start: bytes
     """Address of the first stack: differs after an exec. ``0`` for other users' processes."""
+    group: int
+    session: int
+    foreground: bool
+    """It has the keyboard of its terminal."""
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -154,9 +153,34 @@ def parse_process_stat(text: bytes) -> ProcessStat:
             int(fields[19]),
             int(fields[21]),
             fields[25],
+            int(fields[2]),
+            int(fields[3]),
+            # The terminal's foreground group; -1 without a terminal.
+            fields[2] == fields[5] != b"0",
         )
     except IndexError:
         raise ValueError("not a process stat line") from None
+
+
+def is_our_view(proc: Path) -> bool:
+    """True if ``proc`` shows this process under its own PID: then system calls mean the same."""
+    return (proc / "self").resolve().name == str(os.getpid())
+
+
+@functools.cache
+def _has_clocks(proc: Path) -> bool:
+    return proc == PROC and is_our_view(proc)
+
+
+def cpu_clock(pid: int, proc: Path = PROC) -> float | None:
+    """CPU seconds of a process so far, by its clock; ``None`` where the kernel has none of it."""
+    if not _has_clocks(proc):
+        return None
+    try:
+        # What clock_getcpuclockid(3) makes of a PID. No permission is needed.
+        return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
+    except OSError:
+        return None
 
 
 def start_unix_seconds(stat: ProcessStat, proc: Path = PROC) -> float:
@@ -164,24 +188,27 @@ def start_unix_seconds(stat: ProcessStat, proc: Path = PROC) -> float:
     return round(boot_unix_seconds(proc) + stat.start_ticks / TICKS_PER_SECOND, 2)
 
 
-def read_start(pid: int, proc: Path = PROC) -> float | None:
-    """When a process started, unix seconds; ``None`` where there is none."""
+def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
+    """``None`` where there is no such process, or it is hidden."""
     try:
-        stat = parse_process_stat(read_once(f"{proc}/{pid}/stat", 1024))
+        return parse_process_stat(read_once(f"{proc}/{pid}/stat", 2048))
     except (OSError, ValueError):
         return None
-    return start_unix_seconds(stat, proc)
+
+
+def read_start(pid: int, proc: Path = PROC) -> float | None:
+    """When a process started, unix seconds; ``None`` where there is none."""
+    stat = read_stat(pid, proc)
+    return None if stat is None else start_unix_seconds(stat, proc)
 
 
 def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """``NSpid`` of a process without its first number, which is the reader's own: one for each
     PID namespace between, the innermost last. Empty where it cannot be read."""
-    try:
-        status = read_once(f"{proc}/{pid}/status")
-        at = status.index(b"\nNSpid:")
-        return tuple([int(word) for word in status[at + 7 :].split(b"\n", 1)[0].split()[1:]])
-    except (OSError, ValueError):
-        return ()
+    with contextlib.suppress(OSError):
+        if found := re.search(rb"\nNSpid:\s*\d+([\d\s]*)\n", read_once(f"{proc}/{pid}/status")):
+            return tuple(map(int, found[1].split()))
+    return ()
 
 
 def last_pid(text: bytes) -> int:

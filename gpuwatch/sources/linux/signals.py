@@ -7,8 +7,10 @@ signal sent to what was pinned.
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import clean_name, read_uid, user_name
@@ -41,23 +43,22 @@ def end_process(pid: int, started_at_unix_seconds: float | None, force: bool = F
     """
     kind = signal.SIGKILL if force else signal.SIGTERM
     try:
-        _check_target(pid, started_at_unix_seconds)
-        assert started_at_unix_seconds is not None
-        name = _send(pid, started_at_unix_seconds, kind)
+        started_at = _check_target(pid, started_at_unix_seconds)
+        with pinned(pid) as send:
+            name = _check_same(pid, started_at)
+            send(kind)
     except _RefusedError as refused:
         return EndResult(False, str(refused))
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
         return EndResult(False, f"Process {pid} has already ended.")
     except PermissionError:
         return EndResult(False, _not_permitted(pid))
     except OSError as error:
         return EndResult(False, f"Process {pid} could not be signalled: {error.strerror}.")
-    if force:
-        return EndResult(True, f"Process {pid} ({name}) was killed.")
-    return EndResult(True, f"Process {pid} ({name}) was asked to end.")
+    return EndResult(True, f"Process {pid} ({name}) was {'killed' if force else 'asked to end'}.")
 
 
-def _check_target(pid: int, started_at: float | None) -> None:
+def _check_target(pid: int, started_at: float | None) -> float:
     if pid == os.getpid():
         raise _RefusedError(f"Process {pid} is gpuwatch itself: leave it with its own quit key.")
     if pid == _INIT:
@@ -69,28 +70,26 @@ def _check_target(pid: int, started_at: float | None) -> None:
         raise _RefusedError(
             f"Process {pid} cannot be seen from here, so it is not certain which process that is."
         )
+    return started_at
 
 
-def _send(pid: int, started_at: float, kind: signal.Signals) -> str:
-    """Send the signal; the name of the process it went to."""
+@contextmanager
+def pinned(pid: int) -> Iterator[Callable[[int], None]]:
+    """Sends signals to the process that has this PID now. Who looks at it inside knows whom they
+    reach: had it ended before, its start time would be another. Raises ``ProcessLookupError``."""
     descriptor = pin(pid)
     if descriptor is None:
-        name = _check_same(pid, started_at)
-        os.kill(pid, kind)
-        return name
+        yield partial(os.kill, pid)
+        return
     try:
-        # After pinning: had the pinned process ended before this look, the look would show
-        # another start time, and the signal would reach nobody.
-        name = _check_same(pid, started_at)
-        signal.pidfd_send_signal(descriptor, kind)
+        yield partial(signal.pidfd_send_signal, descriptor)
     finally:
         os.close(descriptor)
-    return name
 
 
 def pin(pid: int) -> int | None:
     """A descriptor of the process; ``None`` where the kernel (before 5.3) or a sandbox has none."""
-    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+    if not hasattr(os, "pidfd_open"):
         return None
     try:
         return os.pidfd_open(pid)
@@ -102,14 +101,10 @@ def pin(pid: int) -> int | None:
         return None
 
 
-def _check_same(pid: int, started_at: float, proc: Path = procfs.PROC) -> str:
-    try:
-        stat = procfs.parse_process_stat(procfs.read_once(proc / str(pid) / "stat"))
-    except OSError as error:
-        if procfs.is_gone(error):
-            raise ProcessLookupError from None
-        raise
-    if abs(procfs.start_unix_seconds(stat, proc) - started_at) > SAME_START_SECONDS:
+def _check_same(pid: int, started_at: float) -> str:
+    """The name of the process."""
+    stat = procfs.parse_process_stat(procfs.read_once(f"/proc/{pid}/stat"))
+    if abs(procfs.start_unix_seconds(stat) - started_at) > SAME_START_SECONDS:
         raise _RefusedError(
             f"Process {pid} is no longer the one that was shown: that one has ended and its "
             "number is in use again. Nothing was sent."

@@ -204,17 +204,10 @@ class BusySampleBuffer(_StampedBuffer):
     def _fetch(self, last_microseconds: int) -> int:
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
 
-        def samples(count: Any, buffer: Any) -> int:
-            self._last_seen.value = last_microseconds if buffer is not None else 0
-            code: int = call(
-                self._handle,
-                tables.SAMPLING_GPU_UTILIZATION,
-                self._last_seen,
-                self._value_type_reference,
-                count,
-                buffer,
-            )
-            return code
+        def samples(*list_and_size: Any) -> int:
+            self._last_seen.value = last_microseconds if list_and_size[1] is not None else 0
+            kind, value_type = tables.SAMPLING_GPU_UTILIZATION, self._value_type_reference
+            return int(call(self._handle, kind, self._last_seen, value_type, *list_and_size))
 
         return self._records.fetch(samples, ask_size=True)
 

@@ -8,13 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity
-from gpuwatch.sources.nvml import parse, tables
-from gpuwatch.sources.nvml.buffers import (
-    BusySampleBuffer,
-    FieldBatch,
-    ProcessBuffer,
-    ProcessBusyBuffer,
-)
+from gpuwatch.sources.nvml import buffers, parse, tables
 
 Listed = list[tuple[parse.ProcessSlot, int | None]]
 _NONE_LISTED: Listed = []
@@ -26,23 +20,15 @@ class Card:
     """State that the functions of ``readings`` take from and leave in. Not for two threads."""
 
     def __init__(
-        self,
-        nvml: Any,
-        handle: Any,
-        identity: GpuIdentity,
-        *,
-        now: float,
-        interval_seconds: float,
-        parent_handle: Any = None,
+        self, nvml: Any, handle: Any, identity: GpuIdentity, now: float, parent_handle: Any = None
     ) -> None:
         self.nvml = nvml
         self.handle = handle
         self.identity = identity
         self.parent_handle = parent_handle
-        """Of a MIG instance: its card's."""
         self.now = now
         self.unix = 0.0
-        self.interval_seconds = interval_seconds
+        self.interval_seconds = 1.0
         self.values = parse.Values()
         self.steps: dict[Callable[[Card], None], int] = {}
         """Of calls that stand in for each other, by the best: the one that this GPU has."""
@@ -55,23 +41,14 @@ class Card:
         self.memory_when_listed: int | None = None
         self.failing_lists: set[str] = set()
         self.process_busy: dict[int, float] | None = None
-        self._batches: dict[tuple[tuple[int, int], ...], FieldBatch] = {}
+        self.sample_buffer = buffers.BusySampleBuffer(nvml, handle)
+        self.process_buffers = {
+            kind: buffers.ProcessBuffer(nvml, handle, name) for kind, name in LIST_KINDS.items()
+        }
+        self.process_busy_buffer = buffers.ProcessBusyBuffer(nvml, handle)
+        self._batches: dict[tuple[tuple[int, int], ...], buffers.FieldBatch] = {}
         self._merged_lists = [_NONE_LISTED] * len(LIST_KINDS)
         self._merged: parse.ProcessTable = {}
-
-    @cached_property
-    def sample_buffer(self) -> BusySampleBuffer:
-        return BusySampleBuffer(self.nvml, self.handle)
-
-    @cached_property
-    def process_buffers(self) -> dict[str, ProcessBuffer]:
-        return {
-            kind: ProcessBuffer(self.nvml, self.handle, name) for kind, name in LIST_KINDS.items()
-        }
-
-    @cached_property
-    def process_busy_buffer(self) -> ProcessBusyBuffer:
-        return ProcessBusyBuffer(self.nvml, self.handle)
 
     @cached_property
     def gpm(self) -> GpmReader:
@@ -105,14 +82,12 @@ class Card:
         )
 
     def fields(self, fields: tuple[tuple[int, int], ...]) -> parse.FieldValues:
-        """Values of these (field id, scope) in one call."""
         batch = self._batches.get(fields)
         if batch is None:
-            batch = self._batches[fields] = FieldBatch(self.nvml, self.handle, fields)
+            batch = self._batches[fields] = buffers.FieldBatch(self.nvml, self.handle, fields)
         return batch.read()
 
     def growth(self, field: int, got: parse.FieldValues, unit: float = 1.0) -> float | None:
-        """Growth a second of the counter ``field`` since it was last read."""
         value = got.get(field)
         if value is None:
             return None
@@ -139,7 +114,6 @@ class Card:
         return None if sizes and not known else sum(known)
 
     def close(self) -> None:
-        """Give back what the driver holds for us."""
         reader = self.__dict__.get("gpm")
         if reader is not None:
             reader.close()
@@ -147,16 +121,7 @@ class Card:
 
 # --- GPM: what the SMs, the tensor cores and the links really did (Hopper and later) ---------
 
-GPM_METRICS = (
-    (tables.GPM_SM_UTIL, "sm_active_percent", parse.activity),
-    (tables.GPM_SM_OCCUPANCY, "sm_occupancy_percent", parse.activity),
-    (tables.GPM_ANY_TENSOR_UTIL, "tensor_active_percent", parse.activity),
-    (tables.GPM_DRAM_BANDWIDTH_UTIL, "dram_active_percent", parse.activity),
-    (tables.GPM_PCIE_RX_MIB_PER_SECOND, "pcie_rx_bytes_per_second", parse.mebibytes),
-    (tables.GPM_PCIE_TX_MIB_PER_SECOND, "pcie_tx_bytes_per_second", parse.mebibytes),
-    (tables.GPM_NVLINK_RX_MIB_PER_SECOND, "nvlink_rx_bytes_per_second", parse.mebibytes),
-    (tables.GPM_NVLINK_TX_MIB_PER_SECOND, "nvlink_tx_bytes_per_second", parse.mebibytes),
-)
+_METRICS = {**tables.GPM_ACTIVITIES, **tables.GPM_RATES}
 _METRIC_RECORD = struct.Struct("@IId24x")
 """``nvmlGpmMetric_t``: id, error, value, three pointers to names."""
 
@@ -196,7 +161,8 @@ class GpmReader:
         self._nvml.nvmlGpmMetricsGet(query)
         values = {}
         records = _METRIC_RECORD.iter_unpack(self._answers)
-        for (_, name, convert), (_, code, number) in zip(GPM_METRICS, records, strict=True):
+        for (metric, name), (_, code, number) in zip(_METRICS.items(), records, strict=True):
+            convert = parse.activity if metric in tables.GPM_ACTIVITIES else parse.mebibytes
             value = None if code else convert(number)
             if value is not None:
                 values[name] = value
@@ -206,19 +172,18 @@ class GpmReader:
         if self._query is None:
             self._query = self._nvml.c_nvmlGpmMetricsGet_t()
             self._query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-            self._query.numMetrics = len(GPM_METRICS)
+            self._query.numMetrics = len(_METRICS)
             first = type(self._query).metrics.offset
             # The records are read as bytes: pynvml's structures decode every attribute in Python.
             raw = memoryview(self._query).cast("B")
-            self._answers = raw[first : first + len(GPM_METRICS) * _METRIC_RECORD.size]
-            for place, (metric, _, _) in enumerate(GPM_METRICS):
+            self._answers = raw[first : first + len(_METRICS) * _METRIC_RECORD.size]
+            for place, metric in enumerate(_METRICS):
                 self._query.metrics[place].metricId = metric
             self._asked = bytes(self._answers)
         self._answers[:] = self._asked
         return self._query
 
     def close(self) -> None:
-        """Give the samples back; the driver's library must still be up."""
         for sample in (self._previous, self._spare):
             if sample is not None:
                 try:

@@ -6,26 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, ReadingAge
-from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.core.source import Clock
 from gpuwatch.sources.gpu_source import GpuProcess
-from gpuwatch.sources.nvml import parse, readings, tables
+from gpuwatch.sources.nvml import inquiry, parse, readings, schedule, tables
 from gpuwatch.sources.nvml.card import Card
-from gpuwatch.sources.nvml.identity import (
-    Inquirer,
-    driver_versions,
-    further_facts,
-    lost_identity,
-    read_mig_identity,
-)
-from gpuwatch.sources.nvml.schedule import (
-    LASTED_READS,
-    RARELY_SECONDS,
-    TRANSIENT_SECONDS,
-    DriverGoneError,
-    Reading,
-    Slot,
-    Tally,
-)
+from gpuwatch.sources.nvml.inquiry import Inquirer
+from gpuwatch.sources.nvml.schedule import DriverGoneError, Reading, Slot, Tally
 
 EMPTY_READING = GpuReading()
 PROBE_SECONDS = 5.0
@@ -60,13 +46,11 @@ class NvmlDevice:
 
     @property
     def troubled(self) -> list[Slot]:
-        """Readings that fail."""
         return [] if self.lost_error else [slot for slot in self.slots if slot.failures]
 
     # One look.
 
     def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
-        """Begin a look; the readings that are due by ``horizon``."""
         card = self.card
         card.now = now
         card.unix = unix
@@ -142,11 +126,13 @@ class NvmlDevice:
             self.card.failing_lists.add(slot.reading.name)
         slot.failed(error, self.card.unix)
         rarely = error == tables.NO_PERMISSION or (
-            error in tables.RARELY_RETRIED and slot.failures >= LASTED_READS
+            error in tables.RARELY_RETRIED and slot.failures >= schedule.LASTED_READS
         )
-        slot.due_at = max(slot.due_at, self.card.now + (RARELY_SECONDS if rarely else 0.0))
+        slot.due_at = max(slot.due_at, self.card.now + (schedule.RARELY_SECONDS if rarely else 0.0))
         if not rarely:
-            slot.due_at = min(slot.due_at, self.card.now + max(TRANSIENT_SECONDS, slot.cost * 100))
+            slot.due_at = min(
+                slot.due_at, self.card.now + max(schedule.TRANSIENT_SECONDS, slot.cost * 100)
+            )
 
     def _forget(self, reading: Reading) -> None:
         for name in readings.fields_set(self.card, reading):
@@ -210,19 +196,17 @@ class NvmlDevice:
 
 
 Known = dict[str, NvmlDevice]
-"""By uuid."""
 
 
 class Finder:
     """Makes the devices of the GPUs that the driver hands out, and remembers of which of them a
     fact is missing. Methods raise ``DriverGoneError`` and, where they say so, ``NVMLError``."""
 
-    def __init__(self, nvml: Any, clock: Clock, options: ReadOptions, tally: Tally) -> None:
+    def __init__(self, nvml: Any, clock: Clock, tally: Tally) -> None:
         self.nvml = nvml
         self.clock = clock
         self.tally = tally
         self.incomplete: set[str] = set()
-        self._options = options
         self._versions_known = False
         self._versions: dict[str, str | None] = {}
 
@@ -233,7 +217,7 @@ class Finder:
         """The driver's; a GPU that is lost can make even these fail: asked again with the list."""
         if not self._versions_known:
             with self.ask(quiet=True) as ask:
-                self._versions = driver_versions(ask)
+                self._versions = inquiry.driver_versions(ask)
             self._versions_known = ask.complete
 
     def is_current(self, device: NvmlDevice) -> bool:
@@ -257,7 +241,7 @@ class Finder:
 
     def lost_card(self, handle: Any, index: int, count: int, code: int) -> NvmlDevice:
         """A card that was lost before it said who it is."""
-        identity = lost_identity(self.ask(), handle, index, count)
+        identity = inquiry.lost_identity(self.ask(), handle, index, count)
         facts: dict[str, Any] = self._versions
         device = self._device(handle, replace(identity, **facts))
         self.lose(device, code)
@@ -274,7 +258,7 @@ class Finder:
             device = known.get(uuid or "")
             if device is not None and not device.lost_error and uuid not in self.incomplete:
                 return device
-            identity = read_mig_identity(ask, handle, card.identity)
+            identity = inquiry.read_mig_identity(ask, handle, card.identity)
         if identity is None:
             # Lost at this moment: its readings will say so.
             return None
@@ -287,20 +271,13 @@ class Finder:
         device.probe_at = self.clock.monotonic() + PROBE_SECONDS
 
     def _device(self, handle: Any, identity: GpuIdentity, parent: Any = None) -> NvmlDevice:
-        card = Card(
-            self.nvml,
-            handle,
-            identity,
-            now=self.clock.monotonic(),
-            interval_seconds=self._options.interval_seconds,
-            parent_handle=parent,
-        )
+        card = Card(self.nvml, handle, identity, self.clock.monotonic(), parent)
         return NvmlDevice(card, self.tally)
 
     def _learn(self, device: NvmlDevice, ask: Inquirer) -> Iterator[None]:
         """Learns a few more facts of a card at each step, and marks it if any was missed."""
         ask.quiet = True
-        steps = further_facts(ask, device.card.handle)
+        steps = inquiry.further_facts(ask, device.card.handle)
         facts: dict[str, Any] | None = {}
         while facts is not None:
             # Lost at this moment: its readings will say so.

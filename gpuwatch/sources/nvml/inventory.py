@@ -4,15 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuwatch.core.model import Problem
-from gpuwatch.core.source import Clock, ReadOptions
-from gpuwatch.sources.nvml import messages, parse, tables
+from gpuwatch.core.source import Clock
+from gpuwatch.sources.nvml import inquiry, messages, parse, tables
 from gpuwatch.sources.nvml.device import PROBE_SECONDS, Finder, Known, NvmlDevice
-from gpuwatch.sources.nvml.identity import (
-    essential_facts,
-    makeshift_name,
-    memory_total_bytes,
-    mig_mode,
-)
 from gpuwatch.sources.nvml.schedule import Tally
 
 RECHECK_SECONDS = 10.0
@@ -36,12 +30,11 @@ class Inventory:
         self,
         nvml: Any,
         clock: Clock,
-        options: ReadOptions,
         tally: Tally,
         found: Callable[[list[NvmlDevice]], None],
     ) -> None:
         """``found`` is called with the GPUs so far after each that the first search finds."""
-        self._finder = Finder(nvml, clock, options, tally)
+        self._finder = Finder(nvml, clock, tally)
         self._error = nvml.NVMLError
         self._clock = clock
         self._tally = tally
@@ -49,7 +42,6 @@ class Inventory:
         self._recheck_at = 0.0
         self._count_seen = 0
         self._refused: dict[int, list[int]] = {}
-        """By error: indexes of GPUs that cannot be opened."""
         self.devices: list[NvmlDevice] = []
         self.instances: dict[str, dict[int, str]] = {}
         """For each card with MIG instances: their uuids by GPU instance."""
@@ -96,7 +88,6 @@ class Inventory:
             self._recheck(now)
 
     def close(self) -> None:
-        """Give back what the driver holds for us."""
         for device in self.devices:
             device.card.close()
         self.devices = []
@@ -119,7 +110,7 @@ class Inventory:
         incomplete = self._finder.incomplete
         for device in [device for device in self.devices if device.identity.memory_unified]:
             with self._finder.ask(quiet=True) as ask:
-                if memory_total_bytes(ask, device.card.handle)[0] is not None:
+                if inquiry.memory_total_bytes(ask, device.card.handle)[0] is not None:
                     incomplete.add(device.identity.uuid)
         unnamed = any(not parse.UUID.fullmatch(device.identity.uuid) for device in self.devices)
         changed = bool(unnamed or incomplete or self.unopened)
@@ -160,7 +151,7 @@ class Inventory:
                 # One that does not say who it is now is the one that was there.
                 old = known.get(uuid) if uuid else _named_at(index, known)
                 if old is None:
-                    uuid = uuid or makeshift_name(ask, handle, index)
+                    uuid = uuid or inquiry.makeshift_name(ask, handle, index)
                     old = known.get(uuid)
                     # It answers, and what is found by such a name is not looked for by it.
                     old = None if old is not None and old.lost_error else old
@@ -168,7 +159,7 @@ class Inventory:
                     old.lost_error or old.identity.uuid not in finder.incomplete
                 ):
                     return old
-                facts = essential_facts(ask, handle)
+                facts = inquiry.essential_facts(ask, handle)
         except self._error as error:
             return self._unreachable(index, handle, error.value, known)
         if old is not None and finder.is_current(old):
@@ -191,7 +182,7 @@ class Inventory:
         mode = None
         # Lost at this moment: its readings will say so.
         with self._finder.ask(quiet=True) as ask:
-            mode = mig_mode(ask, device.card.handle)
+            mode = inquiry.mig_mode(ask, device.card.handle)
         return bool(device.identity.mig_mode) if mode is None else mode
 
     def _mig_instances(self, device: NvmlDevice, known: Known) -> list[NvmlDevice]:
@@ -221,7 +212,7 @@ class Inventory:
             handle = ask.must("nvmlDeviceGetHandleByUUID", lost.identity.uuid.encode())
             # A handle and a uuid can be had from the library's memory; a temperature cannot.
             ask.ask("nvmlDeviceGetTemperature", handle, tables.TEMPERATURE_GPU)
-            facts = essential_facts(ask, handle)
+            facts = inquiry.essential_facts(ask, handle)
             uuid = ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID)
         if uuid == lost.identity.uuid:
             fresh = self._finder.card(ask, handle, lost.identity.index, uuid, facts)

@@ -47,15 +47,10 @@ def text(raw: bytes | str) -> str:
 
 Range = tuple[int, int] | tuple[float, float]
 _BY_ENDING: dict[str, Range] = {
-    "_watts": (0.0, 10_000.0),
-    "_celsius": (-60.0, 250.0),
-    "_percent": (0.0, 100.0),
-    "_mhz": (0, 50_000),
-    "_count": (0, tables.ALL_ONES_32 - 1),
-    "_joules": (0.0, 1e13),
-    "_bytes": (0, 1 << 44),
-    "_bytes_per_second": (0.0, 1e12),
-}
+    "_watts": (0.0, 10_000.0), "_celsius": (-60.0, 250.0), "_percent": (0.0, 100.0),
+    "_mhz": (0, 50_000), "_count": (0, tables.ALL_ONES_32 - 1), "_joules": (0.0, 1e13),
+    "_bytes": (0, 1 << 44), "_bytes_per_second": (0.0, 1e12),
+}  # fmt: skip
 _BY_NAME: dict[str, Range] = {
     "memory_total_bytes": (1, 1 << 44),
     # Over 100 is possible: the speed is relative to the fan's nominal maximum.
@@ -301,5 +296,4 @@ def activity(value: float) -> float | None:
 
 
 def mebibytes(value: float) -> float:
-    """Bytes."""
     return value * 1048576.0

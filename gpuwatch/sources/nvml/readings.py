@@ -190,9 +190,9 @@ def _durations(card: Card, got: parse.FieldValues) -> tuple[ReasonSeconds, ...] 
 
 def health(card: Card) -> None:
     got = card.fields(_HEALTH_IDS)
-    for (number, _), name in zip(_HEALTH_IDS, HEALTH_FIELDS, strict=True):
+    for number, name in tables.HEALTH.items():
         value = got.get(number)
-        if number in (tables.FIELD_REMAPPED_PENDING, tables.FIELD_REMAPPED_FAILURE):
+        if name in ("remapped_rows_pending", "remapped_rows_failed"):
             value = bool(value) if value in (0, 1) else None
         card.values[name] = value
 
@@ -246,20 +246,9 @@ def fields_set(card: Card, reading: Reading) -> tuple[str, ...]:
     return reading.fields
 
 
-UTILISATION_FIELDS = ("busy_percent", "memory_controller_percent")
-GPM_ACTIVITIES = (
-    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
-)  # fmt: skip
-COUNTER_FIELDS = ("energy_joules", "memory_temperature_celsius", "throttle_durations")
-HEALTH_FIELDS = (
-    "ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_correctable",
-    "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failed",
-)  # fmt: skip
-_HEALTH_IDS = (
-    (tables.FIELD_ECC_CORRECTED_VOLATILE, 0), (tables.FIELD_ECC_UNCORRECTED_VOLATILE, 0),
-    (tables.FIELD_REMAPPED_CORRECTABLE, 0), (tables.FIELD_REMAPPED_UNCORRECTABLE, 0),
-    (tables.FIELD_REMAPPED_PENDING, 0), (tables.FIELD_REMAPPED_FAILURE, 0),
-)  # fmt: skip
+GPM_ACTIVITIES = tuple(tables.GPM_ACTIVITIES.values())
+HEALTH_FIELDS = tuple(tables.HEALTH.values())
+_HEALTH_IDS = tuple((number, 0) for number in tables.HEALTH)
 RATES = {
     name: (f"{name}_rx_bytes_per_second", f"{name}_tx_bytes_per_second")
     for name in ("pcie", "nvlink")
@@ -279,7 +268,12 @@ GPM_NAME = "SM, tensor and memory activity (GPM)"
 # the machine every few seconds; what changes when a person or a fault changes it, every ten.
 # The order is that in which a GPU that was just found is read.
 READINGS = (
-    Reading("the utilisation", UTILISATION_FIELDS, utilization, importance=IMPORTANT),
+    Reading(
+        "the utilisation",
+        ("busy_percent", "memory_controller_percent"),
+        utilization,
+        importance=IMPORTANT,
+    ),
     Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
     Reading("power", ("power_watts",), power, importance=IMPORTANT),
     Reading(
@@ -298,17 +292,17 @@ READINGS = (
     Reading("the temperature", ("temperature_celsius",), temperature, 2.0, importance=NOTABLE),
     Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
     Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
-    # Two samples make a reading, and a single look takes no longer than 0.7 s.
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=PROMPT),
+    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=PROMPT, pairs=True),
     Reading(
         PROCESS_BUSY, (), process_busy, 1.0, importance=NOTABLE, process_field="gpu_busy_percent"
     ),
     Reading(
         COUNTERS,
-        COUNTER_FIELDS,
+        ("energy_joules", "memory_temperature_celsius", "throttle_durations"),
         counters,
         0.5,
         importance=PROMPT,
+        pairs=True,
         between={"throttle_durations": None},
     ),
     Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),

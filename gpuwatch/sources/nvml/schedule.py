@@ -24,6 +24,8 @@ much for each of them ..."""
 BURST = 1.5
 """Times its share of the interval is what one look may take, so that calls do not fall together
 and those put off are soon made up for."""
+SINGLE_SECONDS = 0.1
+"""What the second read of a single look may take: somebody waits for it, and none follows."""
 DETAILED_FACTOR = 0.25
 """A GPU somebody looks at closely is read so much more often."""
 RARELY_SECONDS = 60.0
@@ -37,6 +39,11 @@ LATE_FACTOR = 2.0
 KEPT_SECONDS = 30.0
 """A value is kept for so long at least: when a driver turns slow, its periods lag behind."""
 TRANSIENT_SECONDS = 1.0
+PLAN_SECONDS = 3.0
+"""For so long a plan holds, unless it was made for something else: costs move slowly."""
+PAIR_SECONDS = 0.11
+"""From the first to the second sample of a reading. The driver renews its GPM samples ten times a
+second and asks for more than that between two (NVML's documentation of ``nvmlGpmMetricsGet``)."""
 READINGS_JUDGED = 17
 """Enough that they are several different ones on a machine with 8 GPUs."""
 PACE_FACTOR = 4.0
@@ -71,7 +78,6 @@ class Tally:
         self.seconds = 0.0
 
     def count(self, started: float, calls: int) -> None:
-        """Add ``calls`` made since ``started``."""
         self.seconds += self.timer() - started
         self.calls += calls
 
@@ -91,14 +97,14 @@ class Reading:
     fields: tuple[str, ...]
     """The fields of ``GpuReading`` it sets; they become ``None`` when it fails."""
     read: Callable[[Any], None]
-    """Takes the ``Card`` and sets its values; raises ``NVMLError``."""
     period_seconds: float = 0.0
     """How often it is worth asking; 0: at every read."""
     calls: int = 1
-    """Driver calls it makes."""
     importance: float = ORDINARY
     expected_seconds: float = 0.0
     """Taken by real drivers, as far as is known, so that the first call is planned for."""
+    pairs: bool = False
+    """Two samples make a reading: after the first the second is due as soon as it may be."""
     needed: Callable[[Any], bool] | None = None
     """True while the card still needs it, asked when it is due; ``None``: always."""
     hurried: Callable[[Any], bool] | None = None
@@ -121,12 +127,13 @@ class Slot:
     period: float = 0.0
     """With a quick driver, and as ``plan`` gave it."""
     read_at: float | None = None
+    halved: bool = False
+    """Of a reading that takes two samples there is one."""
     failures: int = 0
     error: int = 0
     failed_since_unix: float = 0.0
     worked: bool = False
     gave: set[str] = field(default_factory=set)
-    """The fields that ever had a value."""
     lacking_reads: int = 0
     """How often in a row it worked but left out one of them."""
     lacking_since_unix: float = 0.0
@@ -152,8 +159,14 @@ class Slot:
             # A single outlier (a busy machine) must not silence a reading for a minute, and a
             # driver that got slow must be noticed within a few calls.
             self.cost = cost + 0.3 * (seconds - cost)
+        self.halved = self.reading.pairs and self.read_at is None
         self.read_at = now
-        self.due_at = now + self.period
+        self.plan_next(now)
+
+    def plan_next(self, read_at: float) -> None:
+        # A driver too slow for all has more urgent things to say.
+        quick = self.halved and self.period <= self.usual_period
+        self.due_at = read_at + (PAIR_SECONDS if quick else self.period)
 
     def age(self, now: float) -> float:
         """Seconds since it was last tried; 0 before."""
@@ -192,7 +205,8 @@ Gpus = Sequence[tuple[Sequence[Slot], float]]
 
 
 class Pace:
-    """Notices when the driver as a whole becomes slower or quicker.
+    """Plans when the readings are taken, and notices when the driver as a whole becomes slower or
+    quicker.
 
     What most of the last readings show is then believed of those that were not taken since:
     their turn may be minutes away, or so frequent that it takes the time of all.
@@ -200,24 +214,38 @@ class Pace:
 
     def __init__(self) -> None:
         self._changes: list[tuple[Slot, float]] = []
+        self._planned_of: tuple[object, ...] = ()
+        self._share = SHARE
+        self._plan_at = 0.0
+
+    def plan(self, gpus: Gpus, interval_seconds: float, now: float) -> float:
+        """``plan``, where the last one does not hold any more."""
+        changed = self._follow(gpus)
+        of = (interval_seconds, *[(*slots, factor) for slots, factor in gpus])
+        if changed or of != self._planned_of or now >= self._plan_at:
+            self._share = plan(gpus, interval_seconds)
+            known = all(not slot.unknown for slots, _ in gpus for slot in slots)
+            self._planned_of, self._plan_at = of, now + PLAN_SECONDS if known else now
+        return self._share
 
     def note(self, slot: Slot, believed_seconds: float, seconds: float) -> None:
-        """``slot`` took ``seconds``."""
         self._changes.append((slot, (seconds + LEAST_SECONDS) / (believed_seconds + LEAST_SECONDS)))
 
-    def follow(self, gpus: Gpus) -> None:
-        """Correct the costs of the slots, once there is enough to judge by."""
+    def _follow(self, gpus: Gpus) -> bool:
+        """Correct the costs of the slots, once there is enough to judge by; whether that was
+        needed."""
         if len(self._changes) < READINGS_JUDGED:
-            return
+            return False
         change = median(change for _, change in self._changes)
         taken = {id(slot) for slot, _ in self._changes}
         self._changes.clear()
         if 1 / PACE_FACTOR < change < PACE_FACTOR:
-            return
+            return False
         for slots, _ in gpus:
             for slot in slots:
                 if slot.read_at is not None and id(slot) not in taken:
                     slot.cost = (slot.cost + LEAST_SECONDS) * change
+        return True
 
 
 def plan(gpus: Gpus, interval_seconds: float) -> float:
@@ -247,7 +275,7 @@ def plan(gpus: Gpus, interval_seconds: float) -> float:
         for slot in slots:
             # Not as planned when it was read: the driver may be slower or quicker by now.
             if slot.read_at is not None and not slot.failures:
-                slot.due_at = slot.read_at + slot.period
+                slot.plan_next(slot.read_at)
     return share
 
 

@@ -7,10 +7,11 @@ of a GPU in ``readings``, when in ``schedule``, and what an error means for it i
 
 import ctypes
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from gpuwatch.core.model import Gpu, Problem
+from gpuwatch.core.model import Problem
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import clean
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
@@ -97,7 +98,6 @@ class NvmlSource:
             self._start()
 
     def read(self) -> DriverReading:
-        """Every GPU as it is now."""
         absent = self._inventory is None and not self._closed
         if absent and self._clock.monotonic() >= self._retry_at:
             self._start()
@@ -111,7 +111,6 @@ class NvmlSource:
         return self._result(self._inventory)
 
     def close(self) -> None:
-        """Let go of the driver."""
         self._closed = True
         self._stop()
 
@@ -123,9 +122,7 @@ class NvmlSource:
         if not self._initialise():
             return
         self._failure = None
-        self._inventory = Inventory(
-            self._nvml, self._clock, self._options, self._tally, self._found
-        )
+        self._inventory = Inventory(self._nvml, self._clock, self._tally, self._found)
         try:
             self._inventory.find()
         except DriverGoneError as error:
@@ -195,9 +192,10 @@ class NvmlSource:
             looked_at = device.identity.uuid == detailed
             device.period_factor = schedule.DETAILED_FACTOR if looked_at else 1.0
             device.probe_at = now + PROBE_SECONDS
-        gpus = [(device.slots, device.period_factor) for device in devices]
-        self._pace.follow(gpus)
-        share = schedule.plan(gpus, interval)
+        budget_seconds = schedule.SINGLE_SECONDS
+        if self._options.driver_wait_seconds is None:
+            gpus = [(device.slots, device.period_factor) for device in devices]
+            budget_seconds = interval * self._pace.plan(gpus, interval, now) * schedule.BURST
         due: list[_Due] = []
         for device in devices:
             # Half an interval early is as good as half an interval late.
@@ -205,7 +203,7 @@ class NvmlSource:
         unknown = [pair for pair in due if pair[1].unknown]
         # What is known to be slow waits until everything else was read once.
         again = [pair for pair in due if not unknown or pair[1].read_at is not None]
-        self._take_due(again, interval * share * schedule.BURST)
+        self._take_due(again, budget_seconds)
         started = self._tally.timer()
         for _ in _first_steps(devices, unknown):
             if self._tally.timer() - started >= SHOWN_SECONDS:
@@ -240,27 +238,34 @@ class NvmlSource:
 
     def _hand_over(self, devices: list[NvmlDevice]) -> None:
         self._shown_at = self._tally.timer()
-        self.so_far = self._clock.monotonic(), DriverReading(*self._known(devices))
+        self.so_far = self._clock.monotonic(), self._known(devices)
 
-    def _known(
-        self, devices: list[NvmlDevice]
-    ) -> tuple[tuple[Gpu, ...], tuple[GpuProcess, ...], tuple[Problem, ...]]:
+    def _known(self, devices: list[NvmlDevice]) -> DriverReading:
         assert self._inventory is not None
-        return (
-            tuple(device.gpu() for device in devices),
-            _processes(devices, self._inventory.instances),
-            (*self._inventory.unopened, *troubles(devices)),
+        rows: dict[tuple[int, str], GpuProcess] = {}
+        for device in devices:
+            card = device.identity.mig_parent_uuid or device.identity.uuid
+            instances = self._inventory.instances.get(card, {})
+            for row in () if device.lost_error else device.gpu_processes(instances):
+                # A MIG card and its instances list the same processes: the fuller row counts.
+                known = rows.setdefault((row.pid, row.gpu_uuid), row)
+                if known.memory_bytes is None and row.memory_bytes is not None:
+                    rows[row.pid, row.gpu_uuid] = row
+        return DriverReading(
+            gpus=tuple(device.gpu() for device in devices),
+            processes=tuple(rows.values()),
+            problems=(*self._inventory.unopened, *troubles(devices)),
         )
 
     def _result(self, inventory: Inventory | None) -> DriverReading:
+        if inventory is not None:
+            found = self._known(inventory.devices)
+            if not found.gpus and not found.problems:
+                found = DriverReading(problems=(messages.problem(messages.NO_DEVICES),))
+        else:
+            found = DriverReading(problems=() if self._failure is None else (self._failure,))
         seconds, calls = self._tally.take()
-        if inventory is None:
-            failures = () if self._failure is None else (self._failure,)
-            return DriverReading((), (), failures, seconds, calls)
-        gpus, processes, problems = self._known(inventory.devices)
-        if not gpus and not problems:
-            problems = (messages.problem(messages.NO_DEVICES),)
-        return DriverReading(gpus, processes, problems, seconds, calls)
+        return replace(found, call_seconds=seconds, call_count=calls)
 
 
 def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[None]:
@@ -280,24 +285,3 @@ def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[Non
             # Not "yield from": what is left of it is learned in the next round.
             for _ in device.learning or ():
                 yield
-
-
-def _processes(
-    devices: list[NvmlDevice], instances: dict[str, dict[int, str]]
-) -> tuple[GpuProcess, ...]:
-    rows: list[GpuProcess] = []
-    for device in devices:
-        if not device.lost_error:
-            card = device.identity.mig_parent_uuid or device.identity.uuid
-            rows.extend(device.gpu_processes(instances.get(card, {})))
-    return _without_repeats(rows) if instances else tuple(rows)
-
-
-def _without_repeats(rows: list[GpuProcess]) -> tuple[GpuProcess, ...]:
-    """A MIG card and its instances list the same processes; keep one row each, the fuller one."""
-    unique: dict[tuple[int, str], GpuProcess] = {}
-    for row in rows:
-        known = unique.get((row.pid, row.gpu_uuid))
-        if known is None or (known.memory_bytes is None and row.memory_bytes is not None):
-            unique[(row.pid, row.gpu_uuid)] = row
-    return tuple(unique.values())

@@ -12,26 +12,16 @@ NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
-INSUFFICIENT_POWER = 8
 DRIVER_NOT_LOADED = 9
-TIMEOUT = 10
-IRQ_ISSUE = 11
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
-CORRUPTED_INFOROM = 14
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
-OPERATING_SYSTEM = 17
 LIB_RM_VERSION_MISMATCH = 18
-IN_USE = 19
-MEMORY = 20
 NO_DATA = 21
-INSUFFICIENT_RESOURCES = 23
 ARGUMENT_VERSION_MISMATCH = 25
 DEPRECATED = 26
-NOT_READY = 27
 GPU_NOT_FOUND = 28
-INVALID_STATE = 29
 UNKNOWN = 999
 SENSELESS = -1
 """Ours: what the driver answered cannot be, or nobody foresaw it."""
@@ -45,26 +35,26 @@ ERROR_WORDS = {
     NO_PERMISSION: "no permission",
     NOT_FOUND: "not found",
     INSUFFICIENT_SIZE: "insufficient size",
-    INSUFFICIENT_POWER: "a power cable of the card is not attached",
+    8: "a power cable of the card is not attached",
     DRIVER_NOT_LOADED: "driver not loaded",
-    TIMEOUT: "timeout",
-    IRQ_ISSUE: "an interrupt problem of the kernel",
+    10: "timeout",
+    11: "an interrupt problem of the kernel",
     LIBRARY_NOT_FOUND: "library not found",
     FUNCTION_NOT_FOUND: "function not found",
-    CORRUPTED_INFOROM: "the card's information ROM is corrupted",
+    14: "the card's information ROM is corrupted",
     GPU_IS_LOST: "GPU is lost",
     RESET_REQUIRED: "the GPU needs a reset",
-    OPERATING_SYSTEM: "the operating system refused the call",
+    17: "the operating system refused the call",
     LIB_RM_VERSION_MISMATCH: "driver and library differ in version",
-    IN_USE: "the GPU is in use",
-    MEMORY: "out of memory",
+    19: "the GPU is in use",
+    20: "out of memory",
     NO_DATA: "no data",
-    INSUFFICIENT_RESOURCES: "insufficient resources",
+    23: "insufficient resources",
     ARGUMENT_VERSION_MISMATCH: "the call's version is unknown to the driver",
     DEPRECATED: "no longer offered by the driver",
-    NOT_READY: "not ready",
+    27: "not ready",
     GPU_NOT_FOUND: "no such GPU",
-    INVALID_STATE: "invalid state",
+    29: "invalid state",
     UNKNOWN: "unknown error",
     SENSELESS: "the driver gives no usable answer",
     INCOMPLETE: "the driver leaves some out",
@@ -96,48 +86,42 @@ EVENT_REASONS = (
 )  # fmt: skip
 
 # NVML_FI_DEV_*
-FIELD_ECC_CORRECTED_VOLATILE = 3
-FIELD_ECC_UNCORRECTED_VOLATILE = 4
-FIELD_PERF_POLICY_POWER = 74
-FIELD_PERF_POLICY_THERMAL = 75
-FIELD_PERF_POLICY_SYNC_BOOST = 76
 FIELD_MEMORY_TEMPERATURE = 82
 FIELD_ENERGY_MILLIJOULES = 83
 FIELD_NVLINK_DATA_TX_KIB = 138
 FIELD_NVLINK_DATA_RX_KIB = 139
-FIELD_REMAPPED_CORRECTABLE = 142
-FIELD_REMAPPED_UNCORRECTABLE = 143
-FIELD_REMAPPED_PENDING = 144
-FIELD_REMAPPED_FAILURE = 145
 FIELD_POWER_AVERAGE = 185
 FIELD_POWER_INSTANT = 186
-FIELD_SHUTDOWN_MARGIN = 193
-FIELD_SLOWDOWN_MARGIN = 194
 FIELD_PCIE_TX_BYTES = 197
 FIELD_PCIE_RX_BYTES = 198
-FIELD_REASON_SW_THERMAL = 269
-FIELD_REASON_HW_THERMAL = 270
-FIELD_REASON_HW_POWER_BRAKE = 271
+HEALTH = {
+    # ECC_SBE_VOL_TOTAL, ECC_DBE_VOL_TOTAL, and four of REMAPPED_*.
+    3: "ecc_corrected_count", 4: "ecc_uncorrected_count", 142: "remapped_rows_correctable",
+    143: "remapped_rows_uncorrectable", 144: "remapped_rows_pending", 145: "remapped_rows_failed",
+}  # fmt: skip
+MARGINS = {"temperature_slowdown_celsius": 194, "temperature_shutdown_celsius": 193}
+"""How far a limit is from where the margin temperature is 0 (TEMPERATURE_*_TLIMIT)."""
+THRESHOLDS = {"temperature_slowdown_celsius": 1, "temperature_shutdown_celsius": 0}
+"""``NVML_TEMPERATURE_THRESHOLD_*`` of the same limits."""
 
 SCOPE_ALL_LINKS = ALL_ONES_32
 """For the NVLink throughput fields a scope of UINT_MAX asks for the sum over all links."""
 
-# NVML_GPM_METRIC_*
-GPM_SM_UTIL = 2
-GPM_SM_OCCUPANCY = 3
-GPM_ANY_TENSOR_UTIL = 5
-GPM_DRAM_BANDWIDTH_UTIL = 10
-GPM_PCIE_TX_MIB_PER_SECOND = 20
-GPM_PCIE_RX_MIB_PER_SECOND = 21
-GPM_NVLINK_RX_MIB_PER_SECOND = 60
-GPM_NVLINK_TX_MIB_PER_SECOND = 61
+GPM_ACTIVITIES = {
+    2: "sm_active_percent", 3: "sm_occupancy_percent", 5: "tensor_active_percent",
+    10: "dram_active_percent",
+}  # fmt: skip
+"""``NVML_GPM_METRIC_*`` in percent: SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL."""
+GPM_RATES = {
+    21: "pcie_rx_bytes_per_second", 20: "pcie_tx_bytes_per_second",
+    60: "nvlink_rx_bytes_per_second", 61: "nvlink_tx_bytes_per_second",
+}  # fmt: skip
+"""The same in MiB a second."""
 
 SAMPLING_GPU_UTILIZATION = 1
 CLOCK_SM = 1
 CLOCK_MEMORY = 2
 TEMPERATURE_GPU = 0
-THRESHOLD_SHUTDOWN = 0
-THRESHOLD_SLOWDOWN = 1
 PCIE_TX = 0
 PCIE_RX = 1
 PSTATE_MAX = 15
@@ -152,12 +136,10 @@ def accumulator_fields(driver_version: str | None) -> dict[int, str]:
     slowdown at 251 to 253 and power smoothing at 269, so older drivers are asked for the policy
     counters alone, which have not moved; their thermal one covers software and hardware alike.
     """
-    fields = {FIELD_PERF_POLICY_POWER: "sw_power_cap", FIELD_PERF_POLICY_SYNC_BOOST: "sync_boost"}
+    # PERF_POLICY_POWER, _SYNC_BOOST and _THERMAL; CLOCKS_EVENT_REASON_*.
+    fields = {74: "sw_power_cap", 76: "sync_boost"}
     major = (driver_version or "").split(".", 1)[0]
-    if major.isdigit() and int(major) >= 575:
-        fields[FIELD_REASON_SW_THERMAL] = "sw_thermal_slowdown"
-        fields[FIELD_REASON_HW_THERMAL] = "hw_thermal_slowdown"
-        fields[FIELD_REASON_HW_POWER_BRAKE] = "hw_power_brake_slowdown"
-    else:
-        fields[FIELD_PERF_POLICY_THERMAL] = "sw_thermal_slowdown"
-    return fields
+    if not major.isdigit() or int(major) < 575:
+        return {**fields, 75: "sw_thermal_slowdown"}
+    thermal = {269: "sw_thermal_slowdown", 270: "hw_thermal_slowdown"}
+    return {**fields, **thermal, 271: "hw_power_brake_slowdown"}

@@ -134,7 +134,6 @@ class Device:
         return ("sw_power_cap",) if self.power_capped else ()
 
     def tick(self, index: int) -> None:
-        """Move from tick ``index`` to the next."""
         if index == self._cooling_tick and self._cooling is not None:
             self._air = self._cooling.air_celsius + self._warmer
             self._celsius_per_watt = self._cooling.celsius_per_watt
@@ -162,7 +161,6 @@ class Device:
         self.tx_bytes_per_second = activity.tx
 
     def _gather(self, begin: float, end: float) -> Activity:
-        """The mean activity between two times."""
         phases = self.phases
         while phases and phases[0][1] <= begin:
             phases.popleft()

@@ -89,7 +89,7 @@ class GpuView:
         asleep = device.asleep
         errors = self._errors(now)
         means = self._mean_activities(ticks)
-        link = float(round(means[4]))
+        link, over = float(round(means[4])), device.temperature_celsius - 45.0
         return {
             "busy_percent": device.busy_percent,
             "busy_samples": samples,
@@ -100,7 +100,8 @@ class GpuView:
             "power_limit_watts": device.power_limit_watts,
             "temperature_celsius": float(int(device.temperature_celsius)),
             "memory_temperature_celsius": float(int(device.temperature_celsius * 1.04 + 5.0)),
-            "fan_percent": _fan_percent(device),
+            # A fan stands still while the card is cool and follows its temperature when it is not.
+            "fan_percent": 0.0 if over < 0.0 else float(min(100, int(30.0 + over * 1.6))),
             "sm_clock_mhz": device.sm_clock_mhz,
             "memory_clock_mhz": card.memory_clock_idle_mhz if asleep else card.memory_clock_mhz,
             "performance_state": card.idle_state if asleep else 0,
@@ -198,12 +199,6 @@ def _instance(parent: GpuIdentity, slot: Slot, position: int) -> GpuIdentity:
         memory_total_bytes=int((parent.memory_total_bytes or 0) * share),
         mig_instance=number,
     )
-
-
-def _fan_percent(device: Device) -> float:
-    """A fan stands still while the card is cool and follows its temperature when it is not."""
-    over = device.temperature_celsius - 45.0
-    return 0.0 if over < 0.0 else float(min(100, int(30.0 + over * 1.6)))
 
 
 _NEVER = tuple(ReasonSeconds(reason, 0.0) for reason in REASONS)

@@ -36,28 +36,23 @@ _NO_PIN_SIGN = (
 class JobBook:
     """Shows the jobs of a world; the attached one comes first."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._seed = seed
-        self._attached: ProcessKey | None = None
-        self._crew: Crew | None = None
+        self._key: ProcessKey | None = None
+        self.attached: Crew | None = None
 
     def attach(self, key: ProcessKey | None, now: float) -> None:
         """Follow the job of this process closely, or else the first one."""
-        if key != self._attached:
-            self._attached = key
-            self._crew = None if key is None else self._crew_of(key)
-        crews = [self._crew] if self._crew is not None else self._on_gpus(now)[:1]
+        if key != self._key:
+            self._key = key
+            self.attached = None if key is None else self._crew_of(key)
+        crews = [self.attached] if self.attached is not None else self._on_gpus(now)[:1]
         self._world.trace(crews)
-
-    @property
-    def attached(self) -> Crew | None:
-        return self._crew
 
     def show(self, look: Look, gpus: Gpus) -> tuple[Job, ...]:
         crews = self._on_gpus(look.now)
-        if self._crew is not None:
-            crews = [self._crew, *(crew for crew in crews if crew is not self._crew)]
+        if self.attached is not None:
+            crews = [self.attached, *(crew for crew in crews if crew is not self.attached)]
         return tuple([self._job(crew, look, gpus) for crew in crews])
 
     def _on_gpus(self, now: float) -> list[Crew]:
@@ -99,7 +94,7 @@ class JobBook:
         return Job(
             pid=top.pid,
             started_at_unix_seconds=top.started_unix,
-            attached=crew is self._crew,
+            attached=crew is self.attached,
             command=top.command,
             user=top.user,
             working_directory="/workspace" if plan.container else place,
@@ -130,7 +125,7 @@ class JobBook:
         cpu = per_second["cpu"]
         main = min(1.0, per_second.get("main", cpu))
         disk = min(1.0 - main, per_second.get("wait", 0.0))
-        wobble = noise(self._seed, int(look.now), task.pid)
+        wobble = noise(self._world.seed, int(look.now), task.pid)
         # What a thread lacks of its core whenever it could run, it waits for.
         queue = min(1.0 - main, cpu * (1.0 / task.core_share - 1.0)) + 0.004 * wobble
         asleep = max(0.0, 1.0 - main - disk - queue)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuwatch.core.model import ProcessKey, TrainingLoop
@@ -27,6 +28,7 @@ class Entry(NamedTuple):
     """How many there have been, this one included."""
 
 
+@dataclass
 class Diary:
     """One rank's; ``copies``: it times its copies, too; ``marks``: it reports its pauses.
 
@@ -34,13 +36,12 @@ class Diary:
     nothing. What goes on then is reported up to it: a wait that lasts counts while it lasts.
     """
 
-    def __init__(
-        self, batch_samples: int, steps_an_epoch: int, *, copies: bool = True, marks: bool = True
-    ) -> None:
-        self._copies = copies
-        self.marks = marks
-        self._batch_samples = batch_samples
-        self._steps_an_epoch = steps_an_epoch
+    batch_samples: int
+    steps_an_epoch: int
+    copies: bool = True
+    marks: bool = True
+
+    def __post_init__(self) -> None:
         self._entries: deque[Entry] = deque(maxlen=KEPT)
         self._begun = Entry(0.0, 0.0)
         self._work_at = 0.0
@@ -83,7 +84,7 @@ class Diary:
                 going.begin if waits or going.kind != "train" else going.begin + going.waited
             )
         seconds = recent[-1].end - first
-        in_epoch = (last.step - 1) % self._steps_an_epoch + 1 if last.step else 0
+        in_epoch = (last.step - 1) % self.steps_an_epoch + 1 if last.step else 0
 
         def share(spans: Iterable[float]) -> float:
             return round(min(1.0, sum(spans) / seconds), 4)
@@ -94,24 +95,24 @@ class Diary:
             window_seconds=round(seconds, 3),
             steps=last.step,
             steps_per_second=round(rate, 3),
-            samples_per_second=round(rate * self._batch_samples, 1),
+            samples_per_second=round(rate * self.batch_samples, 1),
             data_wait_share=share(entry.waited for entry in recent),
-            copy_share=share(entry.copied for entry in recent) if self._copies else None,
+            copy_share=share(entry.copied for entry in recent) if self.copies else None,
             compute_share=share(entry.computed for entry in recent),
             compute_on_device=True,
             phase="train" if going is None else going.kind,
             validation_share=share(_lasted(recent, "validation")),
             checkpoint_share=share(_lasted(recent, "checkpoint")),
-            epoch=max(0, last.step - 1) // self._steps_an_epoch,
+            epoch=max(0, last.step - 1) // self.steps_an_epoch,
             step_in_epoch=in_epoch,
-            steps_in_epoch=self._steps_an_epoch,
-            batch_size=self._batch_samples,
+            steps_in_epoch=self.steps_an_epoch,
+            batch_size=self.batch_samples,
             loader_workers=workers,
             pinned_memory=pinned,
             memory_allocated_bytes=_part(memory_bytes, ALLOCATED_SHARE),
             memory_reserved_bytes=_part(memory_bytes, RESERVED_SHARE),
             memory_peak_bytes=_part(memory_bytes, PEAK_SHARE),
-            told_at_unix_seconds=round(unix_at_zero + reported_at, 3),
+            reported_at_unix_seconds=round(unix_at_zero + reported_at, 3),
         )
 
     def _going_on(self, now: float) -> Entry | None:

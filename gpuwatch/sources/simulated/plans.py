@@ -31,7 +31,6 @@ class Slot:
     pcie_generation: int | None = None
     pcie_width: int = 16
     errors_from: float | None = None
-    """When its memory begins to show errors."""
     instances: tuple[tuple[str, float, float], ...] = ()
     """MIG instances: (profile, share of the memory, share of the multiprocessors)."""
     mute: tuple[str, ...] = ()
@@ -51,7 +50,6 @@ class JobPlan:
     command: str = TRAIN
     name: str = "python"
     memory_bytes: float = 31.2 * GIB
-    """Of each rank on its GPU."""
     leak_bytes_per_step: float = 0.0
     leak_every_seconds: float = 6.0
     full_share: float = 0.985
@@ -64,11 +62,9 @@ class JobPlan:
     age_seconds: float = 2840.0
     resident_bytes: float = 3.4 * GIB
     resident_growth_bytes_per_second: float = 0.0
-    """Growth of each of its processes in host memory."""
     gpu_share: float = 1.0
     """Its part of the GPU's work where another job is there too."""
     instance: int | None = None
-    """The MIG instance it runs in."""
     container: str | None = None
     slurm_job: str | None = None
     orphaned: bool = False

@@ -10,16 +10,7 @@ from typing import Any
 from gpuwatch.sources.simulated.cards import GIB, H200
 from gpuwatch.sources.simulated.device import Device
 from gpuwatch.sources.simulated.plans import JobPlan, Setup
-from gpuwatch.sources.simulated.processes import (
-    EXTRA_COMMANDS,
-    MIB,
-    SYSTEM_COMMANDS,
-    Memory,
-    Meter,
-    PidCounter,
-    Task,
-    Trace,
-)
+from gpuwatch.sources.simulated.processes import MIB, Memory, Meter, PidCounter, Task, Trace
 from gpuwatch.sources.simulated.training import Job, Rank
 
 RESERVED_BYTES = int(0.46 * GIB)
@@ -27,6 +18,29 @@ RESERVED_BYTES = int(0.46 * GIB)
 WORKER_OWN_PAGES = 0.36
 """The greater part of a forked worker's pages are still those of its parent."""
 _WORKER = {"role": "loader_worker", "role_sign": "named pt_data_worker"}
+EXTRA_COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("triton", "tritonserver", "tritonserver --model-repository=/models --http-port={port}"),
+    ("linus", "python", "python serve.py --model bert-base --port {port}"),
+    ("grace", "python", "python -m ipykernel_launcher -f kernel-{port}.json"),
+    ("ken", "python", "python evaluate.py --split val --shard {port}"),
+)
+"""(user, name, command) of what runs beside the jobs."""
+
+SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
+    ("root", "systemd", "/sbin/init", 0.001),
+    ("root", "systemd-journal", "/usr/lib/systemd/systemd-journald", 0.002),
+    ("root", "dockerd", "/usr/bin/dockerd -H fd://", 0.006),
+    ("root", "containerd", "/usr/bin/containerd", 0.008),
+    ("root", "sshd", "sshd: /usr/sbin/sshd -D [listener]", 0.0),
+    ("root", "nvidia-persiste", "/usr/bin/nvidia-persistenced --verbose", 0.0),
+    ("nobody", "node_exporter", "/usr/bin/node_exporter", 0.004),
+    ("root", "slurmd", "/usr/sbin/slurmd -D -s", 0.003), ("ada", "sshd", "sshd: ada@pts/0", 0.001),
+    ("ada", "tmux: server", "tmux new-session -s train", 0.004), ("ada", "bash", "-bash", 0.0),
+    ("grace", "bash", "-bash", 0.0), ("grace", "vim", "vim configs/vit_l16.yaml", 0.001),
+    ("linus", "htop", "htop -d 20", 0.012),
+    ("linus", "rsync", "rsync -a --progress data/ backup:/data/", 0.21),
+)  # fmt: skip
+"""(user, name, command, share of a core) of what every machine runs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -45,23 +59,22 @@ class Crew:
         return [task for task in self.tasks if task.role == role]
 
 
-@dataclass(slots=True, kw_only=True)
 class Population:
     """Builds jobs and processes; ``begin`` is when the simulation starts, before time zero."""
 
-    setup: Setup
-    devices: list[Device]
-    begin: float
-    random_for: Callable[..., random.Random]
-    reads: Meter = field(default_factory=Meter)
-    writes: Meter = field(default_factory=Meter)
-    jobs: list[Job] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    crews: list[Crew] = field(default_factory=list)
-    _pids: PidCounter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._pids = PidCounter(self.random_for("pids"))
+    def __init__(
+        self,
+        setup: Setup,
+        devices: list[Device],
+        begin: float,
+        random_for: Callable[..., random.Random],
+    ) -> None:
+        self.setup, self.devices, self.begin, self.random_for = setup, devices, begin, random_for
+        self.reads, self.writes = Meter(), Meter()
+        self.jobs: list[Job] = []
+        self.tasks: list[Task] = []
+        self.crews: list[Crew] = []
+        self._pids = PidCounter(random_for("pids"))
 
     def fill(self, gpu_processes: int | None) -> None:
         """Start everything; ``gpu_processes`` is how many shall be on the GPUs at time zero.

@@ -81,9 +81,7 @@ class Task:
     steady_cpu: float = 0.0
     """Share of a core for a process without a meter."""
     gpu: int | None = None
-    """Number of the card it is on."""
     instance: int | None = None
-    """MIG instance on that card."""
     gpu_memory: Callable[[float], int] | None = None
     gpu_share: float = 0.0
     """Its part of what the GPU does."""
@@ -98,7 +96,6 @@ class Task:
     number: int | None = None
     """Its rank, or that of the rank it works for."""
     diary: Diary | None = None
-    """Of a rank that reports its loop."""
     started_unix: float = 0.0
     used: dict[str, float] = field(default_factory=dict)
     """By meter, between the last two notes."""
@@ -250,28 +247,3 @@ class Memory:
             return int(CONTEXT_BYTES + (self.base - CONTEXT_BYTES) * share)
         grown = self.base + self.step * max(0, int(now / self.every))
         return int(min(grown, self.room))
-
-
-EXTRA_COMMANDS: tuple[tuple[str, str, str], ...] = (
-    ("triton", "tritonserver", "tritonserver --model-repository=/models --http-port={port}"),
-    ("linus", "python", "python serve.py --model bert-base --port {port}"),
-    ("grace", "python", "python -m ipykernel_launcher -f kernel-{port}.json"),
-    ("ken", "python", "python evaluate.py --split val --shard {port}"),
-)
-"""(user, name, command) of what runs beside the jobs."""
-
-SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
-    ("root", "systemd", "/sbin/init", 0.001),
-    ("root", "systemd-journal", "/usr/lib/systemd/systemd-journald", 0.002),
-    ("root", "dockerd", "/usr/bin/dockerd -H fd://", 0.006),
-    ("root", "containerd", "/usr/bin/containerd", 0.008),
-    ("root", "sshd", "sshd: /usr/sbin/sshd -D [listener]", 0.0),
-    ("root", "nvidia-persiste", "/usr/bin/nvidia-persistenced --verbose", 0.0),
-    ("nobody", "node_exporter", "/usr/bin/node_exporter", 0.004),
-    ("root", "slurmd", "/usr/sbin/slurmd -D -s", 0.003), ("ada", "sshd", "sshd: ada@pts/0", 0.001),
-    ("ada", "tmux: server", "tmux new-session -s train", 0.004), ("ada", "bash", "-bash", 0.0),
-    ("grace", "bash", "-bash", 0.0), ("grace", "vim", "vim configs/vit_l16.yaml", 0.001),
-    ("linus", "htop", "htop -d 20", 0.012),
-    ("linus", "rsync", "rsync -a --progress data/ backup:/data/", 0.21),
-)  # fmt: skip
-"""(user, name, command, share of a core) of what every machine runs."""

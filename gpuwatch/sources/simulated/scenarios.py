@@ -27,39 +27,21 @@ from gpuwatch.sources.simulated.training import GB, Pause, Training
 
 HEALTHY = Training(workers=8, batch_cpu_seconds=1.5, step_seconds=0.31)
 STARVED = Training(
-    workers=2,
-    batch_cpu_seconds=3.9,
-    step_seconds=0.62,
-    batch_bytes=1.2 * GB,
-    batch_read_bytes=42e6,
-    pinned=False,
-    copy_bytes_per_second=9 * GB,
-)
+    workers=2, batch_cpu_seconds=3.9, step_seconds=0.62, batch_bytes=1.2 * GB,
+    batch_read_bytes=42e6, pinned=False, copy_bytes_per_second=9 * GB,
+)  # fmt: skip
 IO_BOUND = Training(
-    workers=4,
-    batch_cpu_seconds=0.6,
-    batch_wait_seconds=6.4,
-    batch_read_bytes=260e6,
-    step_seconds=0.6,
-    batch_bytes=1.2 * GB,
-)
+    workers=4, batch_cpu_seconds=0.6, batch_wait_seconds=6.4, batch_read_bytes=260e6,
+    step_seconds=0.6, batch_bytes=1.2 * GB,
+)  # fmt: skip
 SMALL_BATCH = Training(
-    workers=4,
-    batch_cpu_seconds=0.2,
-    step_seconds=0.25,
-    batch_bytes=0.01 * GB,
-    batch_read_bytes=0.5e6,
-    compute=Activity(0.99, 0.27, 0.14, 0.05, 0.03, 0.06),
-    main_cpu=0.99,
-)
+    workers=4, batch_cpu_seconds=0.2, step_seconds=0.25, batch_bytes=0.01 * GB,
+    batch_read_bytes=0.5e6, compute=Activity(0.99, 0.27, 0.14, 0.05, 0.03, 0.06), main_cpu=0.99,
+)  # fmt: skip
 IN_MAIN_PROCESS = replace(
-    HEALTHY,
-    workers=0,
-    batch_cpu_seconds=1.3,
-    step_seconds=0.62,
-    pinned=False,
+    HEALTHY, workers=0, batch_cpu_seconds=1.3, step_seconds=0.62, pinned=False,
     copy_bytes_per_second=9 * GB,
-)
+)  # fmt: skip
 UNPINNED = replace(
     HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
 )
@@ -67,20 +49,14 @@ SLOW_LINK = replace(
     HEALTHY, pinned=False, batch_bytes=0.5 * GB, copy_bytes_per_second=0.8 * GB, ramp=False
 )
 PYTHON_BOUND = replace(
-    HEALTHY,
-    compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18),
-    main_cpu=1.0,
-    main_share=0.93,
+    HEALTHY, compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18), main_cpu=1.0, main_share=0.93,
     ramp=False,
-)
+)  # fmt: skip
 CHECKPOINT = Pause(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
 VALIDATION = Pause(
-    every_seconds=60.0,
-    seconds=14.0,
-    first_seconds=20.0,
-    activity=Activity(0.66, 0.45, 0.5, 0.2, 0.24, 0.3),
-    spin_up_seconds=1.6,
-)
+    every_seconds=60.0, seconds=14.0, first_seconds=20.0,
+    activity=Activity(0.66, 0.45, 0.5, 0.2, 0.24, 0.3), spin_up_seconds=1.6,
+)  # fmt: skip
 SLEEPY_COMMANDS = (
     "python -m ipykernel_launcher -f kernel.json",
     "python serve.py --model resnet50 --port 8080",

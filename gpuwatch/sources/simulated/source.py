@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, OwnCost, Problem, Process, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
+from gpuwatch.sources.only import only_gpus
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
 from gpuwatch.sources.simulated.jobs import JobBook
@@ -18,7 +20,6 @@ from gpuwatch.sources.simulated.scenarios import BUILDERS
 from gpuwatch.sources.simulated.world import Look, World, build_host
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
-"""Scenarios by name, with one line about each."""
 
 _WARM_UP_SECONDS = 60.0
 _TRACED_SECONDS = 20.0
@@ -78,7 +79,7 @@ class SimulatedSource:
         now = self._clock.monotonic()
         if self._machine is None:
             self._machine = self._build(now)
-        snapshot = self._machine.look(now)
+        snapshot = only_gpus(self._machine.look(now), self.options.only_gpus)
         if self._own is None:
             return snapshot
         cpu, memory = self._own
@@ -120,19 +121,16 @@ class SimulatedSource:
             setup, seed=self._seed, gpu_processes=self._gpu_processes, warm_up=_WARM_UP_SECONDS
         )
         offset = self._clock.unix() - self._clock.monotonic()
-        return _Machine(
-            world, seed=self._seed, origin=origin, unix_offset=offset, options=self.options
-        )
+        return _Machine(world, origin, offset, self.options)
 
 
 class _Machine:
     """Looks at a world: everything that is a difference between two looks is kept here."""
 
     def __init__(
-        self, world: World, *, seed: int, origin: float, unix_offset: float, options: ReadOptions
+        self, world: World, origin: float, unix_offset: float, options: ReadOptions
     ) -> None:
         self._world = world
-        self._seed = seed
         self._options = options
         self._origin = origin
         self._unix_offset = unix_offset
@@ -147,12 +145,10 @@ class _Machine:
         self._read_tick = world.tick
         self._tick = world.tick - 600 * TICKS_PER_SECOND
         self._elapsed = -before
-        self._jobs = JobBook(world, seed)
+        self._jobs = JobBook(world)
         self._views = [
-            GpuView(number, slot, device, seed=seed, gpus=len(world.devices))
-            for number, (slot, device) in enumerate(
-                zip(world.setup.slots, world.devices, strict=True)
-            )
+            GpuView(number, slot, world.devices[number], seed=world.seed, gpus=len(world.devices))
+            for number, slot in enumerate(world.setup.slots)
         ]
         for task in world.tasks:
             task.started_unix = round(origin + unix_offset + task.started, 2)
@@ -181,7 +177,7 @@ class _Machine:
             since_tick=self._tick,
             unix_at_zero=self._origin + self._unix_offset,
         )
-        host = build_host(world, tasks, look, self._seed)
+        host = build_host(world, tasks, look)
         if not self._sequence:
             self._jobs.attach(self._options.attached, now)
         gpus = self._show_gpus(look, tasks)
@@ -195,7 +191,10 @@ class _Machine:
             gpus=tuple(gpus.values()),
             processes=self._show_processes(now, tasks, gpus),
             jobs=self._jobs.show(look, gpus),
-            problems=self._problems(now),
+            problems=(
+                *(p for number, p in self._losses if world.lost(number, now)),
+                *self._standing,
+            ),
         )
         self._sequence += 1
         self._read_tick = self._tick = world.tick
@@ -233,14 +232,11 @@ class _Machine:
     def _show_gpus(self, look: Look, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
         """Every row, keyed by card and MIG instance, in the order shown."""
         now = look.now
-        used: dict[tuple[int, int | None], int] = {}
+        used: Counter[tuple[int, int | None]] = Counter()
         for task in tasks:
             if task.gpu is not None and task.gpu_memory is not None:
-                memory = task.gpu_memory(now)
-                used[task.gpu, None] = used.get((task.gpu, None), 0) + memory
-                if task.instance is not None:
-                    key = (task.gpu, task.instance)
-                    used[key] = used.get(key, 0) + memory
+                for part in {None, task.instance}:
+                    used[task.gpu, part] += task.gpu_memory(now)
         ticks = self._world.tick - self._read_tick
         working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
         rows: dict[tuple[int, int | None], Gpu] = {}
@@ -252,13 +248,13 @@ class _Machine:
             rows[number, None] = view.show(
                 now=now,
                 ticks=ticks,
-                used_bytes=used.get((number, None), 0) + reserved,
+                used_bytes=used[number, None] + reserved,
                 samples=look.fresh(view.device.samples),
             )
             for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
                 rows[instance] = view.show_instance(
-                    position, used_bytes=used.get(instance, 0), works=instance in working
+                    position, used_bytes=used[instance], works=instance in working
                 )
         return rows
 
@@ -275,7 +271,3 @@ class _Machine:
             gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
             shown.append(task.show(now, self._elapsed, None if gpu is None or gpu.lost else gpu))
         return tuple(shown)
-
-    def _problems(self, now: float) -> tuple[Problem, ...]:
-        lost = tuple(problem for number, problem in self._losses if self._world.lost(number, now))
-        return lost + self._standing

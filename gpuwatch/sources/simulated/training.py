@@ -53,7 +53,6 @@ class Training:
     batch_read_bytes: float = 30e6
     batch_jitter: float = 0.04
     worker_speed: float = 1.0
-    """Share of a core each worker gets."""
     step_seconds: float = 0.3
     step_jitter: float = 0.01
     slow_ranks: tuple[tuple[int, float], ...] = ()
@@ -79,7 +78,6 @@ class Training:
     """After a wait the launch queue is empty: the first kernels come with gaps."""
     pauses: tuple[Pause, ...] = ()
     reports_loop: bool = False
-    """It uses ``gpuwatch.torch``."""
     batch_samples: int = 256
     steps_an_epoch: int = 1251
 
@@ -161,7 +159,6 @@ class Rank:
     main: Meter = field(default_factory=Meter)
     """The main thread's part of ``cpu``."""
     diary: Diary | None = None
-    """Of its loop, if it reports that."""
     reads: Meter = field(default_factory=Meter)
     writes: Meter = field(default_factory=Meter)
 
@@ -193,11 +190,16 @@ class Job:
         self._rng = rng
         self._reads = reads
         self._writes = writes
-        slow = dict(plan.slow_ranks)
+        slow, late = dict(plan.slow_ranks), dict(plan.slow_loaders)
+
+        def loading(number: int) -> Training:
+            cpu_seconds = plan.batch_cpu_seconds * late.get(number, 1.0)
+            return replace(plan, batch_cpu_seconds=cpu_seconds)
+
         self.ranks = [
             Rank(
                 device,
-                Loader(_loading(plan, number), rng, begin, reads) if plan.workers else None,
+                Loader(loading(number), rng, begin, reads) if plan.workers else None,
                 slow.get(number, 1.0),
                 diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.reports_loop else None,
             )
@@ -281,7 +283,8 @@ class Job:
         rank.use(at, end, plan.main_cpu, plan.main_share)
         if plan.ramp and start - asked > 0.15:
             for share, seconds in ((0.5, 0.14), (0.8, 0.14)):
-                phases.append((at, at + seconds, scaled(compute, share)))
+                # The same work with gaps in it.
+                phases.append((at, at + seconds, Activity(*(one * share for one in compute))))
                 at += seconds
                 end += seconds * (1 - share)
         if copy:
@@ -302,14 +305,3 @@ class Job:
         self._reads.add(asked, at, rate)
         rank.reads.add(asked, at, rate)
         return at
-
-
-def _loading(plan: Training, number: int) -> Training:
-    """Costs of loading for this rank."""
-    factor = dict(plan.slow_loaders).get(number, 1.0)
-    return replace(plan, batch_cpu_seconds=plan.batch_cpu_seconds * factor)
-
-
-def scaled(activity: Activity, share: float) -> Activity:
-    """The same work with gaps in it."""
-    return Activity(*(value * share for value in activity))

@@ -13,18 +13,16 @@ from gpuwatch.sources.simulated.population import Crew, Population
 from gpuwatch.sources.simulated.processes import Task, Trace
 
 
-class World:
+class World(Population):
     """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start). It
     starts ``warm_up`` seconds before that, so that the first look finds it warm."""
 
     def __init__(
         self, setup: Setup, *, seed: int, gpu_processes: int | None, warm_up: float
     ) -> None:
-        self.setup = setup
         self.tick = -round(warm_up * TICKS_PER_SECOND)
-        self.begin = self.tick * TICK_SECONDS
-        self._seed = seed
-        self.devices = [
+        self.seed = seed
+        devices = [
             Device(
                 slot.card,
                 self._random("device", number),
@@ -33,20 +31,17 @@ class World:
             )
             for number, slot in enumerate(setup.slots)
         ]
-        population = Population(
-            setup=setup, devices=self.devices, begin=self.begin, random_for=self._random
-        )
-        population.fill(gpu_processes)
-        self.jobs = population.jobs
-        self.tasks = population.tasks
-        self.crews = population.crews
+        super().__init__(setup, devices, self.tick * TICK_SECONDS, self._random)
+        self.fill(gpu_processes)
         self._traced: list[Crew] = []
-        self.reads = population.reads
-        self.writes = population.writes
-        self.cores = setup.cores or _usual_cores(len(setup.slots))
+        gpus = len(setup.slots)
+        self.cores = setup.cores or (32 if gpus <= 2 else 64 if gpus <= 4 else 128)
         self.load = [0.0, 0.0, 0.0]
         self._load_marks: dict[int, float] = {}
-        self._place()
+        order = list(range(self.cores))
+        self._random("cores").shuffle(order)
+        for number, task in enumerate(self.tasks):
+            task.core = order[number % self.cores]
 
     def advance(self, now: float) -> None:
         """Move by whole ticks up to the last one that has ended by ``now``."""
@@ -79,13 +74,7 @@ class World:
 
     def _random(self, *name: object) -> random.Random:
         # Each part has its own stream: one more GPU changes nothing for the others.
-        return random.Random(f"{self._seed}/{name}")
-
-    def _place(self) -> None:
-        order = list(range(self.cores))
-        self._random("cores").shuffle(order)
-        for number, task in enumerate(self.tasks):
-            task.core = order[number % self.cores]
+        return random.Random(f"{self.seed}/{name}")
 
     def _second(self, now: float) -> None:
         """Load averages, as the kernel keeps them: decaying means of who runs or waits."""
@@ -99,26 +88,15 @@ class World:
             total = cpu.total(now) + (0.0 if wait is None else wait.total(now))
             running += total - marks.get(task.pid, total)
             marks[task.pid] = total
-        running += self._queued()
+        # Processes that could run and have no core: a share of a slowed worker each.
+        running += sum(
+            (1.0 - job.plan.worker_speed) * job.plan.workers * len(job.ranks) for job in self.jobs
+        )
         if now <= self.begin + 2.5:
             self.load = [running * 0.98, running * 0.93, running * 0.86]
         for number, minutes in enumerate((1, 5, 15)):
             share = 1.0 - math.exp(-1.0 / (60.0 * minutes))
             self.load[number] += (running - self.load[number]) * share
-
-    def _queued(self) -> float:
-        """Processes that could run and have no core: a share of a slowed worker each."""
-        return sum(
-            (1.0 - job.plan.worker_speed) * job.plan.workers * len(job.ranks)
-            for job in self.jobs
-            if job.plan.worker_speed < 1.0
-        )
-
-
-def _usual_cores(gpus: int) -> int:
-    if gpus <= 2:
-        return 32
-    return 64 if gpus <= 4 else 128
 
 
 # --- the host --------------------------------------------------------------------------------
@@ -195,16 +173,24 @@ def _spill(loads: list[float], core: int, percent: float) -> None:
         core = (core + 1) % len(loads)
 
 
-def build_host(world: World, tasks: list[Task], look: Look, seed: int) -> Host:
+def build_host(world: World, tasks: list[Task], look: Look) -> Host:
     """The host at ``look.now``; ``tasks`` are those alive."""
-    now, elapsed = look.now, look.elapsed
+    now, elapsed, seed = look.now, look.elapsed, world.seed
     second = int(now // 1)
     cores = core_percents(world.cores, tasks, second=second, elapsed=elapsed, seed=seed)
     busy = sum(cores) / len(cores)
     waiting = sum([task.used.get("wait", 0.0) for task in tasks]) / elapsed
-    memory = _memory_total(world)
+    usual = (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
+    memory = world.setup.memory_bytes or usual
     shm_total = world.setup.shm_bytes or memory // 2
-    shm = min(shm_total, _shared_bytes(world, now))
+    # Batches lie in /dev/shm until the main process takes them.
+    queued = sum(
+        rank.loader.queued(now) * job.plan.batch_bytes
+        for job in world.jobs
+        for rank in job.ranks
+        if rank.loader is not None and now < job.end
+    )
+    shm = min(shm_total, int(queued))
     # A worker's pages are for the greater part those of the process it was forked from.
     used = sum([task.resident(now) for task in tasks]) * 0.8 + 6.2 * GIB + shm
     for task in tasks:
@@ -212,6 +198,9 @@ def build_host(world: World, tasks: list[Task], look: Look, seed: int) -> Host:
             used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
     io_some = min(98.0, 100.0 * waiting + look.written_bytes / elapsed / 40e6)
     quota = world.setup.quota_cores
+    # Where workers get but a share of a core, somebody waits for one nearly all the time.
+    slowest = min((job.plan.worker_speed for job in world.jobs), default=1.0)
+    cpu_some = 0.2 if slowest >= 1.0 else 45.0 + 50.0 * (1.0 - slowest)
     return Host(
         name="sim-box",
         cpu_percent=round(busy, 1),
@@ -224,7 +213,7 @@ def build_host(world: World, tasks: list[Task], look: Look, seed: int) -> Host:
         memory_used_bytes=int(min(memory * 0.985, used)),
         swap_total_bytes=8 * GIB,
         swap_used_bytes=0,
-        pressure_cpu_some_percent=round(_cpu_pressure(world) + noise(seed, second, 901), 2),
+        pressure_cpu_some_percent=round(cpu_some + noise(seed, second, 901), 2),
         pressure_io_some_percent=round(io_some, 2),
         pressure_io_full_percent=round(io_some * 0.55, 2),
         pressure_memory_some_percent=0.0,
@@ -243,27 +232,3 @@ def build_host(world: World, tasks: list[Task], look: Look, seed: int) -> Host:
         usable_cores=float(world.cores) if quota is None else min(float(world.cores), quota),
         uptime_seconds=round(900_000.0 + now - world.begin, 2),
     )
-
-
-def _memory_total(world: World) -> int:
-    if world.setup.memory_bytes is not None:
-        return world.setup.memory_bytes
-    return (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
-
-
-def _shared_bytes(world: World, now: float) -> int:
-    """Batches that lie in /dev/shm until the main process takes them."""
-    return int(
-        sum(
-            rank.loader.queued(now) * job.plan.batch_bytes
-            for job in world.jobs
-            for rank in job.ranks
-            if rank.loader is not None and now < job.end
-        )
-    )
-
-
-def _cpu_pressure(world: World) -> float:
-    """Where workers get but a share of a core, somebody waits for one nearly all the time."""
-    slowest = min((job.plan.worker_speed for job in world.jobs), default=1.0)
-    return 0.2 if slowest >= 1.0 else 45.0 + 50.0 * (1.0 - slowest)

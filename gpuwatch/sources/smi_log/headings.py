@@ -168,8 +168,10 @@ def without_heading(
     lines: Sequence[str], wanted: Sequence[str] | None, shown: str, stats: LogStats
 ) -> Heading:
     """The columns by their units, where no other reading of them is possible."""
+    if not lines and stats.damage is not None:
+        raise LogError(f"{shown} is not a log: {stats.damage}.")
     if not lines:
-        raise LogError(_no_text(shown, stats))
+        raise LogError(f"{shown} holds no text." if stats.lines else f"{shown} is empty.")
     if wanted is not None:
         raise LogError(f"{shown} does not begin with a row of {len(wanted)} columns.")
     for pattern, sentence in _REFUSED:
@@ -183,7 +185,9 @@ def without_heading(
     rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     rows = [row for row in rows if len(row) == width and has_digit(row)]
-    if len(rows) * 2 < len(lines) or not rows or not _is_row(rows[0]):
+    first = rows[0] if rows else []
+    values = all(map(_is_value, first)) or any(map(_CARD.match, first))
+    if len(rows) * 2 < len(lines) or not rows or not values:
         raise LogError(_strange(shown, lines[0]))
     names, sure = _by_form(rows)
     if not sure:
@@ -224,10 +228,6 @@ def _by_form(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], bool]:
     return tuple(found), sure and "utilization.gpu" in found
 
 
-def _is_row(cells: Sequence[str]) -> bool:
-    return all(map(_is_value, cells)) or any(map(_CARD.match, cells))
-
-
 def _is_value(cell: str) -> bool:
     return cell == SKIPPED or number(cell) is not None or any(f.fullmatch(cell) for f, _ in _FORMS)
 
@@ -238,12 +238,6 @@ def _unnamed(shown: str, what: str, row: Sequence[str], proposed: str) -> Ambigu
         f"diagnose --columns, as in the query, with - for those to skip; for instance --columns "
         f"{proposed}"
     )
-
-
-def _no_text(shown: str, stats: LogStats) -> str:
-    if stats.damage is not None:
-        return f"{shown} is not a log: {stats.damage}."
-    return f"{shown} holds no text." if stats.lines else f"{shown} is empty."
 
 
 def _strange(shown: str, line: str) -> str:

@@ -17,20 +17,9 @@ from operator import itemgetter
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
-from gpuwatch.sources.smi_log import exports, printed
+from gpuwatch.sources.smi_log import exports, headings, printed
 from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
-from gpuwatch.sources.smi_log.headings import (
-    ALIGNED,
-    SPACES,
-    Heading,
-    find_heading,
-    has_digit,
-    named_by,
-    split_cells,
-    stripped,
-    without_heading,
-)
 from gpuwatch.sources.smi_log.moments import Moments
 from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
 
@@ -59,7 +48,6 @@ class LogOptions:
     columns: tuple[str, ...] | None = None
     """Their (canonical) names, ``-`` for those to leave out; overrides a heading."""
     interval_seconds: float | None = None
-    """Of a log without times."""
     gpus: int | None = None
     """How many there are, where no column of the log distinguishes them."""
 
@@ -81,7 +69,7 @@ def read_lines(
     reading = _Reading(stats, options or LogOptions(), text, shown)
     columns = reading.options.columns
     first: list[str] = []
-    heading: Heading | None = None
+    heading: headings.Heading | None = None
     found: str | None = None
     for line in islice(source, LOOKED_AT_LINES):
         first.append(line)
@@ -91,8 +79,8 @@ def read_lines(
             break
         # One table alone is what a script prints before its log.
         found = found or (known if columns is None else None)
-        row = stripped(line)
-        heading = find_heading(row) if columns is None else named_by(columns, row)
+        row = headings.stripped(line)
+        heading = headings.find_heading(row) if columns is None else headings.named_by(columns, row)
         if heading is not None:
             break
     if heading is None and found is not None:
@@ -100,8 +88,8 @@ def read_lines(
         rows_of = partial(_FORMATS[found][1], rows=reading.rows, stats=stats)
         return reading.snapshots(chain(first, source), rows_of)
     if heading is None:
-        rows = [line for line in map(stripped, first) if line]
-        heading = without_heading(rows, columns, shown, stats)
+        rows = [line for line in map(headings.stripped, first) if line]
+        heading = headings.without_heading(rows, columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
             f"{', '.join(heading.names)} (--columns)."
@@ -207,12 +195,12 @@ class _Reading:
 class _Delimited:
     """Rows of columns that a heading names."""
 
-    def __init__(self, heading: Heading, reading: _Reading) -> None:
+    def __init__(self, heading: headings.Heading, reading: _Reading) -> None:
         self._reading = reading
         self._stats = reading.stats
         self._begin(heading)
 
-    def _begin(self, heading: Heading) -> None:
+    def _begin(self, heading: headings.Heading) -> None:
         self._heading = heading
         rows, note = self._reading.rows, self._stats.note
         self._reader = RowReader(heading.names, heading.units, rows.stamps)
@@ -234,10 +222,10 @@ class _Delimited:
         rows = self._reading.rows
         if self._heading.tidy:
             interval = self._reading.options.interval_seconds or 1.0
-            cells_of = filter(None, map(self._split, map(stripped, lines)))
+            cells_of = filter(None, map(self._split, map(headings.stripped, lines)))
             yield from exports.tidy(cells_of, self._heading.names, rows, interval)
             return
-        for line in map(stripped, lines):
+        for line in map(headings.stripped, lines):
             cells = self._split(line)
             row = None
             if cells is not None and line[0] != "#" and line != self._heading.line:
@@ -255,7 +243,7 @@ class _Delimited:
         """By time, of a file that begins with one GPU and whose last row, the last of ``ends`` that
         was not cut off, is of another."""
         rows = self.rows(lines)
-        cells = next(filter(None, map(self._split, map(stripped, reversed(ends)))), None)
+        cells = next(filter(None, map(self._split, map(headings.stripped, reversed(ends)))), None)
         held = list(islice(rows, 2)) if cells else []
         keys = {None if row is None or row.process else row.key for row in held}
         if cells and len(keys) < len(held) and not keys & {None, self._reader.read(cells).key}:
@@ -268,7 +256,7 @@ class _Delimited:
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""
         stats, reader = self._stats, self._reader
-        heading = None if line[:1].isdigit() else find_heading(line)
+        heading = None if line[:1].isdigit() else headings.find_heading(line)
         at = (
             None
             if heading or reader.time_place is not None
@@ -298,7 +286,10 @@ class _Delimited:
     def _split(self, line: str) -> list[str] | None:
         separator, width = self._heading.separator, len(self._heading.names)
         # Most lines that are no rows are seen by this alone.
-        if not line or (separator not in {ALIGNED, SPACES} and line.count(separator) < width - 1):
+        if not line or (
+            separator not in {headings.ALIGNED, headings.SPACES}
+            and line.count(separator) < width - 1
+        ):
             return None
-        cells = split_cells(line, separator, width)
-        return cells if len(cells) == width and has_digit(cells) else None
+        cells = headings.split_cells(line, separator, width)
+        return cells if len(cells) == width and headings.has_digit(cells) else None

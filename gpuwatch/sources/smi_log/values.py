@@ -110,10 +110,6 @@ def _text(text: str) -> str | None:
     return None if unread else clean(text, TEXT_LENGTH)
 
 
-def _flag(text: str) -> bool | None:
-    return _FLAGS.get(text.lower())
-
-
 def _reasons(text: str) -> tuple[str, ...] | None:
     """``0x0000000000000004``, or the same in decimal."""
     try:
@@ -125,4 +121,8 @@ def _reasons(text: str) -> tuple[str, ...] | None:
     return tuple([name for bit, name in EVENT_REASONS if bits & bit]) if known else None
 
 
-_TEXTS: Mapping[str, Parse] = {"text": _text, "flag": _flag, "reasons": _reasons}
+_TEXTS: Mapping[str, Parse] = {
+    "text": _text,
+    "flag": lambda text: _FLAGS.get(text.lower()),
+    "reasons": _reasons,
+}

@@ -34,41 +34,36 @@ def refusal(pid: int, proc: Path = procfs.PROC) -> str:
 
 
 def test_a_process_is_watched_as_it_is(started: Children) -> None:
-    """Its PID, and the start time that a later process of the same PID would not have."""
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
+    """Its PID, and the start time that a later process of the same PID would not have. One that was
+    stopped (Ctrl-Z) is said to be: nothing will move, which looks like a starved job."""
+    child = started.waiting()
     found = resolve(child.pid)
-    stat = procfs.parse_process_stat(Path(f"/proc/{child.pid}/stat").read_bytes())
-    assert found == Attachment(child.pid, procfs.start_unix_seconds(stat), ())
-
-
-@pytest.mark.parametrize("pid", [0, -1, -(10**30)])
-def test_a_number_that_is_no_pid_is_said_to_be_none(pid: int) -> None:
-    """Zero and less are process groups to the kernel, and nothing to a person."""
-    assert f"{pid} is not the PID of a process" in refusal(pid)
+    assert found == Attachment(child.pid, procfs.read_start(child.pid) or 0.0, ())
+    os.kill(child.pid, signal.SIGSTOP)
+    wait_until(lambda: b") T " in Path(f"/proc/{child.pid}/stat").read_bytes())
+    assert "stopped" in " ".join(resolve(child.pid).notes)
 
 
 @pytest.mark.parametrize("text", ["train.py", "", "4 2", "1.5", "²", "\x1b[31m", "0x10", "+-3"])
 def test_what_is_no_number_is_said_to_be_none(text: str) -> None:
-    """The sentence shows what was typed, made safe."""
+    """The sentence shows what was typed, made safe; white space around a number does no harm."""
     with pytest.raises(AttachError) as caught:
         parse_pid(text)
     assert "is not a PID" in str(caught.value)
     assert str(caught.value).isprintable()
-
-
-def test_a_typed_number_is_a_pid() -> None:
-    """White space around it does no harm; less than one is refused at once."""
     assert parse_pid(" 4242\n") == 4242
-    with pytest.raises(AttachError, match="-3 is not the PID"):
-        parse_pid("-3")
 
 
-@pytest.mark.parametrize("pid", [GONE, 10**30])
-def test_a_pid_that_nobody_has_may_have_ended(pid: int) -> None:
-    """However large the number is."""
-    said = refusal(pid)
-    assert f"No process has PID {pid}" in said
+@pytest.mark.parametrize("pid", [0, -3, -(10**30), GONE, 10**30])
+def test_a_number_that_no_process_has(pid: int) -> None:
+    """Zero and less are process groups to the kernel, and nothing to a person; others may have
+    ended, however large they are."""
+    if pid > 0:
+        assert f"No process has PID {pid}" in refusal(pid)
+    else:
+        assert f"{pid} is not the PID of a process" in refusal(pid)
+        with pytest.raises(AttachError, match=r"-\d+ is not the PID|^0 is not the PID"):
+            parse_pid(str(pid))
 
 
 def test_a_zombie_has_nothing_left_to_watch(started: Children) -> None:
@@ -110,15 +105,6 @@ def test_a_thread_leads_to_its_process(started: Children) -> None:
     assert found.started_at_unix_seconds == resolve(child.pid).started_at_unix_seconds
     assert f"{thread} is a thread" in found.notes[0]
     assert str(child.pid) in found.notes[0]
-
-
-def test_a_stopped_process_is_watched_and_said_to_be_stopped(started: Children) -> None:
-    """Ctrl-Z: nothing will move, which looks like a starved job."""
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
-    os.kill(child.pid, signal.SIGSTOP)
-    wait_until(lambda: b") T " in Path(f"/proc/{child.pid}/stat").read_bytes())
-    assert "stopped" in " ".join(resolve(child.pid).notes)
 
 
 def test_gpuwatch_does_not_watch_itself() -> None:
@@ -296,14 +282,12 @@ def test_a_containers_own_number_is_translated(fake: FakeProc) -> None:
     assert "use --pid" not in refusal(7, fake.root)
 
 
-def test_inside_a_container_a_number_from_outside_is_explained(fake: FakeProc) -> None:
-    """nvidia-smi can show the host's PIDs there."""
+def test_inside_a_container_a_number_from_outside_is_explained(
+    fake: FakeProc, tmp_path: Path
+) -> None:
+    """nvidia-smi can show the host's PIDs there; and a sandbox can leave out /proc as a whole."""
     fake.namespace("pid:[4026532777]")
     assert "container" in refusal(4242, fake.root)
-
-
-def test_without_proc_the_sentence_says_that(tmp_path: Path) -> None:
-    """A sandbox can leave it out: not every number is then unknown."""
     assert "not mounted" in refusal(42, tmp_path)
 
 
@@ -345,26 +329,22 @@ def look(pid: int, *as_whom: str, how: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
-def test_another_users_process_is_watched_with_a_note(started: Children) -> None:
-    """What will be missing and how to see it; nobody looks at root's process."""
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("", "belongs to root"), ("os.setgid(65534); os.setuid(65534)", "is protected")],
+)
+def test_what_may_not_be_looked_into_is_watched_with_a_note(
+    started: Children, code: str, why: str
+) -> None:
+    """What will be missing and how to see it: nobody looks at root's process, and at one that has
+    changed its user, which the kernel forbids even to that user."""
     if os.geteuid() != 0:
         pytest.skip("needs to act as another user")
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
+    child = started.waiting(code)
     said = look(child.pid, "nobody")
-    assert said.startswith(f"watched {child.pid} PID {child.pid} belongs to root")
+    assert said.startswith(f"watched {child.pid} PID {child.pid} {why}")
     assert "environment" in said
     assert "run gpuwatch with sudo to see them." in said
-
-
-def test_a_process_of_ones_own_that_is_protected_is_watched_with_a_note(started: Children) -> None:
-    """It changed its user, so the kernel forbids to look into it even as that user."""
-    if os.geteuid() != 0:
-        pytest.skip("needs to act as another user")
-    child = started.python("os.setgid(65534); os.setuid(65534)\nready()\nwait()\n")
-    started.ready(child)
-    said = look(child.pid, "nobody")
-    assert said.startswith(f"watched {child.pid} PID {child.pid} is protected")
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -372,8 +352,7 @@ def test_a_process_that_proc_hides_is_said_to_exist(started: Children, level: in
     """hidepid: the PID is not unknown, and who can see it is named."""
     if os.geteuid() != 0 or UNSHARE is None:
         pytest.skip("needs to make namespaces")
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
+    child = started.waiting()
     mount = f'mount -t proc -o hidepid={level} proc /proc && exec "$@"'
     said = look(child.pid, "nobody", how=(UNSHARE, "--mount", "sh", "-c", mount, "-"))
     assert said.startswith(f"refused PID {child.pid} exists")

@@ -1,31 +1,27 @@
 """What is read of one process: only what is known to be harmless is kept."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from gpuwatch.jobs.identity import evidence
-from gpuwatch.jobs.identity.evidence import (
-    ThreadNames,
-    parse_environment,
-    parse_framework,
-    rank_numbers,
-)
+from gpuwatch.jobs.identity.evidence import ThreadNames, rank_numbers
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 
-def test_only_known_variables_are_kept() -> None:
-    """Environments hold keys and passwords."""
+def test_only_known_variables_are_kept_and_made_safe(fake: FakeProc) -> None:
+    """Environments hold keys and passwords; a value can hold anything but NUL."""
     raw = b"AWS_SECRET_ACCESS_KEY=x\0RANK=3\0WANDB_API_KEY=y\0WORLD_SIZE=8\0RANKLE=1\0broken\0"
-    assert parse_environment(raw) == {"RANK": "3", "WORLD_SIZE": "8"}
-
-
-def test_hostile_values_are_made_safe() -> None:
-    """A value can hold anything but NUL."""
-    found = parse_environment(b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0")
+    (fake.root / "42").mkdir(parents=True)
+    (fake.root / "42" / "environ").write_bytes(raw)
+    assert evidence.read_environment(42, fake.root) == {"RANK": "3", "WORLD_SIZE": "8"}
+    hostile = b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0"
+    (fake.root / "42" / "environ").write_bytes(hostile)
+    found = evidence.read_environment(42, fake.root)
+    assert found is not None
     assert found["CONDA_DEFAULT_ENV"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
     assert rank_numbers(found) is None
+    assert evidence.read_environment(43, fake.root) is None
 
 
 @pytest.mark.parametrize(
@@ -58,68 +54,64 @@ def test_no_rank_is_made_up(environment: dict[str, str] | None) -> None:
     assert rank_numbers(environment) is None
 
 
-def test_the_library_that_trains_is_recognised_by_its_files() -> None:
-    """Where several are loaded it is PyTorch that loads data."""
-    torch = b"7f00-7f01 r-xp 0 0:0 1 /venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so\n"
-    jax = b"7f00-7f01 r-xp 0 0:0 1 /venv/lib/python3.11/site-packages/jaxlib/xla_extension.so\n"
-    assert parse_framework(torch + jax) == "torch"
-    assert parse_framework(jax) == "jax"
-    assert parse_framework(b"7f00-7f01 r-xp 0 0:0 1 /usr/lib/libc.so.6\n") is None
+TORCH, JAX = "/site-packages/torch/lib/libtorch_cpu.so", "/site-packages/jaxlib/xla_extension.so"
 
 
-def test_a_pytorch_without_cuda_shows_in_what_loads_with_it(tmp_path: Path) -> None:
-    """Its library for CUDA is there from the import on; of other libraries nothing is known."""
-    maps = tmp_path / "42" / "maps"
-    maps.parent.mkdir()
-    for text, expected in (
-        (b"/lib/libtorch_cpu.so\n", ("torch", True)),
-        (b"/lib/libtorch_cpu.so\n/lib/libtorch_cuda.so\n", ("torch", False)),
-        (b"/jaxlib/xla.so\n", ("jax", None)),
-    ):
-        maps.write_bytes(text)
-        assert evidence.read_framework(42, tmp_path) == expected
+@pytest.mark.parametrize(
+    ("libraries", "expected"),
+    [
+        ([JAX, TORCH], ("torch", True)),
+        ([TORCH, "/lib/libtorch_cuda.so"], ("torch", False)),
+        ([JAX], ("jax", None)),
+        (["/usr/lib/libc.so.6"], (None, None)),
+    ],
+)
+def test_the_library_that_trains_is_recognised_by_its_files(
+    fake: FakeProc, libraries: list[str], expected: tuple[str | None, bool | None]
+) -> None:
+    """Where several are loaded it is PyTorch that loads data. PyTorch's library for CUDA is there
+    from the import on; of other libraries nothing is known."""
+    fake.write("42/maps", "".join(f"7f00-7f01 r-xp 0 0:0 1 {path}\n" for path in libraries))
+    assert evidence.read_framework(42, fake.root) == expected
 
 
-def test_a_look_at_a_process(tmp_path: Path) -> None:
+def test_a_look_at_a_process(fake: FakeProc) -> None:
     """Name, parent, start and arguments; what cannot be read is absent, and kernel threads belong
     to no job."""
-    proc = FakeProc(tmp_path)
-    proc.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
-    look = evidence.read_look(42, tmp_path)
+    fake.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
+    look = evidence.read_look(42, fake.root)
     assert look is not None
     assert (look.pid, look.parent, look.name) == (42, 7, "a) b")
     assert look.started_at == BOOTED_AT + 5.0
     assert look.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")
     assert look.executable is None
-    assert evidence.read_look(43, tmp_path) is None
-    proc.process(42, flags=0x00200000)
-    assert evidence.read_look(42, tmp_path) is None
+    assert evidence.read_look(43, fake.root) is None
+    fake.process(42, flags=0x00200000)
+    assert evidence.read_look(42, fake.root) is None
 
 
 def thread(proc: FakeProc, number: int, name: str) -> None:
     proc.write(f"42/task/{number}/comm", f"{name}\n")
 
 
-def test_a_thread_that_names_itself_later_is_read_again(tmp_path: Path) -> None:
+def test_a_thread_that_names_itself_later_is_read_again(fake: FakeProc) -> None:
     """Once more at the next look; when it has ended it is forgotten, as the pinning thread does
     with each epoch."""
-    proc = FakeProc(tmp_path)
-    thread(proc, 42, "python")
-    thread(proc, 50, "python")
-    names = ThreadNames(42, tmp_path)
+    thread(fake, 42, "python")
+    thread(fake, 50, "python")
+    names = ThreadNames(42, fake.root)
     assert names.refresh() == {"python"}
-    thread(proc, 50, "pt_data_pin")
+    thread(fake, 50, "pt_data_pin")
     assert names.refresh() == {"python", "pt_data_pin"}
-    shutil.rmtree(tmp_path / "42/task/50")
+    shutil.rmtree(fake.root / "42/task/50")
     assert names.refresh() == {"python"}
 
 
-def test_hundreds_of_threads_are_read_over_several_looks(tmp_path: Path) -> None:
+def test_hundreds_of_threads_are_read_over_several_looks(fake: FakeProc) -> None:
     """And the list says whether it is complete."""
-    proc = FakeProc(tmp_path)
     for number in range(300):
-        thread(proc, 1000 + number, f"t{number}")
-    names = ThreadNames(42, tmp_path)
+        thread(fake, 1000 + number, f"t{number}")
+    names = ThreadNames(42, fake.root)
     looks = 0
     while not names.complete:
         found = names.refresh()

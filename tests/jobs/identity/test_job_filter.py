@@ -24,24 +24,20 @@ def job(pid: int, *uuids: str) -> Job:
     )
 
 
+def problem(source: str, target: str | None = None) -> Problem:
+    return Problem(source=source, target=target, message=target or source)
+
+
 def machine() -> Snapshot:
+    on_gpus = ((10, "GPU-a"), (10, "GPU-c"), (11, None), (20, "GPU-b"), (30, "GPU-c"))
+    rows = [Process(pid=pid, gpu_uuid=uuid) for pid, uuid in on_gpus]
     return snapshot(
         gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1), gpu("GPU-c", 2)),
-        processes=(
-            Process(pid=10, gpu_uuid="GPU-a"),
-            Process(pid=10, gpu_uuid="GPU-c"),
-            Process(pid=11),
-            Process(pid=20, gpu_uuid="GPU-b"),
-            Process(pid=10, started_at_unix_seconds=5.0, gpu_uuid="GPU-b"),
-            Process(pid=30, gpu_uuid="GPU-c"),
-        ),
+        processes=(*rows, Process(pid=10, started_at_unix_seconds=5.0, gpu_uuid="GPU-b")),
         jobs=(job(10, "GPU-a"), job(20, "GPU-b")),
         problems=(
-            Problem(source="nvml", target="GPU-a", message="a"),
-            Problem(source="nvml", target="GPU-b", message="b"),
-            Problem(source="nvml", message="all"),
-            Problem(source="host", message="host"),
-            Problem(source="jobs", message="jobs"),
+            *(problem("nvml", uuid) for uuid in ("GPU-a", "GPU-b", None)),
+            *map(problem, ("host", "jobs")),
         ),
     )
 
@@ -58,7 +54,9 @@ def test_one_job_keeps_its_processes_its_gpus_and_what_concerns_them() -> None:
         # Another tenant of its GPU.
         (30, "GPU-c", None),
     ]
-    assert [problem.message for problem in found.problems] == ["a", "all", "host", "jobs"]
+    assert [problem.message for problem in found.problems] == [
+        "GPU-a", "nvml", "host", "jobs"
+    ]  # fmt: skip
     assert found.host == machine().host
 
 
@@ -80,8 +78,8 @@ def test_problem_of_the_card_concerns_its_instance() -> None:
     taken = snapshot(
         gpus=(gpu("GPU-a"), Gpu(identity=identity, reading=GpuReading())),
         jobs=(job(10, "MIG-1"),),
-        problems=(Problem(source="nvml", target="GPU-a", message="hot"),),
+        problems=(problem("nvml", "GPU-a"),),
     )
     found = only_job(taken, (10, None))
     assert [one.uuid for one in found.gpus] == ["MIG-1"]
-    assert [problem.message for problem in found.problems] == ["hot"]
+    assert [problem.message for problem in found.problems] == ["GPU-a"]

@@ -11,64 +11,49 @@ def of(line: str, name: str = "python") -> Program:
     return recognise(tuple(shlex.split(line)), name)
 
 
-@pytest.mark.parametrize(
-    ("line", "launcher"),
-    [
-        ("/venv/bin/python /venv/bin/torchrun --nproc-per-node 8 train.py", "torchrun"),
-        ("python -m torch.distributed.run train.py", "torchrun"),
-        ("python3.12 -um torch.distributed.launch train.py", "torch.distributed.launch"),
-        ("/venv/bin/python /venv/bin/accelerate launch train.py", "accelerate"),
-        ("python -m accelerate.commands.launch train.py", "accelerate"),
-        ("/usr/bin/python -u -m deepspeed.launcher.launch --world_info x train.py", "deepspeed"),
-        ("/opt/openmpi/bin/mpirun -np 4 python train.py", "mpirun"),
-        ("mpiexec.hydra -n 4 python train.py", "mpiexec.hydra"),
-        ("srun --gpus 8 python train.py", "srun"),
-        ("/venv/bin/python /venv/bin/horovodrun -np 4 python train.py", "horovodrun"),
-    ],
-)
-def test_launchers_are_known_however_they_are_started(line: str, launcher: str) -> None:
-    """As a script, as a module, with interpreter options, or as a program."""
-    program = of(line)
-    assert (program.kind, program.name) == ("launcher", launcher)
+LINES = """
+launcher torchrun: /venv/bin/python /venv/bin/torchrun --nproc-per-node 8 train.py
+launcher torchrun: python -m torch.distributed.run train.py
+launcher torch.distributed.launch: python3.12 -um torch.distributed.launch train.py
+launcher accelerate: /venv/bin/python /venv/bin/accelerate launch train.py
+launcher accelerate: python -m accelerate.commands.launch train.py
+launcher deepspeed: /usr/bin/python -u -m deepspeed.launcher.launch --world_info x train.py
+launcher mpirun: /opt/openmpi/bin/mpirun -np 4 python train.py
+launcher mpiexec.hydra: mpiexec.hydra -n 4 python train.py
+launcher srun: srun --gpus 8 python train.py
+launcher horovodrun: /venv/bin/python /venv/bin/horovodrun -np 4 python train.py
+python accelerate: python -m accelerate env
+python accelerate: /venv/bin/python /venv/bin/accelerate config
+python train.py: python train.py torchrun
+python -c import torchrun: python -c 'import torchrun'
+python my_mpirun.py: python my_mpirun.py
+wrapper timeout: timeout 1h python train.py
+wrapper uv: uv run train.py
+other uv: uv pip install torch
+shell bash: /bin/bash train.sh
+shell zsh: -zsh
+boundary sshd: sshd: ada@pts/0 | sshd
+boundary tmux: tmux new -s train | tmux: server
+boundary containerd-shim-runc-v2: /usr/bin/containerd-shim-runc-v2 -id 1 | containerd-shim
+boundary jupyter-lab: /venv/bin/python /venv/bin/jupyter-lab | jupyter-lab
+boundary celery: /venv/bin/python /venv/bin/celery -A app worker | celery
+gpuwatch gpuwatch: /venv/bin/python /venv/bin/gpuwatch run -- python train.py | gpuwatch
+gpuwatch gpuwatch: python -m gpuwatch
+python screening.py: python screening.py
+other train: ./train --gpus 8 | train
+"""
+"""Kind and name; the command line; the kernel's name where it is another than python."""
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python -m accelerate env",
-        "/venv/bin/python /venv/bin/accelerate config",
-        "python train.py torchrun",
-        "python -c 'import torchrun'",
-        "python my_mpirun.py",
-    ],
-)
-def test_other_commands_of_the_same_words_are_no_launchers(line: str) -> None:
-    """``accelerate config`` launches nothing; a word elsewhere in the line means nothing."""
-    assert of(line).kind == "python"
-
-
-@pytest.mark.parametrize(
-    ("line", "name", "kind"),
-    [
-        ("timeout 1h python train.py", "timeout", "wrapper"),
-        ("uv run train.py", "uv", "wrapper"),
-        ("uv pip install torch", "uv", "other"),
-        ("/bin/bash train.sh", "bash", "shell"),
-        ("-zsh", "zsh", "shell"),
-        ("sshd: ada@pts/0", "sshd", "boundary"),
-        ("tmux new -s train", "tmux: server", "boundary"),
-        ("/usr/bin/containerd-shim-runc-v2 -id 1", "containerd-shim", "boundary"),
-        ("/venv/bin/python /venv/bin/jupyter-lab", "jupyter-lab", "boundary"),
-        ("/venv/bin/python /venv/bin/celery -A app worker", "celery", "boundary"),
-        ("/venv/bin/python /venv/bin/gpuwatch run -- python train.py", "gpuwatch", "gpuwatch"),
-        ("python -m gpuwatch", "python", "gpuwatch"),
-        ("python screening.py", "python", "python"),
-        ("./train --gpus 8", "train", "other"),
-    ],
-)
-def test_what_ends_a_climb_or_is_passed_over(line: str, name: str, kind: str) -> None:
-    """Wrappers, shells and what runs unrelated things are told apart."""
-    assert of(line, name).kind == kind
+@pytest.mark.parametrize("text", LINES.strip().splitlines())
+def test_programs_are_known_by_their_command_line(text: str) -> None:
+    """Launchers however they are started: as a script, as a module, with interpreter options.
+    ``accelerate config`` launches nothing; a word elsewhere in the line means nothing. Wrappers,
+    shells and what runs unrelated things are told apart."""
+    expected, _, line = text.partition(": ")
+    command, _, name = line.partition(" | ")
+    program = of(command, name or "python")
+    assert f"{program.kind} {program.name}" == expected
 
 
 @pytest.mark.parametrize(

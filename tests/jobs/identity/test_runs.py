@@ -67,18 +67,12 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("case", [*SAME, *OTHER])
 def test_what_a_person_calls_the_same_command_is_the_same_run(case: str) -> None:
-    """Paths, ports, ids, output folders and loader settings make no other job of it."""
-    first, second = map(identity, SAME[case])
-    assert first.of_job() == second.of_job()
-
-
-@pytest.mark.parametrize("case", OTHER)
-def test_what_changes_the_work_is_another_job(case: str) -> None:
-    """Whatever else differs in the command is another job."""
-    first, second = map(identity, OTHER[case])
-    assert first.of_job() != second.of_job()
+    """Paths, ports, ids, output folders and loader settings make no other job of it; whatever else
+    differs in the command does."""
+    first, second = map(identity, (SAME | OTHER)[case])
+    assert (first.of_job() == second.of_job()) == (case in SAME)
 
 
 def test_a_folder_made_for_each_run_is_the_same_folder() -> None:

@@ -48,9 +48,22 @@ def test_a_server_listens_on_a_port_that_somebody_chose(
     assert service_sign([Look(pid=8, parent=1)], listeners, 0.0, only_known=False) is None
 
 
-def test_environments_are_known_by_their_libraries(tmp_path: Path) -> None:
-    """In the process's map of its memory."""
+@pytest.mark.parametrize(
+    ("maps", "command", "sign"),
+    [
+        ("7f00-7f01 r-xp 0 0:0 1 /site-packages/mujoco/libmujoco.so.3.1\n", "", "MuJoCo is loaded"),
+        ("", "ppo.py --env-id CartPole-v1 --seed 1", "its command names the environment CartPole"),
+        ("", "dqn.py env=ALE/Pong-v5", "its command names the environment Pong-v5"),
+        ("", "train.py --model resnet-v2 --env prod --data set-v1", None),
+    ],
+)
+def test_environments_are_known_by_their_libraries_or_ids(
+    maps: str, command: str, sign: str | None, tmp_path: Path
+) -> None:
+    """In the process's map of its memory, and as an option of its command."""
     (tmp_path / "7").mkdir()
-    maps = tmp_path / "7" / "maps"
-    maps.write_text("7f00-7f01 r-xp 0 0:0 1 /site-packages/mujoco/libmujoco.so.3.1\n")
-    assert (simulator(7, tmp_path), simulator(8, tmp_path)) == ("MuJoCo", None)
+    (tmp_path / "7" / "maps").write_text(maps)
+    found = simulator(Look(pid=7, parent=1, arguments=("python", *command.split())), tmp_path)
+    assert (found or "").startswith(sign or "")
+    assert (found is None) is (sign is None)
+    assert simulator(Look(pid=8, parent=1), tmp_path) is None

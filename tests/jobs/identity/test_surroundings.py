@@ -1,6 +1,7 @@
 """Where a job runs: folder, Python environment, container, pod, Slurm job."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from gpuwatch.jobs.cores import read_cores
 from gpuwatch.jobs.identity import surroundings
 from gpuwatch.jobs.identity.surroundings import read_inner_pid, read_surroundings
-from tests.support.children import Children
+from tests.support.children import Children, children_of
 from tests.support.fake_proc import FakeProc
 
 ID = "0123456789abcdef" * 4
@@ -47,9 +48,7 @@ def test_a_real_process_is_in_its_folder_and_environment(started: Children, tmp_
     child = started.run([str(python), "-S", "-c", code])
     started.ready(child)
     found = read_surroundings(child.pid, {})
-    assert found.working_directory == str(folder).replace("\x1b", "\ufffd").replace(
-        "\udce9", "\ufffd"
-    )
+    assert found.working_directory == re.sub("[\x1b\udce9]", "\ufffd", str(folder))
     assert found.environment is not None
     assert found.environment.startswith("venv a")
     assert found.environment.isprintable()
@@ -95,25 +94,18 @@ def test_the_interpreter_that_runs_says_the_environment(fake: FakeProc, case: st
 
 
 ML = {"CONDA_PREFIX": "/c/envs/ml", "CONDA_DEFAULT_ENV": "ml"}
+OVER_CONDA = ML | {"VIRTUAL_ENV": VENV}
+HOSTILE = {"CONDA_PREFIX": "/c/x", "CONDA_DEFAULT_ENV": "\x1b]0;" + "n" * 999}
 ACTIVE = {
     "conda": (ML, "conda ml"),
     "venv": ({"VIRTUAL_ENV": VENV}, "venv proj"),
     "a venv with a name": ({"VIRTUAL_ENV": "/home/ada/envs/vision"}, "venv vision"),
     "a venv near the root": ({"VIRTUAL_ENV": "/opt/venv"}, "venv /opt/venv"),
-    "a venv over conda": (
-        ML | {"VIRTUAL_ENV": VENV, "PATH": f"{VENV}/bin:/c/envs/ml/bin"},
-        "venv proj",
-    ),
-    "conda over a venv": (
-        ML | {"VIRTUAL_ENV": VENV, "PATH": f"/c/envs/ml/bin:{VENV}/bin"},
-        "conda ml",
-    ),
+    "a venv over conda": (OVER_CONDA | {"PATH": f"{VENV}/bin:/c/envs/ml/bin"}, "venv proj"),
+    "conda over a venv": (OVER_CONDA | {"PATH": f"/c/envs/ml/bin:{VENV}/bin"}, "conda ml"),
     "none": ({"PATH": "/usr/bin"}, None),
     "nonsense": ({"VIRTUAL_ENV": "no path", "CONDA_PREFIX": ""}, None),
-    "hostile": (
-        {"CONDA_PREFIX": "/c/x", "CONDA_DEFAULT_ENV": "\x1b]0;" + "n" * 999},
-        "conda \ufffd]0;" + "n" * 248 + "…",
-    ),
+    "hostile": (HOSTILE, "conda \ufffd]0;" + "n" * 248 + "…"),
 }
 
 
@@ -125,19 +117,13 @@ def test_a_launcher_is_in_the_activated_environment(fake: FakeProc, case: str) -
     assert read_surroundings(42, environment, fake.root).environment == expected
 
 
+OF_POD = f"0::/kubepods/pod{UID}/{ID}\n"
+NAMED = IN_POD | {"HOSTNAME": "train-0", "POD_NAME": "train-full-name-0"}
 PODS = {
     "by the pod's host name": ("0::/\n", IN_POD | {"HOSTNAME": "train-0"}, "train-0"),
-    "the downward API's name first": (
-        "0::/\n",
-        IN_POD | {"HOSTNAME": "train-0", "POD_NAME": "train-full-name-0"},
-        "train-full-name-0",
-    ),
-    "by uid where its environment is not readable": (f"0::/kubepods/pod{UID}/{ID}\n", {}, UID),
-    "the machine's name is not the pod's": (
-        f"0::/kubepods/pod{UID}/{ID}\n",
-        IN_POD | {"HOSTNAME": "node7"},
-        UID,
-    ),
+    "the downward API's name first": ("0::/\n", NAMED, "train-full-name-0"),
+    "by uid where its environment is not readable": (OF_POD, {}, UID),
+    "the machine's name is not the pod's": (OF_POD, IN_POD | {"HOSTNAME": "node7"}, UID),
     "a host name elsewhere is no pod": (f"0::/docker/{ID}\n", {"HOSTNAME": "box"}, None),
     "nothing": ("0::/\n", {}, None),
 }
@@ -154,10 +140,12 @@ def test_container_and_slurm_job_come_from_the_cgroup_or_the_environment(fake: F
     """The cgroup is Slurm's own word; without one the variable serves."""
     fake.process(42, cgroup="0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n")
     fake.process(43, cgroup=f"0::/docker/{ID}\n")
-    assert read_surroundings(42, {"SLURM_JOB_ID": "5"}, fake.root).slurm_job == "4711"
-    found = read_surroundings(43, {"SLURM_JOB_ID": "5"}, fake.root)
-    assert (found.container, found.slurm_job) == (ID[:12], "5")
-    assert read_surroundings(43, {}, fake.root).slurm_job is None
+    for pid, job, container, slurm_job in (
+        (42, {"SLURM_JOB_ID": "5"}, None, "4711"), (43, {"SLURM_JOB_ID": "5"}, ID[:12], "5"),
+        (43, {}, ID[:12], None),
+    ):  # fmt: skip
+        found = read_surroundings(pid, job, fake.root)
+        assert (found.container, found.slurm_job) == (container, slurm_job)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +166,10 @@ def test_a_real_namespaces_first_process_is_known_there_as_1(started: Children) 
     code = "import sys; print(flush=True); sys.stdin.read()"
     outer = started.run([unshare, "--pid", "--fork", sys.executable, "-S", "-c", code])
     started.ready(outer)
-    listed = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
-    if outer.poll() is not None or not listed.exists():
+    inner = [*children_of(outer.pid)]
+    if not inner:
         pytest.skip("may not make namespaces here")
-    assert read_inner_pid(int(listed.read_text().split()[0])) == 1
+    assert read_inner_pid(inner[0]) == 1
     assert read_inner_pid(outer.pid) is None
 
 

@@ -67,39 +67,32 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
         assert kept.lost_bytes == 0
 
 
-def test_a_file_that_may_not_grow_is_survived(tmp_path: Path) -> None:
-    """A limit on the size of files (ulimit -f) stops neither the keeper nor, behind it, the job."""
-    path = tmp_path / "log"
-    near, far = os.openpty()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-B", keeper.__file__, str(near), str(descriptor)],
-        pass_fds=(near, descriptor),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),  # noqa: PLW1509
-    )
-    os.close(near)
-    os.close(descriptor)
-    # Far more than the terminal holds by itself: it all goes, so somebody takes it.
-    for _ in range(30):
-        os.write(far, b"y" * 1000)
-    os.close(far)
-    assert process.wait(60) == 0
-    assert path.stat().st_size == 10_000
-
-
 class TestProcess:
     def start(
-        self, path: Path, ends: tuple[int, int] | None = None
+        self, path: Path, ends: tuple[int, int] | None = None, most_bytes: int = -1
     ) -> tuple[subprocess.Popen[bytes], int]:
+        """``most_bytes``: the file may not grow beyond (ulimit -f)."""
         near, far = ends or os.openpty()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        limit = (resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", keeper.__file__, str(near), str(descriptor)],
             pass_fds=(near, descriptor),
+            preexec_fn=lambda: resource.setrlimit(*limit),  # noqa: PLW1509
         )
         os.close(near)
         os.close(descriptor)
         return process, far
+
+    def test_survives_a_file_that_may_not_grow(self, tmp_path: Path) -> None:
+        """A limit on the size of files stops neither the keeper nor, behind it, the job."""
+        process, far = self.start(tmp_path / "log", most_bytes=10_000)
+        # Far more than the terminal holds by itself: it all goes, so somebody takes it.
+        for _ in range(30):
+            os.write(far, b"y" * 1000)
+        os.close(far)
+        assert process.wait(60) == 0
+        assert (tmp_path / "log").stat().st_size == 10_000
 
     def test_ends_with_the_last_that_holds_the_terminal(self, tmp_path: Path) -> None:
         """It goes on while any process has the terminal open, and ends with the last."""

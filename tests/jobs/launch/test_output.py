@@ -1,6 +1,6 @@
 """What a job prints, as lines."""
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,6 +112,11 @@ def test_old_lines_are_forgotten_but_keep_their_numbers() -> None:
     assert screen.lines(1000, 10) == []
 
 
+def cut_anywhere(text: str, data: st.DataObject) -> list[str]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
 _PIECES = st.sampled_from(
     [
         *("\x1b[", "\x1b]", "\x1bP", "\x1b", "\\", "\x07"),
@@ -128,11 +133,9 @@ def test_nothing_unsafe_is_shown_however_it_comes_in(
     pieces: list[str], data: st.DataObject
 ) -> None:
     """Whatever is printed, in whatever parts it arrives, every line is safe to show."""
-    text = "".join(pieces)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
     screen = LineScreen(lines_kept=20)
-    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        screen.feed(text[start:end])
+    for part in cut_anywhere("".join(pieces), data):
+        screen.feed(part)
         for line in screen.lines(screen.first, 30):
             assert line == clean(line)
     assert screen.first <= screen.total <= screen.first + 21
@@ -143,73 +146,53 @@ def test_nothing_unsafe_is_shown_however_it_comes_in(
 def test_parts_make_no_difference(pieces: list[str], data: st.DataObject) -> None:
     """Terminated escapes and lines mean the same whether they come whole or in parts."""
     text = "".join(pieces) + "\x1b\\\x07\n"
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
-    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert shown(*parts) == shown(text)
+    assert shown(*cut_anywhere(text, data)) == shown(text)
 
 
 class TestFile:
-    def test_follows_what_is_appended(self, tmp_path: Path) -> None:
-        """Each poll takes what has been written since, and says whether that was anything."""
-        path = tmp_path / "log"
-        tail = OutputTail(path)
+    @pytest.fixture
+    @staticmethod
+    def tail(tmp_path: Path) -> Iterator[OutputTail]:
+        made = OutputTail(tmp_path / "log", lines_kept=20_000)
+        yield made
+        made.close()
+
+    def test_follows_what_is_appended(self, tail: OutputTail) -> None:
+        """Each poll takes what has been written since, and says whether that was anything. A
+        character whose bytes come in two parts is one, and other bytes are marked."""
         assert not tail.poll()
-        with path.open("wb", buffering=0) as file:
-            file.write(b"first\nsec")
-            assert tail.poll()
-            assert tail.lines(0, 9) == ["first", "sec"]
-            assert not tail.poll()
-            file.write(b"ond\n")
-            assert tail.poll()
-        assert tail.lines(0, 9) == ["first", "second"]
-        tail.close()
-
-    def test_characters_cut_between_two_polls(self, tmp_path: Path) -> None:
-        """A character whose bytes come in two parts is one character, and other bytes are marked
-        as undecodable."""
-        path = tmp_path / "log"
-        tail = OutputTail(path)
-        whole = "Größe 日本\n".encode()
-        with path.open("wb", buffering=0) as file:
-            for byte in whole:
+        with tail.path.open("wb", buffering=0) as file:
+            for byte in "Größe 日本\nsec".encode():
                 file.write(bytes([byte]))
-                tail.poll()
-            file.write(b"\xff\xfe!\n")
-            tail.poll()
-        assert tail.lines(0, 9) == ["Größe 日本", "��!"]
-        tail.close()
+                assert tail.poll()
+            assert tail.lines(0, 9) == ["Größe 日本", "sec"]
+            assert not tail.poll()
+            file.write(b"ond\n\xff\xfe!\n")
+            assert tail.poll()
+        assert tail.lines(0, 9) == ["Größe 日本", "second", "��!"]
 
-    def test_far_behind_shows_the_last_part(self, tmp_path: Path) -> None:
+    def test_far_behind_shows_the_last_part(self, tail: OutputTail) -> None:
         """Of much more output than a pane shows, the last part is shown, whole lines of it, after
         a line that says how much is left out."""
-        path = tmp_path / "log"
-        with path.open("wb") as file:
+        with tail.path.open("wb") as file:
             # A hole reads as zeros, and takes no room on the disk.
             file.seek(100_000_000)
             file.write(b"\n")
             file.writelines(b"step %09d loss 0.25\n" % number for number in range(40_000))
-        tail = OutputTail(path, lines_kept=20_000)
         assert tail.poll()
-        texts = tail.lines(tail.first, 20_000)
-        assert "in the file" in texts[0]
-        assert texts[-1] == "step 000039999 loss 0.25"
-        numbers = [int(text.split()[1]) for text in texts if text.startswith("step ")]
+        note, *texts = tail.lines(tail.first, 20_000)
+        assert "in the file" in note
+        numbers = [int(text.split()[1]) for text in texts]
         assert len(numbers) >= 4000
         assert numbers == list(range(numbers[0], 40_000))
-        assert len(texts) == len(numbers) + 1
-        tail.close()
+        assert texts[-1] == "step 000039999 loss 0.25"
 
-    def test_a_file_cut_short_begins_again(self, tmp_path: Path) -> None:
+    def test_a_file_cut_short_begins_again(self, tail: OutputTail) -> None:
         """A file that somebody has emptied is read from its start."""
-        path = tmp_path / "log"
-        path.write_bytes(b"old\n" * 10)
-        tail = OutputTail(path)
+        tail.path.write_bytes(b"old\n" * 10)
         tail.poll()
-        os.truncate(path, 0)
-        with path.open("ab") as file:
-            file.write(b"new\n")
+        tail.path.write_bytes(b"new\n")
         assert tail.poll()
-        texts = tail.lines(0, 99)
-        assert texts[-1] == "new"
-        assert "truncated" in texts[-2]
-        tail.close()
+        *_, note, text = tail.lines(0, 99)
+        assert text == "new"
+        assert "truncated" in note

@@ -21,7 +21,7 @@ from gpuwatch.jobs.launch.runner import (
 )
 from gpuwatch.jobs.launch.spawn import CannotStartError, initial_environment, spawn
 from gpuwatch.sources.linux import procfs
-from tests.support.children import wait_until
+from tests.support.children import children_of, wait_until
 
 ENVIRONMENT = {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8"}
 START = Start(ENVIRONMENT, frozenset())
@@ -43,10 +43,15 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def in_terminal(
-    path: Path, command: list[str], clock: ManualClock | None = None
+    path: Path,
+    command: list[str],
+    clock: ManualClock | None = None,
+    most_bytes: int | None = None,
 ) -> contextlib.AbstractContextManager[RunningJob]:
-    output = open_chosen(path)
-    return ended(start_in_terminal(command, START, output=output, path=path, clock=clock))
+    job = start_in_terminal(
+        command, START, output=open_chosen(path), path=path, clock=clock, most_bytes=most_bytes
+    )
+    return ended(job)
 
 
 def kept(job: RunningJob) -> bytes:
@@ -61,21 +66,22 @@ def says(path: Path, text: bytes) -> None:
     wait_until(lambda: text in path.read_bytes())
 
 
-class TestStart:
-    def start(self, *command: str, **options: object) -> RunningJob:
-        return start_plain(command, START, shares_group=False, **options)  # type: ignore[arg-type]
+def both_say(path: Path, text: bytes) -> None:
+    for who in (b"parent ", b"child "):
+        says(path, who + text)
 
+
+class TestStart:
     def test_key(self) -> None:
         """Its key is the one that the sources give the same process."""
-        with ended(self.start("sleep", "60")) as job:
-            stat = procfs.parse_process_stat(procfs.read_once(f"/proc/{job.pid}/stat"))
-            assert job.key == (job.pid, procfs.start_unix_seconds(stat))
+        with ended(start_plain(["sleep", "60"], START, shares_group=False)) as job:
+            assert job.key == (job.pid, procfs.read_start(job.pid))
             assert job.poll() is None
             assert job.ended_at_unix_seconds is None
             assert job.command == "sleep 60"
 
     @pytest.mark.parametrize(
-        ("command", "code", "sentence"),
+        ("command", "code", "says"),
         [
             ("no-such-command-here", 127, "'no-such-command-here' was not found on PATH."),
             ("./no-such-file", 127, "There is no file ./no-such-file."),
@@ -93,9 +99,9 @@ class TestStart:
         monkeypatch: pytest.MonkeyPatch,
         command: str,
         code: int,
-        sentence: str,
+        says: str,
     ) -> None:
-        """A command that is not there or cannot be executed is said in a sentence, with the exit
+        """A command that is not there or cannot be executed is said in a says, with the exit
         code a shell has for it."""
         monkeypatch.chdir(tmp_path)
         (tmp_path / "plain.py").write_text("print()")
@@ -103,9 +109,9 @@ class TestStart:
         (tmp_path / "orphan").write_text("#!/nowhere/python\n")
         (tmp_path / "orphan").chmod(0o755)
         with pytest.raises(CannotStartError) as caught:
-            self.start(command)
+            start_plain([command], START, shares_group=False)
         assert caught.value.exit_code == code
-        assert sentence in str(caught.value)
+        assert says in str(caught.value)
 
     def test_finds_what_the_given_path_names(self, tmp_path: Path) -> None:
         """The command is looked for where the given environment says, past files of its name that
@@ -231,20 +237,9 @@ class TestTerminal:
 
 
 def is_inheritable(number: int) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         return os.get_inheritable(number)
-    except OSError:
-        return False
-
-
-def children_of(parent: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            stat = procfs.parse_process_stat(procfs.read_once(folder / "stat"))
-            if stat.parent_pid == parent and stat.state not in "ZX":
-                found.append(int(folder.name))
-    return found
+    return False
 
 
 FAMILY = (
@@ -266,8 +261,7 @@ class TestSignals:
         self, path: Path, *arguments: str, clock: ManualClock | None = None
     ) -> Iterator[RunningJob]:
         with in_terminal(path, python(FAMILY, *arguments), clock) as job:
-            says(path, b"parent ready")
-            says(path, b"child ready")
+            both_say(path, b"ready")
             yield job
 
     def test_in_a_shared_group_they_go_to_the_job_alone(self, tmp_path: Path) -> None:
@@ -278,12 +272,10 @@ class TestSignals:
         os.close(output)
         with ended(job):
             assert os.getpgid(job.pid) == os.getpgrp()
-            says(path, b"parent ready")
-            says(path, b"child ready")
+            both_say(path, b"ready")
             # It would end this test, too.
             assert job.signal(signal.SIGUSR1)
-            says(path, b"parent 10\n")
-            says(path, b"child 10\n")
+            both_say(path, b"10\n")
 
     def test_interrupt_terminate_kill(self, tmp_path: Path) -> None:
         """One Ctrl-C interrupts, the next soon after terminates, the third kills; each says what
@@ -298,8 +290,7 @@ class TestSignals:
             assert "SIGINT" in job.stop_step()
             clock.advance(AGAIN_SECONDS - 0.1)
             assert "SIGTERM" in job.stop_step()
-            says(path, b"parent 15\n")
-            says(path, b"child 15\n")
+            both_say(path, b"15\n")
             assert job.poll() is None
             assert "killed" in job.stop_step()
             assert job.wait(60) == -signal.SIGKILL
@@ -312,11 +303,9 @@ class TestSignals:
         with self.family(path, "apart") as job:
             (child,) = children_of(job.pid)
             assert os.getsid(child) != job.pid
-            descriptor = os.pidfd_open(child)
             job.kill()
             assert job.wait(60) == -signal.SIGKILL
-            wait_until(lambda: has_ended(descriptor))
-            os.close(descriptor)
+            wait_until(lambda: (stat := procfs.read_stat(child)) is None or stat.state in "ZX")
 
     def test_end_asks_first(self, tmp_path: Path) -> None:
         """Ended for good, a job that obeys SIGTERM is not killed, and one that does not is."""
@@ -327,25 +316,15 @@ class TestSignals:
             assert b"parent 15" in (tmp_path / "b").read_bytes()
 
 
-def has_ended(descriptor: int) -> bool:
-    import select
-
-    return bool(select.select([descriptor], [], [], 0)[0])
-
-
 def test_the_middle_of_very_much_output_is_left_out(tmp_path: Path) -> None:
     """The file has how it began and how it ended, and says how much is missing in between."""
     path = tmp_path / "log"
     code = "for number in range(300_000): print(f'line {number:7}')"
-    output = open_chosen(path)
-    command = [sys.executable, "-S", "-c", code]
-    started = start_in_terminal(command, START, output=output, path=path, most_bytes=1 << 20)
-    with ended(started) as job:
+    with in_terminal(path, python(code), most_bytes=1 << 20) as job:
         lines = kept(job).decode().splitlines()
     assert path.stat().st_size < (1 << 20) + (1 << 16)
     assert (lines[0], lines[-1]) == ("line       0", "line  299999")
-    notes = [(at, line) for at, line in enumerate(lines) if not line.startswith("line")]
-    ((at, note),) = notes
+    ((at, note),) = [(at, line) for at, line in enumerate(lines) if line[:4] != "line"]
     missing = 300_000 - (len(lines) - 1)
     assert int(lines[at + 1].split()[1]) - int(lines[at - 1].split()[1]) == missing + 1
     assert note == (

@@ -47,8 +47,8 @@ class Scene:
         self.place = place
         self.files = LoopReader(folders=lambda _: [(str(place), ("gpuwatch", "steps"))])
 
-    def report(self, then: str = "wait()") -> subprocess.Popen[bytes]:
-        child = self.started.python(REPORT + then, str(self.place))
+    def report(self, then: str = "wait()", code: str = REPORT) -> subprocess.Popen[bytes]:
+        child = self.started.python(code + then, str(self.place))
         self.started.ready(child)
         return child
 
@@ -84,7 +84,7 @@ def test_a_process_that_reports_is_read(scene: Scene) -> None:
     loop = scene.read(key)
     assert loop.key == key
     assert (loop.steps, loop.epoch, loop.batch_size, loop.phase) == (7, 6, 8, "idle")
-    assert loop.told_at_unix_seconds == pytest.approx(time.time(), abs=30)
+    assert loop.reported_at_unix_seconds == pytest.approx(time.time(), abs=30)
     os.truncate(files_below(scene.place)[0], 10)
     assert scene.read(key).steps == 7
 
@@ -111,12 +111,10 @@ def test_killed_while_it_writes(scene: Scene) -> None:
     key = key_of(child.pid)
     scene.files.look(0.0)
     for _ in range(300):
-        loop = scene.read(key)
-        assert loop.steps is not None
+        assert scene.read(key).steps is not None
     for _ in range(20):
         child.send_signal(signal.SIGSTOP)
-        before = scene.read(key)
-        assert before is not None
+        assert scene.read(key)
         child.send_signal(signal.SIGCONT)
     child.kill()
     child.wait()
@@ -127,29 +125,31 @@ HEADERS = ("version", "pid", "start", "namespace")
 """What can be wrong with a header."""
 
 
-def header_of(pid: int, spoiled: str = "") -> bytes:
-    """A whole file without a record, as that process would write it, less what is ``spoiled``."""
+def ticks_of(pid: int) -> int:
     ticks = writer.start_ticks_of(pid)
     assert ticks is not None
+    return ticks
+
+
+def header_of(pid: int, spoiled: str = "") -> bytes:
+    """A whole file without a record, as that process would write it, less what is ``spoiled``."""
     header = step_file.HEADER.pack(
         step_file.MAGIC,
         2 if spoiled == "version" else 1,
         1024,
         os.getpid() if spoiled == "pid" else pid,
-        ticks + 1 if spoiled == "start" else ticks,
+        ticks_of(pid) + (spoiled == "start"),
         1 if spoiled == "namespace" else writer.own_pid_namespace(),
     )
     return header.ljust(1024, b"\0")
 
 
-def planted(place: Path, pid: int, data: bytes) -> Path:
+def planted(place: Path, pid: int, data: bytes, ticks: int | None = None) -> Path:
     """A file in the folder, under the name that belongs to that process."""
-    ticks = writer.start_ticks_of(pid)
-    assert ticks is not None
     folder = place / "gpuwatch" / "steps"
     folder.mkdir(parents=True, mode=0o700)
     (place / "gpuwatch").chmod(0o700)
-    path = folder / writer.file_name(pid, ticks)
+    path = folder / writer.file_name(pid, ticks or ticks_of(pid))
     path.write_bytes(data)
     return path
 
@@ -157,8 +157,7 @@ def planted(place: Path, pid: int, data: bytes) -> Path:
 @pytest.mark.parametrize("spoiled", [*HEADERS, "size", "empty", "garbage"])
 def test_a_spoiled_file_is_not_believed(scene: Scene, spoiled: str) -> None:
     """The process is there, and the file is not what it should be."""
-    child = scene.started.python("ready(); wait()")
-    scene.started.ready(child)
+    child = scene.started.waiting()
     data = header_of(child.pid, spoiled)
     contents = {"size": data + b"\0", "empty": b"", "garbage": os.urandom(1024)}
     path = planted(scene.place, child.pid, contents.get(spoiled, data))
@@ -183,7 +182,7 @@ def test_a_file_speaks_for_processes_of_its_owner_only(scene: Scene) -> None:
         child.wait()
 
 
-HOLD = "import os\nheld = os.open(sys.argv[1], os.O_RDWR)\nready()\nwait()\n"
+HOLD = "import os\nheld = os.open(sys.argv[1], os.O_RDWR)"
 
 
 @pytest.mark.parametrize("spoiled", ["", *HEADERS])
@@ -192,8 +191,7 @@ def test_a_descriptor_is_believed_as_a_file_is(scene: Scene, tmp_path: Path, spo
     whatever the file says: a container has one of its own.)"""
     path = tmp_path / "1-1.steps"
     path.write_bytes(b"")
-    child = scene.started.python(HOLD, str(path))
-    scene.started.ready(child)
+    child = scene.started.waiting(HOLD, str(path))
     path.write_bytes(header_of(child.pid, spoiled))
     for now in (0.0, 10.0):
         scene.files.look(now, [key_of(child.pid)])
@@ -207,8 +205,7 @@ def test_what_a_process_holds_is_looked_at_before_it_is_opened(
     """To open a device, or a pipe, does things."""
     path = tmp_path / "1-1.steps"
     os.mkfifo(path)
-    child = scene.started.python(HOLD, str(path))
-    scene.started.ready(child)
+    child = scene.started.waiting(HOLD, str(path))
     opened = []
     true_open = os.open
 
@@ -285,18 +282,14 @@ def test_a_process_that_runs_another_program_reports_anew(scene: Scene) -> None:
     child.stdin.flush()
     scene.started.ready(child)
     assert scene.look(LOOK_SECONDS) == [key]
-    loop = scene.read(key)
-    assert loop.steps == 3
+    assert scene.read(key).steps == 3
 
 
 def test_a_recycled_number_does_not_inherit_what_was_reported(scene: Scene) -> None:
     """The file of a process that ended says nothing of the one that has its number now."""
-    child = scene.started.python("ready(); wait()")
-    scene.started.ready(child)
-    whole = planted(scene.place, child.pid, header_of(child.pid, "start"))
-    ticks = writer.start_ticks_of(child.pid)
-    assert ticks is not None
-    path = whole.rename(whole.with_name(writer.file_name(child.pid, ticks + 1)))
+    child = scene.started.waiting()
+    data = header_of(child.pid, "start")
+    path = planted(scene.place, child.pid, data, ticks_of(child.pid) + 1)
     with path.open("rb") as held:
         # As a writer in another PID namespace would, so that it is not removed as dead.
         fcntl.flock(held, fcntl.LOCK_SH)
@@ -369,9 +362,7 @@ def test_a_rank_says_how_it_loads(scene: Scene) -> None:
         "for number in range(7):\n",
         "class Loader(list):\n    num_workers, pin_memory = 0, True\nfor number in range(7):\n",
     ).replace("watch([[0] * 8])", "watch(Loader([[0] * 8]))")
-    child = scene.started.python(code + "wait()", str(scene.place))
-    scene.started.ready(child)
-    with watching(child.pid) as watch:
+    with watching(scene.report(code=code).pid) as watch:
         watch.job()
         job = watch.job(after=LOOK_SECONDS)
         (rank,) = job.ranks
@@ -442,7 +433,7 @@ def test_rates_and_shares_are_of_the_last_ten_seconds() -> None:
     assert found.compute_share == pytest.approx(0.5)
     assert (found.compute_on_device, found.copy_share) == (False, None)
     assert found.validation_share == found.checkpoint_share == 0.0
-    assert found.told_at_unix_seconds == 1110.0
+    assert found.reported_at_unix_seconds == 1110.0
 
 
 def test_a_wait_that_lasts_is_counted_while_it_lasts() -> None:
@@ -451,11 +442,8 @@ def test_a_wait_that_lasts_is_counted_while_it_lasts() -> None:
     found = [loop(waiting, seconds) for seconds in (110.0, 115.0, 130.0)]
     shares = [one.data_wait_share for one in found]
     assert shares == pytest.approx([4 / 10, 9 / 15, 24 / 30])
-    rates = [one.steps_per_second for one in found]
-    assert rates[0] is not None
-    assert rates[2] is not None
-    assert rates[0] > 2 * rates[2]
-    assert [one.told_at_unix_seconds for one in found] == [1110.0] * 3
+    assert (found[0].steps_per_second or 0.0) > 2 * (found[2].steps_per_second or 0.0) > 0.0
+    assert [one.reported_at_unix_seconds for one in found] == [1110.0] * 3
     assert found[2].phase == "train"
 
 

@@ -1,6 +1,7 @@
 """The layout of the file, where it lies, and who may remove it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,41 +44,29 @@ def create(place: Path) -> StepFile:
     return StepFile.create({"XDG_RUNTIME_DIR": str(place)})
 
 
-def test_a_reader_gets_what_was_written_last(place: Path) -> None:
-    """Of two records the newer one, whichever slot it is in."""
-    file = create(place)
-    try:
-        for sequence in (1, 2, 3):
-            file.write(body(NOW_VALUES._replace(sequence=sequence)))
-            record = step_file.parse_record(Path(file.path).read_bytes())
-            assert record == (NOW_VALUES._replace(sequence=sequence), COUNTED, BASE)
-    finally:
-        file.close()
-    assert files_below(place) == []
+@pytest.fixture
+def file(place: Path) -> Iterator[StepFile]:
+    made = create(place)
+    yield made
+    made.close()
 
 
-def test_the_header_says_whose_it_is(place: Path) -> None:
-    """PID, start time and PID namespace are those of the writer."""
-    file = create(place)
-    header = step_file.parse_header(Path(file.path).read_bytes())
-    file.close()
-    namespace = Path("/proc/self/ns/pid").stat().st_ino
-    assert header == (os.getpid(), writer.start_ticks_of(os.getpid()), namespace)
-
-
-def test_a_torn_record_is_not_read(place: Path) -> None:
-    """While one slot is being written, readers get the one before."""
-    file = create(place)
-    file.write(body())
-    file.write(body(NOW_VALUES._replace(sequence=2)))
-    data = bytearray(Path(file.path).read_bytes())
-    file.close()
-    whole = step_file.parse_record(bytes(data))
+def test_a_reader_gets_what_was_written_last(file: StepFile, place: Path) -> None:
+    """Of two records the newer one, whichever slot it is in; while one slot is being written,
+    readers get the one before. PID, start time and PID namespace are those of the writer."""
+    for sequence in (1, 2, 3, 4):
+        file.write(body(NOW_VALUES._replace(sequence=sequence)))
+        data = bytearray(Path(file.path).read_bytes())
+        record = step_file.parse_record(bytes(data))
+        assert record == (NOW_VALUES._replace(sequence=sequence), COUNTED, BASE)
     data[576 + 100] ^= 1
     torn = step_file.parse_record(bytes(data))
-    assert whole is not None
-    assert torn is not None
-    assert (whole.now.sequence, torn.now.sequence) == (2, 1)
+    assert torn == (NOW_VALUES._replace(sequence=3), COUNTED, BASE)
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    whose = (os.getpid(), writer.start_ticks_of(os.getpid()), namespace)
+    assert step_file.parse_header(bytes(data)) == whose
+    file.close()
+    assert files_below(place) == []
 
 
 @given(st.binary(min_size=step_file.FILE_BYTES, max_size=step_file.FILE_BYTES))
@@ -102,14 +91,11 @@ def test_garbage_is_no_record(data: bytes) -> None:
     ids=str,
 )
 def test_numbers_that_cannot_be_are_no_record(
-    place: Path, impossible: dict[str, Now | Counters]
+    file: StepFile, impossible: dict[str, Now | Counters]
 ) -> None:
     """Counters that fall, negative or huge numbers, states nobody knows."""
-    file = create(place)
     file.write(body(**impossible))  # type: ignore[arg-type]
-    data = Path(file.path).read_bytes()
-    file.close()
-    assert step_file.parse_record(data) is None
+    assert step_file.parse_record(Path(file.path).read_bytes()) is None
 
 
 def test_a_folder_that_others_can_change_is_not_used(place: Path) -> None:
@@ -134,12 +120,12 @@ def test_a_folder_that_others_can_change_is_not_used(place: Path) -> None:
 
 def test_the_next_place_is_taken(place: Path) -> None:
     """A runtime folder that is not there (``sudo``, ``ssh``) is no obstacle."""
-    file = StepFile.create({"XDG_RUNTIME_DIR": str(place / "nothing")})
+    elsewhere = create(place / "nothing")
     try:
-        assert str(place) not in file.path
-        assert Path(file.path).stat().st_uid == os.geteuid()
+        assert str(place) not in elsewhere.path
+        assert Path(elsewhere.path).stat().st_uid == os.geteuid()
     finally:
-        file.close()
+        elsewhere.close()
 
 
 def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
@@ -162,24 +148,25 @@ def test_a_dead_writers_file_is_removed_by_the_next(place: Path) -> None:
             third.close()
 
 
-def test_a_writer_that_cannot_be_seen_keeps_its_file(place: Path) -> None:
+def test_a_writer_that_cannot_be_seen_keeps_its_file(
+    file: StepFile, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In another PID namespace it looks dead; its lock says that it is not."""
-    file = create(place)
     folder = os.open(Path(file.path).parent, os.O_RDONLY)
     try:
-        assert writer.remove_dead(folder, lambda *_: False) == 0
+        monkeypatch.setattr(writer, "start_ticks_of", lambda _: None)
+        writer.remove_dead(folder)
         assert Path(file.path).exists()
         file.close(remove=False)
-        assert writer.remove_dead(folder, lambda *_: False) == 1
+        writer.remove_dead(folder)
     finally:
         os.close(folder)
     assert files_below(place) == []
 
 
-def test_what_is_not_ours_is_left_alone(place: Path) -> None:
+def test_what_is_not_ours_is_left_alone(file: StepFile, place: Path) -> None:
     """Links, pipes, other names and another user's file in the folder, though its name is that of
     a process that has ended."""
-    file = create(place)
     steps = Path(file.path).parent
     file.close()
     outside = place / "outside"

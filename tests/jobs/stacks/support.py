@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs.stacks import access as stack_access
-from gpuwatch.sources.linux import procfs
-from tests.support.children import Children, children
+from tests.support.children import Children, children, children_of
 
 JOB = Path(__file__).with_name("job.py")
 
@@ -30,8 +29,7 @@ def require_py_spy(started: Children) -> None:
     """Skip where stacks cannot be taken, saying why."""
     if stack_access.find_py_spy() is None:
         pytest.skip("py-spy is not installed")
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
+    child = started.waiting()
     facts = stack_access.gather(child.pid)
     by_yama = (facts.ptrace_scope or 0) > 0 and not facts.capable
     if by_yama or stack_access.probe_memory(child.pid) != 0:
@@ -44,19 +42,6 @@ def spinning(started: Children) -> int:
     child = started.python(SPIN)
     started.ready(child)
     return child.pid
-
-
-def children_of(parent: int) -> dict[int, procfs.ProcessStat]:
-    """The processes whose parent this is."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = procfs.parse_process_stat((folder / "stat").read_bytes())
-        except (OSError, ValueError):
-            continue
-        if stat.parent_pid == parent:
-            found[int(folder.name)] = stat
-    return found
 
 
 def py_spies_of(parent: int) -> list[int]:

@@ -220,21 +220,16 @@ def test_the_running_line_of_torch_itself_is_not_asked() -> None:
 
 
 def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
-    """A training program run from site-packages by its console script: its own package counts,
-    the script and other libraries do not."""
+    """A training program run from site-packages by its console script: its own package counts, the
+    script and other libraries do not. What is left of a torn stack is no reason to call a library
+    the user's code."""
     frames = frames_of(
         f"<module> (/opt/venv/bin/train-it:8);main ({SITE}/trainer/cli.py:30);"
         f"fit ({SITE}/trainer/loop.py:12);Tensor.backward ({SITE}/torch/_tensor.py:623)"
     )
-    user, caller = reading.user_frames(frames)
-    assert _where(user) == "loop.py:12"
-    assert caller is None
-
-
-def test_no_line_is_the_user_s_when_the_outer_frames_are_missing() -> None:
-    """What is left of a torn stack is no reason to call a library the user's code."""
-    frames = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
-    assert reading.user_frames(frames) == (None, None)
+    assert tuple(map(_where, reading.user_frames(frames))) == ("loop.py:12", None)
+    torn = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
+    assert reading.user_frames(torn) == (None, None)
 
 
 USERS_FILES = """
@@ -328,10 +323,8 @@ def test_the_main_thread_is_found(case: str) -> None:
 
 def test_torn_stacks_are_counted() -> None:
     """A stack that does not begin where the others do lost its outer frames."""
-    found = py_spy.parse_raw(
-        "thread (1): M;<module> (a.py:1);f (a.py:2) 5\nthread (1): M;<module> (a.py:3) 3\n"
-        "thread (1): M;f (a.py:2) 2\n"
-    )
+    lines = ("<module> (a.py:1);f (a.py:2) 5", "<module> (a.py:3) 3", "f (a.py:2) 2")
+    found = py_spy.parse_raw("".join(f"thread (1): M;{line}\n" for line in lines))
     assert stacks.torn_count(found) == 2
 
 
@@ -362,19 +355,16 @@ def test_shares_add_up_with_what_could_not_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "total", "low", "high"),
+    ("count", "total", "interval"),
     # Newcombe 1998, table I; and nothing at all.
     [
-        (81, 263, 25.5, 36.6),
-        (15, 148, 6.2, 16.0),
-        (0, 20, 0.0, 16.1),
-        (1, 29, 0.6, 17.2),
-        (0, 0, 0.0, 100.0),
+        (81, 263, (25.5, 36.6)), (15, 148, (6.2, 16.0)), (0, 20, (0.0, 16.1)),
+        (1, 29, (0.6, 17.2)), (0, 0, (0.0, 100.0)),
     ],
-)
-def test_intervals_are_wilson_s(count: int, total: int, low: float, high: float) -> None:
+)  # fmt: skip
+def test_intervals_are_wilson_s(count: int, total: int, interval: tuple[float, float]) -> None:
     """The published examples of the interval without continuity correction."""
-    assert stacks.wilson_percent(count, total) == pytest.approx((low, high), abs=0.05)
+    assert stacks.wilson_percent(count, total) == pytest.approx(interval, abs=0.05)
 
 
 def report(**changes: object) -> StackReport:
@@ -405,20 +395,12 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
     """In a collective everybody waits for the last: the one that waits least is the cause."""
     waiting = stacks.shares_of(raw(("all_reduce", 80), ("backward", 20)))
     late = stacks.shares_of(raw(("a transform in the training process", 70), ("backward", 30)))
-    sentence = stacks.compare_ranks(
-        [
-            report(rank=0, shares=waiting),
-            report(rank=1, shares=late),
-            report(rank=2, shares=waiting),
-        ]
-    )
+    ranks = [report(rank=at, shares=one) for at, one in enumerate((waiting, late, waiting))]
+    sentence = stacks.compare_ranks(ranks)
     assert sentence is not None
     assert sentence.startswith("rank 1 waits least in collectives (0%, rank 0 80%)")
     assert "data.py:16 (augment)" in sentence
-
-
-def test_ranks_that_do_the_same_are_not_told_apart() -> None:
-    """Differences within what chance does are none."""
+    # Differences within what chance does are none.
     one = stacks.shares_of(raw(("backward", 50), ("waiting for workers", 50)))
     other = stacks.shares_of(raw(("backward", 58), ("waiting for workers", 42)))
     assert stacks.compare_ranks([report(rank=0, shares=one), report(rank=1, shares=other)]) is None

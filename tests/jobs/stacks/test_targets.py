@@ -24,28 +24,18 @@ JOB = Job(
 
 
 def test_the_ranks_of_a_job_in_their_order() -> None:
-    """Not its launcher, helpers or workers."""
+    """Not its launcher, helpers or workers, but one worker of each rank if asked for: also behind a
+    fork server; one that was left over belongs to no rank."""
     targets = job_targets(JOB, (14, None))
     assert [(target.pid, target.rank) for target in targets] == [(11, 0), (12, 1)]
-
-
-def test_one_worker_of_each_rank() -> None:
-    """Also behind a fork server; one that was left over belongs to no rank."""
     targets = job_targets(JOB, (10, None), workers=True)
     assert [(target.pid, target.role) for target in targets] == [
-        (11, "rank"),
-        (14, "loader_worker"),
-        (12, "rank"),
-        (16, "loader_worker"),
-    ]
+        (11, "rank"), (14, "loader_worker"), (12, "rank"), (16, "loader_worker")
+    ]  # fmt: skip
 
 
 def test_without_a_known_rank_the_process_asked_for() -> None:
-    """Something can always be looked at."""
+    """Something can always be looked at; of a process that has ended nothing is found."""
     job = Job(pid=10, members=(member(10, "other"),))
     assert [target.pid for target in job_targets(job, (99, 5.0))] == [99]
-
-
-def test_a_process_that_has_ended_has_no_job() -> None:
-    """Nothing is found, nothing raised."""
     assert find_job((99_999_999, 1.0)) is None

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,24 +16,23 @@ def ran(proc: FakeProc, pid: int, seconds: float) -> None:
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    made = Group(tmp_path)
+def group(fake: FakeProc) -> Iterator[Group]:
+    made = Group(fake.root)
     yield made
     made.close()
 
 
-def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> None:
+def test_a_sample_is_the_mean_share_of_a_core(fake: FakeProc, group: Group) -> None:
     """Over the processes that are there, in the time up to the moment it is stamped with."""
-    proc = FakeProc(tmp_path)
     for pid in (1, 2):
-        ran(proc, pid, 5.0)
+        ran(fake, pid, 5.0)
     group.watch([(1, None), (2, None)])
     group.sample(10.0, 1000.0, READS_PER_SECOND)
-    ran(proc, 1, 5.2)
-    ran(proc, 2, 5.1)
+    ran(fake, 1, 5.2)
+    ran(fake, 2, 5.1)
     group.sample(10.2, 1000.2, READS_PER_SECOND)
-    proc.write("1/schedstat", "")
-    ran(proc, 2, 5.3)
+    fake.write("1/schedstat", "")
+    ran(fake, 2, 5.3)
     group.sample(10.4, 1000.4, READS_PER_SECOND)
     samples = [(sample.at_unix_seconds, sample.percent) for sample in group.take()]
     assert samples == [(1000.2, pytest.approx(75.0)), (1000.4, pytest.approx(100.0))]
@@ -42,11 +40,10 @@ def test_a_sample_is_the_mean_share_of_a_core(tmp_path: Path, group: Group) -> N
 
 
 @pytest.mark.parametrize("count", [1, 22, 64, 300])
-def test_many_workers_are_read_less_often(tmp_path: Path, group: Group, count: int) -> None:
+def test_many_workers_are_read_less_often(fake: FakeProc, group: Group, count: int) -> None:
     """The budget holds, and there is a sample a second at least."""
-    proc = FakeProc(tmp_path)
     for pid in range(1, count + 1):
-        ran(proc, pid, 1.0)
+        ran(fake, pid, 1.0)
     group.watch([(pid, None) for pid in range(1, count + 1)])
     seconds = 10
     reads = sum(
@@ -57,10 +54,9 @@ def test_many_workers_are_read_less_often(tmp_path: Path, group: Group, count: i
     assert len(group.take()) >= seconds - 1
 
 
-def test_samples_that_nobody_takes_do_not_pile_up(tmp_path: Path, group: Group) -> None:
+def test_samples_that_nobody_takes_do_not_pile_up(fake: FakeProc, group: Group) -> None:
     """A dashboard that hangs for an hour keeps two minutes of them."""
-    proc = FakeProc(tmp_path)
-    ran(proc, 1, 0.0)
+    ran(fake, 1, 0.0)
     group.watch([(1, None)])
     for step in range(2000):
         group.sample(step * PERIOD_SECONDS, step * PERIOD_SECONDS, READS_PER_SECOND)

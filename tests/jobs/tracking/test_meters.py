@@ -1,7 +1,6 @@
 """Rates of one process, on literal kernel files."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,9 @@ PID = 42
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    made = FakeProc(tmp_path)
-    made.process(PID)
-    return made
+def proc(fake: FakeProc) -> FakeProc:
+    fake.process(PID)
+    return fake
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS
 from gpuwatch.jobs.tracking.machine import LOOK_SECONDS
+from gpuwatch.outputs.status.once import SETTLE_SECONDS
 from tests.jobs.tracking.watching import Watch, members, roles
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
@@ -302,6 +303,15 @@ def test_limits_are_those_of_the_ranks_there_are_now(tmp_path: Path) -> None:
         assert machine.watch.job(rank, after=1.0).cpu_throttled_percent == 10.0 * at
         machine.end(rank)
     machine.watch.close()
+
+
+def test_two_looks_of_one_page_have_rates(machine: Machine) -> None:
+    """Also of a job that nobody is attached to, which is read more seldom otherwise."""
+    rank = machine.add(FIRST)
+    assert machine.watch.job(rank).main_thread_cpu_percent is None
+    machine.proc.write(f"{rank}/schedstat", f"{SETTLE_SECONDS / 2 * 1e9:.0f} 0 0\n")
+    job = machine.watch.job(rank, after=SETTLE_SECONDS)
+    assert job.main_thread_cpu_percent == pytest.approx(50.0)
 
 
 def test_what_a_sleeper_does_when_it_wakes_is_counted_once_and_whole(machine: Machine) -> None:

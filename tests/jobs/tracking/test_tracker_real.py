@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.tracking.watching import key_of, members, roles, watching
-from tests.support.children import Children, wait_until
+from tests.support.children import Children, children_of, wait_until
 
 WORKERS = """
 def fork():
@@ -39,18 +39,17 @@ def say(started: Children, child: subprocess.Popen[bytes]) -> list[int]:
     return [int(word) for word in started.ready(child).split()]
 
 
-def trainer(started: Children, workers: int) -> tuple[int, list[int]]:
-    """A process with named workers: its PID and theirs."""
-    child = started.python(with_workers(workers))
-    pids = say(started, child)
-    return child.pid, pids
+def trainer(started: Children) -> tuple[int, list[int]]:
+    """A process with two named workers: its PID and theirs."""
+    child = started.python(with_workers(2))
+    return child.pid, say(started, child)
 
 
 def test_a_process_and_its_workers_are_one_job(started: Children) -> None:
     """Roles with their signs, the user and folder, and the cores it may use; fine samples of its
     main thread and of its workers. All is closed at the end: descriptors of hundreds of processes
     must not pile up with every attachment."""
-    pid, workers = trainer(started, 2)
+    pid, workers = trainer(started)
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     with watching(pid) as watch:
         job = watch.job()
@@ -141,7 +140,7 @@ def test_a_job_in_a_pid_namespace_of_its_own(started: Children) -> None:
     code = "import os, sys, time\n" + with_workers(1).replace("wait()", "sys.stdin.read()")
     outer = started.run(["unshare", "--pid", "--fork", sys.executable, "-S", "-c", code])
     assert say(started, outer) == [2]
-    (pid,) = _children_of(outer.pid)
+    (pid,) = children_of(outer.pid)
     with watching(pid) as watch:
         job = watch.job()
         assert (job.pid, job.inner_pid) == (pid, 1)
@@ -152,7 +151,7 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
     """Its tree and names are open to all; its memory, disk use and environment are not."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can look at it as another user")
-    pid, workers = trainer(started, 2)
+    pid, workers = trainer(started)
     code = (
         "from tests.jobs.tracking.watching import watching, roles\n"
         "import json, sys\n"
@@ -182,10 +181,6 @@ def test_another_users_job_says_once_what_cannot_be_read(started: Children) -> N
     assert "because another user owns it" in message
     # A redacted recording has the sentence as it is.
     assert "python" not in message
-
-
-def _children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -104,34 +104,26 @@ def test_workers_of_another_start_method(job: TrainingJob, watch: Watch) -> None
     assert any("multiprocessing" in (member.role_sign or "") for member in rest)
 
 
-def test_children_without_a_name_are_no_workers_from_pytorch_2_5_on(
-    job: TrainingJob, watch: Watch
+@pytest.mark.parametrize("names_workers", [True, False])
+def test_children_without_a_name(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch, names_workers: bool
 ) -> None:
-    """A pool, or environments: such a PyTorch would have named its loader workers."""
-    job.end_epoch()
-    pids = job.load(2, unnamed=True)
-    wait_until(lambda: all(_name(pid) == "python" for pid in pids))
-    found = watch.job()
-    assert found.ranks[0].loader_workers == 0
-    assert set(pids) <= {one.pid for one in found.having("helper") if one.role_guessed}
-
-
-def test_workers_without_a_name_are_a_guess(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before PyTorch 2.5: shown as a guess, and pinned memory is unknown."""
-    monkeypatch.setattr(evidence, "names_workers", lambda *_: False)
+    """From PyTorch 2.5 on they are a pool, or environments: it would have named its loader workers.
+    Before, they are shown as workers by a guess, and pinned memory is unknown."""
+    monkeypatch.setattr(evidence, "names_workers", lambda *_: names_workers)
     job.end_epoch()
     pids = job.load(2, unnamed=True)
     wait_until(lambda: all(_name(pid) == "python" for pid in pids))
     with watching(job.pid) as watch:
         watch.clock.unix_epoch_seconds += YOUNG_SECONDS
         found = watch.job()
-    rank = found.ranks[0]
-    assert (rank.loader_workers, rank.loader_workers_guessed) == (2, True)
-    assert rank.pinned_memory is None
-    assert all(member.role_guessed for member in found.having("loader_worker"))
-    assert job_loading_sentence(found).startswith("probably 2 loader workers")
+    (rank,) = found.ranks
+    guessed = found.having("helper" if names_workers else "loader_worker")
+    assert set(pids) <= {one.pid for one in guessed if one.role_guessed}
+    assert rank.loader_workers == (0 if names_workers else 2)
+    if not names_workers:
+        assert (rank.loader_workers_guessed, rank.pinned_memory) == (True, None)
+        assert job_loading_sentence(found).startswith("probably 2 loader workers")
 
 
 def test_who_is_busy_and_who_waits(job: TrainingJob, watch: Watch) -> None:

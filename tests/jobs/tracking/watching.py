@@ -17,8 +17,7 @@ from gpuwatch.sources.linux.processes import ProcessSource
 
 
 def key_of(pid: int) -> ProcessKey:
-    stat = procfs.parse_process_stat(Path(f"/proc/{pid}/stat").read_bytes())
-    return (pid, procfs.start_unix_seconds(stat))
+    return (pid, procfs.read_start(pid))
 
 
 def own_loop_reader(proc: Path = procfs.PROC) -> LoopReader:

@@ -87,17 +87,16 @@ def test_this_process_can_ask_for_its_own_membership() -> None:
 @pytest.mark.parametrize(
     ("text", "cores"),
     [
-        ("200000 100000\n", 2.0),
         ("50000 100000\n", 0.5),
-        ("max 100000\n", None),
         ("150000\n", 1.5),
         ("", None),
         ("100 0", None),
     ],
 )
-def test_cpu_max_is_quota_over_period(text: str, cores: float | None) -> None:
+def test_cpu_max_is_quota_over_period(tmp_path: Path, text: str, cores: float | None) -> None:
     """The v2 file gives cores, and ``max`` no quota."""
-    assert cgroup.parse_cpu_max(text) == cores
+    (tmp_path / "cpu.max").write_text(text)
+    assert cgroup.folder_quota(tmp_path) == cores
 
 
 class Machine:
@@ -136,7 +135,7 @@ class Machine:
 
     def quota(self) -> float | None:
         (self.proc / "self" / "mountinfo").write_text("\n".join(self._mounts) + "\n")
-        return cgroup.read_quota_cores(self.proc)
+        return cgroup.read_quota_cores(proc=self.proc)
 
 
 @pytest.fixture
@@ -148,61 +147,29 @@ V1 = {"kind": "cgroup", "options": "rw,cpu,cpuacct"}
 QUOTAS: dict[str, tuple[dict[str, dict[str, str]], dict[str, str], str, float | None]] = {
     # name: (mounts with their options, quota of each folder, /proc/self/cgroup, cores)
     "v2: a parent binds even where the own folder allows more": (
-        {"cgroup": {}},
-        {"cgroup/jobs": "300000 100000", "cgroup/jobs/train.scope": "800000 100000"},
-        "0::/jobs/train.scope",
-        3.0,
-    ),
+        {"cgroup": {}}, {"cgroup/jobs": "300000 100000", "cgroup/jobs/own": "800000 100000"},
+        "0::/jobs/own", 3.0),
     "v2: max is no quota": ({"cgroup": {}}, {"cgroup/jobs": "max 100000"}, "0::/jobs", None),
     "v2: a sibling does not bind": (
-        {"cgroup": {}},
-        {"cgroup/other": "10000 100000"},
-        "0::/mine",
-        None,
-    ),
+        {"cgroup": {}}, {"cgroup/other": "10000 100000"}, "0::/mine", None),
     "v2 in a container: the mount's top is its own folder": (
-        {"cgroup": {}},
-        {"cgroup": "250000 100000"},
-        "0::/",
-        2.5,
-    ),
+        {"cgroup": {}}, {"cgroup": "250000 100000"}, "0::/", 2.5),
     "v2: text that is not understood does not stop the others": (
-        {"cgroup": {}},
-        {"cgroup/a/b": "what", "cgroup/a": "100000 100000"},
-        "0::/a/b",
-        1.0,
-    ),
+        {"cgroup": {}}, {"cgroup/a/b": "what", "cgroup/a": "100000 100000"}, "0::/a/b", 1.0),
     "v2: a process outside the namespace's root": (
-        {"cgroup": {}},
-        {"cgroup": "100000 100000"},
-        "0::/../elsewhere",
-        None,
-    ),
+        {"cgroup": {}}, {"cgroup": "100000 100000"}, "0::/../elsewhere", None),
     "v2: a mount made outside the namespace counts from its top": (
-        {"cgroup": {"root": "/../.."}},
-        {"cgroup": "700000 100000"},
-        "0::/",
-        7.0,
-    ),
+        {"cgroup": {"root": "/../.."}}, {"cgroup": "700000 100000"}, "0::/", 7.0),
     "v1: the mount that has the cpu controller": (
         {"memory": {"kind": "cgroup", "options": "rw,memory"}, "cpu": V1},
         {"memory/jobs": "1000/100000", "cpu/jobs": "600000/100000"},
-        "5:memory:/jobs\n4:cpu,cpuacct:/jobs",
-        6.0,
-    ),
+        "5:memory:/jobs\n4:cpu,cpuacct:/jobs", 6.0),
     "v1 in docker: the mount shows only the container's folder": (
-        {"cpu": {"root": f"/docker/{ID}", **V1}},
-        {"cpu": "150000/100000", "cpu/sub": "-1/100000"},
-        f"4:cpu,cpuacct:/docker/{ID}/sub",
-        1.5,
-    ),
+        {"cpu": {"root": f"/docker/{ID}", **V1}}, {"cpu": "150000/100000", "cpu/sub": "-1/100000"},
+        f"4:cpu,cpuacct:/docker/{ID}/sub", 1.5),
     "hybrid: v2 without a cpu controller does not hide v1": (
-        {"unified": {}, "cpu": V1},
-        {"cpu/jobs": "200000/100000"},
-        "1:cpu:/jobs\n0::/jobs",
-        2.0,
-    ),
-}
+        {"unified": {}, "cpu": V1}, {"cpu/jobs": "200000/100000"}, "1:cpu:/jobs\n0::/jobs", 2.0),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", QUOTAS)
@@ -217,21 +184,11 @@ def test_the_tightest_quota_on_the_way_to_the_root_counts(machine: Machine, case
     assert machine.quota() == cores
 
 
-def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
-    """No /proc/self/cgroup (a sandbox) means no quota and no error."""
-    assert cgroup.read_quota_cores(tmp_path) is None
-
-
+IN_POD = f"kubepods-burstable-pod{POD_IN_SLICE}.slice"
 PODS = {
-    "systemd driver": (
-        f"0::/kubepods.slice/kubepods-burstable-pod{POD_IN_SLICE}.slice/cri-containerd-{ID}.scope\n",
-        POD,
-    ),
+    "systemd driver": (f"0::/kubepods.slice/{IN_POD}/cri-containerd-{ID}.scope\n", POD),
     "cgroupfs driver": (f"0::/kubepods/besteffort/pod{POD}/{ID}\n", POD),
-    "colons in the folder": (
-        f"0::/system.slice/kubepods-pod{POD_IN_SLICE}.slice:cri-containerd:{ID}\n",
-        POD,
-    ),
+    "colons in the folder": (f"0::/system.slice/{IN_POD}:cri-containerd:{ID}\n", POD),
     "static pod": (f"0::/kubepods/pod{ID[:32]}/{ID}\n", ID[:32]),
     "the pod's own folder": (f"4:cpu:/kubepods/pod{POD}\n0::/\n", POD),
     "docker": (f"0::/docker/{ID}\n", None),
@@ -257,38 +214,33 @@ def process_in(machine: Machine, pid: int, text: str) -> None:
 
 def test_another_process_is_bound_by_the_quotas_on_its_own_path(machine: Machine) -> None:
     """v2, from the host: the folder of the container a process is in, not that of gpuwatch."""
-    top = machine.mount("cgroup")
-    container = top / "system.slice" / f"docker-{ID}.scope"
-    container.mkdir(parents=True)
-    (container / "cpu.max").write_text("150000 100000\n")
-    (top / "system.slice" / "cpu.max").write_text("800000 100000\n")
-    (top / "gpuwatch.scope").mkdir()
-    (top / "gpuwatch.scope" / "cpu.max").write_text("10000 100000\n")
+    container = machine.mount("cgroup") / "system.slice" / f"docker-{ID}.scope"
+    machine.set_quota(f"cgroup/system.slice/docker-{ID}.scope", "150000 100000")
+    machine.set_quota("cgroup/system.slice", "800000 100000")
+    machine.set_quota("cgroup/gpuwatch.scope", "10000 100000")
     process_in(machine, 42, f"0::/system.slice/docker-{ID}.scope\n")
     assert cgroup.read_tightest_quota(42, machine.proc) == (container, 1.5)
-    assert cgroup.read_quota_cores(machine.proc) == 0.1
+    assert cgroup.read_quota_cores(proc=machine.proc) == 0.1
 
 
 def test_a_neighbour_container_is_not_bound_by_what_this_containers_mount_shows(
     machine: Machine,
 ) -> None:
     """v1 without a cgroup namespace: the mount's root is this container's folder alone."""
-    cpu = machine.mount("cpu", root=f"/docker/{ID}", kind="cgroup", options="rw,cpu")
-    (cpu / "cpu.cfs_quota_us").write_text("50000\n")
-    (cpu / "cpu.cfs_period_us").write_text("100000\n")
+    machine.mount("cpu", root=f"/docker/{ID}", kind="cgroup", options="rw,cpu")
+    machine.set_quota("cpu", "50000/100000")
     process_in(machine, 42, f"4:cpu:/docker/{INNER}\n")
     assert cgroup.read_tightest_quota(42, machine.proc) is None
 
 
 def test_a_process_outside_our_mounts_is_looked_up_through_its_own(machine: Machine) -> None:
     """gpuwatch in a container with the host's PIDs: the neighbour's mounts, below its root."""
-    mine = machine.mount("cgroup")
-    (mine / "cpu.max").write_text("50000 100000\n")
+    machine.mount("cgroup")
+    machine.set_quota("cgroup", "50000 100000")
     process_in(machine, 42, "0::/../neighbour/train\n")
     theirs = machine.proc / "42" / "root" / "sys" / "fs" / "cgroup"
-    (theirs / "train").mkdir(parents=True)
-    (theirs / "cpu.max").write_text("300000 100000\n")
-    (theirs / "train" / "cpu.max").write_text("max 100000\n")
+    machine.set_quota("proc/42/root/sys/fs/cgroup", "300000 100000")
+    machine.set_quota("proc/42/root/sys/fs/cgroup/train", "max 100000")
     (machine.proc / "42" / "mountinfo").write_text(
         "30 22 0:26 /../neighbour /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
     )
@@ -297,17 +249,18 @@ def test_a_process_outside_our_mounts_is_looked_up_through_its_own(machine: Mach
 
 def test_a_mount_below_the_namespace_of_an_outer_process_does_not_bind_it(machine: Machine) -> None:
     """A mount one level above us does not hold a process that is two levels above."""
-    top = machine.mount("cgroup", root="/..")
-    (top / "cpu.max").write_text("100000 100000\n")
+    machine.mount("cgroup", root="/..")
+    machine.set_quota("cgroup", "100000 100000")
     process_in(machine, 42, "0::/../../elsewhere\n")
     assert cgroup.read_tightest_quota(42, machine.proc) is None
 
 
-def test_a_process_that_is_gone_has_no_quota(machine: Machine) -> None:
-    """No cgroup file, no quota, no error."""
+def test_a_process_that_is_gone_has_no_quota(machine: Machine, tmp_path: Path) -> None:
+    """No cgroup file, no quota, no error; nor where there are none at all (a sandbox)."""
     machine.mount("cgroup")
     machine.quota()
     assert cgroup.read_tightest_quota(42, machine.proc) is None
+    assert cgroup.read_quota_cores(proc=tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,8 @@ def test_the_first_reading_right_after_opening_has_no_rates(fake: FakeHost) -> N
     """Rates need two samples: unknown, not zero; what needs only one is there."""
     fake.reader.open()
     host, problems = fake.read()
-    assert host.cpu_percent is None
-    assert host.core_percents is None
-    assert host.disk_read_bytes_per_second is None
-    assert host.pressure_cpu_some_percent is None
+    rates = (host.cpu_percent, host.core_percents, host.disk_read_bytes_per_second)
+    assert (*rates, host.pressure_cpu_some_percent) == (None,) * 4
     assert (host.memory_total_bytes, host.memory_used_bytes) == (1024000, 256000)
     assert (host.swap_total_bytes, host.swap_used_bytes) == (0, 0)
     assert host.core_count == 2
@@ -117,15 +115,10 @@ def test_rates_are_over_the_time_since_the_reading_before(fake: FakeHost) -> Non
 def test_a_second_reading_at_once_repeats_the_rates_instead_of_losing_them(fake: FakeHost) -> None:
     """Too little time for a new share: the last one stands, and its ticks are not lost."""
     fake.reader.open()
-    fake.clock.advance(1.0)
-    fake.cpu((50, 50, 0), (50, 50, 0))
-    assert fake.read()[0].cpu_percent == 50.0
-    fake.clock.advance(0.01)
-    fake.cpu((60, 50, 0), (60, 50, 0))
-    assert fake.read()[0].cpu_percent == 50.0
-    fake.clock.advance(0.99)
-    fake.cpu((150, 50, 0), (150, 50, 0))
-    assert fake.read()[0].cpu_percent == 100.0
+    for seconds, busy, percent in ((1.0, 50, 50.0), (0.01, 60, 50.0), (0.99, 150, 100.0)):
+        fake.clock.advance(seconds)
+        fake.cpu((busy, 50, 0), (busy, 50, 0))
+        assert fake.read()[0].cpu_percent == percent
 
 
 def test_a_core_that_comes_online_is_unknown_at_first(fake: FakeHost) -> None:
@@ -216,17 +209,11 @@ def test_this_machine_gives_plausible_readings() -> None:
         source.close()
     assert problems == ()
     assert host.name
-    assert host.cpu_percent is not None
-    assert 0 <= host.cpu_percent <= 100
-    assert host.core_percents is not None
-    assert len(host.core_percents) == host.core_count
-    assert host.memory_total_bytes is not None
-    assert host.memory_used_bytes is not None
-    assert 0 < host.memory_used_bytes < host.memory_total_bytes
-    assert host.usable_cores is not None
-    assert 0 < host.usable_cores <= len(os.sched_getaffinity(0))
-    assert host.uptime_seconds is not None
-    assert host.uptime_seconds > 0
+    assert 0 <= (host.cpu_percent or 0.0) <= 100
+    assert len(host.core_percents or ()) == host.core_count
+    assert 0 < (host.memory_used_bytes or 0) < (host.memory_total_bytes or 0)
+    assert 0 < (host.usable_cores or 0.0) <= len(os.sched_getaffinity(0))
+    assert (host.uptime_seconds or 0.0) > 0
 
 
 def test_the_shared_memory_in_use_is_that_of_the_file_system() -> None:

@@ -23,21 +23,21 @@ def test_cpu_lines_give_busy_idle_and_iowait_in_their_order() -> None:
     assert times[b"cpu"] == CpuTimes(busy=170, idle=800, iowait=50)
 
 
-def test_a_counter_that_steps_back_counts_as_nothing() -> None:
-    """iowait can decrease; the share stays within 0 and 100."""
-    share = counters.cpu_share(CpuTimes(100, 100, 100), CpuTimes(150, 150, 90))
-    assert share == counters.CpuShare(50.0, 0.0)
-
-
 @pytest.mark.parametrize(
-    ("before", "now"),
-    [(None, CpuTimes(1, 1, 1)), (CpuTimes(1, 1, 1), None), (CpuTimes(1, 1, 1), CpuTimes(1, 1, 1))],
+    ("before", "percents"),
+    [
+        (CpuTimes(100, 100, 100), (50.0, 0.0)),
+        # A core that came online, or had no tick.
+        (None, (None, None)),
+        (CpuTimes(150, 150, 90), (None, None)),
+    ],
 )
-def test_without_two_samples_or_time_there_is_no_share(
-    before: CpuTimes | None, now: CpuTimes | None
+def test_a_core_s_percents(
+    before: CpuTimes | None, percents: tuple[float | None, float | None]
 ) -> None:
-    """A core that came online, went offline, or had no tick is unknown, not idle."""
-    assert counters.cpu_share(before, now) is None
+    """A counter that steps back, as iowait can, counts as nothing; without two samples and time
+    between them a core is unknown, not idle."""
+    assert counters.cpu_percents(before, CpuTimes(150, 150, 90)) == percents
 
 
 def test_what_comes_back_to_the_page_cache_is_counted_by_its_old_name_too() -> None:
@@ -75,8 +75,8 @@ def test_pressure_totals_are_read_from_both_lines() -> None:
         b"some avg10=1.00 avg60=0.58 avg300=0.22 total=5377580\n"
         b"full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n"
     )
-    assert counters.parse_pressure(both) == (5377580, 42)
-    assert counters.parse_pressure(both.splitlines()[0]) == (5377580, None)
+    assert counters.parse_pressure(both) == {"some": 5377580, "full": 42}
+    assert counters.parse_pressure(both.splitlines()[0]) == {"some": 5377580}
 
 
 def test_pressure_is_the_share_of_the_interval() -> None:
@@ -108,8 +108,5 @@ def test_interfaces_are_read_even_where_name_and_number_touch() -> None:
         b"  eth0:123456 1 0 0 0 0 0 0      789 1 0 0 0 0 0 0\n"
         b"eth0:1: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n"
     )
-    assert counters.parse_network(text) == {
-        b"lo": (10, 10),
-        b"eth0": (123456, 789),
-        b"eth0:1": (5, 6),
-    }
+    assert counters.parse_network(text, None) == {b"eth0": (123456, 789), b"eth0:1": (5, 6)}
+    assert counters.parse_network(text, {b"lo"}) == {b"lo": (10, 10)}

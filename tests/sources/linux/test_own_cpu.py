@@ -1,26 +1,30 @@
 """What watching costs, as the screen's corner says it."""
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
+from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.own_cpu import START_SECONDS, OwnCpu
 
 
-def test_the_start_is_not_counted() -> None:
-    """Nothing is said before a whole reading lies behind the start."""
+def test_a_share_of_one_core_once_the_start_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU time since the reading before, over the time since then; nothing is said before a
+    whole reading lies behind the start."""
+    monkeypatch.setattr(time, "process_time", iter([5.0, 6.0, 6.05, 6.05]).__next__)
     meter = OwnCpu()
     assert meter.percent(10.0) is None
     assert meter.percent(10.0 + START_SECONDS) is None
-    assert meter.percent(11.0 + START_SECONDS) is not None
+    assert meter.percent(11.0 + START_SECONDS) == pytest.approx(5.0)
+    assert meter.percent(12.0 + START_SECONDS) == 0.0
 
 
-def test_a_share_of_one_core() -> None:
-    """The CPU time since the reading before, over the time since then."""
-    meter = OwnCpu()
-    meter.percent(0.0)
-    meter.percent(START_SECONDS)
-    used = time.process_time()
-    while time.process_time() - used < 0.05:
-        pass
-    assert meter.percent(START_SECONDS + 1.0) == pytest.approx(5.0, abs=2.0)
+def test_cpu_time_of_a_process_is_known_to_less_than_a_tick(tmp_path: Path) -> None:
+    """By the clock that the kernel has of it; one of another ``/proc`` has none here."""
+    before = time.process_time()
+    used = procfs.cpu_clock(os.getpid())
+    assert used is not None
+    assert before <= used <= time.process_time()
+    assert procfs.cpu_clock(os.getpid(), tmp_path) is None

@@ -104,17 +104,13 @@ def test_cpu_use_is_of_one_core_since_the_reading_before(fake: Fake) -> None:
     assert fake.read(gpu(FIRST), after=2.0)[0].cpu_percent == 50.0
 
 
-def test_a_process_on_two_gpus_has_a_row_for_each(fake: Fake) -> None:
-    """With the same host readings and the GPUs' own."""
+def test_an_unchanged_row_is_the_same_object(fake: Fake) -> None:
+    """Nothing is built for a process that sleeps; a new GPU reading is shown all the same. One on
+    two GPUs has a row for each."""
     fake.proc.process(FIRST)
     rows = fake.read(gpu(FIRST, "GPU-0", memory_bytes=1), gpu(FIRST, "GPU-1", memory_bytes=2))
     assert [(row.gpu_uuid, row.gpu_memory_bytes) for row in rows] == [("GPU-0", 1), ("GPU-1", 2)]
     assert rows[0].key == rows[1].key
-
-
-def test_an_unchanged_row_is_the_same_object(fake: Fake) -> None:
-    """Nothing is built for a process that sleeps; a new GPU reading is shown all the same."""
-    fake.proc.process(FIRST)
     fake.read(gpu(FIRST))
     first = fake.read(gpu(FIRST), after=1.0)[0]
     assert fake.read(gpu(FIRST), after=1.0)[0] is first
@@ -122,8 +118,9 @@ def test_an_unchanged_row_is_the_same_object(fake: Fake) -> None:
 
 
 def test_without_gpu_processes_nothing_is_listed(fake: Fake) -> None:
-    """Unless all are asked for."""
+    """Unless all are asked for; kernel threads are none."""
     fake.proc.process(FIRST)
+    fake.proc.process(FIRST + 1, flags=procfs.KERNEL_THREAD_FLAG, parent=2)
     assert fake.read() == ()
     fake.options.all_processes = True
     assert pids(fake.read()) == [FIRST]
@@ -166,42 +163,21 @@ def test_descendants_are_shown_without_a_gpu(fake: Fake) -> None:
         (FIRST + 1, None),
         (FIRST + 2, None),
     ]
-
-
-def test_a_gpu_process_below_another_has_its_gpu_row_only(fake: Fake) -> None:
-    """It is not listed a second time as a descendant, nor are its children."""
-    fake.proc.process(FIRST)
-    fake.proc.process(FIRST + 1, parent=FIRST)
-    fake.proc.process(FIRST + 2, parent=FIRST + 1)
+    # One below another is not listed a second time, nor are its children.
     rows = fake.read(gpu(FIRST), gpu(FIRST + 1, "GPU-1"))
     assert pids(rows) == [FIRST, FIRST + 1, FIRST + 2]
 
 
-def test_a_new_child_is_seen_within_two_seconds(fake: Fake) -> None:
-    """At one reading a second, the second reading after its start has it at the latest."""
-    fake.proc.process(FIRST)
-    fake.read(gpu(FIRST))
-    fake.proc.process(FIRST + 1, parent=FIRST)
-    fake.read(gpu(FIRST), after=1.0)
+@pytest.mark.parametrize("says_last_pid", [True, False])
+def test_a_new_child_is_seen_within_two_seconds(fake: Fake, says_last_pid: bool) -> None:
+    """At one reading a second, the second reading after its start has it at the latest; also where
+    the kernel does not say the last PID: some sandboxes write 0 there for ever."""
+    for pid, parent in ((FIRST, 1), (FIRST + 1, FIRST)):
+        fake.proc.process(pid, parent=parent)
+        if not says_last_pid:
+            fake.proc.write("loadavg", "0.00 0.00 0.00 0/0 0\n")
+        fake.read(gpu(FIRST), after=1.0)
     assert pids(fake.read(gpu(FIRST), after=1.0)) == [FIRST, FIRST + 1]
-
-
-def test_a_kernel_that_does_not_say_the_last_pid_is_listed_every_time(fake: Fake) -> None:
-    """Some sandboxes write 0 there for ever."""
-    fake.proc.process(FIRST)
-    fake.proc.write("loadavg", "0.00 0.00 0.00 0/0 0\n")
-    fake.read(gpu(FIRST))
-    fake.proc.process(FIRST + 1, parent=FIRST)
-    fake.proc.write("loadavg", "0.00 0.00 0.00 0/0 0\n")
-    assert pids(fake.read(gpu(FIRST), after=2.0)) == [FIRST, FIRST + 1]
-
-
-def test_kernel_threads_are_left_out(fake: Fake) -> None:
-    """Also where all processes are asked for."""
-    fake.options.all_processes = True
-    fake.proc.process(FIRST, flags=procfs.KERNEL_THREAD_FLAG, parent=2)
-    fake.proc.process(FIRST + 1)
-    assert pids(fake.read()) == [FIRST + 1]
 
 
 def test_the_others_are_read_on_a_slower_timer(fake: Fake) -> None:
@@ -323,21 +299,15 @@ def test_an_impossible_pid_from_the_driver_does_no_harm(fake: Fake, pid: int) ->
 
 
 def test_a_process_that_cannot_be_parsed_shows_the_drivers_side(fake: Fake) -> None:
-    """One broken file is one sentence, and the other processes are there."""
-    fake.proc.process(FIRST)
+    """One broken file is one sentence, and the other processes are there: with hostile names made
+    harmless, of which the kernel holds up to 15 arbitrary bytes."""
+    fake.proc.process(FIRST, name=b"a) R \x1b[2J\n\xff")
     fake.proc.write(f"{FIRST + 1}/stat", "nonsense")
     fake.read(gpu(FIRST), gpu(FIRST + 1))
     rows = fake.read(gpu(FIRST), gpu(FIRST + 1, memory_bytes=8), after=1.0)
-    assert [(row.pid, row.name) for row in rows] == [(FIRST, "python"), (FIRST + 1, None)]
+    expected = [(FIRST, "a) R \ufffd[2J \ufffd", "S"), (FIRST + 1, None, None)]
+    assert [(row.pid, row.name, row.state) for row in rows] == expected
     assert any("cannot be read" in problem.message for problem in fake.problems)
-
-
-def test_hostile_names_come_out_harmless(fake: Fake) -> None:
-    """The kernel's name holds up to 15 arbitrary bytes."""
-    fake.proc.process(FIRST, name=b"a) R \x1b[2J\n\xff")
-    row = fake.read(gpu(FIRST))[0]
-    assert row.name == "a) R \ufffd[2J \ufffd"
-    assert row.state == "S"
 
 
 def test_descriptors_are_given_back(fake: Fake) -> None:

@@ -51,23 +51,17 @@ def test_a_command_line_reads_as_typed_and_is_harmless(case: str) -> None:
     """Arguments can be told apart, titles stay, and nothing a terminal obeys is left."""
     raw, shown = COMMANDS[case]
     assert parse_command(raw, b"python") == shown
-
-
-def test_a_name_in_brackets_is_harmless_too() -> None:
-    """The kernel's name is as untrusted as the arguments."""
+    # The kernel's name is as untrusted as the arguments.
     assert parse_command(b"", b"a\x1b[2J\nb") == "[a\ufffd[2J b]"
 
 
 def test_a_long_command_line_is_cut_with_a_mark() -> None:
-    """4096 characters at most, the last of which says that there is more."""
+    """4096 characters at most, the last of which says that there is more; exactly as much as is
+    shown is shown whole."""
     line = parse_command(b"python\0-c\0" + b"print(1)\n" * 10_000, b"python")
     assert len(line) <= COMMAND_BYTES
     assert line.endswith("…")
     assert line.startswith("python -c 'print(1) print(1)")
-
-
-def test_a_line_of_the_greatest_length_is_not_marked() -> None:
-    """Exactly as much as is shown is shown whole."""
     assert parse_command(b"x" * COMMAND_BYTES, b"x") == "x" * COMMAND_BYTES
 
 

@@ -41,8 +41,7 @@ def watch() -> Iterator[Watch]:
 
 def test_a_real_process_shows_what_the_system_says_of_it(started: Children, watch: Watch) -> None:
     """Command, parent, state, user, threads and memory of a child that waits."""
-    child = started.python("ready()\nwait()\n", "--lr", "a b")
-    started.ready(child)
+    child = started.waiting("", "--lr", "a b")
     row = watch.read(child.pid)[child.pid]
     wait_until(lambda: watch.read(child.pid)[child.pid].state == "S")
     assert row.parent_pid == os.getpid()
@@ -93,8 +92,7 @@ def test_another_users_process_is_shown_where_the_system_allows_it(
     started: Children, watch: Watch
 ) -> None:
     """User and command line of a process that runs as nobody."""
-    child = started.python("os.setuid(65534)\nready()\nwait()\n", "--theirs")
-    started.ready(child)
+    child = started.waiting("os.setuid(65534)", "--theirs")
     row = watch.read(child.pid)[child.pid]
     assert row.user in ("nobody", "65534")
     assert (row.command or "").endswith("--theirs")
@@ -115,30 +113,19 @@ print(*(problem.message for problem in problems), sep="|")
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "word"),
-    [
-        (
-            ["--mount", "sh", "-c", 'mount -t proc -o hidepid=1 proc /proc && "$@" nobody', "-"],
-            "hidepid",
-        ),
-        (
-            ["--mount", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && "$@" nobody', "-"],
-            "hidepid",
-        ),
-        (["--pid", "--fork", "--mount-proc"], "container"),
-    ],
-    ids=["hidepid=1", "hidepid=2", "a PID namespace"],
-)
+@pytest.mark.parametrize("hidden_by", ["hidepid=1", "hidepid=2", "container"])
 def test_what_the_kernel_hides_is_explained_in_one_sentence(
-    started: Children, how: list[str], word: str
+    started: Children, hidden_by: str
 ) -> None:
     """Another user's process under hidepid, and a host PID seen from inside a container."""
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or unshare is None:
         pytest.skip("needs to make namespaces")
-    child = started.python("ready()\nwait()\n")
-    started.ready(child)
+    mount = f'mount -t proc -o {hidden_by} proc /proc && "$@" nobody'
+    how, word = ["--mount", "sh", "-c", mount, "-"], "hidepid"
+    if hidden_by == "container":
+        how, word = ["--pid", "--fork", "--mount-proc"], hidden_by
+    child = started.waiting()
     package = str(Path(__file__).parents[3])
     looker = [sys.executable, "-c", SEEN_FROM_ELSEWHERE, package, str(child.pid)]
     done = subprocess.run(

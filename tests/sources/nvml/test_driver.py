@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.sources.nvml.messages import cannot_start, surroundings
 from gpuwatch.sources.nvml.tables import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
-from tests.sources.nvml.watch import watching
+from tests.sources.nvml.watch import Watch, watching
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,18 +47,16 @@ def run_python(code: str, *search_first: Path) -> str:
     ],
 )
 def test_a_driver_that_does_not_start_is_one_clear_sentence(
-    tmp_path: Path, error: str, says: str
+    watch: Watch, error: str, says: str
 ) -> None:
     """No GPUs, no exception, and exactly one error that says what is wrong and what to do."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.fault_init(error)
-        watch.source.open()
-        watch.tick()
-        assert watch.last.gpus == ()
-        (problem,) = watch.last.problems
-        assert says in problem.message
-        assert problem.severity == "error"
-        assert problem.since_unix_seconds is not None
+    watch.fake.fault_init(error)
+    watch.tick()
+    assert watch.last.gpus == ()
+    (problem,) = watch.last.problems
+    assert says in problem.message
+    assert problem.severity == "error"
+    assert problem.since_unix_seconds is not None
 
 
 def test_no_devices_is_said(tmp_path: Path) -> None:
@@ -69,60 +67,55 @@ def test_no_devices_is_said(tmp_path: Path) -> None:
         assert "has no GPU" in watch.problem("driver works").message
 
 
-def test_a_driver_that_appears_later_is_found(tmp_path: Path) -> None:
+def test_a_driver_that_appears_later_is_found(pair: Watch) -> None:
     """While it is not there it is looked for every few seconds, and then the GPUs are shown."""
-    with watching(tmp_path, gpus=2, opened=False) as watch:
-        watch.fake.fault_init("DRIVER_NOT_LOADED")
-        watch.source.open()
-        watch.ticks(4)
-        attempts = watch.fake.calls("nvmlInitWithFlags")
-        assert attempts == 1
-        began = watch.last.problems[0].since_unix_seconds
-        watch.ticks(10)
-        assert watch.fake.calls("nvmlInitWithFlags") <= 4
-        assert watch.last.problems[0].since_unix_seconds == began
-        watch.fake.fault_init("SUCCESS")
-        watch.ticks(6)
-        assert len(watch.last.gpus) == 2
-        assert watch.last.problems == ()
+    pair.fake.fault_init("DRIVER_NOT_LOADED")
+    pair.ticks(4)
+    attempts = pair.fake.calls("nvmlInitWithFlags")
+    assert attempts == 1
+    began = pair.last.problems[0].since_unix_seconds
+    pair.ticks(10)
+    assert pair.fake.calls("nvmlInitWithFlags") <= 4
+    assert pair.last.problems[0].since_unix_seconds == began
+    pair.fake.fault_init("SUCCESS")
+    pair.ticks(6)
+    assert len(pair.last.gpus) == 2
+    assert pair.last.problems == ()
 
 
 @pytest.mark.parametrize("error", ["UNINITIALIZED", "DRIVER_NOT_LOADED"])
-def test_a_driver_reset_while_watching_is_started_again(tmp_path: Path, error: str) -> None:
+def test_a_driver_reset_while_watching_is_started_again(pair: Watch, error: str) -> None:
     """When the driver goes away under us a sentence says so, and it is taken up when it is back."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.tick()
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", error)
-        watch.tick()
-        assert watch.last.gpus == ()
-        assert watch.problem("went away").severity == "error"
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS")
-        watch.ticks(6)
-        assert len(watch.last.gpus) == 2
-        assert watch.reading().busy_percent is not None
-        assert watch.last.problems == ()
+    pair.tick()
+    pair.fake.fault("nvmlDeviceGetUtilizationRates", error)
+    pair.tick()
+    assert pair.last.gpus == ()
+    assert pair.problem("went away").severity == "error"
+    pair.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS")
+    pair.ticks(6)
+    assert len(pair.last.gpus) == 2
+    assert pair.reading().busy_percent is not None
+    assert pair.last.problems == ()
 
 
-def test_a_driver_updated_while_watching_says_restart(tmp_path: Path) -> None:
+def test_a_driver_updated_while_watching_says_restart(watch: Watch) -> None:
     """This process keeps the old library, so the advice is to start gpuwatch again."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "LIB_RM_VERSION_MISMATCH")
-        watch.fake.fault_init("LIB_RM_VERSION_MISMATCH")
-        watch.tick()
-        assert "restart gpuwatch" in watch.last.problems[0].message
-        watch.ticks(6)
-        assert "restart gpuwatch" in watch.last.problems[0].message
+    watch.tick()
+    watch.fake.fault("nvmlDeviceGetUtilizationRates", "LIB_RM_VERSION_MISMATCH")
+    watch.fake.fault_init("LIB_RM_VERSION_MISMATCH")
+    watch.tick()
+    assert "restart gpuwatch" in watch.last.problems[0].message
+    watch.ticks(6)
+    assert "restart gpuwatch" in watch.last.problems[0].message
 
 
-def test_closing_shuts_the_library_down(tmp_path: Path) -> None:
+def test_closing_shuts_the_library_down(watch: Watch) -> None:
     """Init and shutdown are balanced, and closing twice is harmless."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.source.close()
-        watch.source.close()
-        assert watch.fake.calls("nvmlShutdown") == 1
-        assert watch.source.read().gpus == ()
+    watch.tick()
+    watch.source.close()
+    watch.source.close()
+    assert watch.fake.calls("nvmlShutdown") == 1
+    assert watch.source.read().gpus == ()
 
 
 def test_pynvml_is_imported_only_when_the_source_opens() -> None:

@@ -1,13 +1,12 @@
 """One reading, or one GPU, in trouble: the rest goes on, and a sentence says what is wrong."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.core.model import GpuReading
-from gpuwatch.sources.nvml.identity import Inquirer, lost_identity
-from tests.sources.nvml.watch import Watch, watching
+from gpuwatch.sources.nvml.inquiry import Inquirer, lost_identity
+from tests.sources.nvml.watch import Watch, present, watching
 from tests.support.fake_nvml import GpuProcess
 
 SETS: dict[str, tuple[str, ...]] = {
@@ -44,10 +43,6 @@ PAIRS: dict[tuple[str, ...], tuple[str, ...]] = {
 CASES = [((function,), lost) for function, lost in SETS.items()] + list(PAIRS.items())
 
 
-def present(reading: GpuReading) -> set[str]:
-    return {field.name for field in fields(reading) if getattr(reading, field.name) is not None}
-
-
 def steady_pair(watch: Watch) -> None:
     """Everything a card can give, over enough looks to have rates and GPM activities."""
     for gpu in watch.fake.gpu[:2]:
@@ -80,17 +75,16 @@ def test_a_function_that_fails_costs_only_its_own_reading(
         assert not watch.gpu(0).lost
 
 
-def test_a_passing_failure_is_a_gap_and_no_problem(tmp_path: Path) -> None:
+def test_a_passing_failure_is_a_gap_and_no_problem(watch: Watch) -> None:
     """A reading that fails once is None once; nobody is bothered."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(utilization=40)
-        watch.tick()
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", times=1)
-        watch.tick()
-        assert watch.reading().busy_percent is None
-        assert watch.last.problems == ()
-        watch.tick()
-        assert watch.reading().busy_percent == 40
+    watch.fake.gpu[0].set(utilization=40)
+    watch.tick()
+    watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", times=1)
+    watch.tick()
+    assert watch.reading().busy_percent is None
+    assert watch.last.problems == ()
+    watch.tick()
+    assert watch.reading().busy_percent == 40
 
 
 def test_a_slow_reading_that_failed_is_tried_again_soon(tmp_path: Path) -> None:
@@ -103,88 +97,81 @@ def test_a_slow_reading_that_failed_is_tried_again_soon(tmp_path: Path) -> None:
         assert watch.reading().fan_percent == 38
 
 
-def test_failures_of_different_kinds_count_together(tmp_path: Path) -> None:
+def test_failures_of_different_kinds_count_together(watch: Watch) -> None:
     """A reading that fails each time in another way is in lasting trouble too."""
-    with watching(tmp_path, gpus=1) as watch:
-        for error in ("UNKNOWN", "TIMEOUT", "UNKNOWN"):
-            watch.fake.fault("nvmlDeviceGetUtilizationRates", error)
-            watch.tick()
-        assert len(watch.last.problems) == 1
+    for error in ("UNKNOWN", "TIMEOUT", "UNKNOWN"):
+        watch.fake.fault("nvmlDeviceGetUtilizationRates", error)
+        watch.tick()
+    assert len(watch.last.problems) == 1
 
 
-def test_a_lasting_failure_becomes_one_sentence_with_its_start(tmp_path: Path) -> None:
+def test_a_lasting_failure_becomes_one_sentence_with_its_start(pair: Watch) -> None:
     """After three tries the reading is named, with since when; the sentence goes when it works."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.tick()
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", gpu=1)
-        watch.tick()
-        began = watch.clock.unix()
-        watch.tick()
-        assert watch.last.problems == ()
-        watch.tick()
-        problem = watch.problem("utilisation of GPU 1")
-        assert problem.severity == "warning"
-        assert problem.target == watch.gpu(1).uuid
-        assert problem.reading == "busy_percent"
-        assert problem.since_unix_seconds == began
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS", gpu=1)
-        watch.tick()
-        assert watch.last.problems == ()
-        assert watch.reading(1).busy_percent is not None
+    pair.tick()
+    pair.fake.fault("nvmlDeviceGetUtilizationRates", "UNKNOWN", gpu=1)
+    pair.tick()
+    began = pair.clock.unix()
+    pair.tick()
+    assert pair.last.problems == ()
+    pair.tick()
+    problem = pair.problem("utilisation of GPU 1")
+    assert problem.severity == "warning"
+    assert problem.target == pair.gpu(1).uuid
+    assert problem.reading == "busy_percent"
+    assert problem.since_unix_seconds == began
+    pair.fake.fault("nvmlDeviceGetUtilizationRates", "SUCCESS", gpu=1)
+    pair.tick()
+    assert pair.last.problems == ()
+    assert pair.reading(1).busy_percent is not None
 
 
-def test_what_never_worked_is_said_at_once(tmp_path: Path) -> None:
+def test_what_never_worked_is_said_at_once(watch: Watch) -> None:
     """A single look has no three tries: a reading that fails from the start is explained."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.fault("nvmlDeviceGetTemperature", "UNKNOWN")
-        watch.tick()
-        assert watch.problem("temperature of GPU 0").reading == "temperature_celsius"
+    watch.fake.fault("nvmlDeviceGetTemperature", "UNKNOWN")
+    watch.tick()
+    assert watch.problem("temperature of GPU 0").reading == "temperature_celsius"
 
 
-def test_many_readings_that_fail_alike_are_one_sentence(tmp_path: Path) -> None:
+def test_many_readings_that_fail_alike_are_one_sentence(pair: Watch) -> None:
     """The first three are named and the others counted; another GPU's trouble is its own."""
-    with watching(tmp_path, gpus=2) as watch:
-        for function in (
-            "Temperature",
-            "UtilizationRates",
-            "PerformanceState",
-            "DecoderUtilization",
-        ):
-            watch.fake.fault(f"nvmlDeviceGet{function}", "NO_PERMISSION", gpu=0)
-        watch.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=0)
-        watch.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=1)
-        watch.ticks(4)
-        problem = watch.problem("of GPU 0 cannot be read")
-        assert problem.message.startswith("The utilisation, the temperature, the performance state")
-        assert "and decoder use of GPU 0" in problem.message
-        assert problem.reading is None
-        assert watch.problem("GPUs 0 and 1").reading == "encoder_percent"
-        watch.fake.fault("nvmlDeviceGetClockInfo", "NO_PERMISSION", gpu=0)
-        watch.ticks(4)
-        assert "and 3 more readings of GPU 0" in watch.problem("of GPU 0 cannot be read").message
+    for function in (
+        "Temperature",
+        "UtilizationRates",
+        "PerformanceState",
+        "DecoderUtilization",
+    ):
+        pair.fake.fault(f"nvmlDeviceGet{function}", "NO_PERMISSION", gpu=0)
+    pair.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=0)
+    pair.fake.fault("nvmlDeviceGetEncoderUtilization", "NO_PERMISSION", gpu=1)
+    pair.ticks(4)
+    problem = pair.problem("of GPU 0 cannot be read")
+    assert problem.message.startswith("The utilisation, the temperature, the performance state")
+    assert "and decoder use of GPU 0" in problem.message
+    assert problem.reading is None
+    assert pair.problem("GPUs 0 and 1").reading == "encoder_percent"
+    pair.fake.fault("nvmlDeviceGetClockInfo", "NO_PERMISSION", gpu=0)
+    pair.ticks(4)
+    assert "and 3 more readings of GPU 0" in pair.problem("of GPU 0 cannot be read").message
 
 
-def test_no_permission_is_said_at_once_and_tried_rarely(tmp_path: Path) -> None:
+def test_no_permission_is_said_at_once_and_tried_rarely(watch: Watch) -> None:
     """A refused reading is an info sentence; the driver is not pestered, and rights may come."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.fault("nvmlDeviceGetTemperature", "NO_PERMISSION", gpu=0)
-        watch.ticks(30)
-        assert watch.problem("more rights").severity == "info"
-        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
-        watch.fake.fault("nvmlDeviceGetTemperature", "SUCCESS", gpu=0)
-        watch.ticks(40)
-        assert watch.last.problems == ()
-        assert watch.reading().temperature_celsius is not None
+    watch.fake.fault("nvmlDeviceGetTemperature", "NO_PERMISSION", gpu=0)
+    watch.ticks(30)
+    assert watch.problem("more rights").severity == "info"
+    assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
+    watch.fake.fault("nvmlDeviceGetTemperature", "SUCCESS", gpu=0)
+    watch.ticks(40)
+    assert watch.last.problems == ()
+    assert watch.reading().temperature_celsius is not None
 
 
-def test_bad_text_from_the_driver_is_made_harmless(tmp_path: Path) -> None:
+def test_bad_text_from_the_driver_is_made_harmless(watch: Watch) -> None:
     """A name with bytes that are not UTF-8 and with an escape sequence shows neither."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.gpu[0].set(name=b"H\xff200 \x1b[31mred")
-        watch.source.open()
-        watch.tick()
-        name = watch.gpu().identity.name
-        assert name == "H\N{REPLACEMENT CHARACTER}200 \N{REPLACEMENT CHARACTER}[31mred"
+    watch.fake.gpu[0].set(name=b"H\xff200 \x1b[31mred")
+    watch.tick()
+    name = watch.gpu().identity.name
+    assert name == "H\N{REPLACEMENT CHARACTER}200 \N{REPLACEMENT CHARACTER}[31mred"
 
 
 def test_a_lost_gpu_keeps_its_row_and_the_others_go_on(tmp_path: Path) -> None:
@@ -208,30 +195,29 @@ def test_a_lost_gpu_keeps_its_row_and_the_others_go_on(tmp_path: Path) -> None:
         assert "dmesg" in problem.message
 
 
-def test_a_lost_gpu_comes_back(tmp_path: Path) -> None:
+def test_a_lost_gpu_comes_back(pair: Watch) -> None:
     """When it answers again its readings and processes return and the sentence goes."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.fake.gpu[1].set(utilization=12)
-        watch.fake.gpu[1].processes = [GpuProcess(pid=7)]
-        watch.fake.gpu[1].set(lost=1)
-        watch.ticks(3)
-        assert watch.gpu(1).lost
-        watch.fake.gpu[1].set(lost=0)
-        watch.ticks(6)
-        assert not watch.gpu(1).lost
-        assert watch.reading(1).busy_percent == 12
-        assert [process.pid for process in watch.last.processes] == [7]
-        assert watch.last.problems == ()
+    pair.fake.gpu[1].set(utilization=12)
+    pair.fake.gpu[1].processes = [GpuProcess(pid=7)]
+    pair.tick()
+    pair.fake.gpu[1].set(lost=1)
+    pair.ticks(3)
+    assert pair.gpu(1).lost
+    pair.fake.gpu[1].set(lost=0)
+    pair.ticks(6)
+    assert not pair.gpu(1).lost
+    assert pair.reading(1).busy_percent == 12
+    assert [process.pid for process in pair.last.processes] == [7]
+    assert pair.last.problems == ()
 
 
-def test_a_gpu_that_needs_a_reset_says_how(tmp_path: Path) -> None:
+def test_a_gpu_that_needs_a_reset_says_how(watch: Watch) -> None:
     """RESET_REQUIRED names the command that resets this very GPU."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.fake.fault("nvmlDeviceGetUtilizationRates", "RESET_REQUIRED")
-        watch.tick()
-        assert watch.gpu().lost
-        assert "--gpu-reset -i 0" in watch.problem("reset").message
+    watch.tick()
+    watch.fake.fault("nvmlDeviceGetUtilizationRates", "RESET_REQUIRED")
+    watch.tick()
+    assert watch.gpu().lost
+    assert "--gpu-reset -i 0" in watch.problem("reset").message
 
 
 def test_gpus_lost_from_the_start_have_rows(tmp_path: Path) -> None:
@@ -256,21 +242,19 @@ def test_gpus_lost_from_the_start_have_rows(tmp_path: Path) -> None:
         assert "GPU 2 (NVIDIA GPU) is lost" in watch.problem("lost").message
 
 
-def test_a_gpu_lost_while_it_is_opened_keeps_its_bus_id(tmp_path: Path) -> None:
+def test_a_gpu_lost_while_it_is_opened_keeps_its_bus_id(pair: Watch) -> None:
     """A card whose handle could be had and nothing else is shown with what it did say."""
-    with watching(tmp_path, gpus=2, opened=False) as watch:
-        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
-            watch.fake.fault(function, "GPU_IS_LOST", gpu=1)
-        watch.source.open()
-        watch.tick()
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
-        bus_id = watch.gpu(1).identity.pci_bus_id
-        assert bus_id is not None
-        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
-            watch.fake.fault(function, "SUCCESS", gpu=1)
-        watch.ticks(12)
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, False]
-        assert watch.gpu(1).identity.pci_bus_id == bus_id
+    for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+        pair.fake.fault(function, "GPU_IS_LOST", gpu=1)
+    pair.tick()
+    assert [gpu.lost for gpu in pair.last.gpus] == [False, True]
+    bus_id = pair.gpu(1).identity.pci_bus_id
+    assert bus_id is not None
+    for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName"):
+        pair.fake.fault(function, "SUCCESS", gpu=1)
+    pair.ticks(12)
+    assert [gpu.lost for gpu in pair.last.gpus] == [False, False]
+    assert pair.gpu(1).identity.pci_bus_id == bus_id
 
 
 CARD = """Model: \t\t NVIDIA H200
@@ -314,27 +298,24 @@ def test_gpus_that_cannot_be_opened_are_one_sentence(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_another_card_in_the_place_of_a_lost_one_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_another_card_in_the_place_of_a_lost_one_is_not_taken_for_it(pair: Watch) -> None:
     """A handle had by the lost card's uuid that says it is another card brings nothing back."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.tick()
-        watch.fake.gpu[1].set(lost=1)
-        watch.tick()
-        watch.fake.answer("nvmlDeviceGetUUID", "garbage", gpu=1)
-        watch.fake.gpu[1].set(lost=0)
-        watch.ticks(8)
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
+    pair.tick()
+    pair.fake.gpu[1].set(lost=1)
+    pair.tick()
+    pair.fake.answer("nvmlDeviceGetUUID", "garbage", gpu=1)
+    pair.fake.gpu[1].set(lost=0)
+    pair.ticks(8)
+    assert [gpu.lost for gpu in pair.last.gpus] == [False, True]
 
 
-def test_the_list_of_gpus_is_followed(tmp_path: Path) -> None:
+def test_the_list_of_gpus_is_followed(pair: Watch) -> None:
     """A card added while gpuwatch runs gets a row; one the driver no longer counts is lost."""
-    with watching(tmp_path, gpus=2, opened=False) as watch:
-        watch.fake.set(gpu_count=1)
-        watch.source.open()
-        assert len(watch.tick().gpus) == 1
-        watch.fake.set(gpu_count=2)
-        watch.ticks(12)
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, False]
-        watch.fake.set(gpu_count=1)
-        watch.ticks(12)
-        assert [gpu.lost for gpu in watch.last.gpus] == [False, True]
+    pair.fake.set(gpu_count=1)
+    assert len(pair.tick().gpus) == 1
+    pair.fake.set(gpu_count=2)
+    pair.ticks(12)
+    assert [gpu.lost for gpu in pair.last.gpus] == [False, False]
+    pair.fake.set(gpu_count=1)
+    pair.ticks(12)
+    assert [gpu.lost for gpu in pair.last.gpus] == [False, True]

@@ -5,61 +5,37 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import GpuIdentity
-from gpuwatch.outputs.status.once import SETTLE_SECONDS
-from gpuwatch.sources.nvml.identity import numa_node
-from tests.sources.nvml.watch import START_UNIX_SECONDS, watching
+from gpuwatch.sources.nvml.inquiry import numa_node
+from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import OLD_DRIVER
 
 GIB = 1 << 30
 
 
-def test_identity_holds_every_fact_of_the_card(tmp_path: Path) -> None:
+def test_identity_holds_every_fact_of_the_card(watch: Watch) -> None:
     """The identity names the card, its driver, its limits, its link and its capability."""
-    with watching(tmp_path, gpus=1, preset="h200", opened=False) as watch:
-        watch.fake.set(driver_version="580.95.05", cuda_version=13000)
-        watch.source.open()
-        watch.tick()
-        assert watch.gpu().identity == GpuIdentity(
-            index=0,
-            uuid="GPU-00000000-1111-2222-3333-abcdef000000",
-            name="NVIDIA H200",
-            pci_bus_id="00000000:10:00.0",
-            driver_version="580.95.05",
-            cuda_version="13.0",
-            memory_total_bytes=143771 << 20,
-            power_limit_default_watts=700.0,
-            power_limit_max_watts=700.0,
-            temperature_slowdown_celsius=89.0,
-            temperature_shutdown_celsius=92.0,
-            sm_clock_max_mhz=1980,
-            memory_clock_max_mhz=3201,
-            pcie_generation_max=5,
-            pcie_width_max=16,
-            compute_capability="9.0",
-            mig_mode=False,
-            numa_node=watch.gpu().identity.numa_node,
-        )
+    watch.fake.set(driver_version="580.95.05", cuda_version=13000)
+    watch.tick()
+    assert watch.gpu().identity == GpuIdentity(
+        index=0, uuid="GPU-00000000-1111-2222-3333-abcdef000000", name="NVIDIA H200",
+        pci_bus_id="00000000:10:00.0", driver_version="580.95.05", cuda_version="13.0",
+        memory_total_bytes=143771 << 20, power_limit_default_watts=700.0,
+        power_limit_max_watts=700.0, temperature_slowdown_celsius=89.0,
+        temperature_shutdown_celsius=92.0, sm_clock_max_mhz=1980, memory_clock_max_mhz=3201,
+        pcie_generation_max=5, pcie_width_max=16, compute_capability="9.0", mig_mode=False,
+        numa_node=watch.gpu().identity.numa_node,
+    )  # fmt: skip
 
 
 def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
     """Milliwatts become watts, millijoules joules, and every value lands in its field."""
     with watching(tmp_path, gpus=1, preset="h200") as watch:
         watch.fake.gpu[0].set(
-            utilization=47,
-            memory_utilization=12,
-            encoder_utilization=3,
-            decoder_utilization=4,
-            memory_used_bytes=31 * GIB,
-            power_mw=312_500,
-            power_limit_enforced_mw=650_000,
-            temperature_c=61,
-            clock_sm_mhz=1755,
-            clock_memory_mhz=2619,
-            performance_state=2,
-            energy_mj=5_000_500,
-            pcie_generation=4,
-            pcie_width=8,
-        )
+            utilization=47, memory_utilization=12, encoder_utilization=3, decoder_utilization=4,
+            memory_used_bytes=31 * GIB, power_mw=312_500, power_limit_enforced_mw=650_000,
+            temperature_c=61, clock_sm_mhz=1755, clock_memory_mhz=2619, performance_state=2,
+            energy_mj=5_000_500, pcie_generation=4, pcie_width=8,
+        )  # fmt: skip
         reading = watch.tick().gpus[0].reading
         assert reading.busy_percent == 47
         assert reading.memory_controller_percent == 12
@@ -79,13 +55,12 @@ def test_moving_readings_are_in_the_units_of_the_model(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_instant_power_is_preferred_to_the_average(tmp_path: Path) -> None:
+def test_instant_power_is_preferred_to_the_average(watch: Watch) -> None:
     """The instant field value is shown where the driver has it."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
-        assert watch.tick().gpus[0].reading.power_watts == 650
-        assert watch.reading().power_is_average is False
-        assert watch.fake.calls("nvmlDeviceGetPowerUsage") == 0
+    watch.fake.gpu[0].set(power_mw=200_000, power_instant_mw=650_000)
+    assert watch.tick().gpus[0].reading.power_watts == 650
+    assert watch.reading().power_is_average is False
+    assert watch.fake.calls("nvmlDeviceGetPowerUsage") == 0
 
 
 @pytest.mark.parametrize(("preset", "average"), [("h200", True), ("a100", False), ("t4", False)])
@@ -100,72 +75,65 @@ def test_power_usage_is_an_average_from_ampere_on_except_ga100(
         assert watch.reading().power_is_average is average
 
 
-def test_throttle_reasons_are_named(tmp_path: Path) -> None:
+def test_throttle_reasons_are_named(watch: Watch) -> None:
     """Each set bit becomes its name; a bit that nobody knows is left out."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].set(event_reasons=0x4 | 0x40 | 0x8000_0000)
-        assert watch.tick().gpus[0].reading.throttle_reasons == (
-            "sw_power_cap",
-            "hw_thermal_slowdown",
-        )
+    watch.fake.gpu[0].set(event_reasons=0x4 | 0x40 | 0x8000_0000)
+    assert watch.tick().gpus[0].reading.throttle_reasons == (
+        "sw_power_cap",
+        "hw_thermal_slowdown",
+    )
 
 
-def test_throttle_durations_are_seconds_since_the_last_snapshot(tmp_path: Path) -> None:
+def test_throttle_durations_are_seconds_since_the_last_snapshot(watch: Watch) -> None:
     """Nanosecond accumulators become the seconds each reason held between two snapshots."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.set(driver_version="580.95.05")
-        watch.source.open()
-        watch.fake.gpu[0].set(reason_sw_power_cap_ns=7 * 10**12)
-        assert watch.tick().gpus[0].reading.throttle_durations is None
-        watch.fake.gpu[0].set(
-            reason_sw_power_cap_ns=7 * 10**12 + 400_000_000, reason_hw_thermal_ns=250_000_000
-        )
-        watch.tick()
-        held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
-        assert held == {
-            "sw_power_cap": pytest.approx(0.4),
-            "sync_boost": 0,
-            "sw_thermal_slowdown": 0,
-            "hw_thermal_slowdown": pytest.approx(0.25),
-            "hw_power_brake_slowdown": 0,
-        }
+    watch.fake.set(driver_version="580.95.05")
+    watch.fake.gpu[0].set(reason_sw_power_cap_ns=7 * 10**12)
+    assert watch.tick().gpus[0].reading.throttle_durations is None
+    watch.fake.gpu[0].set(
+        reason_sw_power_cap_ns=7 * 10**12 + 400_000_000, reason_hw_thermal_ns=250_000_000
+    )
+    watch.tick()
+    held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
+    assert held == {
+        "sw_power_cap": pytest.approx(0.4),
+        "sync_boost": 0,
+        "sw_thermal_slowdown": 0,
+        "hw_thermal_slowdown": pytest.approx(0.25),
+        "hw_power_brake_slowdown": 0,
+    }
 
 
-def test_drivers_before_575_are_asked_for_policy_counters_only(tmp_path: Path) -> None:
+def test_drivers_before_575_are_asked_for_policy_counters_only(watch: Watch) -> None:
     """The ids of the newer accumulators meant something else in older drivers."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.fake.gpu[0].set(reason_hw_thermal_ns=500_000_000, reason_hw_power_brake_ns=500_000)
-        watch.tick()
-        held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
-        assert held == {
-            "sw_power_cap": 0,
-            "sync_boost": 0,
-            "sw_thermal_slowdown": pytest.approx(0.5),
-        }
+    watch.tick()
+    watch.fake.gpu[0].set(reason_hw_thermal_ns=500_000_000, reason_hw_power_brake_ns=500_000)
+    watch.tick()
+    held = {entry.reason: entry.seconds for entry in watch.reading().throttle_durations or ()}
+    assert held == {
+        "sw_power_cap": 0,
+        "sync_boost": 0,
+        "sw_thermal_slowdown": pytest.approx(0.5),
+    }
 
 
-def test_an_accumulator_that_outruns_the_clock_is_not_believed(tmp_path: Path) -> None:
+def test_an_accumulator_that_outruns_the_clock_is_not_believed(watch: Watch) -> None:
     """Ten seconds of throttling in one second are dropped."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.fake.gpu[0].set(reason_sw_power_cap_ns=10**10)
-        watch.tick()
-        reasons = [entry.reason for entry in watch.reading().throttle_durations or ()]
-        assert "sw_power_cap" not in reasons
+    watch.tick()
+    watch.fake.gpu[0].set(reason_sw_power_cap_ns=10**10)
+    watch.tick()
+    reasons = [entry.reason for entry in watch.reading().throttle_durations or ()]
+    assert "sw_power_cap" not in reasons
 
 
-def test_memory_falls_back_to_v1(tmp_path: Path) -> None:
+def test_memory_falls_back_to_v1(watch: Watch) -> None:
     """A driver without v2 is asked v1, for the total and for what is used."""
-    with watching(tmp_path, gpus=1, opened=False) as watch:
-        watch.fake.fault("nvmlDeviceGetMemoryInfo_v2", "FUNCTION_NOT_FOUND")
-        watch.source.open()
-        watch.ticks(3)
-        assert watch.gpu().identity.memory_total_bytes == 143771 << 20
-        assert watch.gpu().identity.memory_unified is False
-        assert watch.reading().memory_used_bytes is not None
-        # Once for the identity, once for the reading, and then never again.
-        assert watch.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 2
+    watch.fake.fault("nvmlDeviceGetMemoryInfo_v2", "FUNCTION_NOT_FOUND")
+    watch.ticks(3)
+    assert watch.gpu().identity.memory_total_bytes == 143771 << 20
+    assert watch.gpu().identity.memory_unified is False
+    assert watch.reading().memory_used_bytes is not None
+    # Once for the identity, once for the reading, and then never again.
+    assert watch.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 2
 
 
 def test_unified_memory_shows_the_sum_of_the_processes(tmp_path: Path) -> None:
@@ -188,13 +156,9 @@ def test_ecc_and_remapped_rows(tmp_path: Path) -> None:
     """Volatile ECC counts and the four facts about remapped rows are read."""
     with watching(tmp_path, gpus=2, preset=["h200", "rtx4090"]) as watch:
         watch.fake.gpu[0].set(
-            ecc_volatile_corrected=7,
-            ecc_volatile_uncorrected=1,
-            remapped_correctable=2,
-            remapped_uncorrectable=3,
-            remapped_pending=1,
-            remapped_failed=0,
-        )
+            ecc_volatile_corrected=7, ecc_volatile_uncorrected=1, remapped_correctable=2,
+            remapped_uncorrectable=3, remapped_pending=1, remapped_failed=0,
+        )  # fmt: skip
         watch.tick()
         reading = watch.reading(0)
         assert (reading.ecc_corrected_count, reading.ecc_uncorrected_count) == (7, 1)
@@ -241,26 +205,16 @@ def test_gpm_gives_activities_on_hopper_and_none_before(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_gpm_is_there_in_a_single_look(tmp_path: Path) -> None:
-    """Two reads as close together as those of ``status`` give the activities."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.options.interval_seconds = SETTLE_SECONDS
-        watch.tick()
-        watch.tick(SETTLE_SECONDS)
-        assert watch.reading(0).sm_active_percent == pytest.approx(82.0)
-
-
-def test_gpm_samples_of_a_gpu_that_was_lost_are_given_back(tmp_path: Path) -> None:
+def test_gpm_samples_of_a_gpu_that_was_lost_are_given_back(watch: Watch) -> None:
     """A GPU that comes and goes for days does not eat the driver's memory."""
-    with watching(tmp_path, gpus=1) as watch:
-        for _ in range(3):
-            watch.ticks(3)
-            watch.fake.gpu[0].set(lost=1)
-            watch.tick()
-            watch.fake.gpu[0].set(lost=0)
-            watch.ticks(6)
-        held = watch.fake.calls("nvmlGpmSampleAlloc") - watch.fake.calls("nvmlGpmSampleFree")
-        assert held == 2
+    for _ in range(3):
+        watch.ticks(3)
+        watch.fake.gpu[0].set(lost=1)
+        watch.tick()
+        watch.fake.gpu[0].set(lost=0)
+        watch.ticks(6)
+    held = watch.fake.calls("nvmlGpmSampleAlloc") - watch.fake.calls("nvmlGpmSampleFree")
+    assert held == 2
 
 
 def test_pcie_throughput_comes_from_the_slow_call_where_nothing_else_tells(tmp_path: Path) -> None:
@@ -312,27 +266,25 @@ def test_numa_node_comes_from_the_kernel(tmp_path: Path) -> None:
     assert numa_node("00000000:30:00.0", tmp_path) is None
 
 
-def test_own_cost_is_what_the_driver_was_really_called(tmp_path: Path) -> None:
+def test_own_cost_is_what_the_driver_was_really_called(pair: Watch) -> None:
     """The calls reported for a look are those the driver counted."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.ticks(3)
-        for _ in range(10):
-            watch.fake.reset_counters()
-            watch.tick()
-            assert abs(watch.last.call_count - watch.fake.calls()) <= 2
+    pair.ticks(3)
+    for _ in range(10):
+        pair.fake.reset_counters()
+        pair.tick()
+        assert abs(pair.last.call_count - pair.fake.calls()) <= 2
 
 
-def test_a_refused_extra_field_leaves_the_others(tmp_path: Path) -> None:
+def test_a_refused_extra_field_leaves_the_others(watch: Watch) -> None:
     """One field value that this card does not have costs only itself, and is not asked again."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.fake.gpu[0].field_error(82)
-        watch.fake.gpu[0].set(energy_mj=1000)
-        watch.tick()
-        assert watch.reading().memory_temperature_celsius is None
-        assert watch.reading().energy_joules == 1
-        watch.fake.gpu[0].field_error(82, "SUCCESS")
-        watch.tick()
-        assert watch.reading().memory_temperature_celsius is None
+    watch.fake.gpu[0].field_error(82)
+    watch.fake.gpu[0].set(energy_mj=1000)
+    watch.tick()
+    assert watch.reading().memory_temperature_celsius is None
+    assert watch.reading().energy_joules == 1
+    watch.fake.gpu[0].field_error(82, "SUCCESS")
+    watch.tick()
+    assert watch.reading().memory_temperature_celsius is None
 
 
 def test_thermal_limits_given_as_margins_become_degrees(tmp_path: Path) -> None:
@@ -341,13 +293,10 @@ def test_thermal_limits_given_as_margins_become_degrees(tmp_path: Path) -> None:
         pytest.skip("this nvidia-ml-py does not have the margin call yet")
     with watching(tmp_path, gpus=1, opened=False) as watch:
         watch.fake.gpu[0].set(
-            temperature_threshold_c=[0] * 8,
-            temperature_c=40,
-            margins_supported=1,
-            temperature_margin_c=47,
-            temperature_margin_slowdown_c=-2,
+            temperature_threshold_c=[0] * 8, temperature_c=40, margins_supported=1,
+            temperature_margin_c=47, temperature_margin_slowdown_c=-2,
             temperature_margin_shutdown_c=-5,
-        )
+        )  # fmt: skip
         watch.source.open()
         identity = watch.tick().gpus[0].identity
         assert identity.temperature_slowdown_celsius == 89

@@ -1,5 +1,6 @@
 """Slow driver calls: timed, made less often, spread over the ticks."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Gpu
+from gpuwatch.outputs.status.once import SETTLE_SECONDS
 from gpuwatch.sources.nvml.schedule import (
     BURST,
     IMPORTANT,
@@ -19,9 +21,11 @@ from gpuwatch.sources.nvml.schedule import (
     plan,
 )
 from gpuwatch.sources.nvml.source import NvmlSource
-from tests.benchmarks.slow_driver import MAIN_FIELDS, asked_of_a_real_driver, sweep
-from tests.sources.nvml.watch import Watch, watching
+from tests.sources.nvml.watch import Watch, present, watching
 from tests.support.fake_nvml import GpuProcess
+
+KINDS = ("nvmlDeviceGet", "nvmlGpm")
+MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
 
 
 def slot(
@@ -106,21 +110,20 @@ def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
     assert reading.cost < 1e-3
 
 
-def test_a_driver_call_that_gets_slow_is_made_less_often(tmp_path: Path) -> None:
+def test_a_driver_call_that_gets_slow_is_made_less_often(watch: Watch) -> None:
     """A tenth of a second for the temperature makes it a tenth as often asked, and its last value
     is shown meanwhile; when it is quick again it is asked every two seconds."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        watch.fake.reset_counters()
-        watch.costs["nvmlDeviceGetTemperature"] = 0.1
-        shown = [watch.tick().gpus[0].reading.temperature_celsius for _ in range(10)]
-        assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
-        assert shown == [40.0] * 10
-        watch.costs.clear()
-        watch.ticks(30)
-        watch.fake.reset_counters()
-        watch.ticks(10)
-        assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
+    watch.tick()
+    watch.fake.reset_counters()
+    watch.costs["nvmlDeviceGetTemperature"] = 0.1
+    shown = [watch.tick().gpus[0].reading.temperature_celsius for _ in range(10)]
+    assert watch.fake.calls("nvmlDeviceGetTemperature") == 1
+    assert shown == [40.0] * 10
+    watch.costs.clear()
+    watch.ticks(30)
+    watch.fake.reset_counters()
+    watch.ticks(10)
+    assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
 
 
 def test_slow_calls_of_several_gpus_do_not_fall_on_one_tick(tmp_path: Path) -> None:
@@ -158,31 +161,54 @@ def test_the_detailed_gpu_gets_its_slow_readings_more_often(tmp_path: Path) -> N
         assert watch.fake.gpu[1].calls(fan) >= 2 * watch.fake.gpu[0].calls(fan) > 0
 
 
-def test_the_steady_state_makes_no_needless_calls(tmp_path: Path) -> None:
+def test_the_steady_state_makes_no_needless_calls(pair: Watch) -> None:
     """Between two enumerations no handle, name or identity is asked again."""
-    with watching(tmp_path, gpus=2) as watch:
-        watch.ticks(3)
-        watch.fake.reset_counters()
-        watch.ticks(20)
-        counts = watch.fake.call_counts()
-        for name in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3", "CudaComputeCapability"):
-            assert counts.get(f"nvmlDeviceGet{name}", 0) == 0
-        assert counts["nvmlDeviceGetSamples"] == 40
-        assert sum(counts.values()) <= 15 * 40
+    pair.ticks(3)
+    pair.fake.reset_counters()
+    pair.ticks(20)
+    counts = pair.fake.call_counts()
+    for name in ("HandleByIndex_v2", "UUID", "Name", "PciInfo_v3", "CudaComputeCapability"):
+        assert counts.get(f"nvmlDeviceGet{name}", 0) == 0
+    assert counts["nvmlDeviceGetSamples"] == 40
+    assert sum(counts.values()) <= 15 * 40
+
+
+def shown(folder: Path, seconds: float, gpus: int, *, warm_up: int) -> tuple[set[float], float]:
+    """Where every call takes so long: which shares of the rows (a GPU in a snapshot) show a field,
+    of those that a quick driver gives; and the driver's share of the time."""
+    counts: Counter[str] = Counter()
+    with watching(folder, gpus=gpus) as watch:
+        watch.ticks(10)
+        # Of the time since the snapshot before, so that a snapshot without the reading has none.
+        expected = present(watch.reading()) - {"throttle_durations"}
+        watch.call_seconds = seconds
+        watch.ticks(warm_up)
+        looks = [watch.tick() for _ in range(40)]
+    for gpu in (gpu for look in looks for gpu in look.gpus):
+        counts.update(present(gpu.reading) & expected)
+    shares = {counts[name] / (40 * gpus) for name in expected}
+    return shares, sum(look.call_seconds for look in looks) / 40
 
 
 @pytest.mark.parametrize(("milliseconds", "gpus"), [(2.5, 2), (2.5, 8), (10.0, 8)])
+@pytest.mark.parametrize(("warm_up", "factor"), [(0, BURST), (40, 1.25)])
 def test_a_slow_driver_takes_no_reading_away(
-    tmp_path: Path, milliseconds: float, gpus: int
+    tmp_path: Path, milliseconds: float, gpus: int, warm_up: int, factor: float
 ) -> None:
     """From the moment that every call is slow each GPU shows every reading in every snapshot, in
     about a tenth of the time at most."""
-    shown = sweep(tmp_path, milliseconds / 1000, gpus, snapshots=40, warm_up=0)
-    assert set(shown.share.values()) == {1.0}
-    assert shown.driver_share < SHARE_MAX * BURST
-    settled = sweep(tmp_path, milliseconds / 1000, gpus, snapshots=40, warm_up=40)
-    assert set(settled.share.values()) == {1.0}
-    assert settled.driver_share < SHARE_MAX * 1.25
+    shares, of_the_time = shown(tmp_path, milliseconds / 1000, gpus, warm_up=warm_up)
+    assert shares == {1.0}
+    assert of_the_time < SHARE_MAX * factor
+
+
+REAL_SECONDS = {
+    "nvmlDeviceGetPcieThroughput": 20e-3, "nvmlDeviceGetComputeRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": 3e-3, "nvmlDeviceGetProcessUtilization": 1e-3,
+    "nvmlDeviceGetSamples": 1e-3, "nvmlDeviceGetFieldValues": 1e-4, "nvmlGpmSampleGet": 2e-4,
+}  # fmt: skip
+"""What calls take on real drivers; any other 20 microseconds."""
 
 
 @pytest.mark.parametrize(("gpus", "share"), [(1, 0.01), (8, 0.01), (16, 0.02)])
@@ -191,22 +217,41 @@ def test_a_real_driver_is_asked_for_a_hundredth_of_the_time(
 ) -> None:
     """Of eight GPUs, two of sixteen, with what its calls take on real ones; and what is worth
     knowing at every look is read at every look."""
-    asked = asked_of_a_real_driver(tmp_path, gpus)
-    assert sum(calls * seconds for calls, seconds in asked.values()) < share * 1.2
-    assert asked["nvmlDeviceGetUtilizationRates"][0] == gpus
+    with watching(tmp_path, gpus=gpus) as watch:
+        watch.ticks(2)
+        asked = [name for name in watch.fake.call_counts() if name.startswith(KINDS)]
+        watch.costs = {name: REAL_SECONDS.get(name, 2e-5) for name in asked}
+        watch.ticks(10)
+        watch.fake.reset_counters()
+        watch.ticks(120)
+        counts = watch.fake.call_counts()
+    assert sum(counts.get(name, 0) * watch.costs[name] for name in asked) / 120 < share * 1.2
+    assert counts["nvmlDeviceGetUtilizationRates"] == 120 * gpus
 
 
-def test_a_new_process_is_listed_at_once_where_lists_are_slow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpus", [1, 8, 16])
+def test_gpm_is_there_in_a_single_look(tmp_path: Path, gpus: int) -> None:
+    """Two reads as close together as those of ``status`` give the activities of every GPU, with
+    what calls take on real drivers."""
+    with watching(tmp_path, gpus=gpus) as watch:
+        watch.options.interval_seconds = SETTLE_SECONDS
+        watch.options.driver_wait_seconds = 30.0
+        watch.costs = dict(REAL_SECONDS)
+        watch.tick()
+        watch.tick(SETTLE_SECONDS)
+        assert {gpu.reading.sm_active_percent for gpu in watch.last.gpus} == {82.0}
+
+
+def test_a_new_process_is_listed_at_once_where_lists_are_slow(watch: Watch) -> None:
     """By the memory in use, which is quick to ask: it moves when a process comes or goes."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.costs["nvmlDeviceGetComputeRunningProcesses_v3"] = 0.1
-        watch.ticks(30)
-        gpu = watch.fake.gpu[0]
-        for pids in ((), (7,), (7, 8), (8,)):
-            gpu.processes = [GpuProcess(pid=pid, used_bytes=1 << 30) for pid in pids]
-            gpu.set(memory_used_bytes=len(pids) << 30)
-            watch.ticks(3)
-            assert tuple(process.pid for process in watch.last.processes) == pids
+    watch.costs["nvmlDeviceGetComputeRunningProcesses_v3"] = 0.1
+    watch.ticks(30)
+    gpu = watch.fake.gpu[0]
+    for pids in ((), (7,), (7, 8), (8,)):
+        gpu.processes = [GpuProcess(pid=pid, used_bytes=1 << 30) for pid in pids]
+        gpu.set(memory_used_bytes=len(pids) << 30)
+        watch.ticks(3)
+        assert tuple(process.pid for process in watch.last.processes) == pids
 
 
 def test_a_slow_driver_is_explained_in_one_sentence(tmp_path: Path) -> None:
@@ -225,28 +270,27 @@ def test_a_slow_driver_is_explained_in_one_sentence(tmp_path: Path) -> None:
         assert watch.last.problems == ()
 
 
-def test_a_reading_that_is_shown_late_says_its_age(tmp_path: Path) -> None:
+def test_a_reading_that_is_shown_late_says_its_age(watch: Watch) -> None:
     """Its fields are listed with the seconds since they were read, those of processes too; what
     is read at every look is not listed."""
-    with watching(tmp_path, gpus=1) as watch:
-        for function in ("Temperature", "ProcessUtilization"):
-            watch.costs[f"nvmlDeviceGet{function}"] = 0.1
-        seen: set[str] = set()
-        temperatures = []
-        for step in range(60):
-            watch.fake.gpu[0].set(temperature_c=40 + step)
-            watch.tick()
-            reading = watch.reading()
-            ages = dict(reading.late_readings)
-            temperatures.append(reading.temperature_celsius)
-            if "temperature_celsius" in ages:
-                assert temperatures[-1] == 40 + step - ages["temperature_celsius"]
-            seen |= set(ages)
-        assert len(set(temperatures)) > 2
-        assert seen == {"temperature_celsius", "gpu_busy_percent"}
-        watch.costs.clear()
-        watch.ticks(60)
-        assert watch.reading().late_readings == ()
+    for function in ("Temperature", "ProcessUtilization"):
+        watch.costs[f"nvmlDeviceGet{function}"] = 0.1
+    seen: set[str] = set()
+    temperatures = []
+    for step in range(60):
+        watch.fake.gpu[0].set(temperature_c=40 + step)
+        watch.tick()
+        reading = watch.reading()
+        ages = dict(reading.late_readings)
+        temperatures.append(reading.temperature_celsius)
+        if "temperature_celsius" in ages:
+            assert temperatures[-1] == 40 + step - ages["temperature_celsius"]
+        seen |= set(ages)
+    assert len(set(temperatures)) > 2
+    assert seen == {"temperature_celsius", "gpu_busy_percent"}
+    watch.costs.clear()
+    watch.ticks(60)
+    assert watch.reading().late_readings == ()
 
 
 def test_a_quick_driver_has_nothing_late(tmp_path: Path) -> None:
@@ -256,19 +300,18 @@ def test_a_quick_driver_has_nothing_late(tmp_path: Path) -> None:
         assert set(late) == {()}
 
 
-def test_a_value_whose_turn_does_not_come_is_dropped(tmp_path: Path) -> None:
+def test_a_value_whose_turn_does_not_come_is_dropped(watch: Watch) -> None:
     """Put off again and again, it becomes unknown instead of being shown for ever."""
-    with watching(tmp_path, gpus=1) as watch:
-        watch.tick()
-        assert watch.source._inventory is not None
-        (device,) = watch.source._inventory.devices
-        (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
-        device.card.now += 29.0
-        device.drop_outdated(waiting)
-        assert device.gpu().reading.temperature_celsius == 40
-        device.card.now += 2.0
-        device.drop_outdated(waiting)
-        assert device.gpu().reading.temperature_celsius is None
+    watch.tick()
+    assert watch.source._inventory is not None
+    (device,) = watch.source._inventory.devices
+    (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
+    device.card.now += 29.0
+    device.drop_outdated(waiting)
+    assert device.gpu().reading.temperature_celsius == 40
+    device.card.now += 2.0
+    device.drop_outdated(waiting)
+    assert device.gpu().reading.temperature_celsius is None
 
 
 def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
@@ -323,17 +366,6 @@ def test_memory_in_use_is_unknown_until_the_processes_are_listed(tmp_path: Path)
         watch.call_seconds = 0.1
         sums = [gpu.reading.memory_used_bytes for _, gpus in handed_over(watch) for gpu in gpus]
         assert set(sums) == {None, 7}
-
-
-def test_a_driver_that_is_quick_again_is_read_as_before(tmp_path: Path) -> None:
-    """Within a minute, even where some readings were minutes apart."""
-    with watching(tmp_path, gpus=8) as watch:
-        watch.call_seconds = 0.1
-        watch.ticks(60)
-        assert watch.reading().late_readings
-        watch.call_seconds = 0.0
-        watch.ticks(60)
-        assert {gpu.reading.late_readings for gpu in watch.last.gpus} == {()}
 
 
 def test_a_slow_driver_is_seldom_asked_which_gpus_there_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,10 @@ class Watch:
 
     def sentences(self) -> list[str]:
         return [problem.message for problem in self.last.problems]
+
+
+def present(reading: GpuReading) -> set[str]:
+    return {field.name for field in fields(reading) if getattr(reading, field.name) is not None}
 
 
 @contextmanager

@@ -95,32 +95,6 @@ def test_launched_job_has_a_launcher_ranks_and_their_workers() -> None:
     assert "RANK=1" in (job.members[10].role_sign or "")
 
 
-def test_starved_workers_are_full_and_the_main_thread_sleeps() -> None:
-    """What limits a starved job is at its limit; what waits for it is not."""
-    found = jobs("starved")
-    assert average(found, "loader_worker", "cpu_percent") > 95
-    assert average(found, "rank", "main_thread_cpu_percent") < 40
-    assert average(found, "loader_worker", "run_queue_wait_percent") < 2
-    assert found[-1].pinned_memory is False
-
-
-def test_slow_disk_is_waited_for() -> None:
-    """Workers of a slow disk wait for it, use little CPU, and read a lot."""
-    found = jobs("io_bound")
-    assert average(found, "loader_worker", "disk_wait_percent") > 70
-    assert average(found, "loader_worker", "cpu_percent") < 25
-    assert average(found, "loader_worker", "read_bytes_per_second") > 20e6
-    assert average(jobs("starved"), "loader_worker", "disk_wait_percent") == 0.0
-
-
-def test_too_many_workers_wait_for_cores_and_push_each_other_off() -> None:
-    """More workers than cores spend their time in the run queue."""
-    found = jobs("too_many_workers")
-    assert average(found, "loader_worker", "run_queue_wait_percent") > 25
-    assert average(found, "loader_worker", "involuntary_switches_per_second") > 50
-    assert average(jobs("healthy"), "loader_worker", "involuntary_switches_per_second") < 5
-
-
 def test_quota_throttles_its_job_and_no_other() -> None:
     """A job under a quota says how many cores it has and how often it is held back."""
     found = jobs("cpu_quota")[-1]

@@ -35,7 +35,7 @@ def test_a_wait_that_lasts_counts_while_it_lasts() -> None:
     rates = [loop.steps_per_second or 0.0 for loop in loops]
     assert rates[0] == pytest.approx(10.0, rel=0.02)
     assert rates[0] > rates[1] > rates[2] > 0.0
-    assert [loop.told_at_unix_seconds for loop in loops] == [1000.0 + at] * 3
+    assert [loop.reported_at_unix_seconds for loop in loops] == [1000.0 + at] * 3
     assert {loop.steps for loop in loops} == {100}
 
 

@@ -1,7 +1,6 @@
 """Scenarios in the readings a person has; their faults are found in tests/diagnosis."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import mean
 
 from gpuwatch.core.model import GpuReading, Snapshot
@@ -28,54 +27,6 @@ def test_starved_swings_from_nothing_to_full_and_back() -> None:
     assert 30 < mean(values) < 65
 
 
-def test_throttled_heats_up_then_clocks_and_power_fall() -> None:
-    """Temperature climbs to the slowdown, then clocks and power go down, with the reason."""
-    found = run("throttled", seconds=120)
-    first, last = readings(found)[0], readings(found)[-1]
-    slowdown = found[0].gpus[0].identity.temperature_slowdown_celsius or 0
-    assert (first.temperature_celsius or 0) < 65
-    assert first.throttle_reasons == ()
-    assert slowdown <= (last.temperature_celsius or 0) <= slowdown + 3
-    assert last.throttle_reasons == ("sw_thermal_slowdown",)
-    assert (last.sm_clock_mhz or 0) < 0.9 * (first.sm_clock_mhz or 0)
-    assert (last.power_watts or 0) < 0.8 * (first.power_watts or 0)
-    assert (last.busy_percent or 0) > 95
-
-
-def test_leak_grows_in_steps_to_nearly_full_and_no_further() -> None:
-    """GPU memory never falls, rises in steps, and ends close below the card's size."""
-    found = run("leak", seconds=420)
-    used = [reading.memory_used_bytes or 0 for reading in readings(found)]
-    total = found[0].gpus[0].identity.memory_total_bytes or 0
-    assert used == sorted(used)
-    assert used[0] < 0.35 * total
-    assert 0.96 * total < used[-1] < total
-    assert 20 < len(set(used)) < 80
-
-
-def test_checkpoint_pauses_come_regularly_with_disk_writes() -> None:
-    """Every 45 s the GPU rests for about 8 s while 2 GB/s are written."""
-    found = run("checkpoint", seconds=200)
-    quiet = [item.gpus[0].reading.busy_percent == 0.0 for item in found]
-    starts = [n for n in range(1, len(quiet)) if quiet[n] and not quiet[n - 1]]
-    assert len(starts) >= 4
-    assert all(44 <= b - a <= 47 for a, b in pairwise(starts))
-    writing = [n for n, i in enumerate(found) if (i.host.disk_write_bytes_per_second or 0) > 1e9]
-    assert all(quiet[n] or quiet[min(n + 1, len(quiet) - 1)] for n in writing)
-
-
-def test_idle_holds_memory_at_zero() -> None:
-    """Nothing runs, memory is held, clocks and power are down."""
-    found = run("idle", gpus=2)
-    for reading in readings(found, 1):
-        assert reading.busy_percent == 0.0
-        assert {sample.percent for sample in reading.busy_samples or ()} <= {0.0}
-        assert (reading.memory_used_bytes or 0) > 8 * 2**30
-        assert reading.throttle_reasons == ("gpu_idle",)
-        assert 60 < (reading.power_watts or 0) < 90
-        assert reading.sm_clock_mhz == 345
-
-
 def test_lost_gpu_keeps_its_row_says_so_and_comes_back() -> None:
     """From second 20 to 80 the GPU has no readings and an error; then it has, and a new job."""
     found = run("lost", gpus=3, seconds=140)
@@ -95,12 +46,6 @@ def test_lost_gpu_keeps_its_row_says_so_and_comes_back() -> None:
     assert not old & new
     assert not any(p.gpu_uuid == victim[0].uuid for p in found[50].processes)
     assert all((reading.busy_percent or 0) > 90 for reading in readings(found, 0))
-
-
-def test_validation_runs_at_part_load_between_two_short_rests() -> None:
-    """For some seconds every minute the GPU is about two thirds busy."""
-    values = samples(run("validation", seconds=120))
-    assert 100 < sum(60 <= v <= 70 for v in values) < 180
 
 
 def test_startup_goes_from_nothing_to_full_speed() -> None:

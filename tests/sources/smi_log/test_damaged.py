@@ -19,17 +19,10 @@ from tests.sources.smi_writing import USUAL, query_log, simulated
 
 WRITTEN = simulated(gpus=2, count=8)
 LOGS = (
-    query_log(WRITTEN),
-    query_log(WRITTEN, (*USUAL[:3], *USUAL[4:5]), with_header=False),
-    query_log(WRITTEN, USUAL[2:]),
-    DMON,
-    DMON_ALL,
-    PMON,
-    *(document.format(second=1, busy=20) * 2 for document in DOCUMENTS),
-    DCGMI,
-    WANDB,
-    TIDY,
-)
+    query_log(WRITTEN), query_log(WRITTEN, (*USUAL[:3], *USUAL[4:5]), with_header=False),
+    query_log(WRITTEN, USUAL[2:]), DMON, DMON_ALL, PMON,
+    *(document.format(second=1, busy=20) * 2 for document in DOCUMENTS), DCGMI, WANDB, TIDY,
+)  # fmt: skip
 CELL_ROWS = (
     "0|1|99|50 %|-|[N/A]|GPU-1234abcd|2025/01/31 12:00:00.000|P0|x|31000 MiB|212.34 W|Active",
     "0x0000000000000004|1980 MHz|#||index|gpu|timestamp|utilization.gpu [%]|12:00:00|20250131",

@@ -112,23 +112,10 @@ def test_free_memory_says_what_is_used() -> None:
 @pytest.mark.parametrize(
     "absent",
     [
-        "[N/A]",
-        "N/A",
-        "[Not Supported]",
-        "[Unknown Error]",
-        "",
-        "[Insufficient Permissions]",
-        "ERR!",
-        "nan",
-        "inf",
-        "-1 %",
-        "101 %",
-        "1e999",
-        "0x",
-        "\x1b[2J",
-        "9" * 400,
+        "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "", "[Insufficient Permissions]",
+        "ERR!", "nan", "inf", "-1 %", "101 %", "1e999", "0x", "\x1b[2J", "9" * 400,
     ],
-)
+)  # fmt: skip
 def test_what_was_not_read_is_none_and_counted(absent: str) -> None:
     """Never a zero, and the other readings of the row stay."""
     stats = LogStats()
