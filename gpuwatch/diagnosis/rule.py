@@ -4,7 +4,7 @@ one pure function ``check``. It looks at one ``Window``: a job with its GPUs, or
 job is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuKey
@@ -12,7 +12,8 @@ from gpuwatch.diagnosis.facts.window import Pause, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
 
 __all__ = [
-    "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Unknown", "Verdict", "Window"
+    "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Settled", "Unknown", "Verdict",
+    "Window"
 ]  # fmt: skip
 
 
@@ -41,7 +42,7 @@ class Firing:
     pauses are remembered."""
     hold_seconds: float = 0.0
     """It is raised only when it held for so long: what passes by itself looks the same before."""
-    explains: frozenset[str] | None = None
+    explains: Set[str] | None = None
     """Rules whose findings in the same window are only symptoms of this one."""
 
 
@@ -59,6 +60,14 @@ class Unknown:
     """It cannot be checked for want of readings (named as a person knows them)."""
 
     missing: tuple[str, ...]
+
+
+class Settled(Exception):  # noqa: N818
+    """Ends a check from within a question that settles it: what it asks for is not there, or was
+    not read."""
+
+    def __init__(self, verdict: Clear | Unknown) -> None:
+        self.verdict = verdict
 
 
 Verdict = Firing | Clear | Unknown
@@ -79,9 +88,9 @@ class Rule:
     severity: str = "warning"
     cure: tuple[Advice, ...] = ()
     """What to do, where that does not depend on what was read."""
-    explains: frozenset[str] = frozenset()
+    explains: Set[str] = frozenset()
     """Rules that fire on its symptoms."""
-    covers: frozenset[str] = frozenset()
+    covers: Set[str] = frozenset()
     """Rules whose findings about the same GPUs only repeat it, also those of other windows."""
     trust: float = 1.0
     """Factor of its confidence: how often it is right beside others of the same strength."""

@@ -6,6 +6,7 @@ of them all: its places are filled anew, and numbers that differ become ranges.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 GPUS, ARE, SHARE, PAUSED = "{gpus}", "{are}", "{share}", "{paused}"
 """The names of the GPUs; are or were; how busy they are; how often they paused."""
@@ -56,6 +57,8 @@ def filled(says: str, names: str, gpus: int, *, of: int = 1, **places: str) -> s
     return text[:1].upper() + text[1:] if says.startswith(GPUS) else text
 
 
+# Most of what is said is said again at the next look.
+@lru_cache(maxsize=512)
 def shape(says: str) -> str:
     """What is left of a sentence without its numbers: those of one shape can be one."""
 
@@ -67,8 +70,15 @@ def shape(says: str) -> str:
 
 def united(says: Sequence[str]) -> str:
     """One sentence for several of one shape: ``58-70% of the time``."""
-    found = iter(zip(*[_NUMBER.finditer(one) for one in says], strict=True))
+    if says.count(says[0]) == len(says):
+        return says[0]
+    found = iter(zip(*[_numbers(one) for one in says], strict=True))
     return _NUMBER.sub(lambda _: _range(next(found)), says[0])
+
+
+@lru_cache(maxsize=512)
+def _numbers(says: str) -> tuple[re.Match[str], ...]:
+    return tuple(_NUMBER.finditer(says))
 
 
 def _range(found: Sequence[re.Match[str]]) -> str:

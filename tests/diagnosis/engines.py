@@ -1,6 +1,6 @@
 """An engine whose rules say what a test wrote down, second by second."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from gpuwatch.diagnosis.rule import Check, Clear, Firing, Rule, Verdict
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.windows import NOW, window
 
-Say = Callable[[float], Verdict]
+Say = Verdict | Callable[[float], Verdict]
+"""Always the same, or by the second."""
 CLEAR = Clear("not so")
 
 
@@ -27,10 +28,6 @@ def firing(summary: str = "It is so", **fields: Any) -> Firing:
 def between(start: float, end: float, said: Verdict, otherwise: Verdict = CLEAR) -> Say:
     """``said`` from one second to another."""
     return lambda second: said if start <= second < end else otherwise
-
-
-def always(said: Verdict) -> Say:
-    return lambda _: said
 
 
 class Script(Observer):
@@ -103,7 +100,9 @@ def rule_of(name: str, check: Check) -> Rule:
 
 def scripted(says: Mapping[str, Say], *windows: Window) -> Scripted:
     def rule(name: str, say: Say) -> Rule:
-        return rule_of(name, lambda one: say(one.taken_at_unix_seconds - NOW))
+        return rule_of(
+            name, lambda one: say(one.taken_at_unix_seconds - NOW) if callable(say) else say
+        )
 
     return Scripted([rule(name, say) for name, say in says.items()], *windows)
 
@@ -128,19 +127,33 @@ def play(engine: Engine, seconds: Iterable[float], interval: float = 1.0) -> lis
     return said
 
 
+def after(seconds: int, says: Mapping[str, Say], *windows: Window) -> Diagnosis:
+    """What is said when so many have passed."""
+    return play(scripted(says, *windows), range(seconds))[-1]
+
+
 def rules_of(diagnosis: Diagnosis) -> list[str]:
     return [finding.rule for finding in diagnosis.findings]
 
 
-def simulate(scenario: str, seconds: int, gpus: int = 1) -> list[Diagnosis]:
-    """What is said of a simulated machine, each second."""
+def machine(scenario: str, seconds: int, gpus: int = 1) -> Iterator[Snapshot]:
+    """A simulated one, each second."""
     clock = ManualClock()
     source = SimulatedSource(scenario, gpus, clock=clock)
     source.open()
-    engine = Engine()
-    said = []
     for _ in range(seconds):
-        engine.push(source.read())
-        said.append(engine.diagnosis)
+        yield source.read()
         clock.advance(1.0)
+
+
+def told(made: Iterable[Snapshot]) -> list[Diagnosis]:
+    """What is said after each."""
+    engine, said = Engine(), []
+    for one in made:
+        engine.push(one)
+        said.append(engine.diagnosis)
     return said
+
+
+def simulate(scenario: str, seconds: int, gpus: int = 1) -> list[Diagnosis]:
+    return told(machine(scenario, seconds, gpus))

@@ -33,56 +33,47 @@ def said(*findings: Finding) -> list[str]:
     return [one.summary for one in as_causes(findings, lambda uuids: f"GPUs {' '.join(uuids)}")]
 
 
-@pytest.mark.parametrize(
-    ("findings", "causes"),
-    [
-        pytest.param(
-            [of_job(STARVED % (70, 2), 2, pid=2), of_job(STARVED % (58, 4), 0, 1)],
-            ["GPUs 2 0 1 are starved 58-70% of the time: 2-4 workers per rank"],
-            id="two jobs with one cause",
-        ),
-        pytest.param(
-            [of_job(STARVED % (70 + n, 2), n) for n in range(3)],
-            ["GPUs 0 1 2 are starved 71% of the time: 2 workers per rank"],
-            id="in step: numbers that are alike are one number",
-        ),
-        pytest.param(
-            [of_job(SHARED, 0), of_job(SHARED, 0, pid=2)],
-            ["GPUs 0 is shared by several jobs that take turns: 56% and 40% of the time"],
-            id="two tenants of one GPU",
-        ),
-        pytest.param(
-            [of_job(HELD % "751.4M", 0), of_job(HELD % "1.2G", 1, pid=2)],
-            ["GPUs 0 1 rest while 751.4M to 1.2G of memory each is held"],
-            id="numbers of other units, and of each job",
-        ),
-        pytest.param(
-            [of_job(WAITS % (3, "90 s"), 0), of_job(WAITS % (1, "2 min"), 1, pid=2)],
-            ["GPUs 0 waits for rank 3, 90 s long", "GPUs 1 waits for rank 1, 2 min long"],
-            id="another rank to look after stays apart",
-        ),
-        pytest.param(
-            [of_job(OTHERS % (n, n + 1, 40, name), n, pid=n) for n, name in ((0, "#"), (2, "a 5"))],
-            [OTHERS % (0, 1, 40, "#"), OTHERS % (2, 3, 40, "a 5")],
-            id="other GPUs, by name, stay apart, whatever a file is called",
-        ),
-        pytest.param(
-            [of_job(OTHERS % (0, 1, 40, name), n) for n, name in enumerate(["a #", "a 5"])],
-            [OTHERS % (0, 1, 40, "a #"), OTHERS % (0, 1, 40, "a 5")],
-            id="a name is no number",
-        ),
-        pytest.param(
-            [of_job(SHARED, n, rule=f"{n}", severity=HOW[n]) for n in range(3)],
-            [SHARED.replace(f"{GPUS} {IS}", f"GPUs {n} is") for n in (1, 0, 2)],
-            id="another rule or severity stays apart",
-        ),
-        pytest.param(
-            [of_job("PID 7 (python {gpus|a}) is stopped"), of_job("PID 8 (python) is stopped")],
-            ["PID 7 (python {gpus|a}) is stopped", "PID 8 (python) is stopped"],
-            id="names of processes are no numbers and no places",
-        ),
-    ],
-)
+UNITED = {
+    "two jobs with one cause": (
+        [of_job(STARVED % (70, 2), 2, pid=2), of_job(STARVED % (58, 4), 0, 1)],
+        ["GPUs 2 0 1 are starved 58-70% of the time: 2-4 workers per rank"],
+    ),
+    "in step: numbers that are alike are one number": (
+        [of_job(STARVED % (70 + n, 2), n) for n in range(3)],
+        ["GPUs 0 1 2 are starved 71% of the time: 2 workers per rank"],
+    ),
+    "two tenants of one GPU": (
+        [of_job(SHARED, 0), of_job(SHARED, 0, pid=2)],
+        ["GPUs 0 is shared by several jobs that take turns: 56% and 40% of the time"],
+    ),
+    "numbers of other units, and of each job": (
+        [of_job(HELD % "751.4M", 0), of_job(HELD % "1.2G", 1, pid=2)],
+        ["GPUs 0 1 rest while 751.4M to 1.2G of memory each is held"],
+    ),
+    "another rank to look after stays apart": (
+        [of_job(WAITS % (3, "90 s"), 0), of_job(WAITS % (1, "2 min"), 1, pid=2)],
+        ["GPUs 0 waits for rank 3, 90 s long", "GPUs 1 waits for rank 1, 2 min long"],
+    ),
+    "other GPUs, by name, stay apart, whatever a file is called": (
+        [of_job(OTHERS % (n, n + 1, 40, name), n, pid=n) for n, name in ((0, "#"), (2, "a 5"))],
+        [OTHERS % (0, 1, 40, "#"), OTHERS % (2, 3, 40, "a 5")],
+    ),
+    "a name is no number": (
+        [of_job(OTHERS % (0, 1, 40, name), n) for n, name in enumerate(["a #", "a 5"])],
+        [OTHERS % (0, 1, 40, "a #"), OTHERS % (0, 1, 40, "a 5")],
+    ),
+    "another rule or severity stays apart": (
+        [of_job(SHARED, n, rule=f"{n}", severity=HOW[n]) for n in range(3)],
+        [SHARED.replace(f"{GPUS} {IS}", f"GPUs {n} is") for n in (1, 0, 2)],
+    ),
+    "names of processes are no numbers and no places": (
+        [of_job("PID 7 (python {gpus|a}) is stopped"), of_job("PID 8 (python) is stopped")],
+        ["PID 7 (python {gpus|a}) is stopped", "PID 8 (python) is stopped"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("findings", "causes"), UNITED.values(), ids=UNITED)
 def test_findings_of_one_cause_are_one(findings: list[Finding], causes: list[str]) -> None:
     """One sentence holds for all of them; what differs in more than numbers is another cause."""
     assert said(*findings) == causes

@@ -23,40 +23,18 @@ Knob = Callable[[Bench], Scene]
 KNOBS: Mapping[str, Knob] = {
     knob.__name__: knob
     for knob in (
-        loading.healthy,
-        loading.loader_cpu_bound,
-        training.checkpoint_pauses,
-        loading.loader_in_main_process,
-        training.healthy_at_limit,
-        loading.loader_io_bound,
-        training.python_bound,
-        training.collective_wait,
-        loading.memory_not_pinned,
-        training.validation_pauses,
-        loading.too_many_workers,
-        loading.cpu_quota,
-        training.sync_every_step,
-        training.straggler,
-        training.busy_without_work,
-        training.batch_too_small,
-        machine.memory_nearly_full,
-        machine.memory_growing,
-        machine.thermal_throttle,
-        machine.power_throttle,
-        machine.pcie_degraded,
-        machine.hardware_errors,
-        machine.gpu_lost,
-        machine.other_tenant,
-        machine.quiet_neighbour,
-        loading.host_memory_growing,
-        loading.shm_full,
-        machine.idle_holding_memory,
-        machine.orphaned_workers,
-        training.starting,
-        loading.just_started,
-        training.two_causes,
+        loading.healthy, loading.loader_cpu_bound, training.checkpoint_pauses,
+        loading.loader_in_main_process, training.healthy_at_limit, loading.loader_io_bound,
+        training.python_bound, training.collective_wait, loading.memory_not_pinned,
+        training.validation_pauses, loading.too_many_workers, loading.cpu_quota,
+        training.sync_every_step, training.straggler, training.busy_without_work,
+        training.batch_too_small, machine.memory_nearly_full, machine.memory_growing,
+        machine.thermal_throttle, machine.power_throttle, machine.pcie_degraded,
+        machine.hardware_errors, machine.gpu_lost, machine.other_tenant, machine.quiet_neighbour,
+        loading.host_memory_growing, loading.shm_full, machine.idle_holding_memory,
+        machine.orphaned_workers, training.starting, loading.just_started, training.two_causes
     )
-}
+}  # fmt: skip
 
 
 WEIGHTS = {"healthy": 5, "loader_cpu_bound": 2, "checkpoint_pauses": 2, "two_causes": 2}
@@ -115,40 +93,29 @@ def _reporting(draw: Draw, share: float) -> Reporting | None:
     return made if draw.line(0.0, 1.0) < share else None
 
 
+_OF_GPUS = ("energy_joules", "throttle_durations", "pcie_rx_bytes_per_second")
+_OF_MEMBERS = ("disk_wait_percent", "run_queue_wait_percent", "memory_proportional_bytes")
+_PRESSURES = tuple(
+    f"pressure_{what}_percent"
+    for what in ("cpu_some", "io_some", "io_full", "memory_some", "memory_full")
+)
+
+
 def _sensors(draw: Draw, scene: Scene, *, log: bool) -> Sensors:
     interval = scene.interval or draw.any((0.5, 1.0, 1.0, 1.0, 1.0, 2.0))
     if scene.seconds <= 100.0 and draw.chance(0.08):
         interval = draw.any((0.1, 0.2))
     attached = draw.chance(0.5)
-    gpu = tuple(
-        name
-        for name in ("energy_joules", "throttle_durations", "pcie_rx_bytes_per_second")
-        if draw.chance(0.1)
-    )
-    members = tuple(
-        name
-        for name in ("disk_wait_percent", "run_queue_wait_percent", "memory_proportional_bytes")
-        if draw.chance(0.12)
-    )
-    pressure = tuple(
-        f"pressure_{what}_percent"
-        for what in ("cpu_some", "io_some", "io_full", "memory_some", "memory_full")
-    )
+    gpu = tuple(name for name in _OF_GPUS if draw.chance(0.1))
+    members = tuple(name for name in _OF_MEMBERS if draw.chance(0.12))
     return Sensors(
-        interval=interval,
-        average_ticks=draw.any((1, 1, 2, 3, 6)),
-        fine=not log and draw.chance(0.8),
-        attached=attached,
-        stacks=attached and draw.chance(0.4),
-        log=log,
-        missing_gpu=gpu,
-        missing_members=members,
-        missing_host=pressure if draw.chance(0.2) else (),
-        power_noise=draw.line(0.002, 0.03),
-        gap_every=draw.any((None, None, None, 60.0)),
-        world_size_factor=scene.world_size_factor,
-        unknown_roles=draw.chance(0.1),
-    )
+        interval=interval, average_ticks=draw.any((1, 1, 2, 3, 6)),
+        fine=not log and draw.chance(0.8), attached=attached,
+        stacks=attached and draw.chance(0.4), log=log, missing_gpu=gpu, missing_members=members,
+        missing_host=_PRESSURES if draw.chance(0.2) else (), power_noise=draw.line(0.002, 0.03),
+        gap_every=draw.any((None, None, None, 60.0)), world_size_factor=scene.world_size_factor,
+        unknown_roles=draw.chance(0.1)
+    )  # fmt: skip
 
 
 def _rig(scene: Scene, bench: Bench, sensors: Sensors, *, seed: int) -> Rig:
@@ -164,21 +131,15 @@ def _rig(scene: Scene, bench: Bench, sensors: Sensors, *, seed: int) -> Rig:
     plan = replace(base, gpus=gpus, training=costs if trains else None)
     plan = replace(plan, user=USERS[seed % 3])
     setup = Setup(
-        slots=scene.slots or bench.slots,
-        jobs=(plan, *scene.beside),
-        cores=scene.cores,
-        quota_cores=scene.quota,
-        memory_bytes=bench.card.memory_bytes if bench.card.unified else scene.memory_bytes,
-        shm_bytes=scene.shm_bytes,
-    )
+        slots=scene.slots or bench.slots, jobs=(plan, *scene.beside), cores=scene.cores,
+        quota_cores=scene.quota, shm_bytes=scene.shm_bytes,
+        memory_bytes=bench.card.memory_bytes if bench.card.unified else scene.memory_bytes
+    )  # fmt: skip
+    works = (work,) if trains else ()
     return Rig(
-        setup=setup,
-        works=(work,) if trains else (),
-        seconds=scene.seconds,
-        seed=seed,
-        sensors=sensors,
-        filled=scene.filled,
-    )
+        setup=setup, works=works, seconds=scene.seconds, seed=seed, sensors=sensors,
+        filled=scene.filled
+    )  # fmt: skip
 
 
 def _holds(plan: JobPlan) -> bool:

@@ -1,9 +1,10 @@
 """``python -m tests.evaluation.experiments``: what this project grew from, measured.
 
-Batch size against GPU memory (CUDA only), utilisation at 1 and 8 workers with batches of one
-sample, reading time at growing worker counts, checkpoint time against the worker count. Repeats
-are interleaved, so that what else the machine does meets all settings alike. Each figure is the
-median with the lowest and highest of the repeats (of five, a 94% interval for the median).
+Utilisation at 1 and 8 workers with batches of one sample, reading time at growing worker counts,
+checkpoint time against the worker count (``gpuwatch tune memory`` measures batch size against
+memory). Repeats are interleaved, so that what else the machine does meets all settings alike. Each
+figure is the median with the lowest and highest of the repeats (of five, a 94% interval for the
+median).
 """
 
 import argparse
@@ -16,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader
 
 from gpuwatch.practice.job import saving
 from gpuwatch.practice.job.data import Samples
-from gpuwatch.practice.job.device import TorchDevice
 from gpuwatch.practice.job.loop import Endless, Loader
 from gpuwatch.practice.job.machine import scratch_folder
 from gpuwatch.practice.knobs import Knobs
@@ -40,15 +39,6 @@ SAVE_MIB = 32
 USE_SNAPSHOTS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    title: str
-    settings: str
-    figures: Sequence[str]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
@@ -57,53 +47,17 @@ def main() -> None:
     load = os.getloadavg()[0]
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, load {load:.1f} at the start, PyTorch {torch.__version__}\n")
-    for measure in (memory, utilisation, reading, checkpoints):
-        table = measure(options.repeats)
-        print(_markdown(table), flush=True)
+    for measure in (utilisation, reading, checkpoints):
+        measure(options.repeats)
 
 
-# -- the experiments ----------------------------------------------------------------------------
-
-
-def memory(repeats: int) -> Table:
-    """Peak memory of a training step at growing batch sizes."""
-    del repeats
-    title = "GPU memory against batch size"
-    if not torch.cuda.is_available():
-        return Table(title, "batch", (), (), "needs CUDA, which is not here: not measured")
-    device = TorchDevice(torch.device("cuda"), 0)
-    rows = []
-    for batch in (1, 8, 64, 512, 4096):
-        knobs = Knobs(batch=batch, width=4096)
-        device.prepare(knobs)
-        samples = Samples(knobs, None, batch)
-        items = [samples[number] for number in range(batch)]
-        stacked = [torch.stack(one) for one in zip(*items, strict=True)]
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        device.launch(device.copy(stacked), 0)
-        device.synchronize()
-        allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-        rows.append((str(batch), f"{allocated / 2**20:.0f}", f"{reserved / 2**20:.0f}"))
-    return Table(title, "batch", ("allocated MiB", "reserved MiB"), rows)
-
-
-def utilisation(repeats: int) -> Table:
+def utilisation(repeats: int) -> None:
     """Mean of the GPU's utilisation, with batches of one sample."""
     real = torch.cuda.is_available()
-    found: dict[int, list[float]] = {1: [], 8: []}
-    for _ in range(max(1, repeats // 2)):
-        for workers, values in found.items():
-            values.append(_use(workers, real))
-    virtual = "a VIRTUAL GPU: the loader is real, the GPU is not"
-    where = torch.cuda.get_device_name() if real else virtual
-    return Table(
-        "Utilisation with batches of one sample",
-        "workers",
-        ("busy %",),
-        [(str(workers), _interval(values, "{:.0f}")) for workers, values in found.items()],
-        f"on {where}; transforms of 20 ms, steps of 8 ms",
-    )
+    where = torch.cuda.get_device_name() if real else "a VIRTUAL GPU: only the loader is real"
+    found = _interleaved((1, 8), lambda workers: _use(workers, real), max(1, repeats // 2))
+    title = f"Utilisation in percent, transforms of 20 ms, steps of 8 ms, on {where}"
+    _print(title, found, "{:.0f}")
 
 
 def _use(workers: int, real: bool) -> float:
@@ -151,7 +105,7 @@ def machine(place: Path, real: bool) -> Iterator[dict[str, str]]:
     yield environment
 
 
-def reading(repeats: int) -> Table:
+def reading(repeats: int) -> None:
     """Time to read one epoch, workers started anew for it."""
 
     def epoch(workers: int) -> float:
@@ -162,32 +116,22 @@ def reading(repeats: int) -> Table:
             pass
         return time.perf_counter() - began
 
-    found = _interleaved(WORKERS, epoch, repeats)
-    best = min(found, key=lambda workers: statistics.median(found[workers]))
-    return Table(
-        "Time to read an epoch",
-        "workers",
-        ("seconds",),
-        [(str(workers), _interval(values, "{:.2f}")) for workers, values in found.items()],
-        f"{READ_SAMPLES} samples of {TRANSFORM_MS:g} ms CPU; fastest at {best}",
-    )
+    title = f"Seconds to read {READ_SAMPLES} samples of {TRANSFORM_MS:g} ms CPU"
+    _print(title, _interleaved(WORKERS, epoch, repeats))
 
 
-def checkpoints(repeats: int) -> Table:
+def checkpoints(repeats: int) -> None:
     """Time of a synced checkpoint while workers make batches that nobody waits for."""
     folder = scratch_folder()
     state = {"model": torch.zeros(1)}
 
     def save(workers: int) -> float:
         samples = Samples(Knobs(transform_ms=20.0), None, 0)
+        # Prefetching enough to keep them at work all the while.
         loader = Loader(
-            samples,
-            batch_size=READ_BATCH,
-            num_workers=workers,
-            sampler=Endless(),
-            # Enough to keep them at work all the while.
+            samples, batch_size=READ_BATCH, num_workers=workers, sampler=Endless(),
             prefetch_factor=64 if workers else None,
-        )
+        )  # fmt: skip
         batches = iter(loader)
         next(batches)
         began = time.perf_counter()
@@ -202,16 +146,7 @@ def checkpoints(repeats: int) -> Table:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-    return Table(
-        "Time of a checkpoint",
-        "workers",
-        ("seconds",),
-        [(str(workers), _interval(values, "{:.2f}")) for workers, values in found.items()],
-        f"{SAVE_MIB} MiB, synced to the disk, while the workers transform",
-    )
-
-
-# -- figures ------------------------------------------------------------------------------------
+    _print(f"Seconds to write {SAVE_MIB} MiB, synced, while the workers transform", found)
 
 
 def _interleaved(
@@ -225,21 +160,13 @@ def _interleaved(
     return found
 
 
-def _interval(values: Sequence[float], form: str) -> str:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{form.format(middle)} ({form.format(low)}-{form.format(high)}, n={len(values)})"
-
-
-def _markdown(table: Table) -> str:
-    lines = [f"**{table.title}**" + (f" ({table.note})" if table.note else ""), ""]
-    if table.rows:
-        lines += [
-            f"| {' | '.join((table.settings, *table.figures))} |",
-            "|" + "---:|" * (1 + len(table.figures)),
-            *[f"| {' | '.join(row)} |" for row in table.rows],
-            "",
-        ]
-    return "\n".join(lines)
+def _print(title: str, found: dict[int, list[float]], form: str = "{:.2f}") -> None:
+    print(f"{title}\n\n| workers | median (lowest-highest) |\n|---:|---:|")
+    for workers, values in found.items():
+        low, middle, high = min(values), statistics.median(values), max(values)
+        interval = f"{form.format(middle)} ({form.format(low)}-{form.format(high)})"
+        print(f"| {workers} | {interval}, n={len(values)} |", flush=True)
+    print()
 
 
 if __name__ == "__main__":

@@ -42,11 +42,6 @@ class Outcome:
     def right(self) -> bool:
         return self.said in self.accepted
 
-    @property
-    def answer(self) -> str:
-        """``said``, where any right answer counts as the label."""
-        return self.label if self.right else self.said
-
 
 def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
     """The outcomes of all subjects of a case."""

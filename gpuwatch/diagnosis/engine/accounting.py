@@ -1,8 +1,11 @@
 """Cost of each cause: GPU time, of which no second is counted for two causes."""
 
-from collections import deque
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from gpuwatch.core.model import BusySample, GpuKey, Snapshot
@@ -21,16 +24,15 @@ def _idle(percent: float) -> float:
     return 1.0 - min(100.0, max(0.0, percent)) / 100.0
 
 
-@dataclass(slots=True)
-class _Cell:
-    """A piece of a GPU's time, in seconds."""
+class _Cells(NamedTuple):
+    """Pieces of a GPU's time, in seconds, oldest first."""
 
-    end: float
-    seconds: float
-    idle: float
-    left: float
+    end: array[float]
+    seconds: array[float]
+    idle: array[float]
+    left: array[float]
     """That no cause has taken."""
-    idle_left: float
+    idle_left: array[float]
 
 
 class GpuTime:
@@ -41,7 +43,7 @@ class GpuTime:
     """
 
     def __init__(self) -> None:
-        self._cells: dict[Hashable, deque[_Cell]] = {}
+        self._cells: dict[Hashable, _Cells] = {}
         self._read_until: dict[GpuKey, float] = {}
         # Weak: a job that has ended shares nothing with the one after it.
         self._claims: dict[Hashable, WeakKeyDictionary[object, float]] = {}
@@ -96,30 +98,31 @@ class GpuTime:
         if key not in self._cells:
             # Those of jobs and GPUs that have been gone for so long go with the first of another.
             oldest = end - KEEP_SECONDS
-            for gone in [one for one, cells in self._cells.items() if cells[-1].end < oldest]:
+            for gone in [one for one, cells in self._cells.items() if cells.end[-1] < oldest]:
                 del self._cells[gone]
                 self._claims.pop(gone, None)
-        cells = self._cells.setdefault(key, deque())
-        last = cells[-1] if cells else None
+            self._cells[key] = _Cells(*[array("d") for _ in _Cells._fields])
+        cells = self._cells[key]
+        new = (end, seconds, idle, seconds, idle)
         if (
-            last is not None
-            and last.left == last.seconds < CELL_SECONDS
-            and end - seconds - last.end < 0.5 * seconds
+            cells.end
+            and cells.left[-1] == cells.seconds[-1] < CELL_SECONDS
+            and end - seconds - cells.end[-1] < 0.5 * seconds
         ):
-            last.end = end
-            last.seconds += seconds
-            last.left += seconds
-            last.idle += idle
-            last.idle_left += idle
+            for column, more in zip(cells[1:], new[1:], strict=True):
+                column[-1] += more
+            cells.end[-1] = end
         else:
-            cells.append(_Cell(end, seconds, idle, seconds, idle))
-        while cells[0].end < end - KEEP_SECONDS:
-            cells.popleft()
+            for column, number in zip(cells, new, strict=True):
+                column.append(number)
+        old = bisect_left(cells.end, end - KEEP_SECONDS)
+        for column in cells if old else ():
+            del column[:old]
 
     def end_of(self, key: Hashable) -> float:
         """Up to where its time is known."""
         cells = self._cells.get(key)
-        return cells[-1].end if cells else float("-inf")
+        return cells.end[-1] if cells else float("-inf")
 
     def sharers(self, key: Hashable, who: object, now: float) -> int:
         """``who`` claims time of it now: how many do that still exist."""
@@ -135,16 +138,18 @@ class GpuTime:
         """Take ``share`` (0 to 1) of the idle time between the two, or with ``busy`` of all time,
         as far as it is left: how many seconds that were."""
         taken = 0.0
-        for cell in reversed(self._cells.get(key, ())):
-            if cell.end <= begin:
-                break
-            inside = min(cell.end, end) - max(cell.end - cell.seconds, begin)
+        cells = self._cells.get(key)
+        if cells is None:
+            return taken
+        there = cells.seconds if busy else cells.idle
+        free = cells.left if busy else cells.idle_left
+        for at in range(bisect_right(cells.end, begin), len(cells.end)):
+            ended, seconds = cells.end[at], cells.seconds[at]
+            inside = min(ended, end) - max(ended - seconds, begin)
             if inside <= 0.0:
                 continue
-            there = cell.seconds if busy else cell.idle
-            part = share * there * inside / cell.seconds
-            part = min(part, cell.left if busy else cell.idle_left)
-            cell.left -= part
-            cell.idle_left = min(cell.idle_left - (0.0 if busy else part), cell.left)
+            part = min(share * there[at] * inside / seconds, free[at])
+            left = cells.left[at] = cells.left[at] - part
+            cells.idle_left[at] = min(cells.idle_left[at] - (0.0 if busy else part), left)
             taken += part
         return taken

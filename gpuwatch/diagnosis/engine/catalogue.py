@@ -7,10 +7,11 @@ file system.
 import inspect
 import pkgutil
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 from gpuwatch.diagnosis import rules
-from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.rule import Check, Rule, Settled, Verdict, Window
 
 
 def _rules() -> tuple[Rule, ...]:
@@ -21,8 +22,16 @@ def _rules() -> tuple[Rule, ...]:
         module = import_module(info.name)
         name = info.name.rpartition(".")[2]
         text = inspect.cleandoc(module.__doc__ or "")
-        found.append(replace(module.RULE, name=name, documentation=text, check=module.check))
+        check = partial(_verdict, module.check)
+        found.append(replace(module.RULE, name=name, documentation=text, check=check))
     return tuple(sorted(found, key=lambda rule: rule.name))
+
+
+def _verdict(check: Check, window: Window) -> Verdict:
+    try:
+        return check(window)
+    except Settled as settled:
+        return settled.verdict
 
 
 RULES: tuple[Rule, ...] = _rules()

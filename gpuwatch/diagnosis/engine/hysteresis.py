@@ -4,6 +4,7 @@ A rule's answers fill and drain a level, in seconds. What fires for long enough 
 then on it takes a longer absence to withdraw it. What is dangerous is raised at once.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from gpuwatch.diagnosis.finding import Advice
@@ -12,7 +13,7 @@ from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 RAISE_SECONDS = 8.0
 """Windows reach back a minute, so an answer that holds this long is no accident of one sample; with
 the time a rule waits for evidence, a starved loader is named within 15 s."""
-RAISE_SURE_SECONDS = 6.0
+RAISE_SURE_SECONDS = 5.0
 SURE_STRENGTH = 0.8
 WEAK_STRENGTH = 0.5
 """What could hardly be clearer need not be looked at for as long; in between, in proportion."""
@@ -46,9 +47,11 @@ class Held:
     since_unix_seconds: float | None = None
     strength: float = 0.0
     """Smoothed."""
+    lost_at_first: float | None = None
+    """Share lost of the window in which it fired first."""
 
     @property
-    def explains(self) -> frozenset[str]:
+    def explains(self) -> Set[str]:
         own = None if self.firing is None else self.firing.explains
         return self.rule.explains if own is None else own
 
@@ -67,14 +70,16 @@ class Held:
         busy = self.firing is not None and self.firing.lost_while_busy
         return busy or self.rule.lost_while_busy
 
-    def update(self, verdict: Verdict, seconds: float, unix_seconds: float) -> None:
-        """``seconds``: since the evaluation before."""
+    def update(
+        self, verdict: Verdict, seconds: float, unix_seconds: float, watched_seconds: float = 0.0
+    ) -> None:
+        """``seconds``: since the evaluation before; ``watched_seconds``: of the window."""
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)
         if isinstance(verdict, Firing):
             # It began somewhere between the two looks, which may be far apart while all is calm.
             held = seconds if fired_before else min(BEGAN_SECONDS, 0.5 * seconds)
-            self._fire(verdict, held, unix_seconds)
+            self._fire(verdict, held, unix_seconds, watched_seconds)
         elif isinstance(verdict, Clear) and verdict.at_once:
             self._reset()
         else:
@@ -83,10 +88,12 @@ class Held:
             if self.level <= 0.0:
                 self._reset()
 
-    def _fire(self, firing: Firing, seconds: float, unix_seconds: float) -> None:
+    def _fire(
+        self, firing: Firing, seconds: float, unix_seconds: float, watched_seconds: float
+    ) -> None:
         if self.looks == 0:
             self.since_unix_seconds = unix_seconds
-            self.strength = firing.strength
+            self.strength, self.lost_at_first = firing.strength, firing.lost_share
         share = min(1.0, seconds / SMOOTHING_SECONDS)
         self.strength += share * (firing.strength - self.strength)
         self.firing = firing
@@ -97,9 +104,26 @@ class Held:
         self.level = min(max(most, self.level), self.level + seconds)
         needed = max(firing.hold_seconds, _raise_seconds(self.strength))
         held = self.level >= needed and self.looks >= RAISE_EVALUATIONS
+        if held and not (at_once or self.raised):
+            self._find_begin(firing, unix_seconds, watched_seconds)
         if at_once or (held and not self.raised):
             self.level = ceiling if not self.raised else max(self.level, ceiling)
             self.raised = True
+
+    def _find_begin(self, firing: Firing, now: float, watched_seconds: float) -> None:
+        """It began before it fired first: with its first pause, or as long ago as its share of the
+        window took to grow to what it was then. One that does not grow fills the window."""
+        first, lost = self.lost_at_first, firing.lost_share
+        if first is None or lost is None or self.since_unix_seconds is None:
+            return
+        begins = [pause.at_unix_seconds for pause in firing.pauses]
+        passed = now - self.since_unix_seconds
+        before = watched_seconds - passed
+        if lost > first:
+            before = min(before, passed * first / (lost - first))
+        # Readings speak of the second before them as well.
+        before = max(0.0, before - BEGAN_SECONDS)
+        self.since_unix_seconds = min(begins, default=self.since_unix_seconds - before)
 
     def _reset(self) -> None:
         self.level = 0.0

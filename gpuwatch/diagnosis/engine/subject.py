@@ -65,7 +65,8 @@ class Subject:
             if held is None and isinstance(verdict, Firing):
                 held = self._held[rule.name] = Held(rule)
             if held is not None:
-                held.update(verdict, seconds, window.taken_at_unix_seconds)
+                unix, watched = window.taken_at_unix_seconds, window.watched_seconds
+                held.update(verdict, seconds, unix, watched)
         led = frozenset([cause.name for cause in self._causes])
         self._causes = arrange(window, self._held, led)
         for cause in self._causes:

@@ -6,7 +6,7 @@ from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
-from gpuwatch.diagnosis.rules.shared.gpus import POWER_CAP, reason_share
+from gpuwatch.diagnosis.rules.shared.cards import POWER_CAP, reason_share
 from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, real_pauses, rhythm
 from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, listed, named

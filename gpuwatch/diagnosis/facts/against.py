@@ -19,6 +19,7 @@ from gpuwatch.diagnosis.signals.phase import (
     split,
     together,
 )
+from gpuwatch.diagnosis.signals.running import Samples
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_PERCENT, Waveform
 
 SAMPLES_MAX = 1024
@@ -55,27 +56,24 @@ class Against:
     others_when_idle: float | None = None
 
 
-class Samples:
+class CpuSamples(Samples):
     """CPU samples as the kernel's ticks show them: (monotonic seconds, percent)."""
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+    __slots__ = ()
 
     def push(self, fresh: Iterable[BusySample] | None, at: float, offset: float) -> None:
         """``offset`` is unix less monotonic time."""
-        samples = self._samples
-        newest = samples[-1][0] if samples else at - WINDOW_SECONDS
+        newest = self[-1][0] if self else at - WINDOW_SECONDS
         for stamp, percent in fresh or ():
             moment = stamp - offset
             if newest < moment <= at + AHEAD_SECONDS:
-                samples.append((moment, percent))
+                self.append(moment, percent)
                 newest = moment
-        while samples and samples[0][0] <= at - WINDOW_SECONDS:
-            samples.popleft()
+        self.forget_until(at - WINDOW_SECONDS)
 
     def spans(self, since: float) -> list[Span]:
         """Of the newest; none where they are too few."""
-        recent = [sample for sample in self._samples if sample[0] > since][-COMPARED_MAX:]
+        recent = [sample for sample in self if sample[0] > since][-COMPARED_MAX:]
         if len(recent) < FINE_LEAST:
             return []
         step = usual_step(recent)
@@ -92,8 +90,8 @@ class Readings:
 
     def __init__(self) -> None:
         self._rows: deque[_Row] = deque(maxlen=SAMPLES_MAX)
-        self.main = Samples()
-        self.workers = Samples()
+        self.main = CpuSamples()
+        self.workers = CpuSamples()
 
     def push(self, at: float, seconds: float, reading: Reading) -> None:
         rows = self._rows
@@ -157,8 +155,7 @@ def _without_swing(readings: Sequence[Reading], low: float, high: float) -> Agai
         means.append(sum(known) / len(known) if known else None)
     main, workers, *rest = means
     if low >= BUSY_PERCENT:
-        by_main, by_workers = Phase(when_busy_percent=main), Phase(when_busy_percent=workers)
-        return Against(by_main, by_workers)
+        return Against(Phase(when_busy_percent=main), Phase(when_busy_percent=workers))
     if high <= IDLE_PERCENT:
         by_main, by_workers = Phase(when_idle_percent=main), Phase(when_idle_percent=workers)
         return Against(by_main, by_workers, *rest)

@@ -17,7 +17,7 @@ from gpuwatch.diagnosis.facts.pauses import Pauses
 from gpuwatch.diagnosis.facts.recovery import recovered
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
-from gpuwatch.diagnosis.facts.watched_job import JobTrack
+from gpuwatch.diagnosis.facts.watched_job import LAG_SECONDS, LATELY_SECONDS, JobTrack
 from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window
 from gpuwatch.diagnosis.signals.load import agreement
 
@@ -290,12 +290,29 @@ def _steps_from(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> float | 
         return None
     grew = [gpu.memory.rose_at for gpu in gpus if gpu.memory.grown() > startup.GROWS]
     job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
-    found = [
-        startup.steps_from(samples, usual_step(samples), delivers=startup.delivers(job.lately(now)))
-        for gpu in gpus
-        if len(samples := [one for one in gpu.series if one[0] > after]) > 2
-    ]
+    loads = job.ledger.mean("busiest", now - LATELY_SECONDS, now)
+    delivers = (loads or 0.0) >= startup.LOADS_PERCENT
+    found: list[float | None] = []
+    for gpu in gpus:
+        samples = [one for one in gpu.series if one[0] > after]
+        if len(samples) <= 2:
+            continue
+        step = usual_step(samples)
+        found.append(startup.steps_from(samples, step, delivers=delivers))
+        # Work before these workers came was none of theirs: a sanity check, a warm-up.
+        theirs = [one for one in samples if one[0] - step > job.workers_since()]
+        fed = startup.burst(theirs, step)
+        if fed is not None and _waits_for_batch(job, fed[1], now):
+            found.append(fed[0])
     return min([since for since in found if since is not None], default=None)
+
+
+def _waits_for_batch(job: JobTrack, since: float, now: float) -> bool:
+    """Check whether its main threads slept since then, and a loader worker did not."""
+    since = min(now - 1.0, since + (0.0 if job.job.attached else LAG_SECONDS))
+    main, busiest = [job.ledger.mean(name, since, now) for name in ("main", "busiest")]
+    sleeps = main is not None and main <= startup.SLEEPS_PERCENT
+    return sleeps and (busiest or 0.0) >= startup.LOADS_PERCENT
 
 
 def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
@@ -304,7 +321,7 @@ def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     if not gpus or age <= startup.LONGEST_SECONDS:
         return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
     compiles = now - job.compiled_at < startup.COMPILED_SECONDS
-    cores = job.lately(now).cpu_cores
+    cores = job.cores_lately(now)
     works = cores is None or cores >= startup.WORKING_CORES
     silent = all(startup.is_silent(gpu.series) for gpu in gpus)
     return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
-from gpuwatch.diagnosis.facts.watched_job import LEDGERS, JobTrack
+from gpuwatch.diagnosis.facts.watched_job import LAG_SECONDS, LEDGER, JobTrack
 from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.signals.running import Ledger
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch
-
-LAG_SECONDS = 3.0
-"""Jobs that nobody is attached to are read every three seconds: what they wrote is known later."""
 
 _Found = tuple[Stretch, GpuKey]
 
@@ -80,36 +77,33 @@ class Pauses:
         gpus: tuple[GpuKey, ...] = (),
     ) -> Pause:
         job, host = self._job, self._host
-        found: dict[str, float | None] = {}
+        wrote = sent = changed = main = busiest = others = None
         if job is not None:
-            late = 0.0 if job.job.attached else LAG_SECONDS
-            around = {"written": (begin, end + late), "changed": (begin - 1.0, end + 1.0)}
-            found = {
-                name: ledger.between(*around.get(name, (begin, end)))
-                for name, ledger in job.ledgers.items()
-            }
-        wrote, sent = found.get("written"), [found.get("sent"), _excess(host.sent, begin, end)]
-        main, busiest, others = [_mean(found.get(name), end - begin) for name in LEDGERS[2:5]]
+            ledger, late = job.ledger, 0.0 if job.job.attached else LAG_SECONDS
+            wrote = ledger.between("written", begin, end + late)
+            sent = ledger.between("sent", begin, end)
+            changed = ledger.between("changed", begin - 1.0, end + 1.0)
+            main, busiest, others = [ledger.mean(name, begin, end) for name in LEDGER[2:5]]
+        if wrote is None:
+            wrote = host.ledger.between("written", begin, end)
+        sends = [sent, _excess(host.ledger, begin, end)]
         return Pause(
             at_unix_seconds=begin + self._offset,
             seconds=end - begin,
             busy_percent=busy_percent,
             gpus=gpus,
-            wrote_bytes=host.written.between(begin, end) if wrote is None else wrote,
-            sent_bytes=max([one for one in sent if one is not None], default=None),
+            wrote_bytes=wrote,
+            sent_bytes=max([one for one in sends if one is not None], default=None),
             main_thread_percent=main,
             busiest_worker_percent=busiest,
             other_workers_percent=others,
-            workers_changed=(found.get("changed") or 0.0) > 0.0,
+            workers_changed=(changed or 0.0) > 0.0,
             phase=None if job is None else job.phases.between(begin, end),
         )
 
 
 def _excess(ledger: Ledger, begin: float, end: float) -> float | None:
-    """What went through beyond what did in as much time before."""
-    now, before = ledger.between(begin, end), ledger.between(2.0 * begin - end, begin)
+    """What was sent beyond what was in as much time before."""
+    now = ledger.between("sent", begin, end)
+    before = ledger.between("sent", 2.0 * begin - end, begin)
     return None if now is None else max(0.0, now - (before or 0.0))
-
-
-def _mean(total: float | None, seconds: float) -> float | None:
-    return None if total is None or seconds <= 0.0 else total / seconds

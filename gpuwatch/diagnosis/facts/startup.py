@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.signals.waveform import (
     BUSY_PERCENT,
     GAP_SAMPLES,
@@ -50,26 +49,35 @@ faster."""
 LEAST_PERCENT = 3.0
 """A GPU that does less shows nothing: a copy, a display, a monitor."""
 SMOOTH_SECONDS = 0.5
+"""Or two samples, where they are further apart."""
 DELIVERED_SECONDS = 5.0
-"""While loader workers deliver, work early and late in twice that time is enough: tuning needs no
+"""While loader workers load, work early and late in twice that time is enough: tuning needs no
 batches."""
-DELIVERS_PERCENT = 30.0
-"""Of each worker's time."""
+LOADS_PERCENT = 50.0
+"""Of the time of the worker that loads most."""
+RESTS_SECONDS = 3.0
+"""A GPU that has worked and rests for so long, while loader workers load and the main thread
+sleeps, waits for its next batch: the work was steps."""
+BURST_SECONDS = 0.3
+"""Of a GPU's time: less initialises weights, or copies."""
+SLEEPS_PERCENT = 25.0
+"""Of a core: a main thread that compiles, tunes, imports or saves does more."""
 
 
 def steps_from(
     samples: Sequence[tuple[float, float]], step: float, *, delivers: bool = False
 ) -> float | None:
     """Since when the last ``samples`` (see ``waveform.analyse``) are steady work; ``None``: they
-    are not. ``delivers``: the job's loader workers do."""
+    are not. ``delivers``: the job's loader workers load: those whose queues are full sleep."""
     since = _steady(samples, step, 100.0)
     if since is not None or not samples:
         return since
     level = max([percent for at, percent in samples if at > samples[-1][0] - WORK_SECONDS])
     if level >= LEAST_PERCENT:
         since = _steady(samples, step, level)
-        if since is None and step < SMOOTH_SECONDS:
-            since = _steady(_smoothed(samples, step), SMOOTH_SECONDS, level, rhythm=False)
+        if since is None:
+            longer = max(SMOOTH_SECONDS, 2.0 * step)
+            since = _steady(_smoothed(samples, step), longer, level, rhythm=False)
     return _delivered_from(samples, step) if since is None and delivers else since
 
 
@@ -81,19 +89,20 @@ def _smoothed(samples: Sequence[tuple[float, float]], step: float) -> list[tuple
     return [(part[-1][0], sum([one[1] for one in part]) / size) for part in parts]
 
 
+def burst(samples: Sequence[tuple[float, float]], step: float) -> tuple[float, float] | None:
+    """Begin and end of the work of a GPU that has rested since; ``None``: it does not rest, or has
+    done next to nothing."""
+    worked = [(at, percent) for at, percent in samples if percent >= LEAST_PERCENT]
+    if step * sum([percent for _, percent in worked]) < 100.0 * BURST_SECONDS:
+        return None
+    rests = samples[-1][0] - worked[-1][0] >= RESTS_SECONDS
+    return (worked[0][0] - step, worked[-1][0]) if rests else None
+
+
 def is_silent(samples: Sequence[tuple[float, float]]) -> bool:
     """Check whether nothing has run there lately, as far as that is known."""
     lately = [percent for at, percent in samples if at > samples[-1][0] - 2.0 * WORK_SECONDS]
     return bool(lately) and sum(lately) < SILENT_PERCENT * len(lately)
-
-
-def delivers(job: JobFacts) -> bool:
-    """Check whether its loader workers load: those whose queues are full sleep."""
-    workers = job.workers
-    if workers is None:
-        return False
-    waits = max(workers.disk_wait_percent or 0.0, 100.0 * (workers.in_disk_wait_share or 0.0))
-    return (workers.cpu_percent or 0.0) + waits >= DELIVERS_PERCENT
 
 
 def _steady(

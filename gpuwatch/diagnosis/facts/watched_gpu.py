@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
@@ -10,12 +11,11 @@ from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
-from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest
+from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Samples
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
 
-SAMPLES_MAX = 4096
 DENSEST_SECONDS = 0.08
 """Samples nearer together than this are merged to ``MERGED_SECONDS``: nothing here needs them, and
 each costs."""
@@ -44,7 +44,7 @@ class GpuTrack:
         self.memory = Trend()
         self.fine = False
         """``series`` holds the driver's samples, not polls."""
-        self.series: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        self.series = Samples()
         """(monotonic seconds, percent), oldest first."""
         self.load = Load()
         self._not_before = not_before
@@ -178,22 +178,19 @@ class GpuTrack:
         series, pauses = self.series, self.pauses
         longest = GAP_SAMPLES * max(spacing, MERGED_SECONDS)
         before = series[-1][0] if series else fresh[0][0] - spacing
-        for sample in fresh:
-            at, percent = sample
+        for at, percent in fresh:
             length = at - before
             if length > longest:
                 pauses.gap()
                 self.recovery.gap()
                 length = spacing
             before = at
-            series.append(sample)
+            series.append(at, percent)
             pauses.add(at, percent, length)
             self.recovery.add(at, percent, length)
 
     def _trim(self, at: float) -> None:
-        series, oldest = self.series, at - WINDOW_SECONDS
-        while series and series[0][0] <= oldest:
-            series.popleft()
+        self.series.forget_until(at - WINDOW_SECONDS)
         self.pauses.forget_before(at - KEEP_SECONDS)
 
     def _take_reasons(self, reading: GpuReading, at: float, seconds: float) -> None:
@@ -224,7 +221,8 @@ class GpuTrack:
         if samples and samples[0][0] <= since:
             samples = [sample for sample in samples if sample[0] > since]
         span = samples[-1][0] - samples[0][0] if samples else 0.0
-        return analyse(samples) if span >= SPAN * (self.seen_at - max(since, self._began)) else None
+        enough = span >= SPAN * (self.seen_at - max(since, self._began))
+        return _shape(tuple(samples)) if enough else None
 
     def facts(self, since: float) -> GpuFacts:
         """Over the time after ``since``."""
@@ -269,6 +267,12 @@ class GpuTrack:
             for name, seconds in held.items():
                 total[name] = total.get(name, 0.0) + seconds
         return tuple([ReasonSeconds(name, seconds) for name, seconds in total.items()])
+
+
+# Jobs that share a GPU have its samples in common.
+@lru_cache(maxsize=4)
+def _shape(samples: tuple[tuple[float, float], ...]) -> Waveform | None:
+    return analyse(samples)
 
 
 def is_read(reading: GpuReading) -> bool:

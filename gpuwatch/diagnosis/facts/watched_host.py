@@ -14,8 +14,7 @@ LEDGER_SECONDS = 960.0
 
 class HostTrack:
     def __init__(self) -> None:
-        self.written = Ledger(LEDGER_SECONDS)
-        self.sent = Ledger(LEDGER_SECONDS)
+        self.ledger = Ledger(("written", "sent"), LEDGER_SECONDS)
         self._means = Averages(HostFacts)
         self._memory = Trend()
         self._swap: deque[tuple[float, int]] = deque()
@@ -23,8 +22,8 @@ class HostTrack:
 
     def push(self, host: Host, at: float, seconds: float) -> None:
         self._means.add(at, host, seconds)
-        self.written.add(at, host.disk_write_bytes_per_second, seconds)
-        self.sent.add(at, host.network_transmit_bytes_per_second, seconds)
+        rates = (host.disk_write_bytes_per_second, host.network_transmit_bytes_per_second)
+        self.ledger.add(at, rates, seconds)
         self._memory.add(at, host.memory_used_bytes)
         self._last = host
         swap, rows = host.swap_used_bytes, self._swap

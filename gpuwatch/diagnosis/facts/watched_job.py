@@ -13,9 +13,11 @@ from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.running import Ledger
 
-LEDGERS = ("written", "sent", "main", "busiest", "others", "changed")
+LEDGER = ("written", "sent", "main", "busiest", "others", "changed")
 """Kept to say what a pause was."""
 LATELY_SECONDS = 8.0
+LAG_SECONDS = 3.0
+"""Jobs that nobody is attached to are read every three seconds: what they did is known later."""
 RESUMES_SECONDS = 15.0
 """What a job reports is of the last ten seconds or a little more: of a stop, too, that is over."""
 
@@ -53,7 +55,7 @@ class JobTrack:
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.ledgers = {name: Ledger(LEDGER_SECONDS) for name in LEDGERS}
+        self.ledger = Ledger(LEDGER, LEDGER_SECONDS)
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._means = Averages(JobFacts)
@@ -62,6 +64,7 @@ class JobTrack:
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
         self._readings = Readings()
+        self._offset = unix - at
 
     @property
     def ended(self) -> bool:
@@ -71,6 +74,7 @@ class JobTrack:
         """``offset`` is unix less monotonic time."""
         self.job = job
         self.seen_at = at
+        self._offset = offset
         self.pids = frozenset([member.pid for member in job.members])
         if self.ended:
             return
@@ -111,10 +115,7 @@ class JobTrack:
         self._means.add(at, job, seconds, worked_out)
         busiest, others = self._workers.busiest, self._workers.others
         changed = float(self._workers.changed) / max(seconds, 1e-3)
-        for name, rate in zip(
-            LEDGERS, (written, sent, main, busiest, others, changed), strict=True
-        ):
-            self.ledgers[name].add(at, rate, seconds)
+        self.ledger.add(at, (written, sent, main, busiest, others, changed), seconds)
         self._readings.push(at, seconds, (main, worker_cpu, written, busiest, others))
         self._readings.main.push(job.main_thread_samples, at, offset)
         self._readings.workers.push(job.loader_worker_samples, at, offset)
@@ -172,10 +173,17 @@ class JobTrack:
         for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
             workers.memory.forget_before(since)
 
-    def lately(self, now: float) -> JobFacts:
-        """What its processes did in the last seconds."""
-        since = now - LATELY_SECONDS
-        return JobFacts(**self._means.over(since), job=self.job, workers=self._workers.facts(since))
+    def cores_lately(self, now: float) -> float | None:
+        """What its processes used in the last seconds."""
+        cores: float | None = self._means.over(now - LATELY_SECONDS)["cpu_cores"]
+        return cores
+
+    def workers_since(self) -> float:
+        """When the youngest of its loader workers began; never, where that is not known."""
+        workers = [member for member in self.job.members if member.role == "loader_worker"]
+        began = [worker.started_at_unix_seconds for worker in workers]
+        known = [one for one in began if one is not None]
+        return max(known) - self._offset if known and len(known) == len(began) else math.inf
 
     @property
     def recoveries(self) -> list[Recovery]:

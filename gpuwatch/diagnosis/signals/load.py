@@ -1,10 +1,11 @@
 """Load of GPUs, to be held against each other: do they move together, in turns, or each for itself;
 do they work while they are busy, or wait."""
 
-from collections import deque
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from math import sqrt
+from math import isnan, nan, sqrt
 
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
@@ -30,10 +31,11 @@ class Load:
     """Utilisation and power of one GPU: in pieces of time that are the same for all GPUs, and how
     much power it draws for how long."""
 
-    __slots__ = ("_begun", "_cells", "_number", "_seconds")
+    __slots__ = ("_begun", "_means", "_number", "_numbers", "_seconds")
 
     def __init__(self) -> None:
-        self._cells: deque[tuple[int, Cell]] = deque()
+        self._numbers, self._means = array("q"), array("f")
+        """Of each piece, and its two means; no number where there is none."""
         self._number, self._begun = 0, list[Cell]()
         """Of the piece that is not over."""
         self._seconds: dict[int, float] = {}
@@ -44,10 +46,11 @@ class Load:
         number = int(at / CELL_SECONDS)
         if number != self._number:
             if self._begun:
-                cell = tuple([_mean(column) for column in zip(*self._begun, strict=True)])
-                self._cells.append((self._number, cell))
-            while self._cells and self._cells[0][0] <= number - CELLS_MAX:
-                self._cells.popleft()
+                self._numbers.append(self._number)
+                self._means.extend([_mean(column) for column in zip(*self._begun, strict=True)])
+            old = bisect_right(self._numbers, number - CELLS_MAX)
+            if old:
+                del self._numbers[:old], self._means[: 2 * old]
             self._number, self._begun = number, []
         self._begun.append((percent, watts))
         if watts is not None:
@@ -56,7 +59,10 @@ class Load:
 
     def after(self, since: float) -> dict[int, Cell]:
         """By the number of the piece."""
-        return dict([one for one in self._cells if one[0] * CELL_SECONDS > since])
+        start = bisect_right(self._numbers, since / CELL_SECONDS)
+        means = [None if isnan(mean) else mean for mean in self._means[2 * start :]]
+        cells = zip(means[::2], means[1::2], strict=True)
+        return dict(zip(self._numbers[start:], cells, strict=True))
 
     def watts_at(self, *shares: float) -> list[float | None]:
         """Percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
@@ -100,9 +106,9 @@ def agreement(cells: Sequence[dict[int, Cell]], place: int) -> float | None:
     return float((variance / count - 1.0) / (count - 1.0))
 
 
-def _mean(column: Sequence[float | None]) -> float | None:
+def _mean(column: Sequence[float | None]) -> float:
     known = [value for value in column if value is not None]
-    return sum(known) / len(known) if known else None
+    return sum(known) / len(known) if known else nan
 
 
 def _standardised(column: Sequence[float]) -> list[float]:

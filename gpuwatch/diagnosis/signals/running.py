@@ -1,10 +1,14 @@
 """Means, highest values and totals over the last stretch of time."""
 
+from __future__ import annotations
+
 import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import sub
+from typing import Any
 
 BUCKET_SECONDS = 4.0
 """What is kept in buckets is that much longer kept than asked for, at most."""
@@ -16,51 +20,50 @@ class RunningMeans:
     """Weighted means of several readings, each of which can be missing at any time. What is kept
     are running totals, so that a mean over any stretch is the difference of two."""
 
-    __slots__ = ("_ends", "_keep", "_seconds", "_since", "_sums", "_totals")
+    __slots__ = ("_count", "_ends", "_keep", "_rows", "_since", "_totals")
 
     def __init__(self, count: int, keep_seconds: float) -> None:
         self._keep = keep_seconds
+        self._count = count
         self._since = -math.inf
         """When the newest row began."""
-        self._ends = [-math.inf]
-        self._totals = [0.0]
-        self._sums = [array("d", bytes(8 * count))]
-        self._seconds = [self._sums[0]]
-        """That each reading was known for."""
+        self._ends, self._totals = array("d", [-math.inf]), array("d", [0.0])
+        self._rows = array("d", [0.0] * (2 * count))
+        """Row by row the sum of each reading, and for how many seconds each was known."""
+
+    def _row(self, place: int) -> array[float]:
+        width = 2 * self._count
+        return self._rows[place * width : (place + 1) * width]
 
     def add(self, at: float, values: Sequence[float | None], seconds: float) -> None:
         """``values`` as they were over the ``seconds`` up to ``at``; times ascend."""
-        sums = array("d", [
-            before if value is None else before + seconds * value
-            for before, value in zip(self._sums[-1], values, strict=True)
-        ])  # fmt: skip
-        known = array("d", [
-            before if value is None else before + seconds
-            for before, value in zip(self._seconds[-1], values, strict=True)
-        ])  # fmt: skip
-        total = self._totals[-1] + seconds
+        ends, totals, count = self._ends, self._totals, self._count
+        row = self._row(len(ends) - 1)
+        for place, value in enumerate(values):
+            if value is not None:
+                row[place] += seconds * value
+                row[count + place] += seconds
+        total = totals[-1] + seconds
         if at - self._since <= ROW_SECONDS:
-            self._ends[-1], self._totals[-1] = at, total
-            self._sums[-1], self._seconds[-1] = sums, known
+            ends[-1], totals[-1], self._rows[-2 * count :] = at, total, row
             return
         self._since = at - seconds
-        self._ends.append(at)
-        self._totals.append(total)
-        self._sums.append(sums)
-        self._seconds.append(known)
-        if self._ends[1] <= at - self._keep:
+        ends.append(at)
+        totals.append(total)
+        self._rows.extend(row)
+        if ends[1] <= at - self._keep:
             # The last of them stays: what follows is counted from there.
-            old = bisect_right(self._ends, at - self._keep) - 1
-            for column in (self._ends, self._totals, self._sums, self._seconds):
-                del column[:old]
+            old = bisect_right(ends, at - self._keep) - 1
+            del ends[:old], totals[:old], self._rows[: 2 * count * old]
 
     def over(self, since: float) -> list[float | None]:
         """Of what was added later than ``since``, in the order of the readings."""
-        base = self._base(since)
-        columns = (self._sums[-1], self._sums[base], self._seconds[-1], self._seconds[base])
+        last, before = self._row(len(self._ends) - 1), self._row(self._base(since))
+        grown = list(map(sub, last, before))
+        sums, seconds = grown[: self._count], grown[self._count :]
         return [
-            (total - before) / (known - unknown) if known > unknown else None
-            for total, before, known, unknown in zip(*columns, strict=True)
+            total / known if known > 0.0 else None
+            for total, known in zip(sums, seconds, strict=True)
         ]
 
     def seconds(self, since: float) -> float:
@@ -135,47 +138,106 @@ class Counter:
 
 
 class Ledger:
-    """Running total of a rate: what went through between two moments."""
+    """Several rates over time: what went through between two moments. What stays the same is one
+    row, however long."""
 
-    __slots__ = ("_keep", "_known", "_times", "_totals")
+    __slots__ = ("_begin", "_ends", "_keep", "_known", "_last", "_rates")
 
-    def __init__(self, keep_seconds: float) -> None:
+    def __init__(self, names: Sequence[str], keep_seconds: float) -> None:
         self._keep = keep_seconds
-        self._known = False
-        self._times = array("d")
-        self._totals = array("d")
+        self._rates = {name: array("f") for name in names}
+        self._known: set[str] = set()
+        self._last: tuple[float | None, ...] = ()
+        self._begin = math.nan
+        """Of the first row."""
+        self._ends = array("d")
 
-    def add(self, at: float, rate: float | None, seconds: float) -> None:
-        """``rate`` a second, as it was over the ``seconds`` up to ``at``; times ascend. One that
-        was missed now and then counts as nothing meanwhile."""
-        times, totals = self._times, self._totals
-        self._known = self._known or rate is not None
-        if not times:
-            times.append(at - seconds)
-            totals.append(0.0)
-        total = totals[-1] + (rate or 0.0) * seconds
-        if len(times) > 1 and at < times[-2] + 1.0:
-            times[-1], totals[-1] = at, total
+    def add(self, at: float, rates: Sequence[float | None], seconds: float) -> None:
+        """``rates`` a second, by the names, as they were over the ``seconds`` up to ``at``; times
+        ascend. One that was missed now and then counts as nothing meanwhile."""
+        ends, last = self._ends, tuple(rates)
+        if not ends:
+            self._begin = at - seconds
+        since = ends[-1] if ends else self._begin
+        # After a gap it is spread over that.
+        part = min(1.0, seconds / (at - since))
+        if self._last == last and part > 0.99:
+            ends[-1] = at
             return
-        times.append(at)
-        totals.append(total)
-        if times[0] < at - 1.2 * self._keep:
-            old = bisect_left(times, at - self._keep)
-            del times[:old], totals[:old]
+        begin = ends[-2] if len(ends) > 1 else self._begin
+        merged = bool(ends) and at < begin + 1.0
+        self._last = () if merged or part <= 0.99 else last
+        for (name, column), rate in zip(self._rates.items(), rates, strict=True):
+            if rate is not None:
+                self._known.add(name)
+            value = part * (rate or 0.0)
+            if merged:
+                column[-1] += (value - column[-1]) * (at - since) / (at - begin)
+            else:
+                column.append(value)
+        if merged:
+            ends[-1] = at
+        else:
+            ends.append(at)
+        if ends[0] < at - 1.2 * self._keep:
+            old = bisect_left(ends, at - self._keep)
+            self._begin = ends[old - 1]
+            for column in (ends, *self._rates.values()):
+                del column[:old]
 
-    def between(self, begin: float, end: float) -> float | None:
+    def mean(self, name: str, begin: float, end: float) -> float | None:
+        """Of the rate, as ``between`` of its amount."""
+        total = self.between(name, begin, end)
+        return None if total is None or end <= begin else total / (end - begin)
+
+    def between(self, name: str, begin: float, end: float) -> float | None:
         """Amount that went through; ``None`` if it was never read or ``begin`` is too long ago."""
-        if not self._known or begin < self._times[0]:
+        if name not in self._known or begin < self._begin:
             return None
-        return max(0.0, self._at(end) - self._at(begin))
+        ends, rates, amount = self._ends, self._rates[name], 0.0
+        for place in range(bisect_right(ends, begin), len(ends)):
+            since = ends[place - 1] if place else self._begin
+            if since >= end:
+                break
+            amount += rates[place] * (min(end, ends[place]) - max(begin, since))
+        return amount
 
-    def _at(self, moment: float) -> float:
-        times, totals = self._times, self._totals
-        after = bisect_left(times, moment)
-        if after >= len(times):
-            return totals[-1]
-        if after == 0:
-            return totals[0]
-        left, right = times[after - 1], times[after]
-        share = (moment - left) / (right - left) if right > left else 1.0
-        return totals[after - 1] + share * (totals[after] - totals[after - 1])
+
+class Samples(Sequence[tuple[float, float]]):
+    """(time, value) of the last stretch, oldest first: as numbers side by side, which take an
+    eighth of what as many tuples do."""
+
+    __slots__ = ("_times", "_values")
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._values = array("d")
+
+    def append(self, at: float, value: float) -> None:
+        self._times.append(at)
+        self._values.append(value)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return zip(self._times, self._values, strict=True)
+
+    def __reversed__(self) -> Iterator[tuple[float, float]]:
+        return zip(reversed(self._times), reversed(self._values), strict=True)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return list(zip(self._times[place], self._values[place], strict=True))
+        return self._times[place], self._values[place]
+
+    def clear(self) -> None:
+        del self._times[:], self._values[:]
+
+    def forget_until(self, at: float) -> None:
+        """What was at ``at`` or before."""
+        times, old = self._times, 0
+        while old < len(times) and times[old] <= at:
+            old += 1
+        if old:
+            del times[:old], self._values[:old]

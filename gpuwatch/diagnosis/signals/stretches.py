@@ -1,6 +1,7 @@
 """Pauses of a GPU: what interrupts its work now and then, and not its usual waits."""
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,8 +70,8 @@ class PauseWatch:
     def __init__(self) -> None:
         self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)
         """Those that are over, by their end."""
-        self._usual: deque[float] = deque(maxlen=RUNS_REMEMBERED)
-        self._levels: deque[float] = deque(maxlen=CELLS_REMEMBERED)
+        self._usual, self._levels = array("f"), array("f")
+        """Lengths of its idle runs, and how busy the last cells were."""
         self._level = -math.inf
         self._since_level = 0
         self._work = 0.0
@@ -146,6 +147,7 @@ class PauseWatch:
             self._work = self._busy_seconds = 0.0
             return
         self._usual.append(seconds)
+        del self._usual[:-RUNS_REMEMBERED]
         self._work += seconds
 
     def _is_pause(self, seconds: float) -> bool:
@@ -168,6 +170,7 @@ class PauseWatch:
             return
         levels = self._levels
         levels.append(level)
+        del levels[:-CELLS_REMEMBERED]
         self._since_level += 1
         if len(levels) < CELLS_LEAST:
             if len(levels) == CELLS_FLAT:

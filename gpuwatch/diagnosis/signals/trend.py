@@ -1,6 +1,8 @@
 """Growth: a slope, and how sure it is."""
 
 import math
+from array import array
+from bisect import bisect_left
 from collections import deque
 from itertools import pairwise
 
@@ -27,10 +29,10 @@ class Trend:
     so that its error is as large as itself.
     """
 
-    __slots__ = ("_answer", "_answered", "_rises", "_rows", "_top")
+    __slots__ = ("_answer", "_answered", "_buckets", "_minima", "_rises", "_top")
 
     def __init__(self) -> None:
-        self._rows: deque[list[float]] = deque()
+        self._buckets, self._minima = array("q"), array("d")
         self._answer: tuple[float, float] | None = None
         self._answered = -math.inf
         self._top = -math.inf
@@ -42,19 +44,23 @@ class Trend:
         if value > self._top:
             self._top = value
             self._rises.append(at)
-        rows = self._rows
-        bucket = at // BUCKET_SECONDS
-        if rows and rows[-1][0] == bucket:
-            rows[-1][1] = min(rows[-1][1], value)
+        buckets, minima = self._buckets, self._minima
+        bucket = int(at // BUCKET_SECONDS)
+        if buckets and buckets[-1] == bucket:
+            minima[-1] = min(minima[-1], value)
             return
-        rows.append([bucket, value])
-        while len(rows) > 1 and rows[0][0] < bucket - KEEP_SECONDS / BUCKET_SECONDS:
-            rows.popleft()
+        buckets.append(bucket)
+        minima.append(value)
+        self._drop(bucket - KEEP_SECONDS / BUCKET_SECONDS)
+
+    def _drop(self, before: float) -> None:
+        old = bisect_left(self._buckets, before)
+        del self._buckets[:old], self._minima[:old]
 
     def grown(self) -> float:
         """How many times as high it is as some seconds ago; 1: nothing is known."""
-        rows = list(self._rows)[-2:]
-        return rows[-1][1] / rows[0][1] if rows and rows[0][1] > 0.0 else 1.0
+        last = self._minima[-2:]
+        return last[-1] / last[0] if last and last[0] > 0.0 else 1.0
 
     @property
     def rose_at(self) -> float:
@@ -64,24 +70,22 @@ class Trend:
     def rises(self) -> int | None:
         """Count how often it went higher than ever before, up to about ``RISES_MAX``; the first
         value is no rise. ``None``: nothing was read."""
-        return max(0, len(self._rises) - 1) if self._rows else None
+        return max(0, len(self._rises) - 1) if self._buckets else None
 
     def forget_before(self, at: float) -> None:
         while self._rises and self._rises[0] < at:
             self._rises.popleft()
-        rows = self._rows
-        while rows and rows[0][0] * BUCKET_SECONDS < at:
-            rows.popleft()
+        self._drop(at / BUCKET_SECONDS)
         self._answered = -math.inf
 
     def slope(self) -> tuple[float, float] | None:
         """(change a second, its standard error); ``None`` while less than half a minute is
         known."""
-        rows = self._rows
-        if len(rows) <= LEAST_BUCKETS:
+        buckets = self._buckets
+        if len(buckets) <= LEAST_BUCKETS:
             return None
-        newest = rows[-1][0]
-        often = len(rows) < OFTEN_BUCKETS
+        newest = buckets[-1]
+        often = len(buckets) < OFTEN_BUCKETS
         if newest != self._answered and (often or newest >= self._answered + RECOMPUTED_BUCKETS):
             self._answered = newest
             self._answer = self._compute()
@@ -89,11 +93,10 @@ class Trend:
 
     def _compute(self) -> tuple[float, float]:
         # The newest bucket is not over yet: its minimum may still fall.
-        rows = list(self._rows)[:-1]
-        values = [row[1] for row in rows]
+        values = self._minima[:-1].tolist()
         if min(values) == max(values):
             return 0.0, 0.0
-        times = [row[0] * BUCKET_SECONDS for row in rows]
+        times = [bucket * BUCKET_SECONDS for bucket in self._buckets[:-1]]
         slope, fit_error = _line(times, values)
         return slope, max(fit_error, _step_error(times, values))
 

@@ -10,16 +10,7 @@ from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import Verdict
-from tests.diagnosis.engines import (
-    CLEAR,
-    always,
-    between,
-    firing,
-    play,
-    rule_of,
-    scripted,
-    snapshot,
-)
+from tests.diagnosis import engines as e
 from tests.diagnosis.windows import gpu, job, pause, swinging, window
 
 TWO = window(gpus=(gpu(0, busy=swinging(0.4)), gpu(1, busy=swinging(0.4))))
@@ -33,7 +24,7 @@ def _cost(finding: Finding) -> tuple[float, float]:
 
 def test_a_steady_loss_is_that_share_of_the_time_watched() -> None:
     """Half of the time of two GPUs over a minute of window and five of watching."""
-    said = play(scripted({"fault": always(firing(lost_share=0.5))}, TWO), range(301))
+    said = e.play(e.scripted({"fault": e.firing(lost_share=0.5)}, TWO), range(301))
     share, seconds = _cost(said[-1].findings[0])
     assert share == pytest.approx(0.5, rel=0.04)
     assert seconds == pytest.approx(0.5 * 2 * 360, rel=0.04)
@@ -41,8 +32,8 @@ def test_a_steady_loss_is_that_share_of_the_time_watched() -> None:
 
 def test_only_the_gpus_named_are_counted() -> None:
     """The other one lost nothing."""
-    one = firing(lost_share=0.5, gpus=("GPU-1",))
-    said = play(scripted({"fault": always(one)}, TWO), range(301))
+    one = e.firing(lost_share=0.5, gpus=("GPU-1",))
+    said = e.play(e.scripted({"fault": one}, TWO), range(301))
     assert _cost(said[-1].findings[0])[1] == pytest.approx(0.5 * 360, rel=0.04)
 
 
@@ -51,14 +42,14 @@ def test_windows_that_overlap_count_once() -> None:
 
     def check(one: Window) -> Verdict:
         lost = one.gpus[0].idle_share
-        return firing(lost_share=lost) if lost > 0.1 else CLEAR
+        return e.firing(lost_share=lost) if lost > 0.1 else e.CLEAR
 
-    engine = Engine([rule_of("fault", check)])
+    engine = Engine([e.rule_of("fault", check)])
     identity = GpuIdentity(index=0, uuid="GPU-0", name="card")
     for second in range(301):
         reading = GpuReading(busy_percent=99.0 if second < 240 else 40.0)
         seen = Gpu(identity=identity, reading=reading)
-        engine.push(replace(snapshot(second), gpus=(seen,)))
+        engine.push(replace(e.snapshot(second), gpus=(seen,)))
     # A few seconds before it were not worth a look of their own.
     assert _cost(engine.diagnosis.findings[0])[1] == pytest.approx(0.6 * 60, rel=0.12)
 
@@ -66,10 +57,10 @@ def test_windows_that_overlap_count_once() -> None:
 def test_two_causes_do_not_count_the_same_time() -> None:
     """Together they lost no more than the GPU idled."""
     says = {
-        "a": always(firing(strength=0.9, lost_share=0.4)),
-        "b": always(firing(strength=0.8, lost_share=0.4)),
+        "a": e.firing(strength=0.9, lost_share=0.4),
+        "b": e.firing(strength=0.8, lost_share=0.4),
     }
-    said = play(scripted(says, window(gpus=(gpu(busy=swinging(0.4)),))), range(200))
+    said = e.play(e.scripted(says, window(gpus=(gpu(busy=swinging(0.4)),))), range(200))
     idle = 1.0 - 0.4 * 0.98
     assert [one.rule for one in said[-1].findings] == ["a", "b"]
     assert sum(_cost(one)[0] for one in said[-1].findings) == pytest.approx(idle, rel=0.06)
@@ -77,25 +68,24 @@ def test_two_causes_do_not_count_the_same_time() -> None:
 
 def test_what_loses_no_time_has_no_cost() -> None:
     """A full memory is no lost second."""
-    said = play(scripted({"memory_nearly_full": always(firing(lost_share=None))}), range(20))
-    assert said[-1].findings[0].cost_share is None
-    assert said[-1].findings[0].cost_gpu_seconds is None
+    (full,) = e.after(20, {"memory_nearly_full": e.firing(lost_share=None)}).findings
+    assert (full.cost_share, full.cost_gpu_seconds) == (None, None)
 
 
 def test_the_cost_stays_while_a_fault_is_being_taken_back() -> None:
     """What was lost is lost, and does not grow any more."""
-    said = play(scripted({"fault": between(0, 30, firing(lost_share=0.5))}, TWO), range(46))
+    said = e.play(e.scripted({"fault": e.between(0, 30, e.firing(lost_share=0.5))}, TWO), range(46))
     assert _cost(said[-1].findings[0])[1] == pytest.approx(_cost(said[31].findings[0])[1])
 
 
 def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
     """Also where causes claim idle time, busy time and some of its GPUs only."""
     says = {
-        "starved": always(firing(strength=0.9, lost_share=0.6)),
-        "batch_too_small": always(firing(strength=0.8, lost_share=0.8)),
-        "other": always(firing(strength=0.7, lost_share=0.6, gpus=("GPU-1",))),
+        "starved": e.firing(strength=0.9, lost_share=0.6),
+        "batch_too_small": e.firing(strength=0.8, lost_share=0.8),
+        "other": e.firing(strength=0.7, lost_share=0.6, gpus=("GPU-1",)),
     }
-    said = play(scripted(says, TWO), range(200))[-1]
+    said = e.after(200, says, TWO)
     assert len(said.findings) > 1
     assert sum(_cost(one)[0] for one in said.findings) <= 1.0
 
@@ -103,7 +93,7 @@ def test_shares_of_one_job_add_up_to_at_most_all_of_its_time() -> None:
 def test_jobs_on_one_gpu_share_its_idle_time() -> None:
     """Two starved jobs together lose no more than their GPU idles."""
     jobs = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
-    said = play(scripted({"fault": always(firing(lost_share=0.6))}, *jobs), range(301))[-1]
+    said = e.after(301, {"fault": e.firing(lost_share=0.6)}, *jobs)
     one, other = [_cost(finding)[1] for finding in said.findings]
     assert one + other <= 0.61 * 361
     assert other >= 0.6 * one
@@ -113,10 +103,10 @@ def test_a_job_has_the_gpu_to_itself_once_the_one_before_it_has_ended() -> None:
     """Two starved jobs one after the other, as in a sweep: the second loses all that its GPU
     idles, from its beginning."""
     first, second = [window(gpus=TWO.gpus[:1], job=job(model={"pid": pid})) for pid in (1, 2)]
-    engine = scripted({"fault": always(firing(lost_share=0.6))}, first)
-    play(engine, range(30))
+    engine = e.scripted({"fault": e.firing(lost_share=0.6)}, first)
+    e.play(engine, range(30))
     engine.windows_are(second)
-    said = play(engine, range(30, 91))
+    said = e.play(engine, range(30, 91))
     grown = _cost(said[-1].findings[0])[1] - _cost(said[20].findings[0])[1]
     assert grown == pytest.approx(0.6 * 40, rel=0.02)
 
@@ -124,9 +114,9 @@ def test_a_job_has_the_gpu_to_itself_once_the_one_before_it_has_ended() -> None:
 def test_pauses_cost_what_the_gpu_idled_in_them() -> None:
     """Ten seconds in two pauses, whatever the windows in between show; nothing outside them."""
     paused = (pause(-60.0, 10.0, gpus=("GPU-0",)), pause(-200.0, 10.0, gpus=("GPU-0",)))
-    fault = firing(lost_share=0.49, pauses=paused)
+    fault = e.firing(lost_share=0.49, pauses=paused)
     only = window(gpus=TWO.gpus[:1])
-    said = play(scripted({"fault": between(250, 301, fault)}, only), range(301))[-1]
+    said = e.after(301, {"fault": e.between(250, 301, fault)}, only)
     assert _cost(said.findings[0])[1] == pytest.approx(0.608 * 20, rel=0.05)
 
 

@@ -11,36 +11,13 @@ from gpuwatch.diagnosis.engine.catalogue import find
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
-from tests.diagnosis.engines import (
-    CLEAR,
-    Say,
-    Script,
-    Scripted,
-    always,
-    firing,
-    play,
-    rule_of,
-    rules_of,
-    scripted,
-    simulate,
-    snapshot,
-)
-from tests.diagnosis.windows import (
-    GIB,
-    gpu,
-    gpu_only,
-    job,
-    model_job,
-    rank,
-    steady,
-    swinging,
-    window,
-)
+from tests.diagnosis import engines as e
+from tests.diagnosis import windows as w
 
 
 def _job_on(index: int, pid: int, **facts: Any) -> Window:
-    owner = replace(job(), job=model_job(pid=pid, gpu_uuids=(f"GPU-{index}",)))
-    return window(gpus=(gpu(index, **facts),), job=owner)
+    owner = replace(w.job(), job=w.model_job(pid=pid, gpu_uuids=(f"GPU-{index}",)))
+    return w.window(gpus=(w.gpu(index, **facts),), job=owner)
 
 
 def test_jobs_are_diagnosed_apart() -> None:
@@ -48,13 +25,13 @@ def test_jobs_are_diagnosed_apart() -> None:
 
     def starved(one: Window) -> Verdict:
         busy = one.gpus[0].busy
-        return firing(lost_share=0.6) if busy and busy.mean_percent < 50.0 else Clear("fed")
+        return e.firing(lost_share=0.6) if busy and busy.mean_percent < 50.0 else Clear("fed")
 
     engine = Engine(
-        [rule_of("starved", starved)],
-        observer=Script(_job_on(0, 100), _job_on(1, 200, busy=swinging(0.4))),
+        [e.rule_of("starved", starved)],
+        observer=e.Script(_job_on(0, 100), _job_on(1, 200, busy=w.swinging(0.4))),
     )
-    said = play(engine, range(30))[-1]
+    said = e.play(engine, range(30))[-1]
     assert [(one.gpus, one.job and one.job[0]) for one in said.findings] == [(("GPU-1",), 200)]
 
 
@@ -70,108 +47,105 @@ def test_guessed_workers_make_what_rests_on_them_less_sure(
     rule: str, workers: int, guessed: bool, less_sure: bool
 ) -> None:
     """What is missing says why, and the confidence drops well below that of named ones."""
-    rank = JobRank(pid=1, loader_workers=workers, loader_workers_guessed=guessed)
-    one = window(job=job(model={"ranks": (rank,)}))
-    (found,) = play(scripted({rule: always(firing())}, one), range(20))[-1].findings
+    made = JobRank(pid=1, loader_workers=workers, loader_workers_guessed=guessed)
+    one = w.window(job=w.job(model={"ranks": (made,)}))
+    (found,) = e.after(20, {rule: e.firing()}, one).findings
     assert (found.confidence < 0.9 * find(rule).trust) is less_sure
     assert any("guessed" in evidence.name for evidence in found.evidence) is less_sure
 
 
 def test_a_fault_of_a_card_that_two_jobs_share_is_shown_once() -> None:
     """Heat is no matter of the job."""
-    said = play(
-        scripted(
-            {"thermal_throttle": always(firing(gpus=("GPU-0",)))}, _job_on(0, 100), _job_on(0, 200)
-        ),
-        range(20),
-    )[-1]
+    hot = {"thermal_throttle": e.firing(gpus=("GPU-0",))}
+    said = e.after(20, hot, _job_on(0, 100), _job_on(0, 200))
     assert [one.rule for one in said.causes] == ["thermal_throttle"]
 
 
 def test_a_job_that_is_gone_takes_its_findings_along() -> None:
     """What it suffered from is over."""
-    script = Script(_job_on(0, 100))
-    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
-    assert play(engine, range(20))[-1].findings
+    script = e.Script(_job_on(0, 100))
+    engine = Engine([e.rule_of("fault", lambda _: e.firing())], observer=script)
+    assert e.play(engine, range(20))[-1].findings
     script._windows = ()
-    assert play(engine, range(20, 32))[-1].findings == ()
+    assert e.play(engine, range(20, 32))[-1].findings == ()
 
 
 def test_an_ended_job_is_not_judged() -> None:
     """It stays in the list while somebody is attached, and idles by right."""
-    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0))
-    said = play(scripted({"fault": always(firing())}, window(job=ended)), range(20))[-1]
+    ended = replace(w.job(), job=w.model_job(ended_at_unix_seconds=1.0))
+    said = e.after(20, {"fault": e.firing()}, w.window(job=ended))
     assert said.findings == ()
 
 
 def test_of_an_ended_job_its_orphans_are_shown() -> None:
     """And nothing else; that its GPU holds memory is shown with them."""
     left = JobMember(pid=7, role="loader_worker", orphaned=True)
-    ended = replace(job(), job=model_job(ended_at_unix_seconds=1.0, members=(left,)))
+    ended = replace(w.job(), job=w.model_job(ended_at_unix_seconds=1.0, members=(left,)))
     says = {
-        "orphaned_workers": lambda _: firing(gpus=("GPU-0",)),
-        "idle_holding_memory": lambda _: firing(severity="info", gpus=("GPU-0",)),
+        "orphaned_workers": lambda _: e.firing(gpus=("GPU-0",)),
+        "idle_holding_memory": lambda _: e.firing(severity="info", gpus=("GPU-0",)),
     }
-    said = play(scripted(says, window(job=ended), window(job=None)), range(20))[-1]
-    assert rules_of(said).count("idle_holding_memory") == 0
-    assert "orphaned_workers" in rules_of(said)
+    said = e.after(20, says, w.window(job=ended), w.window(job=None))
+    assert e.rules_of(said).count("idle_holding_memory") == 0
+    assert "orphaned_workers" in e.rules_of(said)
 
 
-FINE = {"quiet": always(Clear("fine"))}
-HALF = gpu(busy=swinging(0.45))
-UNREAD = always(Unknown(("a reading",)))
-SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, Say], str, bool]] = {
+FINE = {"quiet": Clear("fine")}
+HALF = w.gpu(busy=w.swinging(0.45))
+UNREAD = Unknown(("a reading",))
+SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, e.Say], str, bool]] = {
     "the leading finding": (
-        (window(),), {"fault": always(firing("GPU 0 is slow"))}, "GPU 0 is slow", True,
+        (w.window(),), {"fault": e.firing("GPU 0 is slow")}, "GPU 0 is slow", True,
     ),
     "all fed GPUs of all jobs in one": (
         (_job_on(0, 100), _job_on(1, 200)), FINE, "GPUs 0 and 1 are kept busy: 97%.", True,
     ),
     "an unused GPU is not under-used": (
-        (_job_on(0, 100), gpu_only(gpu(1, busy=steady(0.0), memory_used_bytes=0.5 * GIB))),
+        (_job_on(0, 100), w.gpu_only(w.gpu(1, busy=w.steady(0.0), memory_used_bytes=0.5 * w.GIB))),
         FINE,
         "GPU 0 is kept busy: 97%; GPU 1 is idle, and nothing waits for it.",
         True,
     ),
     "an idle GPU that a young job may be about to use": (
-        (window(gpus=(), starting=True), gpu_only(gpu(busy=steady(0.0), memory_used_bytes=0.0))),
+        (w.window(gpus=(), starting=True),
+         w.gpu_only(w.gpu(busy=w.steady(0.0), memory_used_bytes=0.0))),
         FINE, "GPU 0 is idle, and a job that is starting may yet use it.", True,
     ),
     "too young to be called sampled too rarely": (
-        (window(gpus=(gpu(busy=None, busy_read=True),), watched_seconds=4.0),), FINE,
+        (w.window(gpus=(w.gpu(busy=None, busy_read=True),), watched_seconds=4.0),), FINE,
         "Not enough data yet to diagnose GPU 0.", False,
     ),
     "a start is waited out": (
-        (window(starting=True),), FINE, "The job on GPU 0 has been starting up for", False,
+        (w.window(starting=True),), FINE, "The job on GPU 0 has been starting up for", False,
     ),
     "the first seconds decide nothing": (
-        (window(watched_seconds=3.0),), FINE, "not enough data yet", False,
+        (w.window(watched_seconds=3.0),), FINE, "not enough data yet", False,
     ),
     "the causes that are left, and what would decide": (
-        (window(gpus=(HALF,)),),
+        (w.window(gpus=(HALF,)),),
         {
             "python_bound": UNREAD,
             "loader_cpu_bound": UNREAD,
-            "thermal_throttle": always(Clear("cool")),
+            "thermal_throttle": Clear("cool"),
         },
         "may be waiting for its data loader or a synchronisation in each step; this needs stacks",
         False,
     ),
     "a crowded machine is among them": (
-        (window(gpus=(HALF,), job=job(ranks=(rank(run_queue_wait_percent=40.0),))),),
+        (w.window(gpus=(HALF,), job=w.job(ranks=(w.rank(run_queue_wait_percent=40.0),))),),
         {"python_bound": UNREAD}, "its data loader, a free core (the machine is crowded) or", False,
     ),
     "a log of GPUs alone would need the processes": (
-        (gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
+        (w.gpu_only(HALF),), {"loader_cpu_bound": UNREAD},
         "the job's processes (gpuwatch beside the job)", False,
     ),
     "processes of another user need the permission": (
-        (window(gpus=(HALF,), job=job(main_thread_percent=None)),), {"python_bound": UNREAD},
+        (w.window(gpus=(HALF,), job=w.job(main_thread_percent=None)),), {"python_bound": UNREAD},
         "permission", False,
     ),
-    "no reading is no good news": ((gpu_only(gpu(busy=None)),), FINE, "cannot be read", False),
+    "no reading is no good news": ((w.gpu_only(w.gpu(busy=None)),), FINE, "cannot be read", False),
     "of a job, the GPU that cannot be read any more": (
-        (window(gpus=(gpu(0), gpu(1, unread_seconds=4.0)), job=job()),), FINE,
+        (w.window(gpus=(w.gpu(0), w.gpu(1, unread_seconds=4.0)), job=w.job()),), FINE,
         "GPU 1 cannot be read now: no diagnosis possible.", True,
     ),
 }  # fmt: skip
@@ -181,14 +155,14 @@ SENTENCES: dict[str, tuple[tuple[Window, ...], dict[str, Say], str, bool]] = {
 def test_the_sentence(case: str) -> None:
     """What is found, that all is well, or what would decide."""
     windows, says, words, decided = SENTENCES[case]
-    said = play(scripted(says, *windows), range(30))[-1]
+    said = e.after(30, says, *windows)
     assert words in said.verdict
     assert said.decided is decided
 
 
 def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
     """All is not said to be well two seconds before a finding."""
-    said = play(scripted({"fault": always(firing(strength=0.4))}), range(6))[-1]
+    said = e.after(6, {"fault": e.firing(strength=0.4)})
     assert said.findings == ()
     assert not said.decided
     assert said.undecided_gpus
@@ -196,13 +170,13 @@ def test_a_fault_about_to_be_raised_leaves_it_undecided() -> None:
 
 def test_rules_that_lack_readings_are_listed() -> None:
     """With what is missing, for that job."""
-    said = play(scripted({"fault": always(Unknown(("power",)))}), range(4))[-1]
+    said = e.after(4, {"fault": Unknown(("power",))})
     assert [(one.rule, one.missing) for one in said.unknown] == [("fault", ("power",))]
 
 
 def test_readings_that_would_make_a_finding_surer_are_in_its_evidence() -> None:
     """As not read."""
-    said = play(scripted({"fault": always(firing(missing=("stacks",)))}), range(20))[-1]
+    said = e.after(20, {"fault": e.firing(missing=("stacks",))})
     last = said.findings[0].evidence[-1]
     assert (last.name, last.value, last.supports) == ("stacks", None, False)
 
@@ -213,9 +187,9 @@ def test_a_rule_that_fails_leaves_the_others_standing() -> None:
     def broken(_: Window) -> Verdict:
         raise ZeroDivisionError
 
-    rules = [rule_of("broken", broken), rule_of("fault", lambda _: firing())]
-    said = play(Engine(rules, observer=Script()), range(20))[-1]
-    assert rules_of(said) == ["fault"]
+    rules = [e.rule_of("broken", broken), e.rule_of("fault", lambda _: e.firing())]
+    said = e.play(Engine(rules, observer=e.Script()), range(20))[-1]
+    assert e.rules_of(said) == ["fault"]
     assert [one.rule for one in said.unknown] == ["broken"]
 
 
@@ -228,10 +202,10 @@ def test_before_the_first_snapshot_nothing_is_said() -> None:
 
 def test_another_recording_begins_anew() -> None:
     """Snapshots whose time goes back are another machine's."""
-    engine = scripted({"fault": always(firing())})
-    play(engine, range(100, 120))
+    engine = e.scripted({"fault": e.firing()})
+    e.play(engine, range(100, 120))
     assert engine.diagnosis.findings
-    engine.push(snapshot(5.0))
+    engine.push(e.snapshot(5.0))
     assert engine.diagnosis.findings == ()
     assert engine.diagnosis.watched_seconds == 0.0
 
@@ -242,16 +216,16 @@ def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
 
     def look(one: Window) -> Firing:
         looks.append(one.taken_at_unix_seconds)
-        return firing()
+        return e.firing(strength=0.4)
 
-    engine = Engine([rule_of("fault", look)], observer=Script())
-    play(engine, [number / 10 for number in range(100)], interval=0.1)
+    engine = Engine([e.rule_of("fault", look)], observer=e.Script())
+    e.play(engine, [number / 10 for number in range(100)], interval=0.1)
     assert 5 <= len(looks) <= 6
 
 
 def test_the_same_snapshots_give_the_same_diagnosis() -> None:
     """There is no clock but theirs."""
-    first, second = (simulate("starved", 40)[-1] for _ in range(2))
+    first, second = (e.simulate("starved", 40)[-1] for _ in range(2))
     assert json.dumps(asdict(first)) == json.dumps(asdict(second))
 
 
@@ -262,11 +236,11 @@ def test_a_job_in_its_first_minute_costs_the_calm_ones_nothing() -> None:
     def check(one: Window) -> Verdict:
         assert one.job is not None
         looks[one.job.job.pid] += 1
-        return CLEAR
+        return e.CLEAR
 
     new = replace(_job_on(1, 2), steady_seconds=10.0)
-    engine = Engine([rule_of("a", check)], observer=Script(_job_on(0, 1), new))
-    play(engine, range(101))
+    engine = Engine([e.rule_of("a", check)], observer=e.Script(_job_on(0, 1), new))
+    e.play(engine, range(101))
     assert looks == {1: 11, 2: 51}
 
 
@@ -278,15 +252,15 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
     def check(one: Window) -> Verdict:
         assert one.job is not None
         looks[one.job.job.pid] += 1
-        return firing(hold_seconds=1e6)
+        return e.firing(hold_seconds=1e6)
 
     windows = [_job_on(pid % 8, pid) for pid in range(8)]
     windows += [replace(_job_on(pid - 8, pid), steady_seconds=10.0) for pid in range(8, 16)]
     engine = Engine(
-        [rule_of("never sure", check), rule_of("fault", lambda _: firing())],
-        observer=Script(*windows),
+        [e.rule_of("never sure", check), e.rule_of("fault", lambda _: e.firing())],
+        observer=e.Script(*windows),
     )
-    said = play(engine, range(121))
+    said = e.play(engine, range(121))
     assert {looks[pid] for pid in range(16)} == {16}
     found = [{one.job[0] for one in each.findings if one.job} for each in said]
     assert set(range(16)) in found[:24]
@@ -294,11 +268,11 @@ def test_many_restless_jobs_are_looked_at_in_turn() -> None:
 
 def test_what_a_fault_costs_is_right_where_many_take_turns_and_snapshots_come_slowly() -> None:
     """Each is looked at every half minute, which is watched all the same."""
-    engine = Scripted(
-        [rule_of("fault", lambda _: firing(lost_share=0.5))],
-        *[_job_on(pid, pid, busy=swinging(0.4)) for pid in range(24)],
+    engine = e.Scripted(
+        [e.rule_of("fault", lambda _: e.firing(lost_share=0.5))],
+        *[_job_on(pid, pid, busy=w.swinging(0.4)) for pid in range(24)],
     )
-    said = play(engine, range(0, 1800, 10), interval=10.0)[-1]
+    said = e.play(engine, range(0, 1800, 10), interval=10.0)[-1]
     shares = [one.cost_share for one in said.findings]
     assert len(shares) == 24
     assert shares == pytest.approx([0.5] * 24, abs=0.05)
@@ -309,16 +283,16 @@ def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
     """A job whose number another has now is gone; a GPU that a job takes is nobody's no more."""
     one = _job_on(0, 100)
     assert one.job is not None
-    alone = gpu_only(gpu(1))
+    alone = w.gpu_only(w.gpu(1))
     if then == "on a GPU more":
         new = replace(one.job.job, gpu_uuids=("GPU-0", "GPU-1"))
     else:
         new = replace(one.job.job, started_at_unix_seconds=5.0)
     after = replace(one, job=replace(one.job, job=new))
-    script = Script(one, alone)
-    engine = Engine([rule_of("fault", lambda _: firing())], observer=script)
-    shown = [replace(snapshot(second), jobs=(one.job.job,)) for second in range(62)]
-    shown += [replace(snapshot(second), jobs=(new,)) for second in range(62, 66)]
+    script = e.Script(one, alone)
+    engine = Engine([e.rule_of("fault", lambda _: e.firing())], observer=script)
+    shown = [replace(e.snapshot(second), jobs=(one.job.job,)) for second in range(62)]
+    shown += [replace(e.snapshot(second), jobs=(new,)) for second in range(62, 66)]
     for each in shown:
         if each.jobs == (new,):
             script._windows = (after,)
@@ -330,7 +304,7 @@ def test_calm_does_not_outlast_what_was_calm(then: str) -> None:
 
 def test_a_finding_of_a_job_on_no_gpu_names_its_pid() -> None:
     """Nothing else says which of several jobs it is about."""
-    fault = firing("The training loop waits")
-    on_none = window(gpus=(), job=job(model={"pid": 77, "gpu_uuids": ()}))
-    said = play(scripted({"fault": lambda _: fault}, on_none), range(20))[-1]
+    fault = e.firing("The training loop waits")
+    on_none = w.window(gpus=(), job=w.job(model={"pid": 77, "gpu_uuids": ()}))
+    said = e.after(20, {"fault": lambda _: fault}, on_none)
     assert said.findings[0].summary == "PID 77: the training loop waits"

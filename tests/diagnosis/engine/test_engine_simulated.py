@@ -1,16 +1,16 @@
 """Whole machines: the right finding first, and nothing wrong beside it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import GpuReading, ReadingAge, Snapshot
-from gpuwatch.core.source import ManualClock
-from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.diagnosis.engines import rules_of, simulate
+from tests.diagnosis.engines import machine, rules_of, simulate, told
 from tests.support.snapshots import gpu, snapshot
+
+Values = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -82,19 +82,16 @@ def test_a_starved_loader_is_named_within_fifteen_seconds() -> None:
 
 def test_dev_shm_is_judged_as_it_is_now() -> None:
     """Full, it is named within ten seconds, however empty it was before; emptied, soon gone."""
-    clock = ManualClock()
-    source = SimulatedSource("healthy", 1, clock=clock)
-    engine, said = Engine(), []
-    for second in range(180):
-        found, share = source.read(), 0.85 if 90 <= second < 130 else 0.1
-        total = found.host.shm_total_bytes
-        assert total is not None
-        host = replace(found.host, shm_used_bytes=round(share * total))
-        engine.push(replace(found, host=host))
-        said.append("shm_full" in rules_of(engine.diagnosis))
-        clock.advance(1.0)
-    assert said.index(True) in range(90, 101)
-    assert not any(said[155:])
+
+    def filled(made: Snapshot, share: float) -> Snapshot:
+        used = round(share * (made.host.shm_total_bytes or 0))
+        return replace(made, host=replace(made.host, shm_used_bytes=used))
+
+    made = enumerate(machine("healthy", 180))
+    said = told(filled(one, 0.85 if 90 <= at < 130 else 0.1) for at, one in made)
+    full = ["shm_full" in rules_of(one) for one in said]
+    assert full.index(True) in range(90, 101)
+    assert not any(full[155:])
 
 
 @pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced", "tenant"])
@@ -113,29 +110,33 @@ def test_several_jobs_and_cards_are_kept_apart() -> None:
     assert rules[0] == "gpu_lost"
 
 
+def _changed(
+    made: Snapshot, reading: Values, member: Values | None = None, loop: Values | None = None
+) -> Snapshot:
+    """With other values in all readings of GPUs, members of jobs and loops."""
+    gpus = [replace(one, reading=replace(one.reading, **reading)) for one in made.gpus]
+    jobs = [
+        replace(
+            job,
+            members=tuple(replace(one, **(member or {})) for one in job.members),
+            loops=tuple(replace(one, **(loop or {})) for one in job.loops),
+        )
+        for job in made.jobs
+    ]
+    return replace(made, gpus=tuple(gpus), jobs=tuple(jobs))
+
+
 def _unanswered(made: Snapshot) -> Snapshot:
     """As a driver that has not answered leaves it."""
-    gpus = tuple(replace(gpu, reading=GpuReading()) for gpu in made.gpus)
+    gpus = tuple(replace(one, reading=GpuReading()) for one in made.gpus)
+    unread: Values = {"gpu_busy_percent": None, "gpu_memory_bytes": None}
     return replace(
-        made,
-        gpus=gpus,
-        processes=tuple(
-            replace(one, gpu_busy_percent=None, gpu_memory_bytes=None) for one in made.processes
-        ),
+        made, gpus=gpus, processes=tuple(replace(one, **unread) for one in made.processes)
     )
 
 
-def _simulated(scenario: str, count: int, gpus: int) -> Iterator[Snapshot]:
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus, clock=clock)
-    source.open()
-    for _ in range(count):
-        yield source.read()
-        clock.advance(1.0)
-
-
 def _of_a_healthy_job(count: int) -> list[Snapshot]:
-    return list(_simulated("healthy", count, 2))
+    return list(machine("healthy", count, 2))
 
 
 def _of_nobody(count: int) -> list[Snapshot]:
@@ -151,11 +152,8 @@ def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
     of: Callable[[int], list[Snapshot]], well: str
 ) -> None:
     """From the first look without readings on, for as long as it lasts, and no longer."""
-    engine = Engine()
-    said = []
-    for second, made in enumerate(of(175)):
-        engine.push(_unanswered(made) if 70 <= second < 170 else made)
-        said.append(engine.diagnosis)
+    made = enumerate(of(175))
+    said = told(_unanswered(one) if 70 <= second < 170 else one for second, one in made)
     assert well in said[69].verdict
     assert {one.verdict for one in said[70:170]} == {
         "GPUs 0 and 1 cannot be read now: no diagnosis possible."
@@ -167,67 +165,32 @@ def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
 @pytest.mark.parametrize("age", [None, 20.0])
 def test_readings_of_different_moments_make_no_fault(age: float | None) -> None:
     """A GPU that is busy with a small batch is found so, and not by an old reading of its power."""
-    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
-    source.open()
-    engine = Engine()
     late = () if age is None else (ReadingAge("power_watts", age), ReadingAge("strange", age))
-    for _ in range(60):
-        clock.advance(1.0)
-        seen = source.read()
-        one = seen.gpus[0]
-        reading = replace(
-            one.reading, sm_active_percent=None, tensor_active_percent=None, late_readings=late
-        )
-        engine.push(replace(seen, gpus=(replace(one, reading=reading),)))
-    assert rules_of(engine.diagnosis) == ([] if age else ["batch_too_small"])
+    old: Values = {"sm_active_percent": None, "tensor_active_percent": None, "late_readings": late}
+    said = told(_changed(one, old) for one in machine("small_batch", 60))
+    assert rules_of(said[-1]) == ([] if age else ["batch_too_small"])
 
 
 def test_two_seconds_of_samples_are_no_minute() -> None:
     """What one look brought is not taken for what the GPU did all the time."""
-    source = SimulatedSource("small_batch", 1, clock=(clock := ManualClock()))
-    source.open()
-    engine = Engine()
-    for second in range(60):
-        clock.advance(1.0)
-        seen = source.read()
-        if second not in (20, 21, 22):
-            read = replace(seen.gpus[0].reading, busy_percent=None, busy_samples=())
-            seen = replace(seen, gpus=(replace(seen.gpus[0], reading=read),))
-        engine.push(seen)
-    assert engine.diagnosis.findings == ()
+    silent: Values = {"busy_percent": None, "busy_samples": ()}
+    made = enumerate(machine("small_batch", 60))
+    said = told(one if at in (20, 21, 22) else _changed(one, silent) for at, one in made)
+    assert said[-1].findings == ()
 
 
 def test_one_look_that_the_driver_answers_late_undoes_no_minute() -> None:
     """What a minute has shown is still decided, though it is not said to be so now."""
-    engine = Engine()
     *before, last = _of_a_healthy_job(60)
-    for made in before:
-        engine.push(made)
-    engine.push(_unanswered(last))
-    assert "cannot be read now" in engine.diagnosis.verdict
-    assert engine.diagnosis.decided
+    said = told([*before, _unanswered(last)])[-1]
+    assert "cannot be read now" in said.verdict
+    assert said.decided
 
 
 def _stopped(made: Snapshot) -> Snapshot:
     """As if all processes of its jobs had got SIGSTOP in the middle of a wait for data."""
-    return replace(
-        made,
-        gpus=tuple(
-            replace(one, reading=replace(one.reading, busy_percent=0.0, busy_samples=()))
-            for one in made.gpus
-        ),
-        jobs=tuple(
-            replace(
-                job,
-                members=tuple(
-                    replace(one, state="T", cpu_percent=0.0, main_thread_cpu_percent=0.0)
-                    for one in job.members
-                ),
-                loops=tuple(replace(one, data_wait_share=1.0) for one in job.loops),
-            )
-            for job in made.jobs
-        ),
-    )
+    idle = {"state": "T", "cpu_percent": 0.0, "main_thread_cpu_percent": 0.0}
+    return _changed(made, {"busy_percent": 0.0, "busy_samples": ()}, idle, {"data_wait_share": 1.0})
 
 
 def _reported_of(made: Snapshot, seconds: float) -> Snapshot:
@@ -249,13 +212,11 @@ def _reported_of(made: Snapshot, seconds: float) -> Snapshot:
 @pytest.mark.parametrize("scenario", ["healthy", "reported"])
 def test_a_stopped_job_is_shown_as_stopped_and_as_nothing_else(scenario: str) -> None:
     """However long it is; and when it goes on, no more is said than before."""
-    engine = Engine()
-    said = []
-    for second, made in enumerate(_simulated(scenario, 250, 1)):
-        engine.push(
-            _stopped(made) if 60 <= second < 180 else _reported_of(made, 10.0 - (second - 180))
-        )
-        said.append(engine.diagnosis)
+    made = enumerate(machine(scenario, 250))
+    said = told(
+        _stopped(one) if 60 <= second < 180 else _reported_of(one, 190.0 - second)
+        for second, one in made
+    )
     before = rules_of(said[59])
     assert {tuple(rules_of(one)) for one in said[70:180]} == {("job_stopped",)}
     assert "is stopped" in said[120].verdict
@@ -265,7 +226,6 @@ def test_a_stopped_job_is_shown_as_stopped_and_as_nothing_else(scenario: str) ->
 
 def test_a_process_that_is_stopped_for_a_moment_is_not_shown_as_stopped() -> None:
     """As by a stack sampler that attaches, every few seconds."""
-    engine = Engine()
-    for second, made in enumerate(_simulated("healthy", 60, 1)):
-        engine.push(_stopped(made) if second % 5 == 4 else made)
-        assert "job_stopped" not in rules_of(engine.diagnosis)
+    made = enumerate(machine("healthy", 60))
+    said = told(_stopped(one) if second % 5 == 4 else one for second, one in made)
+    assert not any("job_stopped" in rules_of(one) for one in said)

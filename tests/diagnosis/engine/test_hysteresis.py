@@ -6,17 +6,19 @@ from itertools import pairwise
 import pytest
 
 from gpuwatch.diagnosis.engine.hysteresis import Held
+from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
-from tests.diagnosis.engines import CLEAR, always, between, firing, play, scripted
+from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
 from tests.diagnosis.windows import NOW
 
 FIRES = firing(lost_share=0.4)
+PAUSE = Pause(at_unix_seconds=NOW + 5.0, seconds=4.0)
 
 
 @pytest.mark.parametrize(("strength", "second"), [(0.4, 8), (0.9, 6)])
 def test_the_clearer_a_fault_the_sooner_it_is_raised(strength: float, second: int) -> None:
     """Not by the first look, and well before 15 s."""
-    said = play(scripted({"fault": always(firing(strength=strength))}), range(16))
+    said = play(scripted({"fault": firing(strength=strength)}), range(16))
     assert next(at for at, one in enumerate(said) if one.findings) == second
 
 
@@ -58,24 +60,38 @@ def test_noise_raises_or_clears_once_at_most(seed: int, share: float) -> None:
 
 def test_slow_snapshots_need_three_looks() -> None:
     """With one a minute, time alone would be a single look."""
-    said = play(scripted({"fault": always(FIRES)}), range(0, 600, 60), interval=60.0)
+    said = play(scripted({"fault": FIRES}), range(0, 600, 60), interval=60.0)
     assert [bool(one.findings) for one in said[:4]] == [False, False, True, True]
 
 
 def test_a_pause_of_the_watching_is_one_look() -> None:
     """A computer that slept has not seen the fault hold for an hour."""
-    engine = scripted({"fault": always(FIRES)})
+    engine = scripted({"fault": FIRES})
     said = play(engine, [0.0, 2.0, 3600.0])
     assert said[-1].watched_seconds < 10.0
     assert said[-1].findings == () or said[-1].findings[0].since_unix_seconds is not None
 
 
-def test_it_says_since_when() -> None:
-    """From the first look that found it, not from when it was raised."""
-    said = play(scripted({"fault": between(20, 99, FIRES)}), range(60))
-    since = said[-1].findings[0].since_unix_seconds
+@pytest.mark.parametrize(
+    ("grows", "pauses", "began"),
+    [
+        (1 / 60, (), 10.0),
+        (0.0, (), -40.0),
+        (0.0, (Pause(at_unix_seconds=NOW + 5.0, seconds=4.0),), 5.0),
+        (None, (), 20.0),
+    ],
+)
+def test_it_says_since_when(grows: float | None, pauses: tuple[Pause, ...], began: float) -> None:
+    """Since its share of the last minute grows; one that does not has been there for all of it.
+    What costs nothing: from the first look that found it."""
+
+    def fault(second: float) -> Verdict:
+        lost = None if grows is None else 1 / 6 + grows * (second - 20.0)
+        return firing(lost_share=lost, pauses=pauses) if second >= 20.0 else CLEAR
+
+    since = play(scripted({"fault": fault}), range(60))[-1].findings[0].since_unix_seconds
     assert since is not None
-    assert 20 <= since - NOW <= 25
+    assert abs(since - NOW - began) <= 5.0
 
 
 @pytest.mark.parametrize(

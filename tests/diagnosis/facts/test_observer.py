@@ -24,7 +24,9 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.facts.choosing import FOLLOWED_JOBS_MAX
 from gpuwatch.diagnosis.facts.observer import Observer
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
+from gpuwatch.diagnosis.signals.waveform import Waveform
 from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.diagnosis.engines import machine
 from tests.support.snapshots import gpu, snapshot, snapshots
 
 GIB = 2**30
@@ -33,14 +35,11 @@ GIB = 2**30
 @cache
 def watched(scenario: str, gpus: int = 1, seconds: int = 90) -> tuple[Window, ...]:
     """The windows after watching once a second, looking at them every five."""
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
     observer = Observer()
-    for second in range(seconds):
-        observer.push(source.read())
+    for second, made in enumerate(machine(scenario, seconds, gpus)):
+        observer.push(made)
         if second % 5 == 0:
             observer.windows()
-        clock.advance(1.0)
     return observer.windows()
 
 
@@ -228,15 +227,10 @@ def test_what_is_seen_of_an_old_job_grows_from_the_first_look_on() -> None:
 
 def test_a_gpu_that_is_lost_says_so_and_a_new_run_is_another_job() -> None:
     """What it read before stays known while it is in the window."""
-    clock = ManualClock()
-    source = SimulatedSource("lost", clock=clock)
-    observer = Observer()
-    lost = []
-    for _ in range(200):
-        observer.push(source.read())
-        windows = observer.windows()
-        lost.append([facts.lost for window in windows for facts in window.gpus])
-        clock.advance(1.0)
+    observer, lost = Observer(), list[list[bool]]()
+    for made in machine("lost", 200):
+        observer.push(made)
+        lost.append([facts.lost for window in observer.windows() for facts in window.gpus])
     assert [True] in lost
     assert lost[-1] == [False]
     window, job, _ = only(observer.windows())
@@ -254,27 +248,37 @@ def looks(
     made = []
     for number in range(count):
         given = {
-            name: value(number) if callable(value) else value for name, value in fields.items()
+            name: value(number) if callable(value) else value
+            for name, value in {"busy_percent": busy, **fields}.items()
         }
-        percent = busy(number) if callable(busy) else busy
-        one = gpu(busy_percent=percent, **given)
+        at = start + number * interval
         made.append(
-            snapshot(
-                at=start + number * interval,
-                sequence=number,
-                interval_seconds=interval,
-                gpus=(one,),
-            )
+            snapshot(at=at, sequence=number, interval_seconds=interval, gpus=(gpu(**given),))
         )
     return made
 
 
-def after(made: list[Snapshot]) -> Window:
+def of_a_job(count: int, *jobs: Job, **fields: Any) -> list[Snapshot]:
+    """The same with these jobs on it, ``fields`` are those of the snapshots."""
+    return [replace(one, jobs=jobs, **fields) for one in looks(count, busy=99.0)]
+
+
+def watching(made: list[Snapshot]) -> Observer:
     observer = Observer()
     for one in made:
         observer.push(one)
-    (window,) = observer.windows()
+    return observer
+
+
+def after(made: list[Snapshot]) -> Window:
+    (window,) = watching(made).windows()
     return window
+
+
+def wave(window: Window) -> Waveform:
+    busy = window.gpus[0].busy
+    assert busy is not None
+    return busy
 
 
 def test_nothing_seen_gives_no_window() -> None:
@@ -304,11 +308,9 @@ def test_what_is_not_read_stays_unknown() -> None:
 def test_polls_are_the_waveform_where_the_driver_keeps_no_samples() -> None:
     """Twelve seconds of each kind."""
     window = after(looks(120, busy=lambda number: 99.0 if number // 6 % 2 else 0.0))
-    busy = window.gpus[0].busy
-    assert busy is not None
-    assert busy.sample_seconds == pytest.approx(1.0)
-    assert busy.period_seconds == pytest.approx(12.0, rel=0.1)
-    assert busy.seconds == pytest.approx(60.0, abs=1.5)
+    assert wave(window).sample_seconds == pytest.approx(1.0)
+    assert wave(window).period_seconds == pytest.approx(12.0, rel=0.1)
+    assert wave(window).seconds == pytest.approx(60.0, abs=1.5)
 
 
 def test_missing_snapshots_are_a_gap() -> None:
@@ -316,10 +318,8 @@ def test_missing_snapshots_are_a_gap() -> None:
     made = looks(60, busy=99.0)
     window = after(made[:20] + made[50:])
     assert window.watched_seconds == pytest.approx(30.0)
-    busy = window.gpus[0].busy
-    assert busy is not None
-    assert busy.duty == 1.0
-    assert busy.seconds == pytest.approx(30.0)
+    assert wave(window).duty == 1.0
+    assert wave(window).seconds == pytest.approx(30.0)
 
 
 def test_a_pause_does_not_grow_while_the_driver_is_silent() -> None:
@@ -347,23 +347,20 @@ def test_a_recording_that_starts_again_is_watched_anew() -> None:
     """Time that goes back is another beginning."""
     window = after(looks(50, busy=0.0, start=500.0) + looks(20, busy=99.0, start=10.0))
     assert window.watched_seconds == pytest.approx(20.0)
-    assert window.gpus[0].busy is not None
-    assert window.gpus[0].busy.duty == 1.0
+    assert wave(window).duty == 1.0
 
 
 def test_power_under_load_is_that_of_busy_polls() -> None:
     """And the plateau is the top of all that was seen."""
-    window = after(
-        looks(
-            200,
-            busy=lambda number: 99.0 if number % 10 < 3 else 0.0,
-            power_watts=lambda number: 600.0 if number % 10 < 3 else 90.0,
-            sm_clock_mhz=lambda number: 1980 if number % 10 < 3 else 345,
-            pcie_generation=lambda number: 5 if number % 10 < 3 else 1,
-            pcie_width=16,
-        )
-    )
-    facts = window.gpus[0]
+
+    def swings(high: float, low: float) -> Callable[[int], float]:
+        return lambda number: high if number % 10 < 3 else low
+
+    made = looks(
+        200, busy=swings(99.0, 0.0), power_watts=swings(600.0, 90.0),
+        sm_clock_mhz=swings(1980, 345), pcie_generation=swings(5, 1), pcie_width=16,
+    )  # fmt: skip
+    facts = after(made).gpus[0]
     assert facts.power_busy_watts == pytest.approx(600.0)
     assert facts.power_plateau_watts == pytest.approx(600.0, abs=5.0)
     assert facts.sm_clock_busy_mhz == pytest.approx(1980.0)
@@ -372,16 +369,9 @@ def test_power_under_load_is_that_of_busy_polls() -> None:
 
 def test_throttling_comes_from_counters_before_polls() -> None:
     """A counter knows what happened between the polls; a reason without one is polled."""
-    window = after(
-        looks(
-            60,
-            throttle_reasons=("sw_power_cap", "hw_slowdown"),
-            throttle_durations=(ReasonSeconds("sw_power_cap", 0.25),),
-        )
-    )
-    shares = window.gpus[0].throttle_shares
-    assert shares is not None
-    held = dict(shares)
+    polled, counted = ("sw_power_cap", "hw_slowdown"), (ReasonSeconds("sw_power_cap", 0.25),)
+    window = after(looks(60, throttle_reasons=polled, throttle_durations=counted))
+    held = dict(window.gpus[0].throttle_shares or ())
     assert held["sw_power_cap"] == pytest.approx(15.0, rel=0.1)
     assert held["hw_slowdown"] == pytest.approx(60.0, rel=0.1)
 
@@ -407,7 +397,7 @@ def reported(count: int, phase: Any = "train") -> list[Snapshot]:
             started_at_unix_seconds=began,
             steps=max(0, second - 4),
             phase=phase(second) if callable(phase) else phase,
-            told_at_unix_seconds=began + second,
+            reported_at_unix_seconds=began + second,
         )
         job = job_at(1, began, ranks=(rank,), gpu_uuids=(), loops=(loop,))
         made.append(snapshot(at=100.0 + second, sequence=second, gpus=(), jobs=(job,)))
@@ -487,32 +477,24 @@ def test_a_gpu_that_changes_hands_is_watched_anew() -> None:
 
 def test_a_job_is_forgotten_a_minute_after_it_was_there() -> None:
     """Until then it goes on where it was; after that, it begins anew."""
-    the_job = job_at(1, 1.0)
-    for away, expected in ((20, 60.0), (200, 40.0)):
-        observer = Observer()
-        for number, one in enumerate(looks(80 + away)):
-            there = number < 40 or number >= 40 + away
-            observer.push(replace(one, jobs=(the_job,) if there else ()))
-        (window,) = observer.windows()
-        assert window.job is not None
-        assert window.job.watched_seconds == pytest.approx(80.0 if away == 20 else expected)
+    for away, expected in ((20, 80.0), (200, 40.0)):
+        made = of_a_job(80 + away, job_at(1, 1.0))
+        made[40 : 40 + away] = [replace(one, jobs=()) for one in made[40 : 40 + away]]
+        _, job, _ = only(watching(made).windows())
+        assert job.watched_seconds == pytest.approx(expected)
 
 
 def test_an_ended_job_keeps_its_last_window_and_its_gpu_is_free() -> None:
     """What the GPU does afterwards is not the job's idling."""
     running = job_at(1, 1.0)
     ended = replace(running, ranks=(), ended_at_unix_seconds=1_700_000_180.0)
-    observer = Observer()
-    for number, one in enumerate(looks(140, busy=lambda number: 99.0 if number < 80 else 0.0)):
-        observer.push(replace(one, jobs=(running if number < 80 else ended,)))
-    window, free = observer.windows()
-    assert window.job is not None
-    assert window.job.job.ended_at_unix_seconds is not None
-    assert window.gpus[0].busy is not None
-    assert window.gpus[0].busy.duty == 1.0
+    made = looks(140, busy=lambda number: 99.0 if number < 80 else 0.0)
+    made = [replace(one, jobs=(running if at < 80 else ended,)) for at, one in enumerate(made)]
+    window, free = watching(made).windows()
+    assert fact(window, "job.job.ended_at_unix_seconds") is not None
+    assert wave(window).duty == 1.0
     assert free.job is None
-    assert free.gpus[0].busy is not None
-    assert free.gpus[0].busy.duty == 0.0
+    assert wave(free).duty == 0.0
 
 
 def test_foreign_processes_are_those_of_no_member() -> None:
@@ -523,51 +505,43 @@ def test_foreign_processes_are_those_of_no_member() -> None:
         Process(pid=9, gpu_uuid="GPU-a", gpu_busy_percent=None, gpu_memory_bytes=2 * GIB),
         Process(pid=8, gpu_uuid="GPU-b", gpu_busy_percent=70.0, gpu_memory_bytes=4 * GIB),
     )
-    window = after([replace(one, jobs=(the_job,), processes=rows) for one in looks(20)])
-    facts = window.gpus[0]
+    facts = after(of_a_job(20, the_job, processes=rows)).gpus[0]
     assert (facts.own_busy_percent, facts.own_memory_bytes) == (40.0, GIB)
     assert (facts.foreign_busy_percent, facts.foreign_memory_bytes) == (None, 2 * GIB)
-    alone = after([replace(one, jobs=(the_job,), processes=rows[:1]) for one in looks(20)])
+    alone = after(of_a_job(20, the_job, processes=rows[:1]))
     assert alone.gpus[0].foreign_busy_percent == 0.0
-    unread = after([replace(one, jobs=(the_job,)) for one in looks(20)])
+    unread = after(of_a_job(20, the_job))
     assert unread.gpus[0].foreign_memory_bytes is None
 
 
 def test_stacks_are_shown_with_their_job() -> None:
     """As they were noted last."""
-    observer = Observer()
-    for one in looks(5):
-        observer.push(replace(one, jobs=(job_at(1, 1.0),)))
-    observer.note_stacks((1, 1.0), (("waits for data", 62.0, "train.py:41"),))
-    (window,) = observer.windows()
-    assert window.job is not None
-    assert window.job.stacks == (("waits for data", 62.0, "train.py:41"),)
+    observer = watching(of_a_job(5, job_at(1, 1.0)))
+    stacks = (("waits for data", 62.0, "train.py:41"),)
+    observer.note_stacks((1, 1.0), stacks)
+    assert only(observer.windows())[1].stacks == stacks
 
 
 def test_dense_driver_samples_are_thinned() -> None:
     """Fifty a second show no more than ten for what is asked here, and cost five times as much."""
     made = []
-    for number, one in enumerate(looks(70, busy=50.0)):
-        now = one.taken_at_unix_seconds
-        fresh = tuple(
-            BusySample(now - 0.98 + 0.02 * at, 100.0 if at < 25 else 0.0) for at in range(50)
-        )
-        made.append(replace(one, gpus=(gpu(busy_percent=50.0, busy_samples=fresh),)))
-        assert number >= 0
-    busy = after(made).gpus[0].busy
-    assert busy is not None
+    for one in looks(70, busy=50.0):
+        begin = one.taken_at_unix_seconds - 0.98
+        fresh = [BusySample(begin + 0.02 * at, 100.0 if at < 25 else 0.0) for at in range(50)]
+        made.append(replace(one, gpus=(gpu(busy_percent=50.0, busy_samples=tuple(fresh)),)))
+    busy = wave(after(made))
     assert busy.sample_seconds == pytest.approx(0.1, rel=0.05)
     assert busy.period_seconds == pytest.approx(1.0, rel=0.05)
 
 
 def test_hours_of_watching_keep_no_more_than_minutes() -> None:
-    """Everything it holds is as large after four hours as after half an hour."""
+    """Everything it holds is as large after four hours as after one."""
     the_job = job_at(1, 1.0)
     observer = Observer()
     sizes = []
     for number, one in enumerate(looks(4 * 360, interval=10.0, memory_used_bytes=GIB)):
         observer.push(replace(one, jobs=(the_job,), host=Host(name="a", memory_used_bytes=GIB)))
-        if number in (180, 4 * 360 - 1):
+        if number in (360, 4 * 360 - 1):
             observer.windows()
             sizes.append(held(observer))
     assert sizes[1] <= 1.05 * sizes[0]
@@ -612,81 +586,63 @@ def test_no_snapshot_breaks_it(made: list[Snapshot]) -> None:
 
 def test_a_gpu_that_a_job_names_twice_counts_once() -> None:
     """A recording may say so; the same GPU is in a window once, and its readings count once."""
-    first = looks(20, busy=99.0)
-    key = first[0].gpus[0].uuid
-    twice, once = Observer(), Observer()
-    for one in first:
-        members = (JobMember(pid=7, role="rank"),)
-        twice.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key, key)),)))
-        once.push(replace(one, jobs=(Job(pid=7, members=members, gpu_uuids=(key,)),)))
-    (window,), (wanted,) = twice.windows(), once.windows()
-    assert [facts.uuid for facts in window.gpus] == [key]
-    assert window.gpus == wanted.gpus
+    once = Job(pid=7, members=(JobMember(pid=7, role="rank"),), gpu_uuids=("GPU-a",))
+    window = after(of_a_job(20, replace(once, gpu_uuids=("GPU-a", "GPU-a"))))
+    assert [facts.uuid for facts in window.gpus] == ["GPU-a"]
+    assert window.gpus == after(of_a_job(20, once)).gpus
 
 
 def test_samples_of_one_moment_are_one_sample() -> None:
     """Stamps that do not move on (a recording may hold them) break nothing."""
-    samples = tuple([BusySample(1_700_000_010.5, percent) for percent in (0.0, 20.0, 40.0, 60.0)])
-    observer = Observer()
-    for at in (10.0, 11.0):
-        made = gpu(busy_percent=30.0, busy_samples=(*samples, samples[1]))
-        observer.push(snapshot(at, gpus=(made,)))
-    (window,) = observer.windows()
+    samples = [BusySample(1_700_000_010.5, percent) for percent in (0.0, 20.0, 40.0, 60.0)]
+    made = gpu(busy_percent=30.0, busy_samples=(*samples, samples[1]))
+    window = after([snapshot(at, gpus=(made,)) for at in (10.0, 11.0)])
     assert window.gpus[0].uuid == "GPU-a"
+
+
+MANY = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
+
+
+def used_by(busy: Callable[[int], float]) -> tuple[Process, ...]:
+    """Their shares of the GPU, by PID."""
+    return tuple(
+        Process(pid=one.pid, gpu_uuid="GPU-a", gpu_busy_percent=busy(one.pid)) for one in MANY
+    )
+
+
+def followed(observer: Observer) -> list[int]:
+    return [one.job.job.pid for one in observer.windows() if one.job is not None]
 
 
 def test_of_many_jobs_the_busiest_are_followed() -> None:
     """A machine of notebooks costs no more than one of sixteen jobs; the attached one is there."""
-    jobs = tuple(
-        Job(pid=pid, members=(JobMember(pid=pid, role="rank"),), attached=pid == 1)
-        for pid in range(1, 41)
-    )
-    first = looks(20, busy=99.0)
-    key = first[0].gpus[0].uuid
-    processes = tuple(
-        Process(pid=pid, gpu_uuid=key, gpu_busy_percent=float(pid)) for pid in range(1, 41)
-    )
-    observer = Observer()
-    for one in first:
-        observer.push(replace(one, jobs=jobs, processes=processes))
-    followed = [one.job.job.pid for one in observer.windows() if one.job is not None]
-    assert len(followed) == FOLLOWED_JOBS_MAX
-    assert followed[0] == 1
-    assert set(followed[1:]) == set(range(26, 41))
+    jobs = (replace(MANY[0], attached=True), *MANY[1:])
+    seen = followed(watching(of_a_job(20, *jobs, processes=used_by(float))))
+    assert len(seen) == FOLLOWED_JOBS_MAX
+    assert seen[0] == 1
+    assert set(seen[1:]) == set(range(26, 41))
 
 
 def test_of_many_jobs_one_that_is_attached_to_is_followed_at_once() -> None:
     """Somebody looks at it."""
-    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
     observer = Observer()
     for second, one in enumerate(looks(8, busy=99.0)):
-        attached = replace(jobs[-1], attached=second >= 4)
-        observer.push(replace(one, jobs=(*jobs[:-1], attached)))
-        followed = {made.job.job.pid for made in observer.windows() if made.job is not None}
-        assert (40 in followed) == (second >= 4)
-        assert len(followed) == FOLLOWED_JOBS_MAX
+        attached = replace(MANY[-1], attached=second >= 4)
+        observer.push(replace(one, jobs=(*MANY[:-1], attached)))
+        seen = followed(observer)
+        assert (40 in seen) == (second >= 4)
+        assert len(seen) == FOLLOWED_JOBS_MAX
 
 
 def test_jobs_that_swing_out_of_step_stay_followed() -> None:
     """Each of them is the busiest for a moment: taken at its word then, none would be watched for
     long enough to say anything of it."""
-    jobs = tuple(Job(pid=pid, members=(JobMember(pid=pid, role="rank"),)) for pid in range(1, 41))
-    first = looks(120, busy=99.0)
-    key = first[0].gpus[0].uuid
-    observer = Observer()
-    followed: dict[int, set[int]] = {}
-    for second, one in enumerate(first):
-        processes = tuple(
-            Process(
-                pid=pid,
-                gpu_uuid=key,
-                gpu_busy_percent=(95.0 if (second + pid) % 4 == 0 else 0.0) + (pid > 24),
-            )
-            for pid in range(1, 41)
-        )
-        observer.push(replace(one, jobs=jobs, processes=processes))
+    observer, seen = Observer(), dict[int, set[int]]()
+    for second, one in enumerate(looks(120, busy=99.0)):
+        turn = second % 4
+        busy = used_by(lambda pid, turn=turn: 95.0 * ((turn + pid) % 4 == 0) + (pid > 24))
+        observer.push(replace(one, jobs=MANY, processes=busy))
         if second in (70, 119):
-            windows = observer.windows()
-            followed[second] = {shown.job.job.pid for shown in windows if shown.job is not None}
-    assert len(followed[119]) == FOLLOWED_JOBS_MAX
-    assert followed[119] == followed[70]
+            seen[second] = set(followed(observer))
+    assert len(seen[119]) == FOLLOWED_JOBS_MAX
+    assert seen[119] == seen[70]

@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.source import ManualClock
-from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.facts.recovery import Recovery, recovered
-from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.diagnosis.engines import rules_of
+from tests.diagnosis.engines import machine, rules_of, told
 
 WAITS = [99.0, 0.0, 0.0, 0.0]
 """A second each, again and again."""
@@ -65,18 +62,13 @@ def test_all_of_a_job_must_be_fed() -> None:
 
 def _cured(scenario: str, seconds: int, cured_at: int, gpus: int = 1) -> Iterator[Snapshot]:
     """One job, that of ``scenario`` at first and a healthy one then."""
-    clock = ManualClock()
-    ill, well = [SimulatedSource(one, gpus, clock=clock) for one in (scenario, "healthy")]
-    ill.open()
-    well.open()
-    for second in range(seconds):
-        before, after = ill.read(), well.read()
+    ill, well = [machine(one, seconds, gpus) for one in (scenario, "healthy")]
+    for second, (before, after) in enumerate(zip(ill, well, strict=True)):
         jobs = [
             replace(one, pid=was.pid, started_at_unix_seconds=was.started_at_unix_seconds)
             for one, was in zip(after.jobs, before.jobs, strict=True)
         ]
         yield before if second < cured_at else replace(after, jobs=tuple(jobs))
-        clock.advance(1.0)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +77,7 @@ def _cured(scenario: str, seconds: int, cured_at: int, gpus: int = 1) -> Iterato
 )
 def test_a_finding_goes_soon_after_its_cure(scenario: str, gpus: int, rule: str) -> None:
     """Half a minute later, and nothing else is found in what is left of it."""
-    engine = Engine()
-    said = []
-    for made in _cured(scenario, 170, 80, gpus):
-        engine.push(made)
-        said.append(rules_of(engine.diagnosis))
+    said = [rules_of(one) for one in told(_cured(scenario, 170, 80, gpus))]
     assert said[79] == [rule]
     assert said[89] == [rule]
     assert {tuple(one) for one in said[80:]} == {(rule,), ()}
@@ -98,18 +86,10 @@ def test_a_finding_goes_soon_after_its_cure(scenario: str, gpus: int, rule: str)
 
 def test_what_comes_back_is_found_again() -> None:
     """Fed for half a minute, then starved as before; what that costs is counted on."""
-    engine = Engine()
-    clock = ManualClock()
-    ill = SimulatedSource("starved", 1, clock=clock)
-    ill.open()
-    said = []
-    for second, cured in enumerate(_cured("starved", 160, 80)):
-        starved = ill.read()
-        clock.advance(1.0)
-        engine.push(cured if 80 <= second < 114 else starved)
-        said.append(rules_of(engine.diagnosis))
-    assert said[112] == []
-    assert said[-1] == ["loader_cpu_bound"]
-    share = engine.diagnosis.findings[0].cost_share
+    made = enumerate(zip(_cured("starved", 160, 80), machine("starved", 160), strict=True))
+    said = told(cured if 80 <= at < 114 else starved for at, (cured, starved) in made)
+    assert rules_of(said[112]) == []
+    assert rules_of(said[-1]) == ["loader_cpu_bound"]
+    share = said[-1].findings[0].cost_share
     # It idles 70% of the 126 s of 160 in which it is starved.
     assert share == pytest.approx(0.55, abs=0.06)

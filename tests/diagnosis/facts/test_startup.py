@@ -3,7 +3,7 @@ before their first steps."""
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -29,6 +29,9 @@ class Phase:
     spread: float = 0.0
     main: float = 99.0
     workers: float | None = None
+    workers_began: float = 0.0
+    on_disk: bool = False
+    """Its workers wait for one."""
     compiles: bool = False
     grows: bool = False
 
@@ -41,6 +44,11 @@ COMPILES = Phase(compiles=True, every=9.0, busy=0.01, spread=1.0)
 RESTS = Phase(main=0.1)
 FLAT = Phase(every=0.17, busy=0.05, main=20.0, workers=98.0)
 IN_STEPS = Phase(every=1.7, busy=0.2, main=20.0, workers=98.0)
+IN_BURSTS = Phase(every=16.0, busy=0.22, main=8.0, workers=1.0, on_disk=True)
+FIRST_BATCH = replace(IN_BURSTS, busy=0.0, workers_began=12.9)
+TRACES = replace(IN_BURSTS, busy=0.0, main=99.0)
+VALIDATES = Phase(every=0.1, busy=0.6, workers=15.0)
+TRAINS = Phase(every=0.3, busy=0.97, main=60.0, workers=15.0)
 LAUNCHES = Phase(every=0.02, busy=0.12, workers=15.0)
 
 
@@ -74,8 +82,11 @@ def job_of(phase: Phase) -> Job:
     main = {"main_thread_cpu_percent": phase.main, "cpu_percent": phase.main}
     members = [JobMember(role="rank", read_bytes_per_second=0.0, **main, **key)]
     count = 0 if phase.workers is None else 4
-    used = {"cpu_percent": phase.workers, "run_queue_wait_percent": 0.0}
-    members += [JobMember(pid=10 + n, role="loader_worker", **used) for n in range(count)]
+    used: dict[str, Any] = {"cpu_percent": phase.workers, "run_queue_wait_percent": 0.0}
+    used["state"] = "D" if phase.on_disk else "S"
+    pids = range(10, 10 + count)
+    used["started_at_unix_seconds"] = BEGAN + phase.workers_began
+    members += [JobMember(pid=pid, role="loader_worker", **used) for pid in pids]
     if phase.compiles:
         members.append(JobMember(pid=99, role="helper", role_sign="it is a compiler"))
     rank = JobRank(gpu_uuids=("GPU-a",), loader_workers=count, pinned_memory=True, **key)
@@ -109,6 +120,30 @@ def test_a_cause_is_named_soon_after_the_first_steps(
         blamed += [(one.monotonic_seconds - 100.0, rule) for rule in rules_of(engine.diagnosis)]
     assert {rule for _, rule in blamed} == {cause}
     assert blamed[0][0] > until
+
+
+@pytest.mark.parametrize("fine", [True, False])
+@pytest.mark.parametrize(
+    ("age", "parts", "causes"),
+    [
+        (2.0, ((LOADS, 8.0), (IN_BURSTS, 25.0)), {"loader_io_bound"}),
+        # A sanity check has workers of its own, and a main thread that works may compile.
+        (2.0, ((LOADS, 8.0), (IN_BURSTS, 13.0), (FIRST_BATCH, 40.0)), set()),
+        (2.0, ((LOADS, 8.0), (IN_BURSTS, 13.0), (TRACES, 40.0)), set()),
+        # Watching begins in a validation: it is blamed where it lasts.
+        (300.0, ((RESTS, 299.0), (VALIDATES, 325.0), (TRAINS, 350.0)), set()),
+        (300.0, ((RESTS, 299.0), (VALIDATES, 345.0)), {"python_bound"}),
+    ],
+)
+def test_a_loop_is_judged_by_its_own_steps(
+    age: float, parts: tuple[tuple[Phase, float], ...], causes: set[str], fine: bool
+) -> None:
+    """One burst of them suffices where the workers that brought it load; others show nothing."""
+    engine, blamed = Engine(), set[str]()
+    for one in life(*parts, age=age, fine=fine):
+        engine.push(one)
+        blamed.update(rules_of(engine.diagnosis))
+    assert blamed == causes
 
 
 @pytest.mark.parametrize("age", [2.0, 200.0])

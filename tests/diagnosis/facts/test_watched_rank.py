@@ -14,7 +14,7 @@ def facts(loops: Iterable[tuple[float, str]], since: float) -> LoopFacts | None:
     rank = Rank()
     for at, (share, phase) in enumerate(loops, 1):
         loop = TrainingLoop(
-            pid=1, data_wait_share=share, phase=phase, told_at_unix_seconds=1_700_000_000.0
+            pid=1, data_wait_share=share, phase=phase, reported_at_unix_seconds=1_700_000_000.0
         )
         rank.push_loop(loop, float(at), 1.0)
     return rank.facts(JobRank(pid=1), since, None).loop

@@ -12,12 +12,16 @@ from gpuwatch.diagnosis.signals.trend import Trend
 from tests.diagnosis.waves import Samples, flat, square
 
 
-def trend(values: list[float]) -> tuple[float, float]:
-    """Of one value a second."""
+def fed(values: list[float]) -> Trend:
+    """One value a second."""
     made = Trend()
     for at, value in enumerate(values):
         made.add(float(at), value)
-    found = made.slope()
+    return made
+
+
+def trend(values: list[float]) -> tuple[float, float]:
+    found = fed(values).slope()
     assert found is not None
     return found
 
@@ -48,10 +52,7 @@ def test_peaks_are_no_growth() -> None:
 
 def test_a_trend_needs_half_a_minute() -> None:
     """Before that, nothing is said."""
-    made = Trend()
-    for at in range(25):
-        made.add(float(at), float(at))
-    assert made.slope() is None
+    assert fed(list(map(float, range(25)))).slope() is None
 
 
 def test_means_leave_out_what_was_not_read_and_what_is_old() -> None:
@@ -98,14 +99,24 @@ def test_a_counter_that_starts_anew_has_not_fallen() -> None:
 
 def test_a_ledger_knows_what_went_through() -> None:
     """Between any two moments that it remembers."""
-    ledger, unread = Ledger(100.0), Ledger(100.0)
+    ledger = Ledger(("written", "unread", "counted"), 100.0)
     for at in range(1, 200):
-        ledger.add(float(at), 100.0 if 150 < at <= 160 else 0.0, 1.0)
-        unread.add(float(at), None, 1.0)
-    assert ledger.between(148.0, 162.0) == pytest.approx(1000.0)
-    assert ledger.between(152.0, 154.0) == pytest.approx(200.0)
-    assert unread.between(150.0, 160.0) is None
-    assert ledger.between(5.0, 10.0) is None
+        ledger.add(float(at), (100.0 if 150 < at <= 160 else 0.0, None, at), 1.0)
+    assert ledger.between("written", 148.0, 162.0) == pytest.approx(1000.0)
+    assert ledger.between("written", 152.0, 154.0) == pytest.approx(200.0)
+    assert ledger.between("unread", 150.0, 160.0) is None
+    assert ledger.between("written", 5.0, 10.0) is None
+
+
+def test_a_ledger_counts_fast_readings_and_no_more_than_was_read() -> None:
+    """A rate that changes within a second, and one after a gap of a minute."""
+    ledger = Ledger(("read",), 100.0)
+    for number in range(1, 101):
+        ledger.add(number / 10, (10.0 if number <= 45 else 30.0,), 0.1)
+    assert ledger.between("read", 0.0, 10.0) == pytest.approx(4.5 * 10 + 5.5 * 30)
+    for number in range(3):
+        ledger.add(70.0 + number, (30.0,), 1.0)
+    assert ledger.between("read", 10.0, 72.0) == pytest.approx(90.0)
 
 
 def cpu(samples: Samples, *, when_busy: float, when_idle: float, late: float = 0.0) -> Samples:
@@ -140,27 +151,22 @@ NEVER_RESTS = [(at, 99.0) for at, _ in square(2.0)[0]]
 TWO_SAMPLES = [(number / 6, 90.0 if number % 2 else 5.0) for number in range(1, 200)]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "rows", "when_idle"),
-    [
-        # But it is known what it did while the GPU waited.
-        pytest.param(square(2.0)[0], spans(NEVER_RESTS, 1 / 6), 99.0, id="never rests"),
-        # Means over a second of what swings five times a second are all alike.
-        pytest.param(
-            square(0.2, noise=2.0)[0],
-            spans([(float(at), 50.0 + 10.0 * (at % 2)) for at in range(1, 60)], 1.0),
-            None,
-            id="a swing within the polls",
-        ),
-        # Late by one sample, turns look like doing the same: nothing is said of either.
-        pytest.param(
-            TWO_SAMPLES,
-            spans([(at, 100.0 - value) for at, value in TWO_SAMPLES], 1 / 6),
-            None,
-            id="a swing of two samples",
-        ),
-    ],
-)
+UNRELATED = {
+    # But it is known what it did while the GPU waited.
+    "never rests": (square(2.0)[0], spans(NEVER_RESTS, 1 / 6), 99.0),
+    # Means over a second of what swings five times a second are all alike.
+    "a swing within the polls": (
+        square(0.2, noise=2.0)[0],
+        spans([(float(at), 50.0 + 10.0 * (at % 2)) for at in range(1, 60)], 1.0), None,
+    ),
+    # Late by one sample, turns look like doing the same: nothing is said of either.
+    "a swing of two samples": (
+        TWO_SAMPLES, spans([(at, 100.0 - value) for at, value in TWO_SAMPLES], 1 / 6), None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpu", "rows", "when_idle"), UNRELATED.values(), ids=UNRELATED)
 def test_no_phase(
     gpu: Samples, rows: list[tuple[float, float, float]], when_idle: float | None
 ) -> None:
@@ -181,11 +187,14 @@ def test_a_mean_needs_half_of_its_time() -> None:
     ]
 
 
-def pauses(samples: Samples) -> list[tuple[float, float, float]]:
-    watch = PauseWatch()
+def seen(watch: PauseWatch, samples: Samples) -> PauseWatch:
     for at, percent in samples:
         watch.add(at, percent, 1 / 6)
-    return [(one.begin, one.end, one.busy_percent) for one in watch.found]
+    return watch
+
+
+def pauses(samples: Samples) -> list[tuple[float, float, float]]:
+    return [(one.begin, one.end, one.busy_percent) for one in seen(PauseWatch(), samples).found]
 
 
 def interrupted(samples: Samples, begin: float, end: float, percent: float = 0.0) -> Samples:
@@ -195,30 +204,20 @@ def interrupted(samples: Samples, begin: float, end: float, percent: float = 0.0
 BURSTS = interrupted(flat(0.0, seconds=200.0), 50.0, 52.0, 99.0)
 
 
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [
-        pytest.param(interrupted(flat(97.0), 30.0, 38.0), (30.0, 38.0, 0.0), id="a stop"),
-        pytest.param(
-            interrupted(square(2.0, seconds=120.0)[0], 60.0, 72.0),
-            (60.0, 72.0, 0.0),
-            id="a save of a job that waits a second for each batch",
-        ),
-        pytest.param(
-            interrupted(flat(97.0, seconds=120.0), 60.0, 74.0, 62.0),
-            (60.0, 74.0, 62.0),
-            id="a validation pass with smaller batches",
-        ),
-        pytest.param(
-            square(7.0, duty=0.3, seconds=300.0, jitter=0.1)[0],
-            None,
-            id="five seconds a batch, every time",
-        ),
-        pytest.param(
-            interrupted(BURSTS, 100.0, 102.0, 99.0), None, id="work for two seconds now and then"
-        ),
-    ],
-)
+PAUSES = {
+    "a stop": (interrupted(flat(97.0), 30.0, 38.0), (30.0, 38.0, 0.0)),
+    "a save of a job that waits a second for each batch": (
+        interrupted(square(2.0, seconds=120.0)[0], 60.0, 72.0), (60.0, 72.0, 0.0),
+    ),
+    "a validation pass with smaller batches": (
+        interrupted(flat(97.0, seconds=120.0), 60.0, 74.0, 62.0), (60.0, 74.0, 62.0),
+    ),
+    "five seconds a batch, every time": (square(7.0, duty=0.3, seconds=300.0, jitter=0.1)[0], None),
+    "work for two seconds now and then": (interrupted(BURSTS, 100.0, 102.0, 99.0), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("samples", "expected"), PAUSES.values(), ids=PAUSES)
 def test_what_is_a_pause(samples: Samples, expected: tuple[float, float, float] | None) -> None:
     """What stands out of steady work, with what the GPU did meanwhile."""
     found = pauses(samples)
@@ -242,37 +241,25 @@ def test_one_low_sample_of_a_coarse_log_is_no_pause() -> None:
 
 def test_a_long_gap_ends_a_pause() -> None:
     """It lasted for at least as long as was seen."""
-    watch = PauseWatch()
-    for at, percent in interrupted(flat(97.0), 30.0, 60.0):
-        watch.add(at, percent, 1 / 6)
+    watch = seen(PauseWatch(), interrupted(flat(97.0), 30.0, 60.0))
     watch.gap()
-    for at, percent in flat(97.0):
-        watch.add(at + 100.0, percent, 1 / 6)
-    (found,) = watch.found
-    assert found.begin == pytest.approx(30.0, abs=1.1)
-    assert found.end == pytest.approx(60.0, abs=1.1)
+    (found,) = seen(watch, [(at + 100.0, percent) for at, percent in flat(97.0)]).found
+    assert (found.begin, found.end) == pytest.approx((30.0, 60.0), abs=1.1)
 
 
 def test_a_pause_goes_on_behind_a_short_gap() -> None:
     """One evaluation, of which ten seconds were not seen."""
-    watch = PauseWatch()
-    for at, percent in interrupted(flat(97.0, seconds=120.0), 60.0, 100.0, 55.0):
-        if 70.0 < at <= 80.0:
-            watch.gap()
-        else:
-            watch.add(at, percent, 1 / 6)
-    (found,) = watch.found
-    assert found.begin == pytest.approx(60.0, abs=1.1)
-    assert found.end == pytest.approx(100.0, abs=1.1)
+    samples = interrupted(flat(97.0, seconds=120.0), 60.0, 100.0, 55.0)
+    watch = seen(PauseWatch(), [one for one in samples if one[0] <= 70.0])
+    watch.gap()
+    (found,) = seen(watch, [one for one in samples if one[0] > 80.0]).found
+    assert (found.begin, found.end) == pytest.approx((60.0, 100.0), abs=1.1)
     assert found.busy_percent == pytest.approx(55.0, abs=1.0)
 
 
 def test_a_trend_counts_how_often_it_went_up() -> None:
     """A level that was there before is no rise."""
-    made = Trend()
-    for at, value in enumerate([5.0, 5.0, 6.0, 4.0, 6.0, 7.0, 8.0]):
-        made.add(float(at), value)
-    assert made.rises() == 3
+    assert fed([5.0, 5.0, 6.0, 4.0, 6.0, 7.0, 8.0]).rises() == 3
 
 
 STARTED: Samples = interrupted(flat(0.0, seconds=40.0), 25.0, 40.0, 97.0)

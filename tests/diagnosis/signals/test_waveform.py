@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.signals.waveform import analyse
+from gpuwatch.diagnosis.signals.waveform import Waveform, analyse
 from tests.diagnosis.waves import Samples, flat, square
 
 
@@ -17,6 +17,12 @@ def series(steps: list[tuple[float, float]]) -> Samples:
         at += spacing
         made.append((at, percent))
     return made
+
+
+def shape(samples: Samples) -> Waveform:
+    found = analyse(samples)
+    assert found is not None
+    return found
 
 
 SERIES = st.lists(
@@ -36,8 +42,7 @@ def test_a_rhythm_that_samples_can_show_has_its_period(
 ) -> None:
     """Within 10%, whatever the phase of the samples, for edges and values that wander."""
     samples, true = square(period, duty=duty, hertz=hertz, jitter=jitter, noise=noise, seed=4)
-    found = analyse(samples)
-    assert found is not None
+    found = shape(samples)
     assert found.period_seconds == pytest.approx(true, rel=0.1)
     if min(duty, 1.0 - duty) * period * hertz > 2.0:
         assert found.duty == pytest.approx(duty, abs=0.1)
@@ -53,8 +58,7 @@ def test_runs_of_any_length_have_no_rhythm() -> None:
         while len(runs) < 60:
             for percent, mean in ((0.0, 3.0), (97.0, 5.0)):
                 runs += [percent] * max(1, round(draw.expovariate(1.0 / mean)))
-        found = analyse([(float(at), percent) for at, percent in enumerate(runs[:60])])
-        assert found is not None
+        found = shape([(float(at), percent) for at, percent in enumerate(runs[:60])])
         assert found.period_seconds is None
 
 
@@ -68,8 +72,7 @@ def test_a_swing_within_a_sample_may_be_faster_than_seen(
 ) -> None:
     """It has no period, although it beats with the sampling, and is said to be perhaps there."""
     samples, _ = square(period, hertz=hertz, jitter=0.05, noise=3.0, seed=seed)
-    found = analyse(samples)
-    assert found is not None
+    found = shape(samples)
     assert found.period_seconds is None
     assert found.faster_than_seen
 
@@ -77,8 +80,7 @@ def test_a_swing_within_a_sample_may_be_faster_than_seen(
 @pytest.mark.parametrize("percent", [15.0, 45.0, 70.0, 88.0])
 def test_steady_partial_use_cannot_be_told_from_a_fast_swing(percent: float) -> None:
     """Both are a middling line."""
-    found = analyse(flat(percent))
-    assert found is not None
+    found = shape(flat(percent))
     assert found.faster_than_seen
     assert found.mean_percent == pytest.approx(percent)
 
@@ -86,8 +88,7 @@ def test_steady_partial_use_cannot_be_told_from_a_fast_swing(percent: float) -> 
 @pytest.mark.parametrize(("percent", "duty"), [(0.0, 0.0), (98.0, 1.0), (45.0, 0.45)])
 def test_a_line_has_a_duty_and_no_runs(percent: float, duty: float) -> None:
     """Its busy run began before and ends later; one between the thresholds has its mean."""
-    found = analyse(flat(percent))
-    assert found is not None
+    found = shape(flat(percent))
     assert found.duty == pytest.approx(duty)
     assert (found.busy.count, found.idle.count) == (0, 0)
     assert found.period_seconds is None
@@ -96,16 +97,14 @@ def test_a_line_has_a_duty_and_no_runs(percent: float, duty: float) -> None:
 @pytest.mark.parametrize("percent", [0.0, 98.0])
 def test_a_line_at_an_end_hides_nothing(percent: float) -> None:
     """A swing would show."""
-    found = analyse(flat(percent))
-    assert found is not None
+    found = shape(flat(percent))
     assert not found.faster_than_seen
 
 
 def test_runs_are_those_that_began_and_ended_inside() -> None:
     """One second busy, two idle; what is cut off at either end does not count."""
     samples, _ = square(3.0, duty=1 / 3, seconds=30.0)
-    found = analyse(samples)
-    assert found is not None
+    found = shape(samples)
     assert (found.busy.count, found.idle.count) == (9, 10)
     assert found.busy.mean_seconds == pytest.approx(1.0, abs=0.09)
     assert found.idle.mean_seconds == pytest.approx(2.0, abs=0.09)
@@ -117,16 +116,14 @@ def test_runs_are_those_that_began_and_ended_inside() -> None:
 )
 def test_the_third_idle_stretch_makes_a_rhythm(idle: list[tuple[int, int]], once: bool) -> None:
     """Also while it goes on."""
-    found = analyse([(at, 0.0 if any(a <= at < b for a, b in idle) else 97.0) for at in range(13)])
-    assert found is not None
+    found = shape([(at, 0.0 if any(a <= at < b for a, b in idle) else 97.0) for at in range(13)])
     assert found.idles_at_length is once
 
 
 def test_what_stays_between_the_thresholds_turns_nothing() -> None:
     """A busy run lasts through 40%, an idle one through 50%."""
     values = [0, 0, 100, 100, 40, 100, 100, 0, 50, 0, 100, 0]
-    found = analyse([(float(at), float(value)) for at, value in enumerate(values)])
-    assert found is not None
+    found = shape([(float(at), float(value)) for at, value in enumerate(values)])
     assert (found.busy.count, found.busy.mean_seconds) == (2, 3.0)
     assert (found.idle.count, found.idle.mean_seconds) == (1, 3.0)
     assert found.middling_share == pytest.approx(2 / 12)
@@ -140,16 +137,14 @@ def test_waits_of_any_length_have_no_period() -> None:
         while len(values) < 360:
             values += [100.0] * (1 + int(rng.expovariate(0.2)))
             values += [0.0] * (1 + int(rng.expovariate(0.1)))
-        found = analyse([(at / 6, value) for at, value in enumerate(values)])
-        assert found is not None
+        found = shape([(at / 6, value) for at, value in enumerate(values)])
         assert found.period_seconds is None
 
 
 def test_two_cycles_are_no_rhythm() -> None:
     """At least three must be seen."""
     samples, _ = square(25.0, seconds=60.0)
-    found = analyse(samples)
-    assert found is not None
+    found = shape(samples)
     assert found.period_seconds is None
 
 
@@ -157,9 +152,7 @@ def test_a_gap_is_in_no_run() -> None:
     """The runs it touches are cut off, and its time is not counted."""
     samples = [(float(at), 0.0 if at in (3, 4) else 100.0) for at in range(10)]
     moved = [(at + (60.0 if at >= 4 else 0.0), percent) for at, percent in samples]
-    whole, torn = analyse(samples), analyse(moved)
-    assert whole is not None
-    assert torn is not None
+    whole, torn = shape(samples), shape(moved)
     assert (whole.idle.count, torn.idle.count) == (1, 0)
     assert torn.seconds == 10.0
     assert torn.duty == pytest.approx(0.8)
@@ -175,8 +168,7 @@ def test_too_little_has_no_shape() -> None:
 @given(SERIES)
 def test_shares_are_shares(samples: Samples) -> None:
     """Duty lies between 0 and 1, and percentiles and mean between the extremes."""
-    found = analyse(samples)
-    assert found is not None
+    found = shape(samples)
     assert 0.0 <= found.duty <= 1.0
     assert 0.0 <= found.middling_share <= 1.0
     values = [percent for _, percent in samples]
@@ -188,10 +180,8 @@ def test_shares_are_shares(samples: Samples) -> None:
 @given(SERIES, st.sampled_from([0.25, 0.5, 2.0, 8.0]))
 def test_time_scales(samples: Samples, factor: float) -> None:
     """The same signal at another speed has runs and a period of as many times the length."""
-    found = analyse(samples)
-    scaled = analyse([(at * factor, percent) for at, percent in samples])
-    assert found is not None
-    assert scaled is not None
+    found = shape(samples)
+    scaled = shape([(at * factor, percent) for at, percent in samples])
     assert scaled.duty == pytest.approx(found.duty)
     for ours, theirs in ((found.busy, scaled.busy), (found.idle, scaled.idle)):
         assert theirs.count == ours.count

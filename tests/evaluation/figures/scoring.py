@@ -4,13 +4,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.evaluation.case import HEALTHY, LOADING, NEVER_LOADING, UNDECIDED
 from tests.evaluation.harness import Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CauseScore:
     """How well one label is found."""
 
@@ -36,10 +36,10 @@ class Score:
     healthy_gpu_hours: float
     blamed_loading: int
     """Checkpoints, collective waits, throttles and the like that were blamed on loading."""
-    seconds_to_detect: float | None
+    seconds_to_detect: float | None = None
     """The median over the causes in loading that were found."""
-    seconds_to_detect_all: float | None
-    brier: float | None
+    seconds_to_detect_all: float | None = None
+    brier: float | None = None
 
     @property
     def false_alarms_per_hour(self) -> float | None:
@@ -49,38 +49,22 @@ class Score:
 
 def score(outcomes: Sequence[Outcome]) -> Score:
     """Of the engine. Raises ``ValueError`` when there are none."""
-    pairs = [(one.label, one.answer) for one in outcomes]
-    healthy = [one for one in outcomes if one.label == HEALTHY]
+    made = _score(outcomes, [one.said for one in outcomes], [len(one.alarms) for one in outcomes])
     times = [one for one in outcomes if one.right and one.seconds_to_detect is not None]
-    loading = [one for one in times if one.label in LOADING]
     sure = [(one.confidence - one.right) ** 2 for one in outcomes if one.confidence is not None]
-    return _score(
-        pairs,
-        false_alarms=sum(len(one.alarms) for one in healthy),
-        hours=sum(one.gpu_hours for one in healthy),
-        blamed=sum(_blames(one, one.said) for one in outcomes),
-        seconds=_median(loading),
-        seconds_all=_median(times),
+    return replace(
+        made,
+        seconds_to_detect=_median([one for one in times if one.label in LOADING]),
+        seconds_to_detect_all=_median(times),
         brier=statistics.fmean(sure) if sure else None,
     )
 
 
 def score_baseline(outcomes: Sequence[Outcome], name: str) -> Score:
     """Of a rule from elsewhere, which says what it says once, at the end."""
-    pairs = [
-        (one.label, one.label if one.baselines[name] in one.accepted else one.baselines[name])
-        for one in outcomes
-    ]
-    healthy = [one for one in outcomes if one.label == HEALTHY]
-    return _score(
-        pairs,
-        false_alarms=sum(one.baselines[name] not in one.accepted for one in healthy),
-        hours=sum(one.gpu_hours for one in healthy),
-        blamed=sum(_blames(one, one.baselines[name]) for one in outcomes),
-        seconds=None,
-        seconds_all=None,
-        brier=None,
-    )
+    said = [one.baselines[name] for one in outcomes]
+    wrong = [what not in one.accepted for one, what in zip(outcomes, said, strict=True)]
+    return _score(outcomes, said, wrong)
 
 
 def confusions(outcomes: Sequence[Outcome]) -> list[tuple[str, str, int, list[str]]]:
@@ -93,32 +77,21 @@ def confusions(outcomes: Sequence[Outcome]) -> list[tuple[str, str, int, list[st
     ]
 
 
-def _score(
-    pairs: Sequence[tuple[str, str]],
-    *,
-    false_alarms: int,
-    hours: float,
-    blamed: int,
-    seconds: float | None,
-    seconds_all: float | None,
-    brier: float | None,
-) -> Score:
-    if not pairs:
+def _score(outcomes: Sequence[Outcome], said: Sequence[str], alarms: Sequence[int]) -> Score:
+    if not outcomes:
         raise ValueError("nothing to score")
-    labels = sorted({label for label, _ in pairs})
-    causes = tuple(_cause(label, pairs) for label in labels)
+    rows = list(zip(outcomes, said, alarms, strict=True))
+    pairs = [(one.label, one.label if what in one.accepted else what) for one, what, _ in rows]
+    causes = tuple(_cause(label, pairs) for label in sorted({label for label, _ in pairs}))
     return Score(
         causes=causes,
         cases=len(pairs),
         macro_f1=statistics.fmean(cause.f1 for cause in causes),
-        top_1=sum(label == said for label, said in pairs) / len(pairs),
-        abstained=sum(said == UNDECIDED != label for label, said in pairs) / len(pairs),
-        false_alarms=false_alarms,
-        healthy_gpu_hours=hours,
-        blamed_loading=blamed,
-        seconds_to_detect=seconds,
-        seconds_to_detect_all=seconds_all,
-        brier=brier,
+        top_1=sum(label == answer for label, answer in pairs) / len(pairs),
+        abstained=sum(answer == UNDECIDED != label for label, answer in pairs) / len(pairs),
+        false_alarms=sum(count for one, _, count in rows if one.label == HEALTHY),
+        healthy_gpu_hours=sum(one.gpu_hours for one in outcomes if one.label == HEALTHY),
+        blamed_loading=sum(_blames(one, what) for one, what, _ in rows),
     )
 
 
@@ -126,15 +99,8 @@ def _cause(label: str, pairs: Sequence[tuple[str, str]]) -> CauseScore:
     right = sum(pair == (label, label) for pair in pairs)
     there = sum(truth == label for truth, _ in pairs)
     said = sum(answer == label for _, answer in pairs)
-    return CauseScore(
-        label=label,
-        cases=there,
-        precision=right / said if said else None,
-        recall=right / there,
-        f1=2 * right / (there + said),
-        said=said,
-        right=right,
-    )
+    precision, f1 = right / said if said else None, 2 * right / (there + said)
+    return CauseScore(label, there, precision, right / there, f1, said, right)
 
 
 def _blames(one: Outcome, said: str) -> bool:
@@ -148,9 +114,8 @@ def wilson(right: int, of: int) -> tuple[float, float]:
     share, z = right / of, 1.96
     middle = share + z * z / (2 * of)
     half = z * math.sqrt(share * (1.0 - share) / of + z * z / (4 * of * of))
-    return max(0.0, (middle - half) / (1 + z * z / of)), min(
-        1.0, (middle + half) / (1 + z * z / of)
-    )
+    low, high = [(middle + side) / (1 + z * z / of) for side in (-half, half)]
+    return max(0.0, low), min(1.0, high)
 
 
 def _median(outcomes: Sequence[Outcome]) -> float | None:

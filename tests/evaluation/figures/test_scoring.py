@@ -1,5 +1,7 @@
 """The figures: from outcomes made by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.evaluation.calibrate import isotonic, on
@@ -10,22 +12,13 @@ from tests.evaluation.harness import Outcome
 
 
 def outcome(label: str, said: str, *others: str, **more: object) -> Outcome:
-    values: dict[str, object] = {
-        "case": f"{label}-{said}",
-        "kind": label,
-        "label": label,
-        "accepted": frozenset({label, *others}),
-        "said": said,
-        "confidence": None if said in (HEALTHY, UNDECIDED) else 0.8,
-        "seconds_to_detect": 6.0 if said == label else None,
-        "alarms": (),
-        "others": (),
-        "gpu_hours": 0.5,
-        "log": False,
-        "baselines": {"fluctuation": said, "threshold": HEALTHY},
-        **more,
-    }
-    return Outcome(**values)  # type: ignore[arg-type]
+    made = Outcome(
+        case=f"{label}-{said}", kind=label, label=label, accepted=frozenset({label, *others}),
+        said=said, confidence=None if said in (HEALTHY, UNDECIDED) else 0.8,
+        seconds_to_detect=6.0 if said == label else None, alarms=(), others=(), gpu_hours=0.5,
+        log=False, baselines={"fluctuation": said, "threshold": HEALTHY},
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 OUTCOMES = [

@@ -10,7 +10,7 @@ from tests.evaluation.jobs import cards
 from tests.evaluation.jobs.draw import Draw
 from tests.evaluation.jobs.machine import Rig, Sensors
 from tests.evaluation.jobs.physics import Checkpoint, Validation, Work
-from tests.evaluation.jobs.scene import Bench, cores_for, healthy_work
+from tests.evaluation.jobs.scene import Bench
 
 KIND = "long"
 GPUS = 8
@@ -39,7 +39,7 @@ def _machine(seed: str, *, held_out: bool) -> Case:
         for gpu, work in enumerate(works)
     )
     slots = tuple(Slot(card=card) for _ in works)
-    cores = sum(cores_for(draw, work, 1) for work in works)
+    cores = sum(bench.cores_for(work) for work in works)
     split = "held-out" if held_out else "tuning"
     return Case(
         name=f"{split}/long/{seed}",
@@ -78,7 +78,7 @@ def _right(work: Work) -> frozenset[str]:
 def _job(bench: Bench) -> Work:
     """Healthy, with the short saves and evaluations of real ones (under 3% of the time)."""
     draw = bench.draw
-    work = healthy_work(bench)
+    work = bench.healthy_work()
     if work.batch_cpu * 1.5 > work.workers * work.gpu:
         work = replace(work, batch_cpu=work.workers * work.gpu / 1.5)
     if draw.chance(0.4):

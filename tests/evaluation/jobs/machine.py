@@ -159,9 +159,7 @@ class _RigSource(SimulatedSource):
         )
         furnish(world, rig)
         offset = self._clock.unix() - self._clock.monotonic()
-        return _Machine(
-            world, seed=rig.seed, origin=origin, unix_offset=offset, options=self.options
-        )
+        return _Machine(world, origin, offset, self.options)
 
 
 def furnish(world: World, rig: Rig) -> None:

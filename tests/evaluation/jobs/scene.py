@@ -46,23 +46,6 @@ class Scene:
     """The truth that GPU readings alone can tell; ``None``: not a case without a host."""
 
 
-@dataclass(slots=True)
-class Bench:
-    """The machine a scene is set on."""
-
-    draw: Draw
-    card: Card
-    gpus: int
-
-    @property
-    def link(self) -> float:
-        return LANE[self.card.pcie_generation] * 16 * PCIE_EFFICIENCY
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return tuple(Slot(card=self.card) for _ in range(self.gpus))
-
-
 def compute(draw: Draw) -> Activity:
     """What a step's kernels do to the card, for a job that fills it."""
     kind = draw.any(("convolutions", "transformer", "memory", "fp32", "big"))
@@ -83,13 +66,6 @@ def compute(draw: Draw) -> Activity:
     return Activity(draw.line(0.98, 1.0), power, sm, draw.line(0.25, 0.6), tensor, dram)
 
 
-def discrete(bench: Bench) -> None:
-    """Take a card with memory and a power limit of its own."""
-    if bench.card.unified:
-        some = cards.HELD_OUT if bench.draw.held_out else cards.TUNING
-        bench.card = bench.draw.any([card for card in some if not card.unified])
-
-
 def small_kernels(draw: Draw) -> Activity:
     """Kernels that fill a few of the multiprocessors."""
     line = draw.line
@@ -98,42 +74,76 @@ def small_kernels(draw: Draw) -> Activity:
     return Activity(line(0.96, 1.0), line(0.14, 0.34), sm, sm * 0.3, tensor, line(0.02, 0.12))
 
 
-def healthy_work(bench: Bench) -> Work:
-    """A job whose GPU is fed: loader, launches and copies each have room."""
-    draw = bench.draw
-    gpu = draw.span(0.03, 1.2)
-    workers = draw.one((2, 3, 4, 5, 6, 8, 10, 12, 14, 16))
-    room = draw.span(1.35, 8.0)
-    pinned = draw.chance(0.8)
-    # Pageable memory is first staged, by one thread of the driver.
-    rate = bench.link if pinned else min(bench.link, draw.span(1.5e9, 6e9))
-    batch = min(draw.span(2e6, 600e6), 0.02 * gpu * rate)
-    return Work(
-        workers=workers,
-        prefetch=draw.any((2, 2, 2, 4)),
-        batch_cpu=workers * gpu / room,
-        batch_spread=draw.span(0.03, 0.35),
-        read_bytes=batch * draw.line(0.05, 0.5),
-        batch_bytes=batch,
-        pinned=pinned,
-        copy_rate=rate,
-        gpu=gpu,
-        # Sequences of different lengths make steps that differ by a third.
-        gpu_spread=draw.span(0.004, 0.3),
-        python=gpu * draw.line(0.08, 0.6),
-        main_share=draw.line(0.4, 0.7),
-        spins=draw.chance(0.6),
-        log_every=draw.any((10, 20, 50, 100)),
-        compute=compute(draw),
-        reduce=gpu * draw.line(0.01, 0.12),
-        spin_power=draw.line(0.18, 0.4),
-    )
+@dataclass(slots=True)
+class Bench:
+    """The machine a scene is set on."""
 
+    draw: Draw
+    card: Card
+    gpus: int
 
-def cores_for(draw: Draw, work: Work, gpus: int) -> int:
-    """A machine with room for this job."""
-    need = gpus * (work.workers + 2)
-    return max(draw.any((8, 12, 16, 24, 32, 48, 64, 96, 128)), need + draw.any((0, 2, 8)))
+    @property
+    def link(self) -> float:
+        return self.link_rate(self.card.pcie_generation, 16)
+
+    def link_rate(self, generation: int, width: int) -> float:
+        return LANE[generation] * width * PCIE_EFFICIENCY
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(Slot(card=self.card) for _ in range(self.gpus))
+
+    def discrete(self) -> None:
+        """Take a card with memory and a power limit of its own."""
+        if self.card.unified:
+            some = cards.HELD_OUT if self.draw.held_out else cards.TUNING
+            self.card = self.draw.any([card for card in some if not card.unified])
+
+    def healthy_work(self) -> Work:
+        """A job whose GPU is fed: loader, launches and copies each have room."""
+        draw = self.draw
+        gpu = draw.span(0.03, 1.2)
+        workers = draw.one((2, 3, 4, 5, 6, 8, 10, 12, 14, 16))
+        room = draw.span(1.35, 8.0)
+        pinned = draw.chance(0.8)
+        # Pageable memory is first staged, by one thread of the driver.
+        rate = self.link if pinned else min(self.link, draw.span(1.5e9, 6e9))
+        batch = min(draw.span(2e6, 600e6), 0.02 * gpu * rate)
+        return Work(
+            workers=workers,
+            prefetch=draw.any((2, 2, 2, 4)),
+            batch_cpu=workers * gpu / room,
+            batch_spread=draw.span(0.03, 0.35),
+            read_bytes=batch * draw.line(0.05, 0.5),
+            batch_bytes=batch,
+            pinned=pinned,
+            copy_rate=rate,
+            gpu=gpu,
+            # Sequences of different lengths make steps that differ by a third.
+            gpu_spread=draw.span(0.004, 0.3),
+            python=gpu * draw.line(0.08, 0.6),
+            main_share=draw.line(0.4, 0.7),
+            spins=draw.chance(0.6),
+            log_every=draw.any((10, 20, 50, 100)),
+            compute=compute(draw),
+            reduce=gpu * draw.line(0.01, 0.12),
+            spin_power=draw.line(0.18, 0.4),
+        )
+
+    def cores_for(self, work: Work) -> int:
+        """A machine with room for this job."""
+        sold = self.draw.any((8, 12, 16, 24, 32, 48, 64, 96, 128))
+        return max(sold, self.gpus * (work.workers + 2) + self.draw.any((0, 2, 8)))
+
+    def judged(self, work: Work, cures: Mapping[str, Work]) -> Label:
+        """By what each cure gains."""
+        return judge(work, self.gpus, cures)[:2]
+
+    def scene(self, work: Work, label: Label, *, in_log: bool = False, **fields: Any) -> Scene:
+        """On a machine with room for it; ``in_log``: GPU readings alone show as much."""
+        if in_log:
+            fields["log_label"] = label
+        return Scene(work=work, label=label, cores=self.cores_for(work), **fields)
 
 
 def starved(work: Work, supply: float, *, disk: float = 0.0) -> Work:
@@ -151,18 +161,6 @@ def fed(work: Work) -> Work:
 def always(rule: str, *others: str) -> Label:
     """Whatever it costs; the others are right as well."""
     return rule, frozenset({rule, *others})
-
-
-def judged(bench: Bench, work: Work, cures: Mapping[str, Work]) -> Label:
-    """By what each cure gains."""
-    return judge(work, bench.gpus, cures)[:2]
-
-
-def scene(bench: Bench, work: Work, label: Label, *, in_log: bool = False, **fields: Any) -> Scene:
-    """On a machine with room for it; ``in_log``: GPU readings alone show as much."""
-    if in_log:
-        fields["log_label"] = label
-    return Scene(work=work, label=label, cores=cores_for(bench.draw, work, bench.gpus), **fields)
 
 
 def with_either(label: Label, *others: str) -> Label:

@@ -4,7 +4,7 @@ Roles and loaders come from gpuwatch's own readers, which are fed with the proce
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, JobRank, Process, Snapshot
@@ -16,12 +16,6 @@ from tests.evaluation.second.gauges import UNIX, Gauges, View, read_host, uuid_o
 from tests.evaluation.second.machine import Device, Machine, Proc
 
 _METER_SECONDS, _FINE_SECONDS = 3.0, 0.2
-
-
-def _known(kind: type, **values: Any) -> dict[str, Any]:
-    """Those of the values that this version of ``kind`` has a field for."""
-    names = {one.name for one in fields(kind)}
-    return {name: value for name, value in values.items() if name in names}
 
 
 class Observer:
@@ -151,16 +145,13 @@ class Observer:
         )
 
     def _purpose(self, tree: list[Proc]) -> dict[str, Any]:
-        """What a reader of sockets, libraries, names of threads and environments finds."""
+        """What a reader of sockets, libraries and names of threads finds."""
         threads = " ".join([name for proc in tree for name in proc.thread_names])
-        visible = tree[-1].environment.get("CUDA_VISIBLE_DEVICES") if self.view.rights else None
-        return _known(
-            Job,
-            serves=next((proc.serves for proc in tree if proc.serves), None),
-            simulates=next((proc.simulates for proc in tree if proc.simulates), None),
-            collectives=next((one for one in ("nccl", "gloo") if f"pt_{one}" in threads), None),
-            visible_gpus=None if visible is None else len(visible.replace(",", "")),
-        )
+        return {
+            "serves": next((proc.serves for proc in tree if proc.serves), None),
+            "simulates": next((proc.simulates for proc in tree if proc.simulates), None),
+            "collectives": next((one for one in ("nccl", "gloo") if f"pt_{one}" in threads), None),
+        }
 
     def _assigned(self, tree: list[Proc]) -> dict[int, roles.Role]:
         of = tuple([(p.pid, p.name, p.framework, p.thread_names, len(self._uses(p))) for p in tree])
@@ -179,7 +170,7 @@ class Observer:
                     framework=p.framework if rights else None,
                     uses_gpu=bool(self._uses(p)),
                     orphaned=p.orphaned,
-                    **_known(roles.Evidence, names_workers=p.modern and rights),
+                    names_workers=p.modern and rights,
                 )
                 for p in tree
             ]  # fmt: skip
@@ -227,12 +218,11 @@ class Observer:
             return {}
         threads = (proc.main, proc.pool)
         waits = [thread.socket.mean(max(before, at - 0.05), at) > 0.5 for thread in threads]
-        return _known(
-            JobMember,
-            awaits_network=any(waits),
-            network_receive_bytes_per_second=sum([t.received.mean(before, at) for t in threads]),
-            network_send_bytes_per_second=sum([t.sent.mean(before, at) for t in threads]),
-        )
+        received = sum([thread.received.mean(before, at) for thread in threads])
+        return {
+            "awaits_network": any(waits), "network_receive_bytes_per_second": received,
+            "network_send_bytes_per_second": sum([t.sent.mean(before, at) for t in threads]),
+        }  # fmt: skip
 
     def _rank(
         self, proc: Proc, tree: list[Proc], assigned: dict[int, roles.Role], at: float

@@ -65,33 +65,22 @@ from dataclasses import dataclass
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.effort import little_work, little_work_share, unused, waits_now
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
 from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
-from gpuwatch.diagnosis.rules.shared.words import (
-    highest,
-    keys,
-    mean,
-    named,
-    percent_of,
-    ramp,
-    rounded,
-    verb,
-)
 
 RULE = Rule(
     title="waits for another rank",
-    explains=frozenset(
-        {
-            "oscillation", "busy_without_work", "batch_too_small", "straggler",
-            "checkpoint_pauses", "validation_pauses", "loader_cpu_bound", "loader_io_bound",
-            "loader_in_main_process", "too_many_workers", "memory_not_pinned", "python_bound",
-            "sync_every_step", "idle_holding_memory",
-        }
-    ),
+    explains={
+        "oscillation", "busy_without_work", "batch_too_small", "straggler",
+        "checkpoint_pauses", "validation_pauses", "loader_cpu_bound", "loader_io_bound",
+        "loader_in_main_process", "too_many_workers", "memory_not_pinned", "python_bound",
+        "sync_every_step", "idle_holding_memory",
+    },
     lost_while_busy=True,
     look_alike=4,
     chart="power_watts",
@@ -134,13 +123,11 @@ class _Split:
     @property
     def spins(self) -> bool:
         """Check whether those that wait are seen to, for seconds on end."""
-        return (mean([gpu.spins_share for gpu in self.waiting]) or 0.0) >= SPINS * self.gap
+        return (words.mean([gpu.spins_share for gpu in self.waiting]) or 0.0) >= SPINS * self.gap
 
 
 def check(window: Window) -> Verdict:
     gpus = ranks_of(window)
-    if not isinstance(gpus, list):
-        return gpus
     split = _split(gpus)
     if split is None:
         return _each_other(window, gpus)
@@ -162,8 +149,9 @@ def check(window: Window) -> Verdict:
 def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     """No rank is the late one."""
     spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
-    idle = mean([max(0.0, idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
-    spun, least, most = sum(spins) / len(gpus), min(p or 0.0 for p in power), highest(power) or 0.0
+    idle = words.mean([max(0.0, idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
+    spun, least = sum(spins) / len(gpus), min(p or 0.0 for p in power)
+    most = words.highest(power) or 0.0
     often = min(gpu.spins or 0 for gpu in gpus) >= LEAST_SPINS and min(spins) >= EACH_SPINS_SHARE
     apart, moves = (window.busy_together or 0.0) * (1 - len(gpus)), window.power_together or 0.0
     in_turns = min(apart, moves) >= IN_TURNS and idle >= EACH_SPINS_SHARE
@@ -174,22 +162,23 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
         return Unknown(NO_JOB)
     network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
     return Firing(
-        summary=f"{named(gpus)} wait for each other {spun + idle:.0%} of the time, in collectives: "
-        f"another rank is late at every step{network}{looks(window)}",
+        summary=f"{words.named(gpus)} wait for each other {spun + idle:.0%} of the time, in "
+        f"collectives: another rank is late at every step{network}{looks(window)}",
         evidence=[
-            Evidence("busy at less than half the power of work", percent_of(spun), "%",
+            Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
-            Evidence("power, held against each other", rounded(moves, 2), "correlation", IN_TURNS,
+            Evidence("power, held against each other", round(moves, 2), "correlation", IN_TURNS,
                      "they work at the same moments, and idle in turns", supports=in_turns),
-            Evidence("idle", percent_of(idle), "%", 100.0 * EACH_SPINS_SHARE,
+            Evidence("idle", words.percent_of(idle), "%", 100.0 * EACH_SPINS_SHARE,
                      "the late one has nothing to run: no batch yet, or Python",
                      supports=not network),
-            Evidence("least power of them", rounded(least), "W", rounded(SAME_WORK * most),
+            Evidence("least power of them", round(least, 1), "W", round(SAME_WORK * most, 1),
                      "on average all do the same work"),
             likeness(window, gpus),
         ],
         advice=(_EVEN,),
-        strength=0.5 + 0.3 * ramp(spun + idle, ALL_SPIN_SHARE, 0.4) - 0.1 * (window.job is None),
+        strength=0.5 - 0.1 * (window.job is None)
+        + 0.3 * words.ramp(spun + idle, ALL_SPIN_SHARE, 0.4),
         lost_share=spun + idle,
         explains=RULE.explains - {"loader_cpu_bound", "loader_io_bound", "checkpoint_pauses"},
     )  # fmt: skip
@@ -206,7 +195,7 @@ def _is_plain(window: Window, split: _Split) -> bool:
 
 
 def _busy(gpus: list[GpuFacts]) -> float:
-    return mean([gpu.busy_percent for gpu in gpus]) or 0.0
+    return words.mean([gpu.busy_percent for gpu in gpus]) or 0.0
 
 
 def _split(gpus: list[GpuFacts]) -> _Split | None:
@@ -221,52 +210,54 @@ def _split(gpus: list[GpuFacts]) -> _Split | None:
 
 def _works_meanwhile(split: _Split) -> bool | None:
     """Check whether those that wait do real work while the late one idles; ``None``: not known."""
-    ours = mean([gpu.power_mean_watts for gpu in split.waiting])
-    theirs = mean([gpu.power_mean_watts for gpu in split.late])
+    ours = words.mean([gpu.power_mean_watts for gpu in split.waiting])
+    theirs = words.mean([gpu.power_mean_watts for gpu in split.late])
     if ours is None or theirs is None or ours <= 0.0:
         return None
-    at_work = highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]]) or 0.0
-    waits = split.spins or ours <= at_work * (1.0 - SPINS * split.gap)
+    at_work = words.highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
+    waits = split.spins or ours <= (at_work or 0.0) * (1.0 - SPINS * split.gap)
     if waits or all(little_work(gpu) for gpu in split.waiting):
         return False
     return 1.0 - theirs / ours > WORKING * split.gap
 
 
 def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
-    clear = ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
+    clear = words.ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
     strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0) - (0.2 if blind else 0.0)
     others = [gpu for gpu in [*split.late, *split.waiting] if gpu is not late]
-    sure, name, several = is_sure(window), named(split.waiting), split.waiting
-    busy, plateau = _busy(several), highest([gpu.power_plateau_watts for gpu in [late, *others]])
-    power = mean([gpu.power_mean_watts for gpu in several])
+    sure, name, several = is_sure(window), words.named(split.waiting), split.waiting
+    busy, power = _busy(several), words.mean([gpu.power_mean_watts for gpu in several])
+    plateau = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
     low, lost = "below what this job draws when it works", split.gap
     summary = (
-        f"{name} {verb(several, 'waits', 'wait')} for {who(window, late)} "
+        f"{name} {words.verb(several, 'waits', 'wait')} for {who(window, late)} "
         f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}{looks(window)}"
     )
     if not sure:
-        low, lost = "little for this card", mean([unused(gpu) for gpu in several]) or split.gap
+        low = "little for this card"
+        lost = words.mean([unused(gpu) for gpu in several]) or split.gap
         plateau = little_work_share(late) * (late.power_limit_watts or 0.0)
         summary = (
-            f"{name} {verb(several, 'is', 'are')} {busy:.0f}% busy and do little, and "
-            f"{named([late])} idles {split.gap:.0%} of the time: ranks of one job that wait for it "
-            "in a collective, or separate jobs"
+            f"{name} {words.verb(several, 'is', 'are')} {busy:.0f}% busy and "
+            f"{words.verb(several, 'does', 'do')} little, and {words.named([late])} idles "
+            f"{split.gap:.0%} of the time: ranks of one job that wait for it in a collective, or "
+            "separate jobs"
         )
     return Firing(
         summary=summary,
         evidence=(
             Evidence(f"{name} busy", round(busy, 1), "%", PINNED_PERCENT,
                      "all the time, by the driver's count"),
-            Evidence(f"{named([late])} busy", round(_busy([late]), 1), "%",
+            Evidence(f"{words.named([late])} busy", round(_busy([late]), 1), "%",
                      round(busy - GAP_PERCENT, 1), "idle part of that time"),
-            Evidence(f"{name} power", rounded(power), "W", plateau,
+            Evidence(f"{name} power", words.rounded(power), "W", plateau,
                      low, supports=power is not None and plateau is not None and power < plateau),
             *doing.evidence, likeness(window, [late, *others]),
         ),
         advice=doing.advice,
         strength=max(0.3, strength) if sure else 0.5,
         missing=(*doing.missing, *(("power",) if blind else ())),
-        gpus=keys([late, *others]),
+        gpus=words.keys([late, *others]),
         lost_share=lost,
         hold_seconds=0.0 if sure and doing.known else HEDGED_SECONDS,
     )  # fmt: skip

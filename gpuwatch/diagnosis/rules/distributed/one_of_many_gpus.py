@@ -29,13 +29,13 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import UNUSED_PERCENT, unused, works
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, unused, with_load
+from gpuwatch.diagnosis.rules.shared.loading import job_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
 RULE = Rule(
     title="GPUs left unused",
-    explains=frozenset({"idle_holding_memory", "collective_wait", "pipeline_bubbles"}),
+    explains={"idle_holding_memory", "collective_wait", "pipeline_bubbles"},
     has_look_alikes=False,
 )
 LONG_ENOUGH_SECONDS = 30.0
@@ -48,11 +48,7 @@ _ALL_OF_THEM = {
 
 
 def check(window: Window) -> Verdict:
-    job, gpus, rests = window.job, works(window.gpus), unused(window)
-    if job is None:
-        return Unknown(NO_JOB)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
+    job, gpus, rests = job_of(window), with_load(window), unused(window)
     given = [rank.visible_gpus or 0 for rank in job.job.ranks]
     more = given[0] - len(gpus) if len(given) == 1 else 0
     if window.starting or not (rests or more > 0):

@@ -40,7 +40,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import too_early
+from gpuwatch.diagnosis.rules.shared.loading import judgeable
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
 
@@ -58,13 +58,11 @@ RULE = Rule(
             why="all GPUs then work at the same time",
         ),
     ),
-    explains=frozenset(
-        {
-            "oscillation", "busy_without_work", "batch_too_small", "straggler", "collective_wait",
-            "python_bound", "loader_in_main_process", "sync_every_step", "validation_pauses",
-            "late_batches",
-        }
-    ),
+    explains={
+        "oscillation", "busy_without_work", "batch_too_small", "straggler", "collective_wait",
+        "python_bound", "loader_in_main_process", "sync_every_step", "validation_pauses",
+        "late_batches",
+    },
 )  # fmt: skip
 IDLE_SHARE = 0.2  # of the time
 LEAST_STRETCHES = 4
@@ -76,11 +74,7 @@ LEAST_SUM, MOST_SUM = 0.75, 1.05  # of one GPU's time
 
 def check(window: Window) -> Verdict:
     gpus = ranks_of(window)
-    if not isinstance(gpus, list):
-        return gpus
-    early = too_early(window)
-    if early is not None:
-        return early
+    judgeable(window)
     by_power = all(gpu.idle_share < IDLE_SHARE for gpu in gpus)
     waits = [(gpu.spins_share or 0.0) if by_power else gpu.idle_share for gpu in gpus]
     if min(waits) < IDLE_SHARE:

@@ -44,12 +44,12 @@ Sources
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, who
+from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, who
 from gpuwatch.diagnosis.rules.shared.late_rank import doing_of
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
@@ -57,7 +57,7 @@ from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, ve
 
 RULE = Rule(
     title="one rank is slower",
-    explains=frozenset({"busy_without_work", "batch_too_small", "oscillation"}),
+    explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
 )
 LESS_SM = 0.9  # of the odd one's, here and below
@@ -86,8 +86,6 @@ _SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
 
 def check(window: Window) -> Verdict:
     gpus = ranks_of(window)
-    if not isinstance(gpus, list):
-        return gpus
     if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
         return Clear("not all of its GPUs are busy all the time")
     if len({gpu.identity.name for gpu in gpus}) > 1:
@@ -126,8 +124,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
+class _Measure(NamedTuple):
     """A reading of work; ``less`` is the share of the odd one's that the others may have."""
 
     read: _Read
@@ -158,10 +155,9 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
         return Clear("its GPUs do the same work")
     odd = gpus[values.index(most)]
     others = [gpu for gpu in gpus if gpu is not odd]
-    lost = max(0.0, 1.0 - median([measure.read(gpu) or 0.0 for gpu in others]) / most)
-    sure = is_sure(window)
-    least = min([measure.read(gpu) or 0.0 for gpu in others])
-    if not sure and least < ALIKE * second:
+    theirs, sure = [measure.read(gpu) or 0.0 for gpu in others], is_sure(window)
+    lost = max(0.0, 1.0 - median(theirs) / most)
+    if not sure and min(theirs) < ALIKE * second:
         return Unknown(NO_JOB)
     doing = doing_of(window, odd)
     why = f" ({doing.says})" if doing.known else ""
@@ -185,11 +181,9 @@ def _evidence(odd: GpuFacts, others: list[GpuFacts]) -> list[Evidence]:
     rows = []
     for name, unit, read in _SHOWN:
         known, own = [value for gpu in others if (value := read(gpu)) is not None], read(odd)
-        theirs = median(known) if known else None
-        apart = own is not None and theirs is not None
+        theirs, apart = median(known) if known else None, False
         if own is not None and theirs is not None:
             apart = abs(own - theirs) > DIFFERENT * max(abs(own), abs(theirs))
-        row = f"{named([odd])} {name}"
-        says = "against the others"
-        rows.append(Evidence(row, rounded(own), unit, rounded(theirs), says, supports=apart))
+        row, limit = f"{named([odd])} {name}", rounded(theirs)
+        rows.append(Evidence(row, rounded(own), unit, limit, "against the others", supports=apart))
     return rows

@@ -41,13 +41,11 @@ RULE = Rule(
         ),
     ),
     # What the GPUs left look like while they wait for the one that is gone.
-    explains=frozenset(
-        {
-            "oscillation", "collective_wait", "straggler", "busy_without_work", "batch_too_small",
-            "idle_holding_memory", "pcie_degraded", "python_bound", "loader_cpu_bound",
-            "loader_io_bound", "loader_in_main_process", "checkpoint_pauses", "validation_pauses",
-        }
-    ),
+    explains={
+        "oscillation", "collective_wait", "straggler", "busy_without_work", "batch_too_small",
+        "idle_holding_memory", "pcie_degraded", "python_bound", "loader_cpu_bound",
+        "loader_io_bound", "loader_in_main_process", "checkpoint_pauses", "validation_pauses",
+    },
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,

@@ -36,7 +36,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.rules.shared.words import keys, named
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -71,12 +71,9 @@ def check(window: Window) -> Verdict:
     pending = [gpu for gpu in known if gpu.remapped_rows_pending]
     noisy = [gpu for gpu in known if (gpu.ecc_corrected_new or 0) / minutes >= CORRECTED_PER_MINUTE]
     if broken:
-        advice = [_DRAIN]
-        if any(gpu.remapped_rows_failed for gpu in broken):
-            advice.append(_REPLACE)
-        elif any(gpu.remapped_rows_pending for gpu in broken):
-            advice.append(_RESET)
-        return _firing(broken, "error", advice)
+        failed = any(gpu.remapped_rows_failed for gpu in broken)
+        reset = [_RESET] if any(gpu.remapped_rows_pending for gpu in broken) else []
+        return _firing(broken, "error", [_DRAIN, *([_REPLACE] if failed else reset)])
     if pending:
         return _firing(pending, "warning", [_RESET])
     return _firing(noisy, "info", [_WATCH]) if noisy else Clear("no new memory errors")

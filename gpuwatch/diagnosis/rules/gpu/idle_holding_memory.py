@@ -42,20 +42,8 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import present
-from gpuwatch.diagnosis.rules.shared.words import (
-    GIB,
-    cores_of,
-    gib,
-    keys,
-    lasting,
-    listed,
-    mean,
-    named,
-    program,
-    ramp,
-    rounded,
-)
+from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.sentence import GPUS, either, of_several
 
 _UNSEEN = Advice(
@@ -67,13 +55,13 @@ RULE = Rule(
     title="idle, holds memory",
     severity="info",
     of_rest=True,
-    explains=frozenset({"oscillation"}),
+    explains={"oscillation"},
     has_look_alikes=False,
     chart="memory_used_bytes",
 )
 IDLE_PERCENT = 1.0
-HELD_BYTES = GIB  # of the job's processes
-UNNAMED_BYTES = 2 * GIB  # of the card
+HELD_BYTES = words.GIB  # of the job's processes
+UNNAMED_BYTES = 2 * words.GIB  # of the card
 LONG_ENOUGH_SECONDS = 30.0
 WORKING_CORES = 0.3
 WORKING_BYTES_PER_SECOND = 1e6
@@ -104,8 +92,8 @@ def check(window: Window) -> Verdict:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
     cores = None if job is None else job.cpu_cores
     if cores is not None and cores >= WORKING_CORES:
-        return Clear(f"its processes work on the CPU ({cores_of(cores)})")
-    moved = mean([job.read_bytes_per_second, job.write_bytes_per_second]) if job else None
+        return Clear(f"its processes work on the CPU ({words.cores_of(cores)})")
+    moved = words.mean([job.read_bytes_per_second, job.write_bytes_per_second]) if job else None
     if (moved or 0.0) >= WORKING_BYTES_PER_SECOND:
         return Clear("its processes read or write")
     gpus = [gpu for gpu, _ in idle]
@@ -114,21 +102,21 @@ def check(window: Window) -> Verdict:
     missing += [] if cores is not None else ["their CPU time"]
     waits = "they wait" if cores is not None else ""
     evidence = [
-        *[Evidence(f"{named([gpu])} busy", rounded(gpu.busy_percent), "%", IDLE_PERCENT)
+        *[Evidence(f"{words.named([gpu])} busy", words.rounded(gpu.busy_percent), "%", IDLE_PERCENT)
           for gpu in gpus],
-        *[Evidence(f"{named([gpu])} memory held", held, "bytes", float(least))
+        *[Evidence(f"{words.named([gpu])} memory held", held, "bytes", float(least))
           for gpu, held in idle],
         Evidence("CPU of its processes", cores, "cores", WORKING_CORES, waits),
     ]  # fmt: skip
     return Firing(
-        summary=f"{GPUS} {either('has', 'have')} run nothing for {lasting(watched)} while "
-        f"{gib(sum(held for _, held in idle))} of memory {of_several('is', 'each is')} held"
+        summary=f"{GPUS} {either('has', 'have')} run nothing for {words.lasting(watched)} while "
+        f"{words.gib(sum(held for _, held in idle))} of memory {of_several('is', 'each is')} held"
         + (", by no process that the driver lists" if nobody else ""),
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),
-        strength=(0.6 if missing else 0.8) + 0.2 * ramp(watched, LONG_ENOUGH_SECONDS, 120.0),
+        strength=(0.6 if missing else 0.8) + 0.2 * words.ramp(watched, LONG_ENOUGH_SECONDS, 120.0),
         missing=missing,
-        gpus=keys(gpus),
+        gpus=words.keys(gpus),
         lost_share=1.0,
     )
 
@@ -141,11 +129,11 @@ def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
     """That nobody waits for a process does not show from outside."""
     frees = "the memory is freed only when the process ends, and others may be waiting for it"
     if window.job is None:
-        known = {one.pid: program(one) for gpu in gpus for one in gpu.others or ()}
-        who = listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
+        known = {one.pid: words.program(one) for gpu in gpus for one in gpu.others or ()}
+        who = words.listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
         return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
     job = window.job.job
-    see = f"Check what {program(job)} is doing: gpuwatch stacks {job.pid}."
+    see = f"Check what {words.program(job)} is doing: gpuwatch stacks {job.pid}."
     if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in present(window)):
         return Advice(see, why="the job works on its other GPUs: it may need this one again")
     return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)

@@ -34,31 +34,20 @@ Sources
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.words import (
-    GIB,
-    clamp,
-    gib,
-    highest,
-    keys,
-    listed,
-    named,
-    program,
-    ramp,
-    rounded,
-)
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="shared with others",
-    explains=frozenset({"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"}),
+    explains={"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=3,
 )
 OWN_PERCENT = 3.0  # of SM time
 BUSY_PERCENT = 8.0  # of SM time
-MEMORY_BYTES = 2 * GIB
+MEMORY_BYTES = 2 * words.GIB
 CROWDED = 0.9  # of the card's memory
 
 NAMED_MOST = 3
@@ -99,49 +88,49 @@ def _others(gpus: list[GpuFacts]) -> list[str]:
     """Those that use most, by name."""
     there = [one for gpu in gpus for one in gpu.others or ()]
     there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
-    names = list({one.pid: program(one) for one in there}.values())
+    names = list({one.pid: words.program(one) for one in there}.values())
     return names[:NAMED_MOST] or ["the others (nvidia-smi lists the processes)"]
 
 
 def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
-    share = highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
     # In an order that is the same for all of them, so that they say one thing.
-    own = highest([gpu.own_busy_percent for gpu in gpus])
+    own = words.highest([gpu.own_busy_percent for gpu in gpus])
     taken = " and ".join([f"{one:.0f}%" for one in sorted([share, own or 0.0], reverse=True)])
     taken = f"{share:.0f}% goes to others" if own is None else f"{taken} of the time"
     move = Advice(
-        f"Move {listed(sorted([program(job), *_others(gpus)]), 'or')} to another GPU, or agree "
-        "on times.",
+        f"Move {words.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
+        "or agree on times.",
         why="processes on one GPU take turns, and each waits for the other",
     )
     return Firing(
         summary=f"{GPUS} {IS} shared by several programs that take turns: {taken}",
         evidence=_evidence(gpus),
         advice=(move,),
-        strength=0.75 + 0.25 * ramp(share, BUSY_PERCENT, 25.0),
-        gpus=keys(gpus),
-        lost_share=clamp(share / 100.0),
+        strength=0.75 + 0.25 * words.ramp(share, BUSY_PERCENT, 25.0),
+        gpus=words.keys(gpus),
+        lost_share=words.clamp(share / 100.0),
     )
 
 
 def _holding(gpus: list[GpuFacts]) -> Firing:
-    held = highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
+    held = words.highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
-        f"Before trying a larger batch, ask whether {listed(_others(gpus))} can free it, or use "
-        "another GPU.",
+        f"Before trying a larger batch, ask whether {words.listed(_others(gpus))} can free it, or "
+        "use another GPU.",
         why="memory that others hold cannot be used here",
     )
     blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
     little = "" if blind else f" and {either('use it', 'use them')} little"
     return Firing(
         severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
-        summary=f"Other processes hold {gib(held)} of memory on {GPUS}{little}",
+        summary=f"Other processes hold {words.gib(held)} of memory on {GPUS}{little}",
         evidence=_evidence(gpus),
         advice=(ask,),
         strength=0.7,
         missing=(_NO_SHARES,) if blind else (),
-        gpus=keys(gpus),
-        explains=frozenset({"memory_nearly_full"}),
+        gpus=words.keys(gpus),
+        explains={"memory_nearly_full"},
     )
 
 
@@ -153,9 +142,9 @@ def _is_crowded(gpu: GpuFacts) -> bool:
 def _evidence(gpus: list[GpuFacts]) -> list[Evidence]:
     rows = []
     for gpu in gpus:
-        name, busy, memory = named([gpu]), gpu.foreign_busy_percent, gpu.foreign_memory_bytes
+        name, busy, memory = words.named([gpu]), gpu.foreign_busy_percent, gpu.foreign_memory_bytes
         rows += [
-            Evidence(f"{name} SM share of others", rounded(busy), "%", BUSY_PERCENT,
+            Evidence(f"{name} SM share of others", words.rounded(busy), "%", BUSY_PERCENT,
                      supports=(busy or 0.0) >= BUSY_PERCENT),
             Evidence(f"{name} SM share of this job", gpu.own_busy_percent, "%"),
             Evidence(f"{name} memory of others", memory, "bytes", float(MEMORY_BYTES),

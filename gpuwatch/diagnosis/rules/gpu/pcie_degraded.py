@@ -38,7 +38,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import busy_link_rate, link_rate, present
+from gpuwatch.diagnosis.rules.shared.cards import busy_link_rate, link_rate, present
 from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -50,7 +50,7 @@ RULE = Rule(
     title="PCIe link degraded",
     cure=(_FEWER,),
     # A thread that waits for a copy spins, which looks like Python at work.
-    explains=frozenset({"memory_not_pinned", "oscillation", "python_bound"}),
+    explains={"memory_not_pinned", "oscillation", "python_bound"},
     look_alike=9,
 )
 HALF = 0.5  # of the possible rate

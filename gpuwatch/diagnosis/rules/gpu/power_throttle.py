@@ -41,19 +41,13 @@ Sources
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    POWER_BRAKE,
-    POWER_CAP,
-    present,
-    reason_share,
-    slowed,
-)
+from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="power or clocks capped",
-    explains=frozenset({"straggler", "collective_wait", "busy_without_work", "batch_too_small"}),
+    explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=2,
     chart="power_watts",
@@ -73,8 +67,9 @@ _SUPPLY = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = present(window)
-    braked = [gpu for gpu in gpus if (_share(window, gpu, POWER_BRAKE) or 0.0) >= BRAKE_SHARE]
+    gpus = cards.present(window)
+    brakes = [(gpu, cards.reason_share(window, gpu, cards.POWER_BRAKE)) for gpu in gpus]
+    braked = [gpu for gpu, share in brakes if share is not None and share >= BRAKE_SHARE]
     if braked:
         return _braked(window, braked)
     capped = [gpu for gpu in gpus if _holds(window, gpu) and _is_lowered(gpu)]
@@ -85,12 +80,9 @@ def check(window: Window) -> Verdict:
         return _clocks(window, low)
     if not gpus or any(_in_doubt(window, gpu) for gpu in gpus):
         return Unknown(_missing(gpus))
-    if any((_share(window, gpu, POWER_CAP) or 0.0) >= CAP_SHARE for gpu in gpus):
+    if any((cards.reason_share(window, gpu, cards.POWER_CAP) or 0.0) >= CAP_SHARE for gpu in gpus):
         return Clear("it is at the card's own power limit, which is its full speed")
     return Clear("no power cap below the card's own limit")
-
-
-_share = reason_share
 
 
 def _is_lowered(gpu: GpuFacts) -> bool | None:
@@ -101,7 +93,7 @@ def _is_lowered(gpu: GpuFacts) -> bool | None:
 
 def _holds(window: Window, gpu: GpuFacts) -> bool | None:
     """Check whether the cap holds it, by the driver's reasons or else by its power."""
-    share = _share(window, gpu, POWER_CAP)
+    share = cards.reason_share(window, gpu, cards.POWER_CAP)
     if share is not None:
         return share >= CAP_SHARE
     power = gpu.power_mean_watts if gpu.power_busy_watts is None else gpu.power_busy_watts
@@ -127,19 +119,19 @@ def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
 
 
 def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
-    share = highest([_share(window, gpu, POWER_BRAKE) for gpu in gpus]) or 0.0
+    share = highest([cards.reason_share(window, gpu, cards.POWER_BRAKE) for gpu in gpus]) or 0.0
     return Firing(
         summary=f"{GPUS} {IS} slowed by the hardware's power brake {100 * share:.0f}% of the time",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(_SUPPLY,),
         strength=0.9 + 0.1 * ramp(share, BRAKE_SHARE, 0.2),
         gpus=keys(gpus),
-        lost_share=highest([slowed(window, gpu) for gpu in gpus]),
+        lost_share=highest([cards.slowed(window, gpu) for gpu in gpus]),
     )
 
 
 def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
-    first, loss = gpus[0], highest([slowed(window, gpu) for gpu in gpus])
+    first, loss = gpus[0], highest([cards.slowed(window, gpu) for gpu in gpus])
     limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
     blind = any(gpu.throttle_shares is None for gpu in gpus)
     slower = "" if not loss or loss < SLIGHT else f", and the clock is {100 * loss:.0f}% lower"
@@ -172,14 +164,14 @@ def _cards(gpus: list[GpuFacts]) -> str:
 def _set_low(window: Window, gpu: GpuFacts) -> float | None:
     """0 to 1: how far its clock under load is below its highest for no reason that is given."""
     clock, top = gpu.sm_clock_busy_mhz, gpu.identity.sm_clock_max_mhz
-    share = _share(window, gpu, *REASONS)
+    share = cards.reason_share(window, gpu, *REASONS)
     free = share is not None and share < CAP_SHARE
     return 1.0 - clock / top if free and clock is not None and top else None
 
 
 def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
     first, loss = gpus[0], highest([_set_low(window, gpu) for gpu in gpus]) or 0.0
-    named_by_driver = (_share(window, first, APPLICATION_CLOCKS) or 0.0) >= CAP_SHARE
+    named_by_driver = (cards.reason_share(window, first, APPLICATION_CLOCKS) or 0.0) >= CAP_SHARE
     what, option = ("application", "-rac") if named_by_driver else ("locked", "-rgc")
     reset = Advice(
         f"Reset {what} clocks if they were not set on purpose: sudo nvidia-smi "
@@ -199,7 +191,8 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
 
 def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
     name, identity = named([gpu]), gpu.identity
-    cap, brake = _share(window, gpu, POWER_CAP), _share(window, gpu, POWER_BRAKE)
+    reasons = (cards.POWER_CAP, cards.POWER_BRAKE)
+    cap, brake = [cards.reason_share(window, gpu, reason) for reason in reasons]
     return [
         Evidence(f"{name} power cap", cap and percent_of(cap), "%", 100.0 * CAP_SHARE,
                  "of the time watched", supports=cap is None or cap >= CAP_SHARE),

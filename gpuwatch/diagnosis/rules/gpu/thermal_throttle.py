@@ -37,14 +37,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    HARDWARE,
-    THERMAL,
-    present,
-    reason_share,
-    reference_clock,
-    slowed,
-)
+from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
@@ -56,14 +49,14 @@ _LOWER_LIMIT = Advice(
 RULE = Rule(
     title="thermally throttled",
     cure=(_LOWER_LIMIT,),
-    explains=frozenset(
-        {"straggler", "collective_wait", "busy_without_work", "batch_too_small", "power_throttle"}
-    ),
+    explains={
+        "straggler", "collective_wait", "busy_without_work", "batch_too_small", "power_throttle",
+    },
     lost_while_busy=True,
     look_alike=1,
     chart="temperature_celsius",
     chart_seconds=180.0,
-)
+)  # fmt: skip
 SHARE = 0.05  # of the time
 NEAR_CELSIUS = 5.0  # below the slowdown, as the next two
 FAR_CELSIUS = 8.0
@@ -73,7 +66,7 @@ SLIGHT = 0.02  # of the clock
 
 
 def check(window: Window) -> Verdict:
-    gpus = present(window)
+    gpus = cards.present(window)
     shares = {gpu.uuid: _share(window, gpu) for gpu in gpus}
     hot = [gpu for gpu in gpus if (shares[gpu.uuid] or 0.0) >= SHARE]
     if hot:
@@ -91,8 +84,8 @@ def check(window: Window) -> Verdict:
 
 def _share(window: Window, gpu: GpuFacts) -> float | None:
     near = _below_slowdown(gpu)
-    hardware = (HARDWARE,) if near is not None and near <= NEAR_CELSIUS else ()
-    return reason_share(window, gpu, *THERMAL, *hardware)
+    hardware = (cards.HARDWARE,) if near is not None and near <= NEAR_CELSIUS else ()
+    return cards.reason_share(window, gpu, *cards.THERMAL, *hardware)
 
 
 def _below_slowdown(gpu: GpuFacts) -> float | None:
@@ -110,7 +103,7 @@ def _is_hot_and_slow(gpu: GpuFacts) -> bool:
 
 def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     """``share``: of the time that heat held them back, by the driver's reasons."""
-    loss = highest([slowed(window, gpu) for gpu in hot])
+    loss = highest([cards.slowed(window, gpu) for gpu in hot])
     at = highest([gpu.temperature_highest_celsius for gpu in hot])
     slow = loss is None or loss >= SLIGHT
     often = "" if share is None else f" {100 * share:.0f}% of the time"
@@ -145,5 +138,5 @@ def _evidence(window: Window, gpu: GpuFacts) -> list[Evidence]:
         Evidence(f"{name} highest temperature", gpu.temperature_highest_celsius, "C",
                  gpu.identity.temperature_slowdown_celsius),
         Evidence(f"{name} SM clock while busy", gpu.sm_clock_busy_mhz, "MHz",
-                 reference_clock(window, gpu), "against what it could run at"),
+                 cards.reference_clock(window, gpu), "against what it could run at"),
     ]  # fmt: skip

@@ -30,7 +30,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_JOB
+from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, job_of
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
 from gpuwatch.diagnosis.rules.shared.words import keys
 from gpuwatch.diagnosis.sentence import GPUS, IS
@@ -41,11 +41,7 @@ FAR_STRENGTH = 0.6
 
 
 def check(window: Window) -> Verdict:
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
-    if job.has_ended:
-        return Clear("the job has ended")
+    job = job_of(window)
     cores = {
         uuid: rank.numa_nodes
         for rank in job.job.ranks
@@ -93,4 +89,4 @@ def check(window: Window) -> Verdict:
 
 
 def _listed(nodes: tuple[int, ...]) -> str:
-    return ", ".join([str(number) for number in nodes])
+    return ", ".join(map(str, nodes))

@@ -37,37 +37,25 @@ import math
 
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import Underfed, on_the_cpu, underfed
 from gpuwatch.diagnosis.rules.shared.ranks import held_up
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import cores_of, counted, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import (
-    THROTTLED_PERCENT,
-    demand,
-    recommended_workers,
-    set_workers,
-)
 from gpuwatch.diagnosis.sentence import of_several
 
 RULE = Rule(
     title="CPU quota too small",
-    explains=frozenset(
-        {
-            "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
-            "python_bound", "batch_too_small", "straggler", "collective_wait",
-        }
-    ),
+    explains={
+        "oscillation", "loader_cpu_bound", "too_many_workers", "loader_in_main_process",
+        "python_bound", "batch_too_small", "straggler", "collective_wait",
+    },
 )  # fmt: skip
 STEPS_THROTTLED_PERCENT = 25.0  # of its periods
 QUOTA_SHARE = 0.9  # of the cores
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_report=True)
-    if isinstance(found, Clear):
-        found = held_up(window) or _slow_steps(window) or found
-    if not isinstance(found, Underfed):
-        return found
+    found = underfed(window, held_up, _slow_steps, by_report=True)
     job, cores = found.job, _cores_without(window, found.job)
     quota, throttled = job.job.quota_cores, job.cpu_throttled_percent
     if quota is None:
@@ -76,9 +64,8 @@ def check(window: Window) -> Verdict:
         return Clear("the job has no CPU quota")
     if cores is not None and quota > QUOTA_SHARE * cores:
         return Clear("the CPU quota is as large as the cores the job may use")
-    if throttled is None:
-        return Unknown(("how often the quota throttled the job",))
-    if throttled < THROTTLED_PERCENT:
+    throttled = words.required(throttled, "how often the quota throttled the job")
+    if throttled < loaders.THROTTLED_PERCENT:
         return Clear(f"the quota throttled the job in only {throttled:.0f}% of its periods")
     return _firing(window, found, quota, cores, throttled)
 
@@ -98,10 +85,10 @@ def _cores_without(window: Window, job: JobFacts) -> int | None:
 def _firing(
     window: Window, found: Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
-    used, number = found.job.cpu_cores, cores_of(quota)
-    visible = "" if cores is None else f" of {counted(cores, 'visible core')}"
-    near = 0.0 if used is None else ramp(used / max(0.1, quota), 0.5, 0.9)
-    clearness = [ramp(throttled, THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
+    used, number = found.job.cpu_cores, words.cores_of(quota)
+    visible = "" if cores is None else f" of {words.counted(cores, 'visible core')}"
+    near = 0.0 if used is None else words.ramp(used / max(0.1, quota), 0.5, 0.9)
+    clearness = [words.ramp(throttled, loaders.THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
     evidence = _evidence(quota, cores, throttled, used)
     if not found.gpus and found.idle_share < STARVED_SHARE:
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
@@ -117,7 +104,7 @@ def _firing(
         evidence=evidence,
         severity=found.severity,
         advice=_advice(window, found, quota, number, cores),
-        strength=strength(*clearness),
+        strength=words.strength(*clearness),
         gpus=found.keys,
         lost_share=lost,
         lost_while_busy=found.reported_only and lost is not None,
@@ -128,16 +115,15 @@ def _evidence(
     quota: float, cores: int | None, throttled: float, used: float | None
 ) -> list[Evidence | None]:
     near = used is not None and used >= 0.7 * quota
-    visible = "" if cores is None else f", of {cores_of(cores)} that it sees"
+    visible = "" if cores is None else f", of {words.cores_of(cores)} that it sees"
     return [
         Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
                  f"the limit of the job's cgroup{visible}"),
-        Evidence("throttled periods", round(throttled, 1), "%", THROTTLED_PERCENT,
+        Evidence("throttled periods", round(throttled, 1), "%", loaders.THROTTLED_PERCENT,
                  "the kernel stopped the job for the rest of the period"),
-        None if used is None else
-        Evidence("CPU used", round(used, 2), "cores", round(quota, 2),
-                 "it uses its whole quota" if near else
-                 "on average it stays well below its quota", supports=near),
+        words.measured("CPU used", used, "cores", round(quota, 2),
+                       "it uses its whole quota" if near else
+                       "on average it stays well below its quota", supports=near, digits=2),
     ]  # fmt: skip
 
 
@@ -145,14 +131,11 @@ def _advice(
     window: Window, found: Underfed, quota: float, number: str, cores: int | None
 ) -> list[Advice]:
     count, ranks = found.worker_count, max(1, len(found.job.job.ranks))
-    needed = demand(window, count, found.busy_share)
-    wanted = None if needed is None else ranks * (needed + 1)
-    if cores is not None:
-        wanted = cores if wanted is None else min(cores, wanted)
-    # What it does with the quota says little of its need where nearly all was refused.
-    if wanted is not None:
-        wanted = max(wanted, math.ceil(1.5 * quota))
-        wanted = wanted if cores is None else min(cores, wanted)
+    needed = loaders.demand(found.job, count, found.busy_share)
+    if needed is not None:
+        # What it does with the quota says little of its need where nearly all was refused.
+        needed = max(ranks * (needed + 1), math.ceil(1.5 * quota))
+    wanted = min([one for one in (needed, cores) if one is not None], default=None)
     to = "." if wanted is None else f" from {number} to {wanted}."
     larger = Advice(
         f"Raise the CPU quota (docker --cpus, Kubernetes limits.cpu){to}",
@@ -161,8 +144,8 @@ def _advice(
         wanted=None if wanted is None else str(wanted),
         why="once the quota is used up, the job stands still for the rest of each period",
     )
-    better = recommended_workers(window, count, found.busy_share)
+    better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     if count is None or better is None or better >= count:
         return [larger]
     why = f"a quota of {number} serves no more, and all are throttled together"
-    return [larger, set_workers("Until then lower num_workers", count, better, why)]
+    return [larger, loaders.set_workers("Until then lower num_workers", count, better, why)]

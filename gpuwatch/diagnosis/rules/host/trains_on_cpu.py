@@ -28,10 +28,10 @@ Sources
     PyTorch, "Start Locally" (builds with and without CUDA). CUDA, environment variables.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import works
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, ramp, verb
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.cards import works
+from gpuwatch.diagnosis.rules.shared.loading import job_of
+from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, ramp, required, verb
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _INSTALL = Advice("Install the PyTorch that is built for this driver's CUDA (pytorch.org).")
@@ -46,16 +46,13 @@ HOLD_SECONDS = 30.0
 
 
 def check(window: Window) -> Verdict:
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
+    job = job_of(window)
     model, workers, cores = job.job, job.workers, job.cpu_cores
     idle = [gpu for gpu in works(window.unused) if (gpu.busy_percent or 0.0) < SILENT_PERCENT]
     reports = any(loop.compute_on_device is False for loop in model.loops)
     if not idle or model.gpu_uuids or not (model.framework or reports):
         return Clear("it uses a GPU, or no GPU is idle, or no training library is loaded in it")
-    if cores is None:
-        return Unknown(("the CPU of its processes",))
+    cores = required(cores, "the CPU of its processes")
     cores -= 0.0 if workers is None else workers.count * (workers.cpu_percent or 0.0) / 100.0
     waits = mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
     cores /= max(1, len(model.ranks)) * max(0.1, 1.0 - waits / 100.0)

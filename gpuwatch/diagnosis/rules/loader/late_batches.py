@@ -28,10 +28,10 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_WORKERS, Underfed, starved
+from gpuwatch.diagnosis.rules.shared.loaders import is_at_limit
+from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_WORKERS, starved
 from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT, waits_share
-from gpuwatch.diagnosis.rules.shared.words import ramp
-from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
+from gpuwatch.diagnosis.rules.shared.words import ramp, required
 
 RULE = Rule(
     title="slow batches at times",
@@ -53,19 +53,16 @@ RULE = Rule(
             why="a single worker is busy while all wait: more workers do not help",
         ),
     ),
-    explains=frozenset({"oscillation", "batch_too_small", "straggler", "loader_io_bound"}),
+    explains={"oscillation", "batch_too_small", "straggler", "loader_io_bound"},
     trust=0.9,
 )
 
 
 def check(window: Window) -> Verdict:
     found = starved(window)
-    if not isinstance(found, Underfed):
-        return found
     job, count = found.job, found.worker_count
     busiest, others = job.busiest_worker_when_idle_percent, job.other_workers_when_idle_percent
-    if count is None:
-        return Unknown(NO_WORKERS)
+    count = required(count, *NO_WORKERS)
     if count < 2 or is_at_limit(found.workers):
         return Clear("all loader workers are at work")
     if busiest is None or others is None:
@@ -87,8 +84,5 @@ def check(window: Window) -> Verdict:
         evidence,
         (1.0 - ramp(others, 0.0, RESTS_PERCENT + 10.0), ramp(busiest, 40.0, 90.0),
          ramp(runs, 0.5, 4.0)),
-        advice=RULE.cure,
-        missing=(),
         explains=RULE.explains,
-        shared=False,
     )  # fmt: skip

@@ -38,111 +38,93 @@ Sources
     PyTorch, DataLoader: warns when num_workers exceeds the cores of its affinity.
 """
 
-from gpuwatch.diagnosis.facts.window import WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, NO_WORKERS, Underfed, starved
 from gpuwatch.diagnosis.rules.shared.ranks import main_works_percent
-from gpuwatch.diagnosis.rules.shared.words import SPARE_LEAST_CORES, cores_of, counted, free, ramp
-from gpuwatch.diagnosis.rules.shared.workers import (
-    CHEAPER,
-    WORKERS_AT_LIMIT_PERCENT,
-    in_disk_wait,
-    is_at_limit,
-    is_shared,
-    recommended_workers,
-    set_workers,
-    spare_cores,
-    usable_cores,
-    wanted,
-)
 from gpuwatch.diagnosis.sentence import either
 
 RULE = Rule(
     title="loader is CPU-bound",
     uses_workers=True,
-    explains=frozenset({"oscillation", "batch_too_small", "straggler"}),
+    explains={"oscillation", "batch_too_small", "straggler"},
     look_alike=7,
 )
 MAIN_WAITS_PERCENT = 60.0  # of a core
 SPARE_CORES = 1.0
 """One more worker needs one more core, where the GPU could use all that it makes."""
+NO_CORES = ("the cores the job may use",)
 
 
 def check(window: Window) -> Verdict:
     found = starved(window)
-    if not isinstance(found, Underfed):
-        return found
-    if found.worker_count == 0:
+    if words.required(found.worker_count, *NO_WORKERS) == 0:
         return Clear("the job has no loader workers")
-    if found.worker_count is None:
-        return Unknown(NO_WORKERS)
-    workers, need = found.workers, wanted(found.workers)
-    if workers is None or need is None:
-        return Unknown(("the loader workers' CPU",))
-    return _other_cause(found, workers, need) or _firing(window, found, workers, need)
-
-
-def _other_cause(found: Underfed, workers: WorkerFacts, need: float) -> Clear | None:
-    waits = in_disk_wait(workers) or 0.0
-    if need < WORKERS_AT_LIMIT_PERCENT:
+    workers = words.required(found.workers, "the loader workers' CPU")
+    need = words.required(loaders.wanted(workers), "the loader workers' CPU")
+    waits, main = loaders.in_disk_wait(workers) or 0.0, main_works_percent(found, 1)
+    if need < loaders.WORKERS_AT_LIMIT_PERCENT:
         return Clear(f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
     if waits > (workers.cpu_percent or 0.0):
         return Clear(f"the loader workers wait for the disk for {waits:.0f}% of the time")
     # Workers that are at their limit are so whether it spins or not: full queues let them rest.
-    main = main_works_percent(found, 1)
     if found.reported_wait is None and main is not None and main >= MAIN_WAITS_PERCENT:
         return Clear(f"the main thread computes ({main:.0f}% of a core) while the GPU idles")
-    return None
+    return _firing(window.host, found, workers, need, main)
 
 
-def _firing(window: Window, found: Underfed, workers: WorkerFacts, need: float) -> Firing:
-    count, spare, main = found.worker_count or 0, spare_cores(window), main_works_percent(found, 1)
-    better = recommended_workers(window, count, found.busy_share)
-    room = better is not None and better > count and _has_room(found, need, spare)
-    if room and better is not None:
-        why = f"each worker is at the limit of its core, and {free(spare or 0.0)}"
-        advice = [set_workers("Raise num_workers", count, better, why)]
+def _firing(
+    host: HostFacts, found: Underfed, workers: WorkerFacts, need: float, main: float | None
+) -> Firing:
+    job, count = found.job, found.worker_count or 0
+    cores, spare = loaders.usable_cores(host, job), loaders.spare_cores(host, job)
+    better = loaders.recommended_workers(host, job, count, found.busy_share)
+    if better is not None and better > count and _has_room(found, need, spare):
+        why = f"each worker is at the limit of its core, and {words.free(spare or 0.0)}"
+        advice = [loaders.set_workers("Raise num_workers", count, better, why)]
     else:
-        advice = _cheaper(window, count, better)
+        advice = _cheaper(job, count, better, cores, spare)
     ranks, gpus = len(found.ranks) > 1, len(found.gpus) > 1
     # Of several jobs it is true of each rank, too, where a job has one.
     per_rank = either("", " per rank") if ranks == gpus else " per rank" if ranks else ""
     limit = "is maxed out" if count == 1 else "are maxed out"
-    left = "" if spare is None else f", and {free(spare)}"
+    left = "" if spare is None else f", and {words.free(spare)}"
     if spare is not None and spare >= 1.0:
-        left = f" while {counted(int(spare), 'core')} {'sit' if spare >= 2.0 else 'sits'} idle"
-    resting = 1.0 if main is None or found.reported_only else ramp(main, MAIN_WAITS_PERCENT, 25.0)
+        sit = "sit" if spare >= 2.0 else "sits"
+        left = f" while {words.counted(int(spare), 'core')} {sit} idle"
+    resting = 1.0
+    if main is not None and not found.reported_only:
+        resting = words.ramp(main, MAIN_WAITS_PERCENT, 25.0)
     return found.starves(
-        f"{counted(count, 'loader worker')}{per_rank} {limit}{left}",
-        _evidence(window, found, workers, need),
-        (ramp(need, WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
+        f"{words.counted(count, 'loader worker')}{per_rank} {limit}{left}",
+        _evidence(job, workers, need, main, cores, spare),
+        (words.ramp(need, loaders.WORKERS_AT_LIMIT_PERCENT - 5.0, 92.0), resting),
         advice=advice + _pinning(found),
         missing=(*(NO_MAIN if main is None else ()), *(NO_CORES if spare is None else ())),
         explains=RULE.explains,
-        shared=is_shared(found.job, is_at_limit),
+        shared=loaders.is_shared(job, loaders.is_at_limit),
     )
-
-
-NO_CORES = ("the cores the job may use",)
 
 
 def _has_room(found: Underfed, need: float, spare: float | None) -> bool:
     """Check whether the free cores are enough for what loading lacks, be it less than a core."""
     ranks, busy = max(1, len(found.ranks)), max(0.05, found.busy_share)
     lacks = (found.worker_count or 0) * ranks * (need or 100.0) / 100.0 * (1.0 / busy - 1.0)
-    return spare is not None and spare >= min(SPARE_CORES, max(SPARE_LEAST_CORES, lacks))
+    return spare is not None and spare >= min(SPARE_CORES, max(words.SPARE_LEAST_CORES, lacks))
 
 
 def _evidence(
-    window: Window, found: Underfed, workers: WorkerFacts, need: float
-) -> list[Evidence | None]:
-    limit, each = WORKERS_AT_LIMIT_PERCENT, "% of a core each"
-    queue, main = workers.run_queue_wait_percent, main_works_percent(found, 1)
+    job: JobFacts, workers: WorkerFacts, need: float, main: float | None, cores: float | None,
+    spare: float | None,
+) -> list[Evidence | None]:  # fmt: skip
+    limit, queue = loaders.WORKERS_AT_LIMIT_PERCENT, workers.run_queue_wait_percent
+    each = "% of a core each"
     queues = queue is not None and need - queue < limit
-    idle, busy = found.job.workers_when_idle_percent, found.job.workers_when_busy_percent
-    seen = found.job.main_thread_when_idle_percent is not None
+    idle, busy = job.workers_when_idle_percent, job.workers_when_busy_percent
+    seen = job.main_thread_when_idle_percent is not None
     waits = "the training process waits" if seen else "at least; it may only spin for its GPU"
-    phase = room = None
+    phase = None
     if idle is not None and busy is not None:
         go_on = idle >= busy - 10.0
         says = "they keep working while the GPU is idle"
@@ -150,34 +132,30 @@ def _evidence(
             says = "they rest when the GPU does, which suggests another cause"
         name = "workers' CPU while the GPU idles"
         phase = Evidence(name, round(idle, 1), each, says=says, supports=go_on)
-    cores, spare = usable_cores(window), spare_cores(window)
-    if cores is not None and spare is not None:
-        says = f"of {cores_of(cores)} the job may use, {free(spare)}"
-        room = Evidence("free cores", round(spare, 1), "cores", says=says)
+    room = f"of {words.cores_of(cores or 0.0)} the job may use, {words.free(spare or 0.0)}"
     return [
         Evidence("loader workers' CPU", workers.cpu_percent, each, limit,
                  "the workers are at the limit of a core each"),
         Evidence("workers' run-queue wait", queue, "%",
                  says="counting their wait for cores, they are at their limit") if queues else None,
-        None if main is None else
-        Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
-                 MAIN_WAITS_PERCENT, waits),
-        phase, room,
+        words.measured("main thread's CPU while the GPU idles", main, "% of a core",
+                       MAIN_WAITS_PERCENT, waits),
+        phase, words.measured("free cores", spare, "cores", says=room),
     ]  # fmt: skip
 
 
-def _cheaper(window: Window, count: int, better: int | None) -> list[Advice]:
-    cores = usable_cores(window)
-    own = None if window.job is None else window.job.job.usable_cores
-    why = "the workers are at their limit; the job's usable cores were not read"
+def _cheaper(
+    job: JobFacts, count: int, better: int | None, cores: float | None, spare: float | None
+) -> list[Advice]:
+    why, own = "the workers are at their limit; the job's usable cores were not read", None
     if cores is not None:
-        left = free(spare_cores(window) or 0.0)
-        why = f"of {cores_of(cores)} the job may use, {left}: more workers would take turns"
+        left, own = words.free(spare or 0.0), job.job.usable_cores
+        why = f"of {words.cores_of(cores)} the job may use, {left}: more workers would take turns"
     more = "Give the job more cores, or run fewer ranks on this machine."
-    advice = [Advice(CHEAPER, why=why), Advice(more, why=why)]
+    advice = [Advice(loaders.CHEAPER, why=why), Advice(more, why=why)]
     if better is not None and better < count and own is not None and count > own:
         why = "more workers than cores only take turns"
-        advice.append(set_workers("Lower num_workers", count, better, why))
+        advice.append(loaders.set_workers("Lower num_workers", count, better, why))
     return advice
 
 

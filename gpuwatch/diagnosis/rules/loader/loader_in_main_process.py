@@ -48,7 +48,8 @@ Sources
 from dataclasses import replace
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import works
+from gpuwatch.diagnosis.rules.shared import loaders, possible
+from gpuwatch.diagnosis.rules.shared.cards import works
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -57,23 +58,9 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     starved,
 )
-from gpuwatch.diagnosis.rules.shared.possible import (
-    IN_PHASE,
-    STACKS_LOADING_PERCENT,
-    WRITES_BYTES_PER_SECOND,
-    reduces_on_cpu,
-)
 from gpuwatch.diagnosis.rules.shared.ranks import is_one_of_several, main_works_percent
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import mean, percent_of, ramp
-from gpuwatch.diagnosis.rules.shared.workers import (
-    CHEAPER,
-    SMALL_SHM_BYTES,
-    TYPICAL_WORKERS,
-    recommended_workers,
-    set_workers,
-    spare_cores,
-)
+from gpuwatch.diagnosis.rules.shared.words import mean, measured, percent_of, ramp, required
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -92,7 +79,7 @@ RULE = Rule(
     title="loads in main process",
     uses_workers=True,
     cure=(_PERSISTENT,),
-    explains=frozenset({"oscillation", "batch_too_small", "python_bound", "straggler"}),
+    explains={"oscillation", "batch_too_small", "python_bound", "straggler"},
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
 OTHERS_PERCENT = 8.0
@@ -113,11 +100,7 @@ BACKWARD_FACTOR = 3.0
 
 def check(window: Window) -> Verdict:
     found = starved(window)
-    if not isinstance(found, Underfed):
-        return found
-    if found.worker_count is None:
-        return Unknown(NO_WORKERS)
-    if found.worker_count > 0:
+    if required(found.worker_count, *NO_WORKERS) > 0:
         return Clear("the job has loader workers")
     main, loading = main_works_percent(found), found.job.stack_percent("loading_data")
     if main is not None:
@@ -126,21 +109,34 @@ def check(window: Window) -> Verdict:
     if _is_reported(found):
         # Without workers, waiting for a batch is making it.
         return _firing(window, found, main, loading)
-    if main is None and loading is None:
-        return Unknown(NO_MAIN)
-    if loading is None and is_one_of_several(window, found):
+    without = _without_stacks(window, found, main) if loading is None else None
+    if without is not None:
+        return without
+    if loading is not None and loading < possible.STACKS_LOADING_PERCENT:
+        return Clear(f"the stacks show the main thread loading for only {loading:.0f}% of the time")
+    if (found.job.write_when_idle_bytes_per_second or 0.0) >= possible.WRITES_BYTES_PER_SECOND:
+        return Clear("the job writes while its GPU idles")
+    return _firing(window, found, main, loading)
+
+
+def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verdict | None:
+    main, phase = required(main, *NO_MAIN), found.job.main_thread_phase
+    if is_one_of_several(window, found):
         return Unknown(("stacks of the rank whose GPU idles while the others wait for it",))
-    phase, others = found.job.main_thread_phase, [gpu.foreign_busy_percent for gpu in found.gpus]
-    if loading is None and reduces_on_cpu(found.job):
+    if possible.reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
-    threads = _in_threads(window, found) if loading is None else None
+    threads = _in_threads(window, found)
     if threads is not None:
         return threads
-    if loading is None and phase is not None and phase >= IN_PHASE and not _alternates(found):
+    if phase is not None and phase >= possible.IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
-    if loading is None and (mean(others) or 0.0) >= OTHERS_PERCENT:
+    if (mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:
         return Unknown(("stacks: others use its GPUs, too",))
-    return _other_cause(found, main, loading) or _firing(window, found, main, loading)
+    if main < MAIN_LOADS_PERCENT and not found.fills_idle_time:
+        return Clear(f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
+    if found.idles_at_length:
+        return Clear("the GPUs sit idle at length now and then, not in every step")
+    return None
 
 
 def _in_threads(window: Window, found: Underfed) -> Firing | None:
@@ -167,22 +163,21 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
         f"threads of the training process, at {count}, cannot load it faster",
         evidence,
         (ramp(threads, least - 10.0, 2.0 * least), 1.0 - ramp(idle, 20.0, 70.0), 0.5),
-        advice=_for_threads(window, threads),
+        advice=_for_threads(loaders.spare_cores(window.host, found.job), threads),
         missing=("stacks of the main thread",),
         explains=RULE.explains,
-        shared=False,
     )
 
 
-def _for_threads(window: Window, threads: float) -> tuple[Advice, ...]:
-    spare, cheaper = spare_cores(window), Advice(CHEAPER, why="the threads cannot keep up")
+def _for_threads(spare: float | None, threads: float) -> tuple[Advice, ...]:
+    cheaper = Advice(loaders.CHEAPER, why="the threads cannot keep up")
     if spare is None or spare < 1.0:
         return (cheaper,)
     if threads >= ONE_CORE_PERCENT:
         return (Advice("Give the loader more threads.", why="cores of the job are free"), cheaper)
     why = "threads of Python take turns on one core; processes do not"
-    better = min(TYPICAL_WORKERS, int(spare))
-    return (set_workers("Load in processes: raise num_workers", 0, better, why), cheaper)
+    better = min(loaders.TYPICAL_WORKERS, int(spare))
+    return (loaders.set_workers("Load in processes: raise num_workers", 0, better, why), cheaper)
 
 
 def _is_reported(found: Underfed) -> bool:
@@ -198,22 +193,8 @@ def _alternates(found: Underfed) -> bool:
     return any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
 
 
-def _other_cause(found: Underfed, main: float | None, loading: float | None) -> Clear | None:
-    if loading is not None and loading < STACKS_LOADING_PERCENT:
-        only = f"only {loading:.0f}% of the time"
-        return Clear(f"the stacks show the main thread loading for {only}")
-    rests = main is not None and main < MAIN_LOADS_PERCENT and not found.fills_idle_time
-    if loading is None and rests:
-        return Clear(f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
-    if loading is None and found.idles_at_length:
-        return Clear("the GPUs sit idle at length now and then, not in every step")
-    if (found.job.write_when_idle_bytes_per_second or 0.0) >= WRITES_BYTES_PER_SECOND:
-        return Clear("the job writes while its GPU idles")
-    return None
-
-
 def _firing(window: Window, found: Underfed, main: float | None, loading: float | None) -> Firing:
-    better = recommended_workers(window, 0, found.busy_share) or 4
+    better = loaders.recommended_workers(window.host, found.job, 0, found.busy_share) or 4
     # Any work of the main thread takes turns with the GPU, and without that a slow Python loop
     # looks alike.
     sure, turns = loading is not None or _is_reported(found), _alternates(found)
@@ -221,7 +202,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
     clear = max(clear, 0.3) if found.fills_idle_time else clear
     shm, ranks = window.host.shm_total_bytes, found.job.ranks
     why = "the next batches are then loaded while the GPU works"
-    small = shm is not None and shm <= SMALL_SHM_BYTES
+    small = shm is not None and shm <= loaders.SMALL_SHM_BYTES
     loads = "the training process loads its own batches (num_workers=0)"
     may = "the main thread is busy meanwhile and, without loader workers, may be loading data"
     stacks = f"gpuwatch stacks {found.job.job.pid}"
@@ -231,7 +212,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         _evidence(found, main, loading),
         (1.0 if loading is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
-            set_workers("Raise num_workers" if sure else see, 0, better, why),
+            loaders.set_workers("Raise num_workers" if sure else see, 0, better, why),
             *(RULE.cure if sure else ()),
             *((_LARGER_SHM,) if small else ()),
         ),
@@ -254,11 +235,10 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
     return [
         Evidence("loader workers", 0.0, says="no other process can be loading"),
         None if main is None else _main_evidence(found, main),
-        None if phase is None else
-        Evidence("main thread against the GPU", round(phase, 2), "correlation", TAKE_TURNS,
-                 "they take turns" if turns else "no alternation is visible", supports=turns),
-        None if loading is None else
-        Evidence("stacks inside the loader", round(loading, 1), "%", STACKS_LOADING_PERCENT,
+        measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
+                 "they take turns" if turns else "no alternation is visible", supports=turns,
+                 digits=2),
+        measured("stacks inside the loader", loading, "%", possible.STACKS_LOADING_PERCENT,
                  f"the main thread makes batches{at}"),
     ]  # fmt: skip
 

@@ -46,19 +46,9 @@ Sources
 import math
 
 from gpuwatch.diagnosis.facts.window import WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
-from gpuwatch.diagnosis.rules.shared.words import amount, counted, mean, percent_of, ramp
-from gpuwatch.diagnosis.rules.shared.workers import (
-    HEADROOM,
-    LEAST_BUSY_SHARE,
-    in_disk_wait,
-    in_network_wait,
-    is_asked_for_data,
-    is_shared,
-    set_workers,
-    usable_cores,
-)
 
 _SHARDS = Advice(
     "Pack small files into shards that are read in sequence (WebDataset, LMDB).",
@@ -80,7 +70,7 @@ RULE = Rule(
     title="loader waits for I/O",
     uses_workers=True,
     cure=(_SHARDS,),
-    explains=frozenset({"oscillation", "loader_in_main_process", "batch_too_small", "straggler"}),
+    explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},
     look_alike=8,
     chart="read",
 )
@@ -90,7 +80,6 @@ IO_PRESSURE_PERCENT = 20.0
 AGAIN_SHARE = 0.5  # of what is read
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
-WORKER = "loader worker"
 REST_PERCENT = 40.0
 """Of a core: beyond it what the machine receives does not show that it is waited for."""
 MOST_TIMES = 8
@@ -99,42 +88,35 @@ MOST_TIMES = 8
 
 def check(window: Window) -> Verdict:
     found = starved(window)
-    if not isinstance(found, Underfed):
-        return found
     if found.worker_count == 0:
         return _in_main_process(window, found)
-    workers = found.workers
-    if workers is None:
-        return Unknown(NO_WORKERS)
-    waits, used, network = in_disk_wait(workers), workers.cpu_percent, in_network_wait(workers)
+    workers = words.required(found.workers, *NO_WORKERS)
+    waits, used = loaders.in_disk_wait(workers), workers.cpu_percent
+    network = loaders.in_network_wait(workers)
     if network >= max(DISK_WAIT_PERCENT, waits or 0.0, used or 0.0):
         return _over_network(window, found, network, workers)
     if _rests_and_receives(window, found, workers) and (waits or 0.0) < DISK_WAIT_PERCENT:
         return _over_network(window, found, None, workers)
-    if waits is None:
-        return Unknown(("the loader workers' disk wait",))
+    waits = words.required(waits, "the loader workers' disk wait")
     if waits < DISK_WAIT_PERCENT:
         return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
     if used is not None and used > waits:
         return Clear(f"the loader workers compute more ({used:.0f}%) than they wait for disks")
-    return _firing(
-        window, found, waits, f"{counted(workers.count, WORKER)} wait for the disk", workers
-    )
+    return _firing(window, found, waits, workers)
 
 
 def _in_main_process(window: Window, found: Underfed) -> Verdict:
     """Without workers the training process itself waits for the disk."""
-    waits = mean([rank.disk_wait_percent for rank in found.ranks])
-    network = 100.0 * (mean([rank.awaits_network_share for rank in found.ranks]) or 0.0)
-    if network >= max(DISK_WAIT_PERCENT, waits or 0.0) and is_asked_for_data(found.job):
+    waits = words.mean([rank.disk_wait_percent for rank in found.ranks])
+    network = 100.0 * (words.mean([rank.awaits_network_share for rank in found.ranks]) or 0.0)
+    if network >= max(DISK_WAIT_PERCENT, waits or 0.0) and loaders.is_asked_for_data(found.job):
         return _over_network(window, found, network, None)
-    if waits is None:
-        return Unknown(("the training process's disk wait",))
+    waits = words.required(waits, "the training process's disk wait")
     if waits < DISK_WAIT_PERCENT:
         return Clear(f"the training process waits for the disk for only {waits:.0f}% of the time")
     if (found.job.write_bytes_per_second or 0.0) > (found.job.read_bytes_per_second or 0.0):
         return Clear("the training process waits for writes, not for its data")
-    return _firing(window, found, waits, "the training process waits for the disk", None)
+    return _firing(window, found, waits, None)
 
 
 def _rests_and_receives(window: Window, found: Underfed, workers: WorkerFacts) -> bool:
@@ -154,52 +136,53 @@ def _over_network(
 ) -> Firing:
     """``waits``: percent of the time; ``None``: judged by what the machine receives."""
     count, used = found.worker_count or 0, 0.0 if workers is None else workers.cpu_percent or 0.0
-    cores, ranks = usable_cores(window), max(1, len(found.job.ranks))
+    cores, ranks = loaders.usable_cores(window.host, found.job), max(1, len(found.job.ranks))
     most = math.inf if cores is None else cores / ranks / max(0.01, used / 100.0)
-    needed = math.ceil(HEADROOM * max(1, count) / max(LEAST_BUSY_SHARE, found.busy_share))
+    busy = max(loaders.LEAST_BUSY_SHARE, found.busy_share)
+    needed = math.ceil(loaders.HEADROOM * max(1, count) / busy)
     better = int(min(needed, MOST_TIMES * max(1, count), most))
     why = f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here"
-    advice = (set_workers("Raise num_workers", count, better, why),) if better > count else ()
-    receives = found.job.network_receive_bytes_per_second
-    receives = window.host.network_receive_bytes_per_second if waits is None else receives
-    who = "the job" if waits is not None else "the machine"
+    raised = [loaders.set_workers("Raise num_workers", count, better, why)]
+    who, by = ("the job", found.job) if waits is not None else ("the machine", window.host)
+    receives = by.network_receive_bytes_per_second
     evidence = [
-        None if waits is None else
-        Evidence("waits for the network", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
-                 "an answer was due on a connection that it made"),
+        words.measured("waits for the network", waits, "% of the time", DISK_WAIT_PERCENT,
+                       "an answer was due on a connection that it made"),
         None if workers is None else
         Evidence("loader workers' CPU", round(used, 1), "% of a core each",
                  says="they have little to compute"),
-        None if receives is None else
-        Evidence("received", round(receives), "bytes/s", says=f"{who} gets {amount(receives)}/s"),
+        words.measured("received", receives, "bytes/s", digits=0,
+                       says=f"{who} gets {words.amount(receives or 0.0)}/s"),
     ]  # fmt: skip
-    them = (
-        "the training process waits"
-        if workers is None
-        else f"{counted(workers.count, WORKER)} wait"
-    )
     return found.starves(
-        f"{them} for the network",
+        f"{_they_wait(workers)} for the network",
         evidence,
-        (0.3 if waits is None else ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
-        advice=(*advice, _AT_ONCE),
+        (0.3 if waits is None else words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
+        advice=[*(raised if better > count else ()), _AT_ONCE],
         missing=("the loader workers' connections",) if waits is None else (),
         explains=RULE.explains,
-        shared=is_shared(found.job, lambda one: in_network_wait(one) >= DISK_WAIT_PERCENT),
+        shared=loaders.is_shared(
+            found.job, lambda one: loaders.in_network_wait(one) >= DISK_WAIT_PERCENT
+        ),
     )
 
 
-def _firing(
-    window: Window, found: Underfed, waits: float, who: str, workers: WorkerFacts | None
-) -> Firing:
+def _they_wait(workers: WorkerFacts | None) -> str:
+    if workers is None:
+        return "the training process waits"
+    wait = "waits" if workers.count == 1 else "wait"
+    return f"{words.counted(workers.count, 'loader worker')} {wait}"
+
+
+def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts | None) -> Firing:
+    who, again = f"{_they_wait(workers)} for the disk", _read_again(window, found)
     pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
-    pressed = 0.5 if pressure is None else ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
-    rate = "" if reads is None else f" ({amount(reads)}/s are read now)"
+    pressed = 0.5 if pressure is None else words.ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
+    rate = "" if reads is None else f" ({words.amount(reads)}/s are read now)"
     storage = Advice(
         "Put the data on local or faster storage, or keep in memory what fits.",
         why=f"{who}, not for a core{rate}",
     )
-    again = _read_again(window, found)
     if again >= AGAIN_SHARE:
         who += ", which reads again what memory could not keep"
         storage = Advice(
@@ -210,47 +193,42 @@ def _firing(
         )
     return found.starves(
         who,
-        _evidence(window, found, waits, workers),
-        (ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0), pressed),
+        _evidence(window, found, waits, again, workers),
+        (words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0), pressed),
         advice=(storage, *RULE.cure, *((_AHEAD,) if found.worker_count == 0 else ())),
         missing=("I/O pressure (PSI)",) if pressure is None else (),
         explains=RULE.explains,
-        shared=is_shared(found.job, lambda one: (in_disk_wait(one) or 0.0) >= DISK_WAIT_PERCENT),
+        shared=loaders.is_shared(
+            found.job, lambda one: (loaders.in_disk_wait(one) or 0.0) >= DISK_WAIT_PERCENT
+        ),
     )
 
 
 def _read_again(window: Window, found: Underfed) -> float:
     """0 to 1: how much of what the job reads had been in the page cache shortly before."""
-    again, reads = window.host.cache_refault_bytes_per_second, found.job.read_bytes_per_second
-    much = (reads or 0.0) >= READ_BYTES_PER_SECOND
-    return min(1.0, (again or 0.0) / (reads or 1.0)) if much else 0.0
+    again = window.host.cache_refault_bytes_per_second or 0.0
+    reads = found.job.read_bytes_per_second or 0.0
+    return min(1.0, again / reads) if reads >= READ_BYTES_PER_SECOND else 0.0
 
 
 def _evidence(
-    window: Window, found: Underfed, waits: float, workers: WorkerFacts | None
+    window: Window, found: Underfed, waits: float, again: float, workers: WorkerFacts | None
 ) -> list[Evidence | None]:
     cpu = None if workers is None else workers.cpu_percent
     pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
     pressed = (pressure or 0.0) >= IO_PRESSURE_PERCENT
-    stalled = "tasks of this machine are stalled by I/O"
-    if not pressed:
-        stalled = "the machine as a whole is hardly stalled by I/O"
-    again = _read_again(window, found)
-    gets = f"the job gets {amount(reads or 0.0)}/s from storage"
+    stalled = "tasks of this machine are" if pressed else "the machine as a whole is hardly"
     much = (reads or 0.0) >= READ_BYTES_PER_SECOND
-    if not much:
-        gets += ": so little that many small files or high latency must be the cause"
+    little = "" if much else ": so little that many small files or high latency must be the cause"
     return [
         Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
                  f"the {'workers wait' if workers else 'process waits'} for storage"),
-        None if cpu is None else
-        Evidence("loader workers' CPU", round(cpu, 1), "% of a core each",
-                 says="they have little to compute"),
-        None if pressure is None else
-        Evidence("I/O pressure", round(pressure, 1), "%", IO_PRESSURE_PERCENT, stalled,
-                 supports=pressed),
-        Evidence("read again", percent_of(again), "% of the reads", percent_of(AGAIN_SHARE),
+        words.measured("loader workers' CPU", cpu, "% of a core each",
+                       says="they have little to compute"),
+        words.measured("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
+                       f"{stalled} stalled by I/O", supports=pressed),
+        Evidence("read again", words.percent_of(again), "% of the reads", 100.0 * AGAIN_SHARE,
                  "it had been in the page cache") if again >= AGAIN_SHARE else None,
-        None if reads is None else
-        Evidence("reads", round(reads), "bytes/s", says=gets, supports=much),
+        words.measured("reads", reads, "bytes/s", supports=much, digits=0,
+                       says=f"the job gets {words.amount(reads or 0.0)}/s from storage{little}"),
     ]  # fmt: skip

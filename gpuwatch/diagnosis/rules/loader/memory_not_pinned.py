@@ -35,16 +35,11 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    IDLE_TRAFFIC_BYTES_PER_SECOND,
-    busy_link_rate,
-    idle_traffic,
-)
+from gpuwatch.diagnosis.rules.shared import cards, words
+from gpuwatch.diagnosis.rules.shared.loaders import is_at_limit
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
 from gpuwatch.diagnosis.rules.shared.possible import no_loader
 from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, reported_copies
-from gpuwatch.diagnosis.rules.shared.words import amount, percent_of, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import is_at_limit
 
 RULE = Rule(
     title="memory not pinned",
@@ -61,7 +56,7 @@ RULE = Rule(
             why="fewer bytes then cross PCIe",
         ),
     ),
-    explains=frozenset({"oscillation", "python_bound", "batch_too_small", "straggler"}),
+    explains={"oscillation", "python_bound", "batch_too_small", "straggler"},
 )
 MOSTLY = 0.6
 """Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
@@ -70,8 +65,6 @@ LINK_FULL_SHARE = 0.8  # of the link's rate
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     why = no_loader(found.job)
     if why is not None:
         return Clear(why)
@@ -82,45 +75,41 @@ def check(window: Window) -> Verdict:
         return Unknown(("whether the loader pins memory",))
     if is_at_limit(found.workers):
         return Clear("the loader workers are at their limit: pinning would hardly help")
-    copies, traffic = reported_copies(found.ranks), idle_traffic(found.gpus, found.idle_share)
-    if copies is None:
-        if traffic is None:
-            return Unknown(("PCIe traffic",))
-        if traffic < IDLE_TRAFFIC_BYTES_PER_SECOND:
-            return Clear(f"little crosses PCIe while the GPU idles ({amount(traffic)}/s)")
-    elif copies < COPIES_SHARE:
+    copies, traffic = reported_copies(found.ranks), cards.idle_traffic(found.gpus, found.idle_share)
+    wait = found.reported_wait or 0.0
+    least = cards.IDLE_TRAFFIC_BYTES_PER_SECOND
+    if copies is None and words.required(traffic, "PCIe traffic") < least:
+        return Clear(f"little crosses PCIe while the GPU idles ({words.amount(traffic or 0.0)}/s)")
+    if copies is not None and copies < COPIES_SHARE:
         return Clear(f"the job reports copies taking {copies:.0%} of the time")
-    else:
-        wait = found.reported_wait
-        if wait is not None and wait >= MOSTLY * found.idle_share:
-            return Clear(f"the job reports waiting for data {wait:.0%} of the time, not for copies")
+    if copies is not None and wait >= MOSTLY * found.idle_share:
+        return Clear(f"the job reports waiting for data {wait:.0%} of the time, not for copies")
     return _link_is_full(found, traffic) or _firing(found, traffic, copies)
 
 
 def _link_is_full(found: Underfed, traffic: float | None) -> Clear | None:
     for gpu in found.gpus:
-        link, rate = busy_link_rate(gpu), gpu.pcie_rx_idle_bytes_per_second
+        link, rate = cards.busy_link_rate(gpu), gpu.pcie_rx_idle_bytes_per_second
         rate = traffic if rate is None else rate
         if link is not None and rate is not None and rate >= LINK_FULL_SHARE * link:
-            return Clear(f"the PCIe link itself is full ({amount(link)}/s)")
+            return Clear(f"the PCIe link itself is full ({words.amount(link)}/s)")
     return None
 
 
 def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Firing:
     main = found.main_idle_percent
     if copies is None:
-        clear = ramp(traffic or 0.0, 0.5 * IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
-        copied, lost = 0.5 if main is None else ramp(main, 10.0, 60.0), found.idle_share
+        clear = words.ramp(traffic or 0.0, 0.5 * cards.IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
+        copied, lost = 0.5 if main is None else words.ramp(main, 10.0, 60.0), found.idle_share
     else:
-        clear, copied = ramp(copies, 0.0, 2.0 * COPIES_SHARE), 1.0
+        clear, copied = words.ramp(copies, 0.0, 2.0 * COPIES_SHARE), 1.0
         lost = min(found.idle_share, copies)
     missing = NO_MAIN if main is None and copies is None else ()
-    much = "" if traffic is None else f" ({amount(traffic)}/s)"
+    much = "" if traffic is None else f" ({words.amount(traffic)}/s)"
     return Firing(
-        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time while batches were "
-        f"copied from unpinned memory{much}",
+        summary=f"{found.complaint} while batches were copied from unpinned memory{much}",
         evidence=_evidence(found, traffic, main, copies),
-        strength=strength(found.clearness, clear, copied, missing=len(missing)),
+        strength=words.strength(found.clearness, clear, copied, missing=len(missing)),
         missing=missing,
         gpus=found.keys,
         lost_share=lost,
@@ -131,22 +120,20 @@ def _evidence(
     found: Underfed, traffic: float | None, main: float | None, copies: float | None
 ) -> list[Evidence | None]:
     cpu = None if found.workers is None else found.workers.cpu_percent
-    copying, least = (main or 0.0) >= 30.0, IDLE_TRAFFIC_BYTES_PER_SECOND
+    copying, least = (main or 0.0) >= 30.0, cards.IDLE_TRAFFIC_BYTES_PER_SECOND
     unpinned = "no loader thread pins the batches" if copies is None else "reported by the job"
     return [
         found.evidence,
         Evidence("pinned memory", False, says=unpinned),
         None if copies is None else
-        Evidence("copies to the GPU", percent_of(copies), "% of the time", 100.0 * COPIES_SHARE,
-                 "reported by the job"),
-        None if traffic is None else
-        Evidence("host to GPU while it idles", round(traffic), "bytes/s", least,
-                 "batches are copied while no kernel runs", supports=traffic >= least),
-        None if cpu is None else
-        Evidence("loader workers' CPU", round(cpu, 1), "% of a core each",
-                 says="the workers have spare time: batches are ready"),
-        None if main is None else
-        Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
-                 says="it copies" if copying else "it rests, though a pageable copy would use it",
-                 supports=copying),
+        Evidence("copies to the GPU", words.percent_of(copies), "% of the time",
+                 100.0 * COPIES_SHARE, "reported by the job"),
+        words.measured("host to GPU while it idles", traffic, "bytes/s", least,
+                       "batches are copied while no kernel runs", digits=0,
+                       supports=(traffic or 0.0) >= least),
+        words.measured("loader workers' CPU", cpu, "% of a core each",
+                       says="the workers have spare time: batches are ready"),
+        words.measured("main thread's CPU while the GPU idles", main, "% of a core",
+                       supports=copying, says="it copies" if copying
+                       else "it rests, though a pageable copy would use it"),
     ]  # fmt: skip

@@ -28,7 +28,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, job_of
 from gpuwatch.diagnosis.rules.shared.words import amount, counted
 
 _GROUP = Advice(
@@ -39,9 +39,9 @@ RULE = Rule(
     title="orphaned workers",
     uses_workers=True,
     cure=(_GROUP,),
-    explains=frozenset({"idle_holding_memory"}),
+    explains={"idle_holding_memory"},
     # Memory that a job's orphans hold is reported with them, not again of the GPU.
-    covers=frozenset({"idle_holding_memory"}),
+    covers={"idle_holding_memory"},
     after_end=True,
     has_look_alikes=False,
 )
@@ -50,9 +50,7 @@ PIDS_NAMED = 12
 
 
 def check(window: Window) -> Verdict:
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
+    job = job_of(window)
     left = [one for one in job.job.members if one.orphaned and one.role == "loader_worker"]
     count = len(left) or (0 if job.workers is None else job.workers.orphaned)
     if count == 0:

@@ -46,26 +46,10 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import IDLE_TRAFFIC_BYTES_PER_SECOND, is_others, works
-from gpuwatch.diagnosis.rules.shared.loading import driving, too_early
+from gpuwatch.diagnosis.rules.shared import cards, possible, words
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, driving, judgeable
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, waits_share
-from gpuwatch.diagnosis.rules.shared.possible import (
-    against_loader,
-    causes,
-    runs_by_hand,
-    waits_outside,
-    what_decides,
-)
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE, reported_wait, wait_evidence
-from gpuwatch.diagnosis.rules.shared.words import (
-    keys,
-    lasting,
-    listed,
-    mean,
-    percent_of,
-    ramp,
-    strength,
-)
 from gpuwatch.diagnosis.sentence import GPUS, IS
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -83,14 +67,10 @@ FINE_SECONDS = 0.3
 
 
 def check(window: Window) -> Verdict:
-    early = too_early(window)
-    if early is not None:
-        return early
-    gpus = works(window.gpus)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
+    judgeable(window)
+    gpus = cards.with_load(window)
     if window.job is not None:
-        gpus = [gpu for gpu in gpus if not is_others(gpu)]
+        gpus = [gpu for gpu in gpus if not cards.is_others(gpu)]
     if not gpus:
         return Clear("only others use its GPUs now")
     idle = [
@@ -102,7 +82,7 @@ def check(window: Window) -> Verdict:
         return Clear("the GPUs idle for less than 15% of the time")
     waits = [(gpu, wave) for gpu, wave in idle if waits_share(window, gpu) >= IDLE_SHARE]
     swinging = [one for one in waits if one[1].is_swinging and one[1].idle.count >= LEAST_RUNS]
-    if runs_by_hand(window.job, [wave for _, wave in swinging]):
+    if possible.runs_by_hand(window.job, [wave for _, wave in swinging]):
         return Clear("the cells of a notebook run when somebody runs them")
     if swinging:
         return _firing(window, swinging)
@@ -120,14 +100,14 @@ def check(window: Window) -> Verdict:
 def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing:
     gpus, first = [gpu for gpu, _ in swinging], swinging[0][1]
     lost = sum([idle_outside_pauses(window, gpu) for gpu in gpus]) / len(gpus)
-    period = mean([wave.period_seconds for _, wave in swinging])
-    ranks = () if window.job is None else driving(window.job, {gpu.uuid for gpu in gpus})
-    rhythm = "without a rhythm" if period is None else f"every {lasting(period)}"
+    period = words.mean([wave.period_seconds for _, wave in swinging])
+    ranks = () if window.job is None else driving(window.job, gpus)
+    rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
     waits = f"{IS} starved in bursts, {rhythm}: idle {lost:.0%} of the time"
-    outside = window.job is not None and waits_outside(window.job, ranks)
-    clear = strength(
-        ramp(lost, IDLE_SHARE - 0.05, 0.4),
-        ramp(first.idle.count, LEAST_RUNS - 1.0, 15.0),
+    outside = window.job is not None and possible.waits_outside(window.job, ranks)
+    clear = words.strength(
+        words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
+        words.ramp(first.idle.count, LEAST_RUNS - 1.0, 15.0),
         1.0 if period is not None else 0.3,
     )
     return Firing(
@@ -138,8 +118,8 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
         severity="info" if period is None or outside else None,
         # The pattern is certain, and not more than it is said.
         strength=0.75 * clear,
-        missing=() if window.job is not None else ("the job's processes",),
-        gpus=keys(gpus),
+        missing=() if window.job is not None else NO_JOB,
+        gpus=words.keys(gpus),
         lost_share=lost,
     )
 
@@ -148,35 +128,31 @@ def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
     wait = reported_wait(ranks)
     if wait is not None and wait >= STARVED_SHARE:
         return f"; the job reports waiting for data {wait:.0%} of the time"
-    left = causes(window, ranks)
-    if not left:
-        return "; no known cause fits"
-    return f", waiting for {listed(left, 'or')}"
+    left = words.listed(possible.causes(window, ranks), "or")
+    return f", waiting for {left}" if left else "; no known cause fits"
 
 
 def _evidence(
     window: Window, wave: Waveform, lost: float, period: float | None, ranks: Sequence[RankFacts]
 ) -> list[Evidence | None]:
-    rate, job = mean([gpu.pcie_rx_idle_bytes_per_second for gpu in window.gpus]), window.job
-    much = (rate or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND
+    rate, job = words.mean([gpu.pcie_rx_idle_bytes_per_second for gpu in window.gpus]), window.job
+    much = (rate or 0.0) >= cards.IDLE_TRAFFIC_BYTES_PER_SECOND
     pinned = bool(ranks) and all(rank.pinned_memory for rank in ranks)
     copies = "copies run while no kernel does" + ("" if pinned else ", as from unpinned memory")
     copies = copies if much else "the wait comes before the copy"
-    against = None if job is None else against_loader(job, ranks)
-    runs, each = float(wave.idle.count), lasting(wave.idle.mean_seconds or 0.0)
+    against = None if job is None else possible.against_loader(job, ranks)
+    runs, each = float(wave.idle.count), words.lasting(wave.idle.mean_seconds or 0.0)
     return [
-        Evidence("idle", percent_of(lost), "%", percent_of(IDLE_SHARE),
+        Evidence("idle", words.percent_of(lost), "%", words.percent_of(IDLE_SHARE),
                  "of the time no kernel ran"),
         Evidence("lowest samples (5%)", round(wave.low_percent, 1), "%", 15.0, "it drops to idle"),
         Evidence("highest samples (5%)", round(wave.high_percent, 1), "%", 70.0,
                  "and up to full work: the GPU could do more"),
         Evidence("idle runs", runs, None, float(LEAST_RUNS),
-                 f"of {each} each, seen in {lasting(wave.seconds)}"),
-        None if period is None else
-        Evidence("period", round(period, 2), "s", says="it is periodic"),
-        None if rate is None else
-        Evidence("host to GPU while it idles", round(rate), "bytes/s",
-                 IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much),
+                 f"of {each} each, seen in {words.lasting(wave.seconds)}"),
+        words.measured("period", period, "s", says="it is periodic", digits=2),
+        words.measured("host to GPU while it idles", rate, "bytes/s",
+                       cards.IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much, digits=0),
         wait_evidence(reported_wait(ranks)),
         None if against is None else
         Evidence("data loader", "unlikely", says=against, supports=False),
@@ -192,4 +168,4 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     if wait is not None and wait >= STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch stacks --workers {job.job.pid}."
         return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
-    return Advice(f"Before changing anything, get {what_decides(window, ranks)}.", why=why)
+    return Advice(f"Before changing anything, get {possible.what_decides(window, ranks)}.", why=why)

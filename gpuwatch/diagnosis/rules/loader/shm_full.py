@@ -29,9 +29,9 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.loaders import SMALL_SHM_BYTES
+from gpuwatch.diagnosis.rules.shared.loading import job_of
 from gpuwatch.diagnosis.rules.shared.words import amount, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import SMALL_SHM_BYTES
 
 _FEWER = Advice(
     "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
@@ -46,9 +46,7 @@ SMALL_FULL_SHARE = 0.5
 
 
 def check(window: Window) -> Verdict:
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
+    job = job_of(window)
     if job.has_ended:
         return Clear("the job has ended")
     if job.job.loader_workers == 0 and len(job.ranks) < 2:

@@ -34,24 +34,15 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed
 from gpuwatch.diagnosis.rules.shared.ranks import held_up
-from gpuwatch.diagnosis.rules.shared.words import cores_of, counted, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import (
-    CHEAPER,
-    in_disk_wait,
-    is_held_back,
-    recommended_workers,
-    set_workers,
-)
 
 RULE = Rule(
     title="too many workers",
     uses_workers=True,
-    explains=frozenset(
-        {"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"}
-    ),
+    explains={"oscillation", "loader_cpu_bound", "batch_too_small", "straggler", "collective_wait"},
 )
 CROWDING = 1.1  # for each core
 RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
@@ -64,33 +55,27 @@ FILLED_SHARE = 0.85  # of the cores
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, by_report=True)
-    if isinstance(found, Clear):
-        found = held_up(window) or found
-    if not isinstance(found, Underfed):
-        return found
+    found = underfed(window, held_up, by_report=True)
     workers, cores = found.job.workers, found.job.job.usable_cores
     if found.worker_count == 0:
         return Clear("the job has no loader workers")
-    if workers is None:
-        return Unknown(NO_WORKERS)
-    if cores is None:
-        return Unknown(("the cores the job may use",))
+    workers = words.required(workers, *NO_WORKERS)
+    cores = words.required(cores, "the cores the job may use")
     queue = workers.run_queue_wait_percent
     queue = _by_switches(found.job, workers, cores) if queue is None else queue
-    if queue is None:
-        return Unknown(("the loader workers' run-queue wait",))
+    queue = words.required(queue, "the loader workers' run-queue wait")
     used = found.job.cpu_cores
     if used is not None and used < OWN_SHARE * cores:
-        return Clear(f"the job uses only {cores_of(used)}: others take them")
+        return Clear(f"the job uses only {words.cores_of(used)}: others take them")
     crowding = (workers.count + len(found.job.ranks)) / max(1.0, cores)
     if crowding < CROWDING:
         return Clear("there is a core for each loader worker and each main thread")
     if queue < RUN_QUEUE_WAIT_PERCENT:
         return Clear(f"the loader workers wait for a core for only {queue:.0f}% of the time")
-    if (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
+    if (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear("the loader workers mostly wait for the disk")
-    if is_held_back(found.job):
+    throttled = found.job.cpu_throttled_percent or 0.0
+    if found.job.job.quota_cores and throttled >= loaders.THROTTLED_PERCENT:
         return Clear("a CPU quota throttles the job, not the number of workers")
     return _firing(window, found, workers, crowding, queue, cores)
 
@@ -104,7 +89,7 @@ def _by_switches(job: JobFacts, workers: WorkerFacts, cores: float) -> float | N
         return None
     if pushed < PUSHED_PER_SECOND or used < FILLED_SHARE * cores:
         return None
-    return max(0.0, 100.0 - cpu - (in_disk_wait(workers) or 0.0))
+    return max(0.0, 100.0 - cpu - (loaders.in_disk_wait(workers) or 0.0))
 
 
 def _firing(
@@ -116,37 +101,36 @@ def _firing(
     cores: float,
 ) -> Firing:
     ranks = len(found.job.ranks)
-    share = cores_of(cores)
+    share = words.cores_of(cores)
     count = found.worker_count or round(workers.count / max(1, ranks))
-    better = recommended_workers(window, count, found.busy_share)
+    better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
-    advice = [Advice(CHEAPER, why=f"{share} cannot serve them all")]
+    advice = [Advice(loaders.CHEAPER, why=f"{share} cannot serve them all")]
     if better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
-        advice.insert(0, set_workers("Lower num_workers", count, better, why))
+        advice.insert(0, loaders.set_workers("Lower num_workers", count, better, why))
     how = "not read: judged by how often they are preempted"
     how = how if missing else "runnable, but waiting for a core"
     pushed = workers.involuntary_switches_per_second
     evidence = [
         found.evidence,
         Evidence("processes per core", round(crowding, 2), None, CROWDING,
-                 f"{counted(workers.count, 'worker')} and {counted(ranks, 'main thread')} share "
-                 f"{share}"),
+                 f"{words.counted(workers.count, 'worker')} and "
+                 f"{words.counted(ranks, 'main thread')} share {share}"),
         Evidence("workers' run-queue wait", round(queue, 1), "% of the time",
                  RUN_QUEUE_WAIT_PERCENT, how),
-        None if pushed is None else
-        Evidence("involuntary switches", round(pushed, 1), "1/s",
-                 says="how often a worker was preempted"),
+        words.measured("involuntary switches", pushed, "1/s",
+                       says="how often a worker was preempted"),
     ]  # fmt: skip
     return Firing(
-        summary=f"{found.complaint}: {counted(workers.count, 'loader worker')} share {share}",
+        summary=f"{found.complaint}: {words.counted(workers.count, 'loader worker')} share {share}",
         evidence=evidence,
         severity=found.severity,
         advice=advice,
-        strength=strength(
+        strength=words.strength(
             found.clearness,
-            ramp(crowding, 1.0, 1.5),
-            ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30),
+            words.ramp(crowding, 1.0, 1.5),
+            words.ramp(queue, RUN_QUEUE_WAIT_PERCENT - 5, 30),
             missing=len(missing),
         ),
         gpus=found.keys,

@@ -44,15 +44,14 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import effort
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared import cards, effort
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
-from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp
+from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, required
 from gpuwatch.diagnosis.sentence import GPUS, IS
 
 RULE = Rule(
     title="batch too small",
-    explains=frozenset({"busy_without_work"}),
+    explains={"busy_without_work"},
     lost_while_busy=True,
     chart="power_watts",
 )
@@ -77,9 +76,7 @@ _BATCHING = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = works(window.gpus)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
+    gpus = cards.with_load(window)
     if window.starting:
         return Clear("the job is starting")
     if not all(_is_fed(window, gpu) for gpu in gpus):
@@ -91,9 +88,8 @@ def check(window: Window) -> Verdict:
         return Clear("it draws more power at other times: it waits; the batch is not small")
     if None in little:
         return Unknown(("SM activity", "power and its limit"))
-    share = highest([_used_share(gpu) for gpu in gpus])
-    if share is None:
-        return Unknown(("memory used", "the card's memory size"))
+    used = highest([cards.memory_share(gpu) for gpu in gpus])
+    share = required(used, "memory used", "the card's memory size")
     if share > ROOM:
         return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
     return _firing(gpus, share, serves=window.job is not None and bool(window.job.job.serves))
@@ -105,21 +101,14 @@ def _is_fed(window: Window, gpu: GpuFacts) -> bool:
     busy = gpu.busy.mean_percent
     main = None if window.job is None else window.job.main_thread_percent
     flat = busy >= FLAT_PERCENT and gpu.busy.low_percent >= 0.6 * busy
-    return busy >= PINNED_PERCENT or (flat and main is not None and main < MAIN_AT_LIMIT_PERCENT)
-
-
-def _used(gpu: GpuFacts) -> float | None:
-    return highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
-
-
-def _used_share(gpu: GpuFacts) -> float | None:
-    used, total = _used(gpu), gpu.identity.memory_total_bytes
-    return None if used is None or not total else used / total
+    flat = flat and main is not None and main < MAIN_AT_LIMIT_PERCENT
+    return busy >= cards.PINNED_PERCENT or flat
 
 
 def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
-    fullest = max(gpus, key=lambda gpu: _used_share(gpu) or 0.0)
-    used, total = gib(_used(fullest) or 0.0), gib(fullest.identity.memory_total_bytes or 0)
+    fullest = max(gpus, key=lambda gpu: cards.memory_share(gpu) or 0.0)
+    used = gib(cards.memory_most(fullest) or 0.0)
+    total = gib(fullest.identity.memory_total_bytes or 0)
     times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
     sm = mean([effort.sm_when_busy(gpu) for gpu in gpus])
     power = mean([effort.power_when_busy(gpu) for gpu in gpus])
@@ -153,7 +142,7 @@ def _evidence(gpu: GpuFacts) -> list[Evidence]:
     busy, sm, power = effort.evidence(gpu, "it is kept busy")
     return [
         busy, sm, power,
-        Evidence(f"{name} memory used", _used(gpu), "bytes", total and ROOM * total,
+        Evidence(f"{name} memory used", cards.memory_most(gpu), "bytes", total and ROOM * total,
                  "there is room" if total is not None else ""),
         Evidence(f"{name} tensor-core activity", tensor, "%", NO_TENSOR_PERCENT,
                  supports=tensor is not None and tensor < NO_TENSOR_PERCENT),

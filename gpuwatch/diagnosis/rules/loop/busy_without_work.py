@@ -50,7 +50,7 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import effort
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT, works
+from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, with_load
 from gpuwatch.diagnosis.rules.shared.words import highest, keys, named
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
@@ -75,9 +75,7 @@ _SMALL = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = works(window.gpus)
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
+    gpus = with_load(window)
     if window.starting:
         return Clear("the job is starting")
     busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= PINNED_PERCENT]

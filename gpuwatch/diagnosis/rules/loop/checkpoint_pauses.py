@@ -34,17 +34,8 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.pauses import (
-    SAVE_BYTES,
-    is_save,
-    lost_share,
-    reported_evidence,
-    rhythm,
-    saved_bytes,
-    watched_seconds,
-    who_paused,
-)
 from gpuwatch.diagnosis.rules.shared.words import amount, lasting, percent_of, ramp, strength
 
 RULE = Rule(
@@ -61,7 +52,7 @@ RULE = Rule(
         ),
     ),
     # The others of the job wait in a collective until the writer is back.
-    explains=frozenset({"oscillation", "collective_wait", "straggler"}),
+    explains={"oscillation", "collective_wait", "straggler"},
     of_pauses=True,
     look_alike=5,
     chart="write",
@@ -73,33 +64,33 @@ LOST_SHARE = 0.02  # of the time
 def check(window: Window) -> Verdict:
     if not window.pauses:
         return Unknown(NO_JOB) if window.job is None else Clear("no pause was seen")
-    saves = [pause for pause in window.pauses if is_save(pause)]
+    saves = [pause for pause in window.pauses if pauses.is_save(pause)]
     if not saves:
         if all(pause.wrote_bytes is None for pause in window.pauses):
             return Unknown(("what was written during the pauses",))
         return Clear("little was written or sent during the pauses")
-    lost, every = lost_share(window, saves), rhythm(saves)
-    wrote = max(saved_bytes(pause) for pause in saves)
-    away = wrote > 0.0 and all(saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
+    lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
+    wrote = max(pauses.saved_bytes(pause) for pause in saves)
+    away = wrote > 0.0 and all(pauses.saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
     how, done = ("sent over the network", "sent") if away else ("written", "written")
     longest = max(pause.seconds for pause in saves)
     times = "once" if len(saves) == 1 else f"{len(saves)} times"
     times = times if every is None else f"every {lasting(every)}"
     reported = any(pause.phase == "checkpoint" for pause in saves)
     written = f", while {amount(wrote)} was {how}" if wrote > 0.0 or not reported else ""
-    large, ran = wrote >= SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
+    large, ran = wrote >= pauses.SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
     evidence = [
-        reported_evidence(saves, "checkpoint"),
+        pauses.reported_evidence(saves, "checkpoint"),
         Evidence("pauses with uploads" if away else "pauses with writes", float(len(saves)),
-                 says=f"in the last {lasting(watched_seconds(window))}"),
+                 says=f"in the last {lasting(pauses.watched_seconds(window))}"),
         Evidence("longest pause", round(longest, 1), "s", says=f"{ran} meanwhile"),
-        Evidence(f"{done} in a pause", round(wrote), "bytes", SAVE_BYTES,
+        Evidence(f"{done} in a pause", round(wrote), "bytes", pauses.SAVE_BYTES,
                  f"{'' if large else 'less than '}a checkpoint's size", supports=large),
         Evidence("time lost", percent_of(lost), "%", 100.0 * LOST_SHARE, "of the time watched",
                  supports=lost >= LOST_SHARE),
     ]  # fmt: skip
     return Firing(
-        summary=f"{who_paused(window)} paused {times}, for up to {lasting(longest)}"
+        summary=f"{pauses.who_paused(window)} paused {times}, for up to {lasting(longest)}"
         f"{written}: checkpoints ({lost:.0%} of the time)",
         evidence=evidence,
         severity=None if lost >= LOST_SHARE else "info",

@@ -31,14 +31,9 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared import loaders
+from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, underfed
 from gpuwatch.diagnosis.rules.shared.words import amount, mean, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import (
-    in_disk_wait,
-    in_network_wait,
-    is_asked_for_data,
-    wanted,
-)
 
 RULE = Rule(
     title="waits on network calls",
@@ -48,7 +43,7 @@ RULE = Rule(
             why="the main thread sleeps until the answer is there, and the GPU with it",
         ),
     ),
-    explains=frozenset({"oscillation", "batch_too_small"}),
+    explains={"oscillation", "batch_too_small"},
     # It may be another thread whose answer is due.
     trust=0.9,
 )
@@ -63,8 +58,6 @@ UNSEEN = Unknown(("the connections of the training process",))
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     waits = mean([rank.awaits_network_share for rank in found.ranks])
     if waits is None or (found.job.job.world_size or 1) > len(found.job.ranks):
         return UNSEEN
@@ -74,7 +67,7 @@ def check(window: Window) -> Verdict:
         return Clear(f"the training process waits for the network only {waits:.0%} of the time")
     if found.reported_wait is not None and found.is_for_data:
         return Clear("the job reports that it waits for data")
-    if not found.worker_count and is_asked_for_data(found.job):
+    if not found.worker_count and loaders.is_asked_for_data(found.job):
         return Clear("it receives its data over the network")
     runs = [gpu.busy.idle.mean_seconds or 0.0 for gpu in found.gpus if gpu.busy is not None]
     if max(runs, default=0.0) >= LONGEST_SECONDS:
@@ -85,14 +78,14 @@ def check(window: Window) -> Verdict:
     main, workers = found.main_idle_percent, found.workers
     busy = [main, found.job.stack_percent("waiting_for_data", "loading_data")]
     if workers is not None:
-        busy += [wanted(workers), in_disk_wait(workers), in_network_wait(workers)]
+        waited = (loaders.wanted, loaders.in_disk_wait, loaders.in_network_wait)
+        busy += [read(workers) for read in waited]
     if max([one or 0.0 for one in busy]) > RESTS_PERCENT:
         return Clear("the main thread or the loader workers have no time to spare")
     if waits > found.idle_share + BEYOND_SHARE:
         return Unknown(("stacks: a connection of the training process always waits",))
     return Firing(
-        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: the training loop waits "
-        "for answers over the network",
+        summary=f"{found.complaint}: the training loop waits for answers over the network",
         evidence=(
             found.evidence,
             Evidence("waits for the network", round(100.0 * waits, 1), "% of the time",
@@ -105,9 +98,7 @@ def check(window: Window) -> Verdict:
                      says="they have time to spare: batches are ready"),
         ),
         strength=strength(
-            found.clearness,
-            ramp(waits, 0.3 * idle, 0.8 * idle),
-            0.6 if workers is None else 1.0,
+            found.clearness, ramp(waits, 0.3 * idle, 0.8 * idle), 0.6 if workers is None else 1.0
         ),
         missing=() if found.job.stacks else ("stacks of the main thread",),
         gpus=found.keys,

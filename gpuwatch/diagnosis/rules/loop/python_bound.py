@@ -22,7 +22,8 @@ When it is wrong
     own: the main thread alone can then show 50%, so the whole process counts as well, which also
     includes its helper threads. A main thread that spins for the GPU (.item(), a blocking
     synchronisation) is at a full core too: see sync_every_step. So what counts is what it used
-    beyond the GPU's busy time, 40% of the idle time or more.
+    beyond the GPU's busy time, 40% of the idle time or more. A validation has no backward pass:
+    where watching begins in the middle of one, its loop looks alike until it ends.
 
 What to do
     A larger batch; torch.compile (mode="reduce-overhead" uses CUDA graphs); CUDA graphs; fused
@@ -34,19 +35,21 @@ Thresholds
     GPU idles: then 90% of that time, if that is 25% or more and the thread uses 30% of a core.
     idle 15%: TensorFlow's profiler calls kernel launching "highly" bound from 15% of the step.
     workers below 75% of a core: above it they would be the cause.
+    30 s at the limit before it is said of a job older than 3 minutes that is watched for less than
+    one, where no other thread of the process uses 10% of a core: it may be validating.
 
 Sources
     TensorFlow profiler, op_stats_to_input_pipeline_analysis.cc (kernel launch 3% and 15%).
     PyTorch, "Performance Tuning Guide" and "Accelerating PyTorch with CUDA Graphs".
 """
 
+import math
+
+from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import (
-    IDLE_TRAFFIC_BYTES_PER_SECOND,
-    busy_link_rate,
-    idle_traffic,
-)
+from gpuwatch.diagnosis.rules.shared import cards, words
+from gpuwatch.diagnosis.rules.shared.loaders import in_disk_wait, is_at_limit
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -56,9 +59,12 @@ from gpuwatch.diagnosis.rules.shared.loading import (
 )
 from gpuwatch.diagnosis.rules.shared.possible import reduces_on_cpu
 from gpuwatch.diagnosis.rules.shared.ranks import least_while_idle
-from gpuwatch.diagnosis.rules.shared.reported import fed_evidence, not_starved, reported_copies
-from gpuwatch.diagnosis.rules.shared.words import mean, percent_of, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, is_at_limit
+from gpuwatch.diagnosis.rules.shared.reported import (
+    FED_SHARE,
+    not_starved,
+    reported_copies,
+    wait_evidence,
+)
 
 RULE = Rule(
     title="Python-bound",
@@ -79,7 +85,7 @@ RULE = Rule(
             why="the main thread is at its limit",
         ),
     ),
-    explains=frozenset({"batch_too_small", "busy_without_work", "oscillation"}),
+    explains={"batch_too_small", "busy_without_work", "oscillation"},
     # A busy main thread is also what a thread that waits for its GPU looks like.
     trust=0.90,
     look_alike=10,
@@ -99,20 +105,24 @@ LOW_POWER_SHARE = 0.6
 STACKS_ELSEWHERE_PERCENT = 30.0
 """Of the main thread's samples in waiting for or making data, saving or evaluating."""
 
+BACKWARD_PERCENT = 10.0
+"""Of a core, beside the main thread: PyTorch launches its backward passes from a thread of their
+own, so without it a main thread at its limit evaluates, or loops over what is no step."""
+VALIDATES_SECONDS = 30.0
+"""How long such a loop is waited for when watching begins: it may be in the middle of a validation,
+and its usual work comes after it."""
+
 ELSEWHERE = ("waiting_for_data", "loading_data", "saving", "evaluating", "copying_to_device")
 
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     if found.idle_share < IDLE_SHARE:
         return Clear(f"the job's GPUs idle only {found.idle_share:.0%} of the time")
-    wait, used = found.reported_wait, found.main_percent
-    if wait is not None and wait >= WAITS_MOSTLY * found.idle_share:
+    wait, used = found.reported_wait or 0.0, found.main_percent
+    if wait >= WAITS_MOSTLY * found.idle_share:
         return Clear(f"the job reports waiting for data {wait:.0%} of the time")
-    if used is None:
-        return Unknown(NO_MAIN)
+    used = words.required(used, *NO_MAIN)
     # On a crowded machine it would have run in the time it waited for a core.
     main = min(100.0, used + found.main_queue_percent)
     process = _process_percent(found.job)
@@ -120,7 +130,7 @@ def check(window: Window) -> Verdict:
         return Clear(f"the main thread uses only {main:.0f}% of a core")
     if found.idles_at_length:
         return Clear("the GPUs sit idle at length now and then, not a little all the time")
-    return _by_loader(found) or _firing(found, main, process)
+    return _by_loader(found) or _firing(window, found, main, process)
 
 
 def _process_percent(job: JobFacts) -> float | None:
@@ -151,16 +161,14 @@ def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
 def _by_loader(found: Underfed) -> Clear | Unknown | None:
     """Objections from the loader's part, or that it looks just like loading."""
     elsewhere, workers = found.job.stack_percent(*ELSEWHERE), found.workers
-    if elsewhere is not None:
-        if elsewhere < STACKS_ELSEWHERE_PERCENT:
-            return None
+    if elsewhere is not None and elsewhere >= STACKS_ELSEWHERE_PERCENT:
         return Clear(f"the stacks show the main thread at other work {elsewhere:.0f}% of the time")
+    if elsewhere is not None:
+        return None
     if not found.is_for_data or not_starved(found.ranks) is not None:
         # It has its data in time, so that the loader's part says nothing.
         return _by_copies(found)
-    if found.worker_count is None:
-        return Unknown(NO_WORKERS)
-    if found.worker_count == 0:
+    if words.required(found.worker_count, *NO_WORKERS) == 0:
         return Unknown(("stacks: without loader workers the main thread may be loading",))
     if reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
@@ -174,38 +182,47 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
 def _by_copies(found: Underfed) -> Clear | None:
     copies = reported_copies(found.ranks)
     if copies is not None:
-        if copies < WAITS_MOSTLY * found.idle_share:
-            return None
-        return Clear(f"the job reports copies taking {copies:.0%} of the time")
+        much = copies >= WAITS_MOSTLY * found.idle_share
+        return Clear(f"the job reports copies taking {copies:.0%} of the time") if much else None
     for gpu in found.gpus:
-        link, rate = busy_link_rate(gpu), gpu.pcie_rx_bytes_per_second
+        link, rate = cards.busy_link_rate(gpu), gpu.pcie_rx_bytes_per_second
         if link is not None and rate is not None and rate >= LINK_FULL * link * found.idle_share:
             return Clear("copies over PCIe account for the GPU's idle time")
     unpinned = any(rank.pinned_memory is False for rank in found.ranks)
-    if (
-        unpinned
-        and (idle_traffic(found.gpus, found.idle_share) or 0.0) >= IDLE_TRAFFIC_BYTES_PER_SECOND
-    ):
-        return Clear("the main thread copies unpinned batches")
-    return None
+    traffic = cards.idle_traffic(found.gpus, found.idle_share) or 0.0
+    copying = unpinned and traffic >= cards.IDLE_TRAFFIC_BYTES_PER_SECOND
+    return Clear("the main thread copies unpinned batches") if copying else None
 
 
-def _firing(found: Underfed, main: float, process: float | None) -> Firing:
+def _may_validate(window: Window, found: Underfed, main: float, process: float | None) -> bool:
+    """Check whether it may be within a validation that began before anybody watched; a young job
+    has come to none."""
+    began, watched = found.job.job.started_at_unix_seconds, found.job.watched_seconds
+    age = math.inf if began is None else window.taken_at_unix_seconds - began
+    backward = process is not None and process - main >= BACKWARD_PERCENT
+    old = age - watched >= LONGEST_SECONDS
+    return old and watched < 2.0 * VALIDATES_SECONDS and not backward
+
+
+def _firing(window: Window, found: Underfed, main: float, process: float | None) -> Firing:
     flat = not any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
     stacks = bool(found.job.stacks) or not_starved(found.ranks) is not None
     limit = max(main, min(100.0, process or 0.0))
-    busy = 0.7 if found.fills_idle_time else ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
+    busy = 0.7 if found.fills_idle_time else words.ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
         summary=f"{found.who} had no kernel to run {found.idle_share:.0%} of the time: Python, at "
         f"{limit:.0f}% of a core, cannot launch them fast enough",
         evidence=_evidence(found, main, process, flat),
-        strength=strength(
-            ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),
+        strength=words.strength(
+            words.ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),
             busy,
             1.0 if flat else 0.3,
             1.0 if stacks else 0.6,
         ),
         missing=() if stacks else ("stacks of the main thread",),
+        hold_seconds=VALIDATES_SECONDS
+        if not stacks and _may_validate(window, found, main, process)
+        else 0.0,
         gpus=found.keys,
         lost_share=found.idle_share,
     )
@@ -220,7 +237,7 @@ def _evidence(
         for gpu in found.gpus
         if gpu.power_busy_watts is not None and gpu.power_limit_watts
     ]
-    power, limit = mean(shares), MAIN_AT_LIMIT_PERCENT
+    power, limit = words.mean(shares), MAIN_AT_LIMIT_PERCENT
     low = power is not None and power < LOW_POWER_SHARE
     turns = "it takes turns with the thread of the backward pass"
     if found.fills_idle_time:
@@ -237,11 +254,10 @@ def _evidence(
         Evidence("training process's CPU", round(process, 1), "% of a core", limit,
                  "all threads of the training process together fill a core"),
         Evidence("utilisation's shape", "flat" if flat else "0 to 99%", says=shape, supports=flat),
-        fed_evidence(found.ranks),
-        None if cpu is None else
-        Evidence("loader workers' CPU", round(cpu, 1), "% of a core each",
-                 says="the workers have spare time: batches are ready"),
+        wait_evidence(found.reported_wait, FED_SHARE, fed=True),
+        words.measured("loader workers' CPU", cpu, "% of a core each",
+                       says="the workers have spare time: batches are ready"),
         None if power is None else
-        Evidence("power while busy", percent_of(power), "% of the limit", 100.0 * LOW_POWER_SHARE,
-                 small, supports=low),
+        Evidence("power while busy", words.percent_of(power), "% of the limit",
+                 100.0 * LOW_POWER_SHARE, small, supports=low),
     ]  # fmt: skip

@@ -29,9 +29,9 @@ Sources
     torch.cuda.set_sync_debug_mode finds the calls from inside the job.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import Underfed, underfed
-from gpuwatch.diagnosis.rules.shared.words import ramp, strength
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import underfed
+from gpuwatch.diagnosis.rules.shared.words import ramp, required, strength
 
 _COPIES = Advice(
     "Copy results back with non_blocking=True, and compute metrics on the GPU.",
@@ -40,18 +40,15 @@ _COPIES = Advice(
 RULE = Rule(
     title="syncs every step",
     cure=(_COPIES,),
-    explains=frozenset({"python_bound", "oscillation", "batch_too_small"}),
+    explains={"python_bound", "oscillation", "batch_too_small"},
 )
 SYNCHRONISING_PERCENT = 20.0  # of the main thread's samples
 
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     waits, line = found.job.stack_percent("synchronising"), found.job.stack_line("synchronising")
-    if waits is None:
-        return Unknown(("stacks of the main thread",))
+    waits = required(waits, "stacks of the main thread")
     if waits < SYNCHRONISING_PERCENT:
         return Clear(f"the main thread waits for the device in only {waits:.0f}% of its samples")
     data = found.job.stack_percent("waiting_for_data", "loading_data") or 0.0
@@ -71,8 +68,7 @@ def check(window: Window) -> Verdict:
                  says="less than for the device", supports=data < waits / 2.0),
     ]  # fmt: skip
     return Firing(
-        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: the training loop "
-        f"waits for the device{place}",
+        summary=f"{found.complaint}: the training loop waits for the device{place}",
         evidence=evidence,
         advice=(rarely, *RULE.cure),
         strength=strength(

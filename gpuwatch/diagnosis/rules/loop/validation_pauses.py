@@ -36,20 +36,8 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.pauses import (
-    SAVE_BYTES,
-    is_interruption,
-    is_save,
-    is_silent,
-    lost_share,
-    real_pauses,
-    reported_evidence,
-    rhythm,
-    watched_seconds,
-    who_paused,
-)
-from gpuwatch.diagnosis.rules.shared.words import counted, lasting, percent_of, ramp, strength
 
 RULE = Rule(
     title="validation pauses",
@@ -66,7 +54,7 @@ RULE = Rule(
             why="the pauses take a noticeable share of the time",
         ),
     ),
-    explains=frozenset({"oscillation"}),
+    explains={"oscillation"},
     of_pauses=True,
     look_alike=6,
     chart="write",
@@ -81,7 +69,7 @@ ADVISED_SHARE = 0.05  # of the time
 def check(window: Window) -> Verdict:
     if window.job is None and not window.pauses:
         return Unknown(NO_JOB)
-    quiet = [pause for pause in real_pauses(window) if not is_save(pause)]
+    quiet = [pause for pause in pauses.real_pauses(window) if not pauses.is_save(pause)]
     if not quiet and len(window.pauses) >= LEAST_PAUSES:
         return Clear("saves, or workers at their limit, explain the pauses")
     if not quiet:
@@ -91,38 +79,40 @@ def check(window: Window) -> Verdict:
         return Clear("one pause is no pattern")
     if all(pause.wrote_bytes is None for pause in quiet) and not reported:
         return Unknown(("what was written during the pauses",))
-    lost, every = lost_share(window, quiet), rhythm(quiet)
+    lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
     evaluating = None if window.job is None else window.job.stack_percent("evaluating")
-    shown = sum([is_interruption(pause) for pause in quiet])
+    shown = sum([pauses.is_interruption(pause) for pause in quiet])
     guessed = 2 * shown < len(quiet) and not evaluating
-    if guessed and (every is None or 2 * sum([is_silent(pause) for pause in quiet]) > len(quiet)):
+    if guessed and (
+        every is None or 2 * sum([pauses.is_silent(pause) for pause in quiet]) > len(quiet)
+    ):
         return Unknown((UNSEEN,))
     longest = max(pause.seconds for pause in quiet)
-    times = counted(len(quiet), "time") if every is None else f"every {lasting(every)}"
+    times = words.counted(len(quiet), "time") if every is None else f"every {words.lasting(every)}"
     # Of workers that are seen to stay, nobody starts them anew.
     advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
     evidence = [
-        reported_evidence(quiet, "validation"),
+        pauses.reported_evidence(quiet, "validation"),
         Evidence("pauses without writes", float(len(quiet)), None,
                  None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES),
-                 f"in the last {lasting(watched_seconds(window))}"),
+                 f"in the last {words.lasting(pauses.watched_seconds(window))}"),
         Evidence("longest pause", round(longest, 1), "s",
                  says="the GPU had less work" if window.gpus else "no training step ran"),
         Evidence("written in a pause", round(max(pause.wrote_bytes or 0.0 for pause in quiet)),
-                 "bytes", SAVE_BYTES, "too little for a checkpoint"),
-        Evidence("time lost", percent_of(lost), "%", says="of the time watched"),
-        None if evaluating is None else
-        Evidence("stacks in an evaluation", round(evaluating, 1), "%",
-                 says="of the main thread's samples were in an evaluation",
-                 supports=evaluating > 0.0),
+                 "bytes", pauses.SAVE_BYTES, "too little for a checkpoint"),
+        Evidence("time lost", words.percent_of(lost), "%", says="of the time watched"),
+        words.measured("stacks in an evaluation", evaluating, "%",
+                       says="of the main thread's samples were in an evaluation",
+                       supports=bool(evaluating)),
     ]  # fmt: skip
     return Firing(
-        summary=f"{who_paused(window)} paused {times}, up to {lasting(longest)}, without writing: "
-        f"{'validation' if reported else 'validation or ends of epochs'} ({lost:.0%} of the time)",
+        summary=f"{pauses.who_paused(window)} paused {times}, up to {words.lasting(longest)}, "
+        f"without writing: {'validation' if reported else 'validation or ends of epochs'} "
+        f"({lost:.0%} of the time)",
         evidence=evidence,
         advice=advice if lost >= ADVISED_SHARE else (),
-        strength=strength(
-            1.0 if reported else ramp(len(quiet), 1.0, 4.0),
+        strength=words.strength(
+            1.0 if reported else words.ramp(len(quiet), 1.0, 4.0),
             1.0 if every is not None or reported else 0.2,
             1.0 if evaluating or reported else 0.5,
             missing=int(guessed),

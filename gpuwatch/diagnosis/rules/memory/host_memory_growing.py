@@ -35,8 +35,8 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, too_early
-from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, ramp, strength
+from gpuwatch.diagnosis.rules.shared.loading import job_of, judgeable
+from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
 
 _ARRAYS = Advice(
     "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
@@ -65,16 +65,13 @@ WORKERS_PART = 0.3
 
 
 def check(window: Window) -> Verdict:
-    if window.job is None:
-        return Unknown(NO_JOB)
-    early = too_early(window)
-    if early is not None:
-        return early
+    job = job_of(window)
+    judgeable(window)
     host, steady = window.host, window.steady_seconds
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
     left = _seconds_left(host)
     if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
-        return _firing(host, window.job.workers, left)
+        return _firing(host, job.workers, left)
     if slope is None or error is None:
         return Unknown(("the trend of the host's memory",))
     if steady < STEADY_SECONDS:
@@ -88,7 +85,7 @@ def check(window: Window) -> Verdict:
     wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (left or 0.0) / WAIT_PART))
     if steady < wait:
         return Unknown((f"{wait:.0f} seconds past start-up",))
-    return _firing(host, window.job.workers, left)
+    return _firing(host, job.workers, left)
 
 
 def _seconds_left(host: HostFacts) -> float | None:
@@ -116,12 +113,11 @@ def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) ->
         summary = f"{who} memory grows by {amount(60.0 * (slope or 0.0))} a minute{end}"
     scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
     evidence = [
-        None if slope is None else
-        Evidence("growth of the host's memory", round(slope), "bytes/s", SLOPE_BYTES_PER_SECOND,
-                 f"a steady trend{scatter}", supports=slope >= SLOPE_BYTES_PER_SECOND),
-        None if left is None else
-        Evidence("time until it is full", round(left), "s", FULL_WITHIN_SECONDS,
-                 "at the current rate", supports=left <= FULL_WITHIN_SECONDS),
+        measured("growth of the host's memory", slope, "bytes/s", SLOPE_BYTES_PER_SECOND,
+                 f"a steady trend{scatter}", digits=0,
+                 supports=(slope or 0.0) >= SLOPE_BYTES_PER_SECOND),
+        measured("time until it is full", left, "s", FULL_WITHIN_SECONDS,
+                 "at the current rate", supports=(left or 0.0) <= FULL_WITHIN_SECONDS, digits=0),
         None if part is None else
         Evidence("growth of the workers' memory", round(own or 0.0), "bytes/s",
                  says=f"{part:.0%} of the growth is theirs", supports=part >= WORKERS_PART),

@@ -46,7 +46,7 @@ from dataclasses import dataclass
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import present
+from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -58,7 +58,7 @@ _OUTLIVE = Advice(
 RULE = Rule(
     title="memory grows",
     cure=(_OUTLIVE,),
-    explains=frozenset({"memory_nearly_full"}),
+    explains={"memory_nearly_full"},
     has_look_alikes=False,
     chart="memory_used_bytes",
     chart_seconds=600.0,

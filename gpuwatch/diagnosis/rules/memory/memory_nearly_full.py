@@ -31,8 +31,8 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.gpus import present
-from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, named, ramp
+from gpuwatch.diagnosis.rules.shared.cards import memory_most, memory_share, present
+from gpuwatch.diagnosis.rules.shared.words import gib, keys, named, ramp
 from gpuwatch.diagnosis.sentence import GPUS
 
 _HEADROOM = Advice(
@@ -66,7 +66,7 @@ _UNREAD = Unknown(("memory used", "the card's memory size"))
 
 def check(window: Window) -> Verdict:
     gpus = present(window)
-    shares = {gpu.uuid: share for gpu in gpus if (share := _share(gpu)) is not None}
+    shares = {gpu.uuid: share for gpu in gpus if (share := memory_share(gpu)) is not None}
     if not shares:
         return _UNREAD
     full = [gpu for gpu in gpus if shares.get(gpu.uuid, 0.0) >= FULL]
@@ -80,14 +80,14 @@ def check(window: Window) -> Verdict:
     if window.job is not None and window.job.job.serves is not None:
         return Clear("a server reserves memory for its requests by design")
     share = max(shares[gpu.uuid] for gpu in full)
-    free = min(_total(gpu) - (_most(gpu) or 0.0) for gpu in full)
+    free = min(_total(gpu) - (memory_most(gpu) or 0.0) for gpu in full)
     foreign = any((gpu.foreign_memory_bytes or 0.0) >= FOREIGN * _total(gpu) for gpu in full)
     # Of others, or in a log, nobody knows whether PyTorch's settings are for them.
     advice = RULE.cure if framework == "torch" else (_HEADROOM,)
     others = ", and other processes hold much of it" if foreign else ""
     evidence = [
-        Evidence(f"{named([gpu])} highest memory use", _most(gpu), "bytes", FULL * _total(gpu),
-                 f"of {gib(_total(gpu))}")
+        Evidence(f"{named([gpu])} highest memory use", memory_most(gpu), "bytes",
+                 FULL * _total(gpu), f"of {gib(_total(gpu))}")
         for gpu in full
     ]  # fmt: skip
     return Firing(
@@ -103,12 +103,3 @@ def check(window: Window) -> Verdict:
 
 def _total(gpu: GpuFacts) -> int:
     return gpu.identity.memory_total_bytes or 0
-
-
-def _most(gpu: GpuFacts) -> float | None:
-    return highest([gpu.memory_highest_bytes, gpu.memory_used_bytes])
-
-
-def _share(gpu: GpuFacts) -> float | None:
-    used = gpu.memory_used_bytes if gpu.memory_highest_bytes is None else gpu.memory_highest_bytes
-    return None if used is None or not _total(gpu) else used / _total(gpu)

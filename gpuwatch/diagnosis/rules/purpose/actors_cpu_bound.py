@@ -32,12 +32,12 @@ Sources
     Stable-Baselines3, "Vectorized Environments". Weng et al., "EnvPool", 2022.
 """
 
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loaders import wanted
+from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, underfed
 from gpuwatch.diagnosis.rules.shared.possible import MAIN_COMPUTES_PERCENT, no_loader
 from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import wanted
+from gpuwatch.diagnosis.rules.shared.words import ramp, required, strength
 
 _PARALLEL = Advice(
     "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
@@ -55,9 +55,7 @@ _ON_GPU = Advice(
 RULE = Rule(
     title="limited by its actors",
     cure=(_PARALLEL, _ON_GPU),
-    explains=frozenset(
-        {"oscillation", "batch_too_small", "loader_in_main_process", "python_bound"}
-    ),
+    explains={"oscillation", "batch_too_small", "loader_in_main_process", "python_bound"},
 )
 LEAST_PERCENT = 40.0  # of a core each
 LEAST_COUNT = 2
@@ -65,8 +63,6 @@ LEAST_COUNT = 2
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     job, main, wait = found.job, found.main_idle_percent, found.reported_wait
     own, sign = job.own_workers, job.job.simulates
     need, count = wanted(own), 0 if own is None else round(own.count)
@@ -76,8 +72,7 @@ def check(window: Window) -> Verdict:
         return Clear("the job has no worker processes of its own, and no environments")
     if wait is not None and wait >= STARVED_SHARE and no_loader(job) is None:
         return Clear(f"the job reports waiting for its loader {wait:.0%} of the time")
-    if main is None:
-        return Unknown(NO_MAIN)
+    main = required(main, *NO_MAIN)
     # On a crowded machine it would have run in the time it waited for a core.
     main = min(100.0, main + found.main_queue_percent)
     queue = (own and own.run_queue_wait_percent) or 0.0
@@ -98,7 +93,7 @@ def check(window: Window) -> Verdict:
     cures = (see,) if sign is None else RULE.cure
     clear = ramp(main, 50.0, 95.0) if steps else ramp(need or 0.0, LEAST_PERCENT - 10.0, 80.0)
     return Firing(
-        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: {who}",
+        summary=f"{found.complaint}: {who}",
         evidence=[
             found.evidence,
             Evidence("own workers' CPU", None if need is None else round(need, 1),

@@ -30,7 +30,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, underfed
 from gpuwatch.diagnosis.rules.shared.possible import MAIN_COMPUTES_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import ramp, strength
 
@@ -43,15 +43,13 @@ RULE = Rule(
     severity="info",
     settles=True,
     cure=(_LEAVE,),
-    explains=frozenset({"oscillation", "idle_holding_memory", "batch_too_small"}),
+    explains={"oscillation", "idle_holding_memory", "batch_too_small"},
     has_look_alikes=False,
 )
 
 
 def check(window: Window) -> Verdict:
     found = underfed(window)
-    if not isinstance(found, Underfed):
-        return found
     sign, main = found.job.job.serves, found.main_idle_percent
     if sign is None:
         return Clear("nothing shows that the job serves requests")
@@ -61,8 +59,8 @@ def check(window: Window) -> Verdict:
     known = 1.0 if sign.startswith("it is") else 0.5
     rests = 0.5 if main is None else ramp(main, MAIN_COMPUTES_PERCENT, 20.0)
     return Firing(
-        summary=f"{found.who} sat idle {found.idle_share:.0%} of the time: PID {found.job.job.pid} "
-        f"serves requests ({sign}), and there were no more requests",
+        summary=f"{found.complaint}: PID {found.job.job.pid} serves requests ({sign}), and there "
+        "were no more requests",
         evidence=[
             found.evidence,
             Evidence("serves requests", True, says=sign),

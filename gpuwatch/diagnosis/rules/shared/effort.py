@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.finding import Evidence
-from gpuwatch.diagnosis.rules.shared.gpus import PINNED_PERCENT
+from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp, named, rounded
 
 LOW_SM_PERCENT = 50.0

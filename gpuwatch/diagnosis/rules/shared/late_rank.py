@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rules.shared.gpus import rank_of
+from gpuwatch.diagnosis.rules.shared.cards import rank_of
+from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.reported import (
     APART_SHARE,
@@ -15,7 +16,6 @@ from gpuwatch.diagnosis.rules.shared.reported import (
     reported_wait,
 )
 from gpuwatch.diagnosis.rules.shared.words import highest, mean
-from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT
 
 WRITES_BYTES_PER_SECOND = 5e6
 """Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
@@ -151,50 +151,32 @@ _WAITING = _Look(
     lambda rank: None if (wait := reported_wait([rank])) is None else 100.0 * wait,
     _above(100.0 * STARVED_SHARE, 100.0 * APART_SHARE),
     lambda _, own: f"it waits for data {own:.0f}% of the time",
-    _FILES,
-    unit="% of the time",
-    meaning="reported by the ranks",
-)
+    _FILES, unit="% of the time", meaning="reported by the ranks",
+)  # fmt: skip
 _WRITING = _Look(
-    "written by the late rank",
-    lambda rank: rank.write_bytes_per_second,
+    "written by the late rank", lambda rank: rank.write_bytes_per_second,
     lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
-    lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely",
-    _SAVES,
-    unit="bytes/s",
-)
+    lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely", _SAVES, unit="bytes/s",
+)  # fmt: skip
 _READING = _Look(
-    "disk wait of the late rank's loader",
-    _disk_wait,
-    _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
-    lambda _, own: f"its loader waits for the disk {own:.0f}% of the time",
-    _FILES,
-    of_loader=True,
-)
+    "disk wait of the late rank's loader", _disk_wait, _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
+    lambda _, own: f"its loader waits for the disk {own:.0f}% of the time", _FILES, of_loader=True,
+)  # fmt: skip
 _LOADING = _Look(
     "CPU of the late rank's loader workers",
     lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
-    _above(WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
-    _workers_say,
-    _FILES,
-    meaning="of a core each",
-    of_loader=True,
-)
+    _above(WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say, _FILES,
+    meaning="of a core each", of_loader=True,
+)  # fmt: skip
 _QUEUE = _Look(
-    "run-queue wait of the late rank",
-    lambda rank: rank.run_queue_wait_percent,
+    "run-queue wait of the late rank", lambda rank: rank.run_queue_wait_percent,
     _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
-    lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time",
-    _CORES,
-)
+    lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time", _CORES,
+)  # fmt: skip
 _MAIN = _Look(
-    "main thread of the late rank",
-    lambda rank: rank.main_thread_percent,
-    _above(MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT),
-    _main_says,
-    _ONLY_THERE,
-    meaning="of a core",
-)
+    "main thread of the late rank", lambda rank: rank.main_thread_percent,
+    _above(MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _main_says, _ONLY_THERE, meaning="of a core",
+)  # fmt: skip
 _LOOKS = (_WRITING, _READING, _LOADING, _WAITING, _QUEUE, _MAIN)
 """In the order of how much each one proves: a busy main thread proves little, since it also spins
 while it waits for its GPU."""

@@ -3,14 +3,17 @@ idle, past start-up and outside pauses? A low mean is where they begin and never
 from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
-from gpuwatch.diagnosis.rules.shared.gpus import is_others, unused, works
+from gpuwatch.diagnosis.rule import Clear, Firing, Settled, Unknown
+from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.rules.shared.cards import is_others, unused, with_load
+from gpuwatch.diagnosis.rules.shared.loaders import workers_of_a_rank
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, pause_share
 from gpuwatch.diagnosis.rules.shared.possible import no_loader, runs_by_hand
 from gpuwatch.diagnosis.rules.shared.reported import (
@@ -20,8 +23,6 @@ from gpuwatch.diagnosis.rules.shared.reported import (
     wait_clearness,
     wait_evidence,
 )
-from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, percent_of, ramp, strength
-from gpuwatch.diagnosis.rules.shared.workers import workers_of_a_rank
 from gpuwatch.diagnosis.sentence import GPUS
 
 WATCHED_SECONDS = 8.0
@@ -110,7 +111,7 @@ class Underfed:
 
     @property
     def keys(self) -> tuple[GpuKey, ...]:
-        return keys(self.gpus)
+        return words.keys(self.gpus)
 
     @property
     def busy_share(self) -> float:
@@ -127,11 +128,11 @@ class Underfed:
     def main_queue_percent(self) -> float:
         """Of the time in which the main threads could have run and had no core; 0 where it was
         not read. On a crowded machine a thread that computes all the time shows half a core."""
-        return mean([rank.run_queue_wait_percent for rank in self.ranks]) or 0.0
+        return words.mean([rank.run_queue_wait_percent for rank in self.ranks]) or 0.0
 
     @property
     def main_percent(self) -> float | None:
-        own = mean([rank.main_thread_percent for rank in self.ranks])
+        own = words.mean([rank.main_thread_percent for rank in self.ranks])
         return self.job.main_thread_percent if own is None else own
 
     @property
@@ -160,9 +161,8 @@ class Underfed:
         if self.held_up_percent is not None:
             count, wait = len(self.job.ranks), self.held_up_percent
             return f"The main threads of {count} ranks waited for a core {wait:.0f}% of the time"
-        if self.reported_only:
-            return f"{self.who} waited for data {self.idle_share:.0%} of the time"
-        return f"{self.who} sat idle {self.idle_share:.0%} of the time"
+        does = "waited for data" if self.reported_only else "sat idle"
+        return f"{self.who} {does} {self.idle_share:.0%} of the time"
 
     @property
     def lost_share(self) -> float | None:
@@ -181,21 +181,20 @@ class Underfed:
             says = "kernels are launched late; the other ranks spin in collectives and look busy"
             name, wait = "main threads' run-queue wait", round(self.held_up_percent, 1)
             return Evidence(name, wait, "% of the time", HELD_UP_PERCENT, says)
-        value = percent_of(self.idle_share)
+        value = words.percent_of(self.idle_share)
         if self.reported_only:
             says = "reported by the job"
             if self.gpus:
                 says += ": its GPUs look busy, because they wait for each other in collectives"
-            limit = percent_of(STARVED_SHARE)
-            return Evidence("waits for data", value, "% of the time", limit, says)
-        says = f"{named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
+            return Evidence("waits for data", value, "% of the time", 100.0 * STARVED_SHARE, says)
+        says = f"{words.named(self.gpus)} had no kernel for {self.idle_share:.0%} of the time"
         name = "idle GPUs" if len(self.gpus) > 1 else "idle GPU"
-        return Evidence(name, value, "%", percent_of(IDLE_SHARE), says)
+        return Evidence(name, value, "%", words.percent_of(IDLE_SHARE), says)
 
     @property
     def clearness(self) -> float:
         """0 to 1: how far the idling is from what a healthy job shows."""
-        return ramp(self.idle_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+        return words.ramp(self.idle_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
 
     def starves(
         self,
@@ -203,24 +202,22 @@ class Underfed:
         evidence: Sequence[Evidence | None],
         clearness: Sequence[float],
         *,
-        advice: Sequence[Advice],
-        missing: Sequence[str],
-        explains: frozenset[str],
-        shared: bool,
+        explains: Set[str],
+        advice: Sequence[Advice] | None = None,
+        missing: Sequence[str] = (),
+        shared: bool = False,
     ) -> Firing:
         """The firing of a rule that names why the job waits for data. ``shared``: all ranks show
         that, so that none is the late one."""
-        wait: float | None = self.reported_wait
-        clear: tuple[float, ...] = (self.clearness,)
-        if wait is not None:
-            own = ramp(self.waited_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
-            clear = (own, *wait_clearness(wait)) if self.is_for_data else (own,)
+        wait = self.reported_wait
+        own = words.ramp(self.waited_share, IDLE_SHARE, IDLE_SHARE_CLEAR)
+        clear = (own, *wait_clearness(wait)) if self.is_for_data else (own,)
         waits = None if self.reported_only else wait_evidence(wait)
         return Firing(
             summary=f"{self.who} waited for data {self.waited_share:.0%} of the time: {cause}",
             evidence=(self.evidence, waits, *evidence),
             advice=advice,
-            strength=strength(*clear, *clearness, missing=len(missing)),
+            strength=words.strength(*clear, *clearness, missing=len(missing)),
             missing=missing,
             gpus=self.keys,
             lost_share=self.waited_share,
@@ -230,56 +227,58 @@ class Underfed:
         )
 
 
-def starved(window: Window) -> Underfed | Clear | Unknown:
+def starved(window: Window) -> Underfed:
     """The same for the rules that blame the loader, unless the job reports to have its data, or
     is none that a PyTorch DataLoader feeds."""
     found = underfed(window, by_report=True)
-    if not isinstance(found, Underfed):
-        return found
     why = no_loader(found.job) if found.reported_wait is None else None
-    return Clear(why) if why is not None else not_starved(found.ranks) or found
+    fed = not_starved(found.ranks) if why is None else Clear(why)
+    if fed is not None:
+        raise Settled(fed)
+    return found
 
 
-def underfed(window: Window, *, by_report: bool = False) -> Underfed | Clear | Unknown:
-    """The job's GPUs that idle, or why there is nothing to explain. ``by_report``: a job
-    that reports to wait for data counts, too, where that does not show in its GPUs."""
-    job = window.job
-    if job is None:
-        return Unknown(NO_JOB)
-    early = too_early(window)
-    if early is not None:
-        return early
-    gpus = works(window.gpus)
-    if not gpus:
-        missing = Unknown(("the GPUs' utilisation",))
-        return _without_gpu(window) or missing if by_report else missing
+def underfed(
+    window: Window, *others: Callable[[Window], Underfed | None], by_report: bool = False
+) -> Underfed:
+    """The job's GPUs that idle; where none do, what the first of ``others`` finds. ``by_report``: a
+    job that reports to wait for data counts, too, where that does not show in its GPUs."""
+    found = (_by_report if by_report else _by_gpus)(window)
+    if isinstance(found, Clear):
+        found = next((one for look in others if (one := look(window)) is not None), found)
+    if isinstance(found, Clear):
+        raise Settled(found)
+    return found
+
+
+def _hungry(window: Window, *, by_report: bool) -> Underfed | Clear:
+    job = job_of(window)
+    judgeable(window)
+    alone = on_the_cpu(window) if by_report else None
+    if alone is not None:
+        fed = Clear(f"the job reports waiting for data {alone.idle_share:.0%} of the time")
+        return fed if alone.idle_share < STARVED_SHARE else alone
     rests = unused(window)
-    gpus = [gpu for gpu in gpus if not is_others(gpu) and gpu not in rests]
+    gpus = [gpu for gpu in with_load(window) if not is_others(gpu) and gpu not in rests]
     if not gpus:
         return Clear("only other processes use its GPUs now")
     idle = [(gpu, idle_outside_pauses(window, gpu)) for gpu in gpus]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
-    if hungry and job.compiles:
-        return Clear("the job compiles")
     if hungry:
-        return _underfed(job, hungry)
+        return Clear("the job compiles") if job.compiles else _underfed(job, hungry)
     share = max(0.0, *[share for _, share in idle])
     outside = "outside its pauses " if pause_share(window) > 0.0 else ""
     fed = Clear(f"{outside}the job's GPUs idle only {share:.0%} of the time")
     return (_waits_by_turns(job, idle) if by_report else None) or fed
 
 
-def _without_gpu(window: Window) -> Underfed | Clear | None:
-    """A job that trains on the CPU: only what it reports itself can say whether it waits."""
-    found = on_the_cpu(window)
-    if found is None or found.idle_share >= STARVED_SHARE:
-        return found
-    return Clear(f"the job reports waiting for data {found.idle_share:.0%} of the time")
+_by_gpus = words.once(partial(_hungry, by_report=False))
+_by_report = words.once(partial(_hungry, by_report=True))
 
 
 def on_the_cpu(window: Window) -> Underfed | None:
-    """The loop of a job that trains on the CPU and reports it, fed or not; ``idle_share`` is its
-    wait for data."""
+    """The loop of a job that trains on the CPU and reports it, fed or not, as nothing else could
+    show; ``idle_share`` is its wait for data."""
     job = window.job
     wait = None if job is None else reported_wait(job.ranks)
     if job is None or window.gpus or wait is None or too_early(window) is not None:
@@ -306,7 +305,7 @@ def _at_work(gpus: Sequence[GpuFacts]) -> float:
     active = [gpu.sm_active_percent for gpu in gpus]
     if active and None not in active:
         # A kernel that waits in a collective holds a few SMs; no work holds more than all.
-        return (mean(active) or 0.0) / 100.0
+        return (words.mean(active) or 0.0) / 100.0
     shares = [
         gpu.power_mean_watts / gpu.power_limit_watts
         for gpu in gpus
@@ -314,6 +313,17 @@ def _at_work(gpus: Sequence[GpuFacts]) -> float:
     ]
     full = len(shares) == len(gpus) and min(shares, default=0.0) >= FULL_POWER_SHARE
     return 1.0 if full else 0.0
+
+
+def job_of(window: Window) -> JobFacts:
+    return words.required(window.job, *NO_JOB)
+
+
+def judgeable(window: Window) -> None:
+    """Settles what is asked too early, or too late."""
+    early = too_early(window)
+    if early is not None:
+        raise Settled(early)
 
 
 def too_early(window: Window) -> Clear | Unknown | None:
@@ -329,15 +339,12 @@ def too_early(window: Window) -> Clear | Unknown | None:
 
 
 def _underfed(job: JobFacts, gpus: list[tuple[GpuFacts, float]]) -> Underfed:
-    uuids = {gpu.uuid for gpu, _ in gpus}
-    return Underfed(
-        job=job,
-        gpus=tuple([gpu for gpu, _ in gpus]),
-        idle_share=sum(share for _, share in gpus) / len(gpus),
-        ranks=driving(job, uuids),
-    )
+    idle_share = sum(share for _, share in gpus) / len(gpus)
+    idle = tuple([gpu for gpu, _ in gpus])
+    return Underfed(job=job, gpus=idle, idle_share=idle_share, ranks=driving(job, idle))
 
 
-def driving(job: JobFacts, uuids: set[GpuKey]) -> tuple[RankFacts, ...]:
+def driving(job: JobFacts, gpus: Sequence[GpuFacts]) -> tuple[RankFacts, ...]:
     """The ranks on these GPUs; all where it is not known which."""
+    uuids = {gpu.uuid for gpu in gpus}
     return tuple([rank for rank in job.ranks if uuids.intersection(rank.gpu_uuids)]) or job.ranks

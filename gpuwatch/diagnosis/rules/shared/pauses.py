@@ -7,8 +7,8 @@ from statistics import fmean, pstdev
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
-from gpuwatch.diagnosis.rules.shared.workers import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.sentence import GPUS
 
 SAVE_BYTES = 32.0 * 1024**2

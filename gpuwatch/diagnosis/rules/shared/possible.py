@@ -4,9 +4,9 @@ decide between the causes left. A cause is named only if nothing known speaks ag
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
+from gpuwatch.diagnosis.rules.shared.loaders import in_disk_wait, wanted
 from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, reported_wait
 from gpuwatch.diagnosis.rules.shared.words import mean
-from gpuwatch.diagnosis.rules.shared.workers import in_disk_wait, wanted
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 BESIDE = "the job's processes (gpuwatch beside the job)"

@@ -4,15 +4,9 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
-from gpuwatch.diagnosis.rule import Clear, Unknown
-from gpuwatch.diagnosis.rules.shared.gpus import works
-from gpuwatch.diagnosis.rules.shared.loading import (
-    HELD_UP_PERCENT,
-    NO_JOB,
-    Underfed,
-    driving,
-    too_early,
-)
+from gpuwatch.diagnosis.rule import Clear, Settled, Unknown
+from gpuwatch.diagnosis.rules.shared import loading
+from gpuwatch.diagnosis.rules.shared.cards import with_load, works
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, mean
 
 IN_STEP = 0.5
@@ -25,17 +19,16 @@ TAKEN_SHARE = 0.7
 hold the same on every GPU, whatever runs there."""
 
 
-def ranks_of(window: Window) -> list[GpuFacts] | Clear | Unknown:
-    """Two or more, or why there is nothing to compare."""
-    gpus, job = works(window.gpus), window.job
-    if not gpus:
-        return Unknown(("the GPUs' utilisation",))
-    if len(gpus) > 1:
-        return Clear("the job is starting") if window.starting else gpus
-    if job is None:
-        return Unknown(NO_JOB)
-    elsewhere, alone = (job.job.world_size or 0) > 1, Clear("a single GPU waits for no other")
-    return Unknown(("the ranks on other machines",)) if elsewhere else alone
+def ranks_of(window: Window) -> list[GpuFacts]:
+    """Two or more."""
+    gpus = with_load(window)
+    if len(gpus) < 2:
+        if (loading.job_of(window).job.world_size or 0) > 1:
+            raise Settled(Unknown(("the ranks on other machines",)))
+        raise Settled(Clear("a single GPU waits for no other"))
+    if window.starting:
+        raise Settled(Clear("the job is starting"))
+    return gpus
 
 
 def is_sure(window: Window) -> bool:
@@ -69,20 +62,20 @@ def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
     return evidence if window.job is None else None
 
 
-def is_one_of_several(window: Window, found: Underfed) -> bool:
+def is_one_of_several(window: Window, found: loading.Underfed) -> bool:
     """Check whether the GPUs of most other ranks are busy meanwhile: then these save, log or
     evaluate as likely as they load."""
     few = 2 * len(found.gpus) <= len(works(window.gpus))
     return len(found.job.ranks) > 1 and few and not found.reported_only
 
 
-def least_while_idle(found: Underfed, cpu_percent: float) -> float:
+def least_while_idle(found: loading.Underfed, cpu_percent: float) -> float:
     """Of a thread that uses so much of a core: what it used while the GPUs idled, if it spun for
     them all the time that they were busy."""
     return max(0.0, min(100.0, (cpu_percent - 100.0 * found.busy_share) / found.idle_share))
 
 
-def main_works_percent(found: Underfed, spins_from: int = 2) -> float | None:
+def main_works_percent(found: loading.Underfed, spins_from: int = 2) -> float | None:
     """The main threads' CPU while the GPUs idled; where samples do not show when they worked, and
     so many ranks or more may have spun for their GPUs, at least."""
     main, ranks = found.main_idle_percent, len(found.job.ranks)
@@ -90,18 +83,18 @@ def main_works_percent(found: Underfed, spins_from: int = 2) -> float | None:
     return main if main is None or known else least_while_idle(found, main)
 
 
-def held_up(window: Window) -> Underfed | None:
+def held_up(window: Window) -> loading.Underfed | None:
     """A job of several ranks whose GPUs look fed while its main threads wait for cores: in each
     step another one is late, and all others spend that time in a collective."""
     job, gpus = window.job, works(window.gpus)
-    if job is None or not gpus or len(job.ranks) < 2 or too_early(window) is not None:
+    if job is None or not gpus or len(job.ranks) < 2 or loading.too_early(window) is not None:
         return None
     waits = mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
-    found = Underfed(
+    found = loading.Underfed(
         job=job,
         gpus=tuple(gpus),
         idle_share=sum([gpu.idle_share for gpu in gpus]) / len(gpus),
-        ranks=driving(job, {gpu.uuid for gpu in gpus}),
+        ranks=loading.driving(job, gpus),
         held_up_percent=waits,
     )
-    return found if waits >= HELD_UP_PERCENT else None
+    return found if waits >= loading.HELD_UP_PERCENT else None

@@ -45,23 +45,18 @@ def not_starved(ranks: Sequence[RankFacts]) -> Clear | None:
     return Clear(f"the job reports waiting for data {wait:.0%} of the time")
 
 
-def wait_evidence(wait: float | None) -> Evidence | None:
+def wait_evidence(
+    wait: float | None, limit: float = STARVED_SHARE, *, fed: bool = False
+) -> Evidence | None:
+    """``fed``: the cause is another one, as a job shows that waits for less than ``limit``."""
     if wait is None:
         return None
-    value, starved = percent_of(wait), wait >= STARVED_SHARE
-    unit, says = "% of the time", "reported by the job"
-    return Evidence("waits for data", value, unit, 100.0 * STARVED_SHARE, says, supports=starved)
-
-
-def fed_evidence(ranks: Sequence[RankFacts]) -> Evidence | None:
-    """The same where the cause is another one."""
-    wait = reported_wait(ranks)
-    if wait is None:
-        return None
-    fed = wait < FED_SHARE
-    part = ": it has its data in time" if fed else ": part of the idle time is the loader's"
-    value, unit, says = percent_of(wait), "% of the time", f"reported by the job{part}"
-    return Evidence("waits for data", value, unit, 100.0 * FED_SHARE, says, supports=fed)
+    supports, says = (wait < limit) is fed, "reported by the job"
+    if fed:
+        part = "it has its data in time" if supports else "part of the idle time is the loader's"
+        says += f": {part}"
+    percent, unit = percent_of(wait), "% of the time"
+    return Evidence("waits for data", percent, unit, 100.0 * limit, says, supports=supports)
 
 
 def wait_clearness(wait: float | None) -> tuple[float, ...]:

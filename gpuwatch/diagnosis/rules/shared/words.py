@@ -1,11 +1,15 @@
 """Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process
-from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.rule import Settled, Unknown
 
+T = TypeVar("T")
 GIB = 1024**3
 """Bytes."""
 COMMAND_LENGTH = 60
@@ -88,6 +92,43 @@ def strength(*clearness: float, missing: int = 0) -> float:
     15% for each reading that was wanted and is missing."""
     clear = sum(clearness) / len(clearness) if clearness else 0.5
     return float((0.4 + 0.6 * clear) * 0.85**missing)
+
+
+def required(reading: T | None, *names: str) -> T:
+    """The reading; where there is none, the rule cannot be checked for want of it."""
+    if reading is None:
+        raise Settled(Unknown(names))
+    return reading
+
+
+def once(find: Callable[[Window], T]) -> Callable[[Window], T]:
+    """The same, worked out once for each window: many rules ask one after the other."""
+    kept: tuple[Window, T] | None = None
+
+    def asked(window: Window) -> T:
+        nonlocal kept
+        known = kept
+        if known is None or known[0] is not window:
+            known = kept = (window, find(window))
+        return known[1]
+
+    return asked
+
+
+def measured(
+    name: str,
+    value: float | None,
+    unit: str,
+    threshold: float | None = None,
+    says: str = "",
+    *,
+    digits: int = 1,
+    supports: bool = True,
+) -> Evidence | None:
+    """A reading as evidence; nothing where it was not read."""
+    if value is None:
+        return None
+    return Evidence(name, round(value, digits or None), unit, threshold, says, supports=supports)
 
 
 def rounded(value: float | None, digits: int = 1) -> float | None:

@@ -18,9 +18,10 @@ class Cases:
     against it, ``weaker``: than that of another case. Of sentences (``summary``, ``action``,
     ``says``) a part is given, of sets a subset; a function is asked."""
     quiet: Mapping[str, Window | tuple[Window, str]]
-    """Windows, with a part of the reason."""
+    """Windows, with a part of the reason; beside a healthy job, which no rule minds."""
     unknown: Mapping[str, tuple[Any, ...]]
-    """Windows, with a part of each reading that is named as missing."""
+    """Windows, with a part of each reading that is named as missing; beside a GPU alone, of which
+    rules about jobs miss the job."""
 
 
 def above(limit: float) -> Callable[[Any], bool]:

@@ -196,7 +196,6 @@ PIPELINE = Cases("pipeline_bubbles", {
     "too fast, and a process for each": (
         replace(stages(None, busy=w.steady(25.0)), job=FOUR), "finer"
     ),
-    "no job": (w.gpu_only(), "processes"),
 })  # fmt: skip
 
 
@@ -222,6 +221,5 @@ ONE_OF_MANY = Cases("one_of_many_gpus", {
     "it works on none now": held(0.0, 0.0),
     "a rank that waits": w.window(gpus=(w.gpu(0, busy=w.steady(0.0)), w.gpu(1)), job=FOUR),
 }, {
-    "no job": (w.gpu_only(), "processes"),
     "a few seconds": (replace(held(97.0, 0.0), watched_seconds=9.0), "30 s"),
 })  # fmt: skip

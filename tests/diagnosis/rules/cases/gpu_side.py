@@ -110,6 +110,12 @@ def too_short(overall: float) -> Window:
     )
 
 
+def copying(share: float, wait: float = 0.02) -> Window:
+    """As the job reports it."""
+    loop = LoopFacts(copy_share=share, data_wait_share=wait)
+    return unpinned(ranks=(w.rank(pinned_memory=False, loop=loop),))
+
+
 UNREAD = {"pcie_rx_idle_bytes_per_second": None, "pcie_rx_bytes_per_second": None}
 FULL_LINK = {
     "pcie_generation_busy": 1, "pcie_width_busy": 4, "pcie_rx_idle_bytes_per_second": 0.9e9
@@ -125,16 +131,19 @@ NOT_PINNED = Cases("memory_not_pinned", {
         {"against": True, "weaker": "copies while the GPU idles"},
     ),
     "copying all of the traffic fills a good part of the idle time": too_short(1.2e9),
+    "copies that the job reports are what is lost": (
+        copying(0.2), {"lost_share": 0.2, "says": "reported by the job"},
+    ),
 }, {
-    "healthy": window(),
     "pinned": window(gpus=unpinned().gpus),
     "unpinned, and the GPU is fed": window(job=w.job(ranks=(w.rank(pinned_memory=False),))),
     "no traffic": unpinned({"pcie_rx_idle_bytes_per_second": 5e7}),
     "a degraded link": unpinned(FULL_LINK),
+    "copies that the job reports cost little": (copying(0.02), "copies taking 2%"),
+    "the job reports that it waits for data": (copying(0.2, 0.5), "not for copies"),
     "workers at their limit":
         unpinned(ranks=(w.rank(pinned_memory=False, workers=w.workers(2, cpu_percent=98.0)),)),
 }, {
-    "no job": (gpu_only(*unpinned().gpus), "job's processes"),
     "not seen": (unpinned(ranks=(w.rank(pinned_memory=None, loader_workers=0),)), "pins"),
     "no traffic": (unpinned(UNREAD), "PCIe"),
     "too little traffic for idle moments that are not seen": (too_short(0.2e9), "PCIe"),

@@ -13,7 +13,6 @@ from tests.diagnosis.rules.cases import Cases, above
 
 GPUS = (w.gpu(busy=w.swinging(0.4)),)
 BUSY = w.workers(2, cpu_percent=98.0)
-NO_JOB = (w.gpu_only(*GPUS), "job's processes")
 
 
 def starved(count: int = 2, cores: int = 16, **facts: Any) -> Window:
@@ -128,7 +127,6 @@ CPU_BOUND = Cases("loader_cpu_bound", {
                        "advice": lambda all_of: "pin_memory" not in [a.setting for a in all_of]},
     ),
 }, {
-    "healthy": w.window(),
     "workers rest": w.window(gpus=GPUS),
     "main thread computes": starved(main_thread_when_idle_percent=97.0),
     "main thread works for longer than its GPU does": main_at(90.0),
@@ -137,7 +135,6 @@ CPU_BOUND = Cases("loader_cpu_bound", {
     "a checkpoint is no idling for data, however busy the workers are": PAUSED,
     "workers that wait for the disk": with_workers(4, cpu_percent=30.0, disk_wait_percent=65.0),
 }, {
-    "no job": NO_JOB,
     "no samples": (w.window(gpus=(w.gpu(busy=None),)), "utilisation"),
     "no workers read": (
         starved(workers=None, ranks=(w.rank(loader_workers=None, workers=None),)),
@@ -227,12 +224,10 @@ IO_BOUND = Cases("loader_io_bound", {
         workers=None, ranks=(replace(ASKS_ITSELF[0], disk_wait_percent=1.0),),
         network_send_bytes_per_second=5e6,
     ),
-    "healthy": w.window(),
     "no disk wait": w.window(gpus=GPUS),
     "computes more": waiting(cpu_percent=60.0, disk_wait_percent=30.0),
     "a checkpoint is written": waiting_alone(0.0, 400e6),
 }, {
-    "no job": NO_JOB,
     "no wait read": (waiting(disk_wait_percent=None, in_disk_wait_share=None), "disk wait"),
     "no workers": (
         w.window(gpus=GPUS, job=w.job(workers=None, ranks=UNCOUNTED)), "loader workers",
@@ -322,7 +317,6 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
         ranks=(w.rank(loader_workers=0, workers=None, run_queue_wait_percent=45.0),),
     ),
 }, {
-    "healthy": w.window(),
     "no workers, fed all the same": alone(w.steady(97.0)),
     "has workers": w.window(gpus=(w.gpu(busy=w.swinging()),)),
     "main thread rests": alone(main_thread_when_idle_percent=10.0),
@@ -342,7 +336,6 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "others use its GPU, too": (
         replace(alone(), gpus=(w.gpu(busy=w.swinging(0.4), foreign_busy_percent=30.0),)), "others",
     ),
-    "no job": NO_JOB,
     "number of workers unknown": (alone(ranks=UNCOUNTED), "loader workers"),
     "no CPU": (alone(**NO_CPU), "main thread"),
     "a main thread in phase needs stacks": (alone(w.steady(60.0), main_thread_phase=0.6), "stacks"),
@@ -360,7 +353,6 @@ LATE_BATCHES = Cases("late_batches", {
          "strength": above(0.9)},
     ),
 }, {
-    "healthy": w.window(),
     "several work": w.window(
         gpus=GPUS, job=w.job(**(LATE | {"other_workers_when_idle_percent": 60.0}))
     ),
@@ -368,7 +360,6 @@ LATE_BATCHES = Cases("late_batches", {
     "gaps shorter than a batch": w.window(gpus=(SHORT_GAPS,), job=w.job(**LATE)),
     "a single worker": starved(count=1, **LATE),
 }, {
-    "no job": NO_JOB,
     "not seen apart": (w.window(gpus=GPUS), "what each loader worker does"),
     "no workers read": (
         w.window(gpus=GPUS, job=w.job(workers=None, ranks=UNCOUNTED)), "loader workers",
@@ -399,7 +390,6 @@ TOO_MANY = Cases("too_many_workers", {
         {"missing": ("run-queue wait",), "weaker": "a core of the 16 is the main thread's"},
     ),
 }, {
-    "healthy": w.window(),
     "many, and the GPU is fed": w.window(gpus=(w.gpu(),), job=crowded().job),
     "fewer than cores: others take them": crowded(count=12),
     "nobody waits for a core": crowded(workers=w.workers(24, run_queue_wait_percent=2.0)),
@@ -408,7 +398,6 @@ TOO_MANY = Cases("too_many_workers", {
         crowded(workers=w.workers(24, disk_wait_percent=80.0, run_queue_wait_percent=12.0)),
     "others crowd the cores": crowded(cpu_cores=4.0),
 }, {
-    "no job": NO_JOB,
     "no cores": (crowded(model={"usable_cores": None}), "cores"),
     "no wait": (crowded(workers=w.workers(24, run_queue_wait_percent=None)), "run-queue"),
 })  # fmt: skip
@@ -434,10 +423,8 @@ ORPHANS = Cases("orphaned_workers", {
     "many are not all listed": (left_over(40), {"advice.0.action": "28 more"}),
     "a count alone suffices": w.window(job=w.job(workers=w.workers(2, orphaned=2))),
 }, {
-    "healthy": w.window(),
     "alive": left_over(3, orphaned=False),
 }, {
-    "no job": NO_JOB,
     "no processes": (w.window(job=w.job(workers=None)), "job's processes"),
 })  # fmt: skip
 
@@ -458,10 +445,9 @@ SHM = Cases("shm_full", {
         shm(0.6, 64 * 1024**2, container="8f3c1d20ab54"), {"advice.0.action": "--shm-size=8g"},
     ),
 }, {
-    "healthy": w.window(),
     "room": shm(0.6),
     "a job without workers": shm(0.99, ranks=(JobRank(pid=4242, loader_workers=0),)),
     "ended": shm(0.99, ended_at_unix_seconds=1.0),
 }, {
-    "no job": NO_JOB, "not read": (shm(None), "/dev/shm"),
+    "not read": (shm(None), "/dev/shm"),
 })  # fmt: skip

@@ -135,7 +135,6 @@ PYTHON = Cases("python_bound", {
         stacks=(("computing", 80.0, None), ("loading_data", 8.0, None)),
     ),
 }, {
-    "healthy": w.window(),
     "a full core, and the GPU is fed": launching(gpus=(w.gpu(),)),
     "the main thread rests":
         launching(main_thread_percent=35.0, ranks=(w.rank(main_thread_percent=35.0),)),
@@ -155,7 +154,6 @@ PYTHON = Cases("python_bound", {
     "no kernel at all": launching(gpus=(w.gpu(busy=w.steady(0.3)),)),
     "copies fill a slow link": launching(gpus=(SLOW_LINK,)),
 }, {
-    "no job": (w.gpu_only(FLAT), "job's processes"),
     "may be loading": (launching(ranks=NO_WORKERS), "stacks"),
     "no CPU": (
         launching(main_thread_percent=None, ranks=(w.rank(main_thread_percent=None),)),
@@ -177,13 +175,11 @@ SYNCS = Cases("sync_every_step", {
         {"summary": LINE, "advice.0.action": LINE, "explains": {"python_bound"}},
     ),
 }, {
-    "healthy": w.window(),
     "Python waits for a GPU that is fed": synchronising(95.0, busy=98.0),
     "rarely": synchronising(8.0),
     "waits for data more":
         synchronising(stacks=(("waiting_for_data", 55.0, None), ("synchronising", 30.0, None))),
 }, {
-    "no job": (w.gpu_only(w.gpu(busy=w.steady(60.0))), "job's processes"),
     "no stacks": (synchronising(stacks=()), "stacks"),
 })  # fmt: skip
 
@@ -213,12 +209,10 @@ SAVED = Cases("checkpoint_pauses", {
          "evidence": lambda rows: not any("GPU" in row.says for row in rows)},
     ),
 }, {
-    "healthy": w.window(),
     "no writes": pausing(100.0, 55.0, wrote_bytes=2e5),
     "a trickle is no save": pausing(200.0, seconds=120.0, wrote_bytes=40e6),
 }, {
     "writes not read": (pausing(100.0, 55.0), "written"),
-    "no job": (w.gpu_only(), "job's processes"),
 })  # fmt: skip
 ASLEEP = (100.0, 81.0, 10.0)
 AT_WORK: dict[str, Any] = {
@@ -246,7 +240,6 @@ VALIDATED = Cases("validation_pauses", {
          "evidence": lambda rows: not any("GPU" in row.says for row in rows)},
     ),
 }, {
-    "healthy": w.window(),
     "once": pausing(60.0, wrote_bytes=1e5),
     "saves": pausing(100.0, 55.0, 10.0, wrote_bytes=9e9),
     "uploads": pausing(100.0, 55.0, 10.0, wrote_bytes=0.0, sent_bytes=9e9),
@@ -260,7 +253,6 @@ VALIDATED = Cases("validation_pauses", {
     "nothing of the job works in them": (
         pausing(*RARE, wrote_bytes=0.0, busy_percent=0.0, main_thread_percent=1.0), "stacks",
     ),
-    "no job": (w.gpu_only(), "job's processes"),
 })  # fmt: skip
 
 
@@ -285,7 +277,6 @@ CALLS = Cases("network_calls", {
         {"lost_share": pytest.approx(0.48)},
     ),
 }, {
-    "healthy": w.window(),
     "seldom": calling(0.05),
     "longer for a core": calling(ranks=(
         w.rank(awaits_network_share=0.25, run_queue_wait_percent=33.0),)),
@@ -301,7 +292,6 @@ CALLS = Cases("network_calls", {
         gpus=(w.gpu(busy=w.swinging(0.5, period_seconds=20.0)),), job=calling(0.4).job
     ),
 }, {
-    "no job": (w.gpu_only(w.gpu(busy=w.steady(60.0))), "job's processes"),
     "not read": (calling(None), "connections"),
     "ranks elsewhere": (calling(model={"world_size": 16}), "connections"),
     "a connection that is always open": (calling(1.0), "stacks"),
@@ -342,11 +332,9 @@ STOPPED = Cases("job_stopped", {
          "advice": lambda advice: "kill" not in advice[0].action},
     ),
 }, {
-    "healthy": w.window(),
     "starved": w.window(gpus=(w.gpu(busy=w.swinging(0.2)),)),
     "idle, and runs": w.window(gpus=(w.gpu(busy=w.steady(0.0)),)),
 }, {
-    "no job": (w.gpu_only(), "job's processes"),
     "no state": (ranks(w.rank(None, state=None, stopped_seconds=None)), "state"),
     "no ranks": (w.window(job=w.job(ranks=())), "state"),
 })  # fmt: skip

@@ -103,12 +103,10 @@ HOST = Cases("host_memory_growing", {
         leaking(swap_growth_bytes=2e9, memory_slope_bytes_per_second=0.0), {"summary": "swapping"},
     ),
 }, {
-    "healthy": w.window(),
     "scatter": leaking(memory_slope_error_bytes_per_second=40e6),
     "lasts for days": leaking(memory_slope_bytes_per_second=1.2e6),
     "shrinks": leaking(memory_slope_bytes_per_second=-5e6),
 }, {
-    "no job": (w.gpu_only(), "job's processes"),
     "no trend": (leaking(memory_slope_bytes_per_second=None), "trend"),
     "starting": (replace(leaking(), starting=True), "starting"),
     "too young": (replace(leaking(), steady_seconds=20.0), "past start-up"),
@@ -136,7 +134,6 @@ PLACED = Cases("cpu_misplaced", {
 }, {
     "same node": placed((1,)), "all nodes": placed((0, 1)), "one node": placed((0,), 0),
 }, {
-    "no job": (w.gpu_only(), "job's processes"),
     "no affinity": (w.window(), "cores"),
     "no node of the GPU": (placed((0,), None), "GPUs' NUMA"),
 })  # fmt: skip
@@ -183,14 +180,12 @@ LIMITED = Cases("cpu_quota", {
          "explains": {"collective_wait"}},
     ),
 }, {
-    "healthy": w.window(),
     "throttled, and the GPU is fed": w.window(job=held_back().job),
     "no quota": held_back(model={}),
     "as large as the machine": held_back(model={"quota_cores": 16.0}),
     "not throttled": held_back(cpu_throttled_percent=2.0),
     "on the CPU, throttled now and then": on_the_cpu(0.02, 15.0),
 }, {
-    "no job": (w.gpu_only(*GPUS), "job's processes"),
     "no throttling read": (held_back(cpu_throttled_percent=None), "throttled"),
     "no cores read": (held_back(model={"usable_cores": None}), "quota"),
 })  # fmt: skip
@@ -223,12 +218,10 @@ ON_CPU = Cases("trains_on_cpu", {
         {"severity": "info", "missing": ("why it uses no GPU",), "weaker": "hidden GPUs"},
     ),
 }, {
-    "healthy": w.window(),
     "no GPU here": replace(on_cores(), unused=()),
     "others use the GPU": replace(on_cores(), unused=(w.gpu(),)),
     "one thread of Python": on_cores(1.0, cpu_build=True),
     "not training": on_cores(framework=None),
 }, {
-    "no job": (w.gpu_only(), "job's processes"),
     "no CPU read": (on_cores(None), "CPU"),
 })  # fmt: skip

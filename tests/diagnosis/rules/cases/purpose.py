@@ -46,9 +46,7 @@ REQUESTS = Cases("waiting_for_requests", {
 }, {
     "training": (other_job({}), "nothing shows"),
     "it prepares what it was asked for": (serving(main_thread_when_idle_percent=95.0), "works"),
-}, {
-    "no job": (w.gpu_only(*IDLES), "job's processes"),
-})  # fmt: skip
+}, {})  # fmt: skip
 
 ACTORS = Cases("actors_cpu_bound", {
     "environments at their limit": (
@@ -75,6 +73,5 @@ ACTORS = Cases("actors_cpu_bound", {
     "no such processes": (other_job({}), "no worker processes of its own"),
     "they rest": (acting(None, cpu=3.0), "at work"),
 }, {
-    "no job": (w.gpu_only(*IDLES), "job's processes"),
     "its main thread is not read": (acting(**UNREAD), "main thread"),
 })  # fmt: skip

@@ -1,0 +1,167 @@
+"""Load of the loader workers, and the number that is right for a job on this machine.
+
+Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
+where few cores cannot feed the GPU: then those, too). The demand:
+workers that are busy for the share u of a core each while the GPU works for the share d of the
+time make what the GPU takes in d; to feed it all the time takes count * u / d cores.
+"""
+
+import math
+from collections.abc import Callable
+
+from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, RankFacts, WorkerFacts
+from gpuwatch.diagnosis.finding import Advice
+
+WORKERS_AT_LIMIT_PERCENT = 75.0
+"""Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
+the same even workers that are too few wait now and then for the slowest of them."""
+HEADROOM = 1.25
+"""Batches do not all cost the same, and a worker that is never idle cannot catch up."""
+QUIET_CORES = 1.0
+"""What a system without other jobs uses for itself."""
+QUEUED_PERCENT = 10.0
+"""Of the workers' time: on a machine with free cores it is below 2%."""
+LEAST_BUSY_SHARE = 0.05
+"""Below it the demand estimate divides by almost nothing: only the room counts."""
+TYPICAL_WORKERS = 8
+"""What is proposed where the demand cannot be estimated and there is room for more, or twice what
+is there. PyTorch's and Lightning's tuning guides tell people to begin with a few and raise them;
+beyond this the gain is rarely in the number."""
+THROTTLED_PERCENT = 10.0
+"""Of a CPU quota's periods: from here on the job is held back."""
+SMALL_SHM_BYTES = 128 * 1024**2
+"""Docker's default of 64 MB and a little more."""
+CHEAPER = (
+    "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
+    "(DALI, nvJPEG)."
+)
+FEW_CORES = 4.0
+"""For a rank: with fewer, one core more or less is a third of all batches."""
+
+
+def wanted(workers: WorkerFacts | None) -> float | None:
+    """Percent of one core each: what the workers used and what they could have used while they
+    waited for a core; ``None``: their CPU was not read."""
+    if workers is None or workers.cpu_percent is None:
+        return None
+    return min(100.0, workers.cpu_percent + (workers.run_queue_wait_percent or 0.0))
+
+
+def is_at_limit(workers: WorkerFacts | None) -> bool:
+    """Check whether the workers use, or would use, all that a core each can give."""
+    return (wanted(workers) or 0.0) >= WORKERS_AT_LIMIT_PERCENT
+
+
+def in_disk_wait(workers: WorkerFacts) -> float | None:
+    """Percent of their time, by the kernel's accounts or else by how often one was seen in
+    state D; ``None``: neither was read."""
+    if workers.disk_wait_percent is not None and workers.disk_wait_percent > 0.0:
+        return workers.disk_wait_percent
+    if workers.in_disk_wait_share is not None:
+        return 100.0 * workers.in_disk_wait_share
+    return workers.disk_wait_percent
+
+
+def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
+    """Check whether the workers of every rank show it, of several: then no rank is the late one,
+    and the others' waiting in collectives is only how it looks."""
+    known = [rank.workers for rank in job.ranks if rank.workers is not None]
+    return len(known) > 1 and all(test(workers) for workers in known)
+
+
+def in_network_wait(workers: WorkerFacts) -> float:
+    """Percent of their time, on connections of their own; 0, too, where these were not read."""
+    return 100.0 * (workers.awaits_network_share or 0.0)
+
+
+def is_asked_for_data(job: JobFacts) -> bool:
+    """Check whether its connections bring more than it sends: answers to logging are short."""
+    received, sent = job.network_receive_bytes_per_second, job.network_send_bytes_per_second
+    return received is not None and received > 2.0 * (sent or 0.0)
+
+
+def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
+    """Loader workers of one rank; ``None`` where it is not known for any of them."""
+    known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    if known:
+        return max(known)
+    if job.workers is not None and job.workers.count > 0.0 and job.ranks:
+        return round(job.workers.count / len(job.ranks))
+    return None
+
+
+def set_workers(action: str, present: int, better: int, why: str) -> Advice:
+    """``action`` is what to do, as in ``Raise num_workers``."""
+    return Advice(
+        f"{action} from {present} to {better}.",
+        setting="num_workers",
+        present=str(present),
+        wanted=str(better),
+        why=why,
+    )
+
+
+def usable_cores(host: HostFacts, job: JobFacts) -> float | None:
+    """Cores that the job may use and that others leave free, on average."""
+    own = job.job.usable_cores
+    cores = host.core_count if own is None else own
+    if cores is None:
+        return None
+    free = _left_by_others(host, job)
+    return float(cores) if free is None else min(float(cores), free)
+
+
+def _left_by_others(host: HostFacts, job: JobFacts) -> float | None:
+    if host.core_count is None or host.cpu_percent is None or job.cpu_cores is None:
+        return None
+    others = host.core_count * host.cpu_percent / 100.0 - job.cpu_cores
+    return None if others < QUIET_CORES else max(1.0, host.core_count - others)
+
+
+def spare_cores(host: HostFacts, job: JobFacts) -> float | None:
+    """Usable cores that the job leaves idle; none while its workers wait for one."""
+    cores, workers = usable_cores(host, job), job.workers
+    if cores is None or job.cpu_cores is None:
+        return None
+    if workers is not None and (workers.run_queue_wait_percent or 0.0) >= QUEUED_PERCENT:
+        return 0.0
+    return max(0.0, cores - job.cpu_cores)
+
+
+def recommended_workers(
+    host: HostFacts, job: JobFacts, present: int | None, busy_share: float
+) -> int | None:
+    """``num_workers`` for each rank, at least 1; ``None`` where the job's cores are not known.
+    ``present`` is what a rank has now, ``busy_share`` (0 to 1) how much of the time its GPU works.
+
+    Lightning's ``suggested_max_num_workers`` is the most: cores // ranks on this machine - 1.
+    But a main thread that waits for batches sleeps, and its core, of a few, is free for loading.
+    """
+    cores, needed = usable_cores(host, job), demand(job, present, busy_share)
+    if cores is None:
+        return None
+    each = cores / max(1, len(job.job.ranks))
+    starves = needed is not None and needed > each - 1.0
+    most = max(1, math.floor(each) - (0 if starves and each < FEW_CORES else 1))
+    return min(most, max(TYPICAL_WORKERS, 2 * (present or 0)) if needed is None else needed)
+
+
+def demand(job: JobFacts, present: int | None, busy_share: float) -> int | None:
+    """Workers that one rank would need to feed its GPU all the time, whatever the cores; ``None``
+    where it cannot be estimated."""
+    if busy_share < LEAST_BUSY_SHARE:
+        return None
+    cores = _loading_cores(job, present, busy_share)
+    return None if cores is None else max(1, math.ceil(HEADROOM * cores / busy_share))
+
+
+def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | None:
+    """Cores that loading takes now, for one rank."""
+    if count is None:
+        return None
+    if count == 0:
+        # The main thread loads while its GPU idles, at a full core.
+        return 1.0 - busy
+    # What a worker waits for a core is time in which it would have worked.
+    each = wanted(job.workers)
+    return None if each is None else count * each / 100.0
