@@ -1,9 +1,7 @@
 """Commands and options; the one place that wires the layers together.
 
 Everything heavy is imported by the command that needs it: ``status`` and ``--help`` load
-neither Textual nor plotext. Exit codes: 0 done (also when the reader of a pipe has gone), 2 the
-request cannot be met as it was made, 69 no answer from the machine, 70 a bug, 74 the output
-cannot be written, 130 interrupted.
+neither Textual nor plotext. Exit codes: see ``printing``.
 """
 
 import gc
@@ -23,7 +21,6 @@ from gpuwatch.commands.printing import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
     EXIT_OUTPUT,
-    NoOutputError,
     ReaderGoneError,
     cannot_write,
     complain,
@@ -31,18 +28,19 @@ from gpuwatch.commands.printing import (
 )
 from gpuwatch.commands.watching import check_open_files
 from gpuwatch.core import lean
+from gpuwatch.core.text import SentenceError, clean
 
 _FILES = {
     **{name: name for name in ("diagnose", "explain", "stacks")},
-    **{name: f"recordings.{name}" for name in ("record", "replay", "report", "compare", "export")},
+    **{name: f"recordings.{name}" for name in ("record", "replay", "report", "export")},
+    **{"completion": "manual", "man": "manual"},
     **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune.command"},
-    **{"status": "snapshots", "stream": "snapshots"},
+    **{"status": "snapshots", "stream": "snapshots", "compare": "recordings.report"},
 }
 """Where each command is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
     # asyncio imports it for encrypted connections, of which gpuwatch makes none. It does without,
     # as in a Python built without OpenSSL, and saves 4 MiB and a tenth of the time to start.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
@@ -59,7 +57,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except click.ClickException as error:
         return complain(error.format_message(), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except SentenceError as error:
+        if error.exit_code == EXIT_OUTPUT:
+            _discard_output()
+        return complain(str(error), error.exit_code)
+    except click.Abort:
         _discard_output()
         return EXIT_INTERRUPTED
     except (BrokenPipeError, ReaderGoneError):
@@ -72,20 +74,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> int:
-    from gpuwatch.core.text import clean
-
-    if isinstance(error, NoOutputError):
-        _discard_output()
-        return complain(str(error), EXIT_OUTPUT)
+    _discard_output()
     if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
-        # What click itself prints (a help text, say) does not pass _write.
-        _discard_output()
+        # What click itself prints (a help text, say) does not pass ``writing``.
         return complain(cannot_write(error), EXIT_OUTPUT)
     if os.environ.get("GPUWATCH_DEBUG") == "1":
         import traceback
 
         traceback.print_exception(error)
-    _discard_output()
     return complain(
         f"{type(error).__name__}: {clean(str(error), 300)}. This is a bug in gpuwatch: please "
         "report it (GPUWATCH_DEBUG=1 shows where it happened).",
@@ -119,6 +115,13 @@ class _Commands(click.Group):
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Caught here, since click would print an empty line for it.
+            return EXIT_INTERRUPTED
+
 
 @click.group(
     cls=_Commands,
@@ -127,9 +130,10 @@ class _Commands(click.Group):
 )
 @watched_options()
 @look_options()
+@click.option("-u", "--user", metavar="USER", help="Only processes of USER (ada,bob: of both).")
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, watched: Watched, look: Look) -> int:
+def cli(context: click.Context, watched: Watched, look: Look, user: str | None) -> int:
     """Watch GPUs, CPUs and processes live, and see why a GPU sits idle.
 
     Without a command the dashboard opens, with --pid on one job. For scripts there are status and
@@ -156,8 +160,9 @@ def cli(context: click.Context, watched: Watched, look: Look) -> int:
     return run_dashboard(
         source,
         sampler,
-        **look.checked()._asdict(),
+        **look.checked().options(),
         attached=source.options.attached,
+        filter_text="" if user is None else f"user:{user}",
         message=" ".join(notes) or None,
     )
 

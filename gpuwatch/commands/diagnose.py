@@ -8,10 +8,8 @@ nothing had been seen.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,19 +31,18 @@ from gpuwatch.commands.printing import (
     print_text,
 )
 from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, read_report
-from gpuwatch.commands.watching import attached_only, terminated_as_interrupted
+from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.core.source import ManualClock, Source
+    from gpuwatch.jobs.stacks.summary import StackReport
     from gpuwatch.outputs.diagnosis.report import DiagnosisReport
-
-EXIT_NOTHING = 0
-EXIT_FINDINGS = 1
-EXIT_UNDECIDED = 3
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
+STACKS_SECONDS = 10
+STACKS_AT_MOST = 8
+"""Processes sampled: one py-spy each, about 2% of a core."""
 _PROGRESS_SECONDS = 0.5
 
 
@@ -56,11 +53,10 @@ _PROGRESS_SECONDS = 0.5
     "--for",
     "seconds",
     type=Duration(1.0, FOR_MOST_SECONDS),
-    metavar="TIME",
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
 @option_json("Print one JSON object (see --schema).")
-@option_schema()
+@option_schema("diagnosis.json:DiagnosisSeen")
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @log_options(
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
@@ -72,7 +68,6 @@ def diagnose_command(
     pid: int | None,
     seconds: float | None,
     as_json: bool,
-    schema: bool,
     stacks: bool,
     facts: LogFacts,
     demo: str | None,
@@ -84,16 +79,13 @@ def diagnose_command(
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
     Ctrl-C shows what is known so far.
     """
-    if schema:
-        from gpuwatch.outputs.diagnosis.json import diagnosis_schema
-        from gpuwatch.outputs.report.encoding import dumps
-
-        print_text(dumps(diagnosis_schema()))
-        return 0
-    from gpuwatch.outputs.diagnosis.report import of_file
-
     _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
     out = open_output()
+
+    from gpuwatch.outputs.diagnosis.json import diagnosis_json
+    from gpuwatch.outputs.diagnosis.report import of_file
+    from gpuwatch.outputs.diagnosis.text import diagnosis_page
+
     with terminated_as_interrupted():
         if file is not None:
             read = read_report(file, Cut(pid=pid), facts.options(), partly=True)
@@ -105,128 +97,138 @@ def diagnose_command(
         return EXIT_INTERRUPTED
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
-    print_text(_text(report, out, as_json), out)
+    look = drawing(out)
+    page = diagnosis_page(report, width=look.width, colour=look.colour)
+    print_text(diagnosis_json(report) if as_json else page, out)
     return exit_code(report)
 
 
 def exit_code(report: DiagnosisReport) -> int:
     """1 where something was found, 0 where nothing is wrong, 3 where that cannot be decided."""
-    if report.found:
-        return EXIT_FINDINGS
-    return EXIT_NOTHING if report.decided else EXIT_UNDECIDED
+    return 1 if report.found else 0 if report.decided else 3
 
 
 def _refuse(
     file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
 ) -> None:
-    if file is None:
-        if columns is not None:
-            raise click.UsageError("--columns names the columns of a log: give its file too.")
-        if stacks and demo is not None:
-            raise click.UsageError("A simulated machine has no stacks to sample.")
-        return
-    if demo is not None:
-        raise click.UsageError("Choose either a file or --demo.")
-    if stacks:
-        raise click.UsageError("--stacks samples running processes: it does not apply to a file.")
-    if seconds is not None:
-        raise click.UsageError("--for is for live watching: a file is read as a whole.")
-
-
-def _text(report: DiagnosisReport, out: TextIO, as_json: bool) -> str:
-    from gpuwatch.outputs.diagnosis.json import diagnosis_json
-    from gpuwatch.outputs.diagnosis.text import diagnosis_page
-
-    if as_json:
-        return diagnosis_json(report)
-    look = drawing(out)
-    return diagnosis_page(report, width=look.width, colour=look.colour)
-
-
-# --- a file ----------------------------------------------------------------------------------
-
-
-# --- this machine ----------------------------------------------------------------------------
+    for wrong, why in (
+        (file is None and columns, "--columns names the columns of a log: give its file too."),
+        (file is None and stacks and demo, "A simulated machine has no stacks to sample."),
+        (file is not None and demo is not None, "Choose either a file or --demo."),
+        (file and stacks, "--stacks samples running processes: it does not apply to a file."),
+        (file and seconds is not None, "--for is for live watching: a file is read as a whole."),
+    ):
+        if wrong:
+            raise click.UsageError(why)
 
 
 def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
-    interval_seconds = watched.interval_seconds
-    if interval_seconds < INTERVAL_LEAST_SECONDS:
-        raise click.UsageError(
-            f"{interval_seconds:g} seconds is too short: the minimum is {INTERVAL_LEAST_SECONDS}."
-        )
-    if stacks:
-        _require_py_spy()
-    clock = None
-    if watched.demo is not None:
-        from gpuwatch.core.source import ManualClock
-
-        # The simulated machine has a clock of its own, so nobody has to wait for it.
-        clock = ManualClock(unix_epoch_seconds=time.time())
-    source, notes = watched.open(clock)
-    for note in notes:
-        complain(note)
-    only = None if watched.pid is None else functools.partial(attached_only, pid=watched.pid)
-    if clock is not None:
-        return _watch_simulated(source, clock, only, seconds, interval_seconds)
-    return _watch_live(source, only, seconds, interval_seconds, stacks)
-
-
-def _require_py_spy() -> None:
-    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
-
-    if find_py_spy() is None:
-        raise click.UsageError(install_sentence())
-
-
-def _watch_simulated(
-    source: Source,
-    clock: ManualClock,
-    only: Callable[[Snapshot], Snapshot] | None,
-    seconds: float,
-    interval_seconds: float,
-) -> DiagnosisReport | None:
-    from gpuwatch.commands.diagnosing import Collector
-
-    collector = Collector()
-    for _ in range(max(1, round(seconds / interval_seconds)) + 1):
-        snapshot = source.read()
-        collector.push(snapshot if only is None else only(snapshot))
-        clock.advance(interval_seconds)
-    return collector.report()
-
-
-def _watch_live(
-    source: Source,
-    only: Callable[[Snapshot], Snapshot] | None,
-    seconds: float,
-    interval_seconds: float,
-    stacks: bool,
-) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.commands.diagnosing import Collector, LiveWatch
     from gpuwatch.core.sampler import Sampler
+    from gpuwatch.core.source import ManualClock
+    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
 
-    collector = Collector()
+    interval = watched.interval_seconds
+    if interval < INTERVAL_LEAST_SECONDS:
+        raise click.UsageError(
+            f"{interval:g} seconds is too short: the minimum is {INTERVAL_LEAST_SECONDS}."
+        )
+    if stacks and find_py_spy() is None:
+        raise click.UsageError(install_sentence())
+    clock = ManualClock(unix_epoch_seconds=time.time())
+
+    async def turn(passed: float, _wake: asyncio.Event) -> None:
+        clock.advance(passed)
+
+    if watched.demo is None:
+        source, notes = watched.open()
+        sampler = Sampler(source, interval)
+    else:
+        # The simulated machine has a clock of its own, so nobody has to wait for it.
+        source, notes = watched.open(clock)
+        sampler = Sampler(source, interval, clock, sleep=turn)
+    for note in notes:
+        complain(note)
     progress = StatusLine(_PROGRESS_SECONDS)
-    sampler = Sampler(source, interval_seconds)
-    watch = LiveWatch(
-        sampler,
-        collector,
-        seconds,
-        only=only,
-        stacks=stacks,
-        show=lambda text: progress.show(_progress_text(text)),
-    )
+    collector = Collector()
+
+    def take(snapshot: Snapshot, passed: float) -> None:
+        collector.push(snapshot)
+        doing = f"watching, {passed:.0f} of {seconds:.0f} s"
+        progress.show(f"gpuwatch: {doing} (Ctrl-C shows what is known)")
+
+    async def run() -> None:
+        # From the middle on, so that what they say can still be weighed.
+        sampling = asyncio.create_task(collector.sample_stacks(seconds)) if stacks else None
+        try:
+            await watch(watched.pid, sampler, take, seconds)
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                if sampling is not None:
+                    sampling.cancel()
+                    await sampling
+
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(watch.run())
+            asyncio.run(run())
     finally:
         progress.end()
-        sampler.close()
     return collector.report()
 
 
-def _progress_text(text: str) -> str:
-    return f"gpuwatch: {text} (Ctrl-C shows what is known)"
+class Collector:
+    def __init__(self) -> None:
+        from gpuwatch.diagnosis.engine.engine import EVALUATE_SECONDS
+        from gpuwatch.outputs.report.accumulator import Accumulator
+
+        self._watched = Accumulator(evaluate_seconds=EVALUATE_SECONDS, newest=True)
+        self._last: Snapshot | None = None
+        self._stacks: tuple[StackReport, ...] = ()
+
+    def push(self, snapshot: Snapshot) -> None:
+        self._last = snapshot
+        self._watched.push(snapshot)
+
+    async def sample_stacks(self, seconds: float) -> None:
+        """In the middle of so many seconds."""
+        import asyncio
+
+        from gpuwatch.jobs.stacks.sampler import StackSampler
+        from gpuwatch.jobs.stacks.summary import stack_facts
+        from gpuwatch.jobs.stacks.targets import job_targets
+
+        await asyncio.sleep(seconds / 2)
+        jobs = () if self._last is None else self._last.jobs
+        targets = [target for job in jobs for target in job_targets(job, job.key)]
+        if not targets:
+            return
+        length = max(1, min(STACKS_SECONDS, int(seconds / 4)))
+        self._stacks = await StackSampler(targets[:STACKS_AT_MOST], seconds=length).run()
+        for job in jobs:
+            assert self._watched.engine is not None
+            self._watched.engine.note_stacks(job.key, stack_facts(job, self._stacks))
+
+    def report(self) -> DiagnosisReport | None:
+        """``None`` if there was nothing."""
+        from gpuwatch.outputs.diagnosis.report import of_watch
+
+        if self._last is None:
+            return None
+        report = self._watched.report()
+        assert self._watched.engine is not None
+        diagnosis, problem = self._watched.engine.diagnosis, _problem(self._last)
+        return of_watch(report, diagnosis, stacks=self._stacks, problem=problem)
+
+
+def _problem(last: Snapshot) -> str | None:
+    for severity in ("error", "warning", "info"):
+        for problem in last.problems:
+            if problem.severity == severity and problem.source == "nvml":
+                return problem.message
+    if last.jobs and not last.gpus:
+        return (
+            f"The job of process {last.jobs[0].pid} uses no GPU that can be seen from here: it "
+            "has not started to, has released it, or is not a GPU job."
+        )
+    return None

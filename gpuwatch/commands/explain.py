@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from gpuwatch.commands.options import option_json
 from gpuwatch.commands.printing import drawing, open_output, print_text
+from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
@@ -19,8 +19,14 @@ WIDTH_MAX = 100
 _NAMES_SHOWN = 3
 
 
+def _rules(_context: object, _parameter: object, begun: str) -> list[str]:
+    from gpuwatch.diagnosis.engine.catalogue import RULES
+
+    return [rule.name for rule in RULES if rule.name.startswith(begun)]
+
+
 @click.command("explain")
-@click.argument("rule", required=False)
+@click.argument("rule", required=False, shell_complete=_rules)
 @option_json("Print JSON.")
 def explain_command(rule: str | None, as_json: bool) -> int:
     """Print what a rule of the diagnosis checks; without a name, list all rules.
@@ -34,7 +40,9 @@ def explain_command(rule: str | None, as_json: bool) -> int:
 
     chosen = list(RULES) if rule is None else [_find(rule, RULES)]
     if as_json:
-        text = _json(chosen, one=rule is not None)
+        found = [{"rule": one.name, "documentation": one.documentation} for one in chosen]
+        shown = {"rules": found} if rule is None else found[0]
+        text = json.dumps({"schema": 1, **shown}, indent=2)
     else:
         width = drawing(out).width
         text = rule_list(chosen, width) if rule is None else rule_page(chosen[0], width)
@@ -43,30 +51,18 @@ def explain_command(rule: str | None, as_json: bool) -> int:
 
 
 def _find(name: str, rules: Sequence[Rule]) -> Rule:
-    from gpuwatch.core.text import clean
-    from gpuwatch.diagnosis.engine.catalogue import find
+    from difflib import get_close_matches
 
     wanted = name.strip().lower().replace("-", "_")
-    with contextlib.suppress(KeyError):
-        return find(wanted)
-    near = _near(wanted, [rule.name for rule in rules])
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    names = {rule.name: rule for rule in rules}
+    if wanted in names:
+        return names[wanted]
+    near = get_close_matches(wanted, names, _NAMES_SHOWN)
+    near += [name for name in names if len(wanted) > 2 and wanted in name and name not in near]
+    hint = f"did you mean {' or '.join(near[:_NAMES_SHOWN])}? " if near else ""
     raise click.UsageError(
         f"There is no rule {clean(name, 60)!r}: {hint}'gpuwatch explain' lists all."
     )
-
-
-def _near(wanted: str, names: Sequence[str]) -> list[str]:
-    import difflib
-
-    near = difflib.get_close_matches(wanted, names, _NAMES_SHOWN)
-    within = [name for name in names if len(wanted) > 2 and wanted in name and name not in near]
-    return (near + within)[:_NAMES_SHOWN]
-
-
-def _json(rules: Sequence[Rule], *, one: bool) -> str:
-    found = [{"rule": rule.name, "documentation": rule.documentation} for rule in rules]
-    return json.dumps({"schema": 1, **found[0]} if one else {"schema": 1, "rules": found}, indent=2)
 
 
 def rule_list(rules: Sequence[Rule], width: int) -> str:

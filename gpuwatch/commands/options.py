@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
+
+from gpuwatch.commands.printing import print_text
+from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.core.source import Clock, Source
@@ -20,6 +27,9 @@ INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
 _SECONDS = {"s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|m|min|h|d)?\s*", re.ASCII)
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 
 
 # Generic only in new versions of click.
@@ -34,8 +44,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from gpuwatch.core.text import clean
-
         found = _DURATION.fullmatch(value)
         if found is None:
             self.fail(f"{clean(value, 60)!r} is not a time: write it as 60s, 2m or 1h.", param, ctx)
@@ -60,12 +68,22 @@ class Pid(click.ParamType):  # type: ignore[type-arg]
     name = "pid"
 
     def convert(self, value: Any, *_where: Any) -> int:
-        from gpuwatch.jobs.identity.attach import AttachError, parse_pid
+        from gpuwatch.jobs.identity.attach import parse_pid
 
-        try:
-            return parse_pid(value)
-        except AttachError as error:
-            raise click.UsageError(str(error)) from None
+        return parse_pid(value)
+
+
+def _gpu_names(_context: object, _option: object, value: str | None) -> tuple[str, ...]:
+    """GPUs by index, or by the beginning of a uuid; ``cuda``: as the environment names them."""
+    where_from = f"{clean(value or '', 60)!r}"
+    if value == "cuda":
+        value, where_from = os.environ.get(_VISIBLE), f"what {_VISIBLE} holds"
+    if value is None:
+        return ()
+    names = tuple([one.strip() for one in value.split(",")])
+    if not all(map(_GPU_NAME.fullmatch, names)):
+        raise click.BadParameter(f"{where_from} names no GPUs: write 0,2 or how their uuids begin.")
+    return names
 
 
 def grouped(name: str, made: Callable[..., Any], *options: Decorator) -> Decorator:
@@ -98,19 +116,22 @@ def option_interval(
         type=Duration(least, INTERVAL_MOST_SECONDS),
         default=default,
         show_default=default is not None,
-        metavar="TIME",
         help=help_text,
     )
 
 
 def option_pid(help_text: str = "Watch only the job of this process") -> Decorator:
-    return click.option(
-        "--pid", type=Pid(), metavar="PID", help=f"{help_text} (any of its processes)."
-    )
+    return click.option("--pid", type=Pid(), help=f"{help_text} (any of its processes).")
 
 
 def option_gpus(help_text: str = "Number of GPUs in the simulated machine.") -> Decorator:
     return click.option("--gpus", type=click.IntRange(0, GPUS_MAX), help=help_text)
+
+
+def _scenarios(_context: object, _parameter: object, begun: str) -> list[str]:
+    from gpuwatch.sources.simulated.source import SCENARIOS
+
+    return [name for name in SCENARIOS if name.startswith(begun)]
 
 
 def option_demo(doing: str = "Watch") -> Decorator:
@@ -119,17 +140,8 @@ def option_demo(doing: str = "Watch") -> Decorator:
         is_flag=False,
         flag_value="starved",
         metavar="[SCENARIO]",
+        shell_complete=_scenarios,
         help=f"{doing} a simulated machine instead of this one (list: name them).",
-    )
-
-
-def option_all() -> Decorator:
-    return click.option(
-        "-a",
-        "--all",
-        "all_processes",
-        is_flag=True,
-        help="Show all processes, not only those related to GPUs.",
     )
 
 
@@ -137,9 +149,26 @@ def option_json(help_text: str = "Print one JSON object.") -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
-def option_schema() -> Decorator:
+def option_schema(made: str) -> Decorator:
+    """``made``: the class that is printed as JSON, ``module:name`` below ``gpuwatch.outputs``."""
+
+    def show(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+        if not wanted or context.resilient_parsing:
+            return
+        from gpuwatch.outputs.report.encoding import dumps, schema
+
+        module, _, name = made.partition(":")
+        found = getattr(import_module(f"gpuwatch.outputs.{module}"), name)
+        print_text(dumps(schema(found, f"gpuwatch {context.info_name} --json")))
+        context.exit()
+
     return click.option(
-        "--schema", is_flag=True, help="Print the JSON Schema of what --json prints, and exit."
+        "--schema",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the JSON Schema of what --json prints, and exit.",
     )
 
 
@@ -157,6 +186,7 @@ class Watched(NamedTuple):
     demo: str | None = None
     pid: int | None = None
     interval_seconds: float = 1.0
+    only: tuple[str, ...] = ()
 
     def open(self, clock: Clock | None = None) -> tuple[Source, tuple[str, ...]]:
         """The source, attached to the job if there is one, with notes about it for a person;
@@ -166,37 +196,58 @@ class Watched(NamedTuple):
         source = watching.make_source(
             self.demo, self.gpus, self.all_processes, self.interval_seconds, clock
         )
+        source.options.only_gpus = self.only
         return source, () if self.pid is None else watching.attach_to(source, self.pid)
 
 
 def watched_options(*, interval: bool = True) -> Decorator:
     """The options that say what is watched, as the argument ``watched``."""
     simulated = option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
-    every = [option_interval()] if interval else []
-    return grouped("watched", Watched, *every, option_demo(), simulated, option_all(), option_pid())
+    help_text = "Show all processes, not only those related to GPUs."
+    every = click.option("-a", "--all", "all_processes", is_flag=True, help=help_text)
+    only = click.option(
+        "-g",
+        "--only",
+        callback=_gpu_names,
+        metavar="LIST",
+        help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin (cuda: "
+        "those in CUDA_VISIBLE_DEVICES).",
+    )
+    options = (option_demo(), simulated, only, every, option_pid())
+    return grouped("watched", Watched, *[option_interval()] * interval, *options)
 
 
 class Look(NamedTuple):
-    """How the dashboard is drawn."""
-
     ascii_mode: bool | None
     theme: str | None
     slow_link: bool | None
+    config: Path | None
+
+    def options(self) -> dict[str, Any]:
+        """Those of ``GpuwatchApp``: what is given here comes before what was preferred."""
+        from gpuwatch.tui.controllers.preferences import Preferences
+
+        options = self._asdict()
+        options["preferences"] = preferences = Preferences(options.pop("config"))
+        given = click.get_current_context().get_parameter_source("interval_seconds")
+        if given is ParameterSource.COMMANDLINE:
+            preferences.values.pop("interval_seconds", None)
+        return options
 
     def checked(self) -> Look:
         """The theme by its full name. Imports Textual if there is a name to look up. Raises
         ``click.UsageError``."""
         if self.theme is None:
             return self
-        from gpuwatch.core.text import clean
-        from gpuwatch.tui.terminal.palette import THEMES
+        from gpuwatch.tui.display import theme_name
+        from gpuwatch.tui.terminal.palette import KNOWN_THEMES, THEMES
 
-        for known in (self.theme, f"gpuwatch-{self.theme}"):
-            if known in THEMES:
-                return self._replace(theme=known)
-        raise click.UsageError(
-            f"There is no theme {clean(self.theme, 60)!r}: choose one of {', '.join(THEMES)}."
-        )
+        known = theme_name(self.theme, {})
+        if known not in KNOWN_THEMES:
+            raise click.UsageError(
+                f"There is no theme {clean(self.theme, 60)!r}: choose one of {', '.join(THEMES)}."
+            )
+        return self._replace(theme=known)
 
 
 def look_options() -> Decorator:
@@ -213,4 +264,24 @@ def look_options() -> Decorator:
             default=None,
             help="Send less to the terminal.  [default: if the SSH connection is slow]",
         ),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Where theme, sort order, columns, range and interval are kept (TOML).  "
+            "[default: ~/.config/gpuwatch/config.toml]",
+        ),
     )
+
+
+class RunOptions(NamedTuple):
+    """What was asked of ``gpuwatch run``, the command aside."""
+
+    interval_seconds: float
+    look: Look
+    plain: bool = False
+    output: Path | None = None
+    kill_on_exit: bool = False
+    report_path: Path | None = None
+    no_report: bool = False
+    as_json: bool = False

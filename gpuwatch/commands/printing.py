@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple, TextIO, cast
 import click
 
 from gpuwatch.core.private_files import private, write_whole
+from gpuwatch.core.text import SentenceError, clean
 
 EXIT_USAGE = 2
 EXIT_NO_ANSWER = 69
@@ -32,8 +33,8 @@ class ReaderGoneError(Exception):
     """The reader of standard output has gone. (click ends with 1 on a ``BrokenPipeError``.)"""
 
 
-class NoOutputError(Exception):
-    """Standard output or a file cannot be written; the message is a sentence."""
+class NoOutputError(SentenceError):
+    """Standard output or a file cannot be written."""
 
 
 def complain(sentence: str, code: int = 0) -> int:
@@ -85,8 +86,6 @@ def terminal_width(out: TextIO) -> int:
 
 
 class Drawing(NamedTuple):
-    """What the place that is printed to can show."""
-
     width: int
     colour: bool
     unicode: bool
@@ -113,7 +112,9 @@ def _has_blocks(out: TextIO) -> bool:
 
 def open_output() -> TextIO:
     if sys.stdout is None:
-        raise NoOutputError("Standard output is closed, so there is nowhere to print to.")
+        raise NoOutputError(
+            "Standard output is closed, so there is nowhere to print to.", EXIT_OUTPUT
+        )
     # A locale that lacks a character must not end the command.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
@@ -129,7 +130,7 @@ def writing(path: str | None = None) -> Iterator[None]:
     except BrokenPipeError as error:
         raise ReaderGoneError from error
     except OSError as error:
-        raise NoOutputError(cannot_write(error, path)) from error
+        raise NoOutputError(cannot_write(error, path), EXIT_OUTPUT) from error
 
 
 def cannot_write(error: OSError, path: str | None = None) -> str:
@@ -147,12 +148,7 @@ def print_text(text: str, out: TextIO | None = None) -> None:
 
 def shown(path: str | Path) -> str:
     """A path, as it can be put into a sentence."""
-    from gpuwatch.core.text import clean
-
     return clean(str(path), 200)
-
-
-# --- files written ---------------------------------------------------------------------------
 
 
 def refuse_overwriting(out: str | None, *inputs: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -64,27 +64,27 @@ def stacks_command(
     out = open_output()
 
     from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
+    from gpuwatch.jobs.stacks.sampler import StackSampler
+    from gpuwatch.outputs.stacks import stacks_json, stacks_page
 
     if find_py_spy() is None:
-        return complain(install_sentence(), EXIT_USAGE)
-
-    from gpuwatch.jobs.stacks.sampler import StackSampler
-
+        raise click.UsageError(install_sentence())
     targets = _targets(pid, only=only, workers=workers)
     sampler = StackSampler(targets, seconds=seconds, rate_per_second=rate, pause=pause)
     try:
         sampler.start()
         if is_terminal(sys.stderr):
-            _say_sampling(sampler, len(targets))
+            what = "1 process" if len(targets) == 1 else f"{len(targets)} processes"
+            complain(f"sampling {what} for {sampler.seconds_in_all} s (Ctrl-C ends early) ...")
         reports, interrupted = _sample(sampler)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     finally:
         sampler.close()
-    code = exit_code(reports)
-    if code != 0:
-        return complain(_why_nothing(reports), code)
-    print_text(_text(reports, out, as_json), out)
+    if code := exit_code(reports):
+        problems = [report.problem for report in reports if report.problem]
+        return complain(problems[0] if problems else "Nothing was sampled.", code)
+    look = drawing(out, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
+    page = stacks_page(reports, width=look.width, ascii_only=not look.unicode)
+    print_text(stacks_json(reports) if as_json else page, out)
     return EXIT_INTERRUPTED if interrupted else 0
 
 
@@ -97,46 +97,22 @@ def _sample(sampler: StackSampler) -> tuple[tuple[StackReport, ...], bool]:
         return sampler.wait(), True
 
 
-def _say_sampling(sampler: StackSampler, count: int) -> None:
-    what = "1 process" if count == 1 else f"{count} processes"
-    complain(f"sampling {what} for {sampler.seconds_in_all} s (Ctrl-C ends early) ...")
-
-
 def exit_code(reports: tuple[StackReport, ...]) -> int:
     """0 where something was seen; 2 where nothing can be, 69 where it could have been."""
     if any(report.samples for report in reports):
         return 0
-    if all(report.refused for report in reports):
-        return EXIT_USAGE
-    return EXIT_NO_ANSWER
-
-
-def _why_nothing(reports: tuple[StackReport, ...]) -> str:
-    return next((report.problem for report in reports if report.problem), "Nothing was sampled.")
-
-
-def _text(reports: tuple[StackReport, ...], out: TextIO, as_json: bool) -> str:
-    from gpuwatch.outputs.stacks import stacks_json, stacks_page
-
-    if as_json:
-        return stacks_json(reports)
-    look = drawing(out, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
-    return stacks_page(reports, width=look.width, ascii_only=not look.unicode)
+    return EXIT_USAGE if all(report.refused for report in reports) else EXIT_NO_ANSWER
 
 
 def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:
-    """The processes to sample. Raises ``click.UsageError`` where there is nothing."""
-    from gpuwatch.jobs.identity.attach import AttachError, resolve
+    """The processes to sample. Raises ``AttachError`` where there is nothing."""
+    from gpuwatch.jobs.identity.attach import resolve
     from gpuwatch.jobs.stacks.sampler import StackTarget
+    from gpuwatch.jobs.stacks.targets import find_job, job_targets
 
     if only:
         return [StackTarget(pid)]
-    from gpuwatch.jobs.stacks.targets import find_job, job_targets
-
-    try:
-        found = resolve(pid)
-    except AttachError as error:
-        raise click.UsageError(str(error)) from None
+    found = resolve(pid)
     key = (found.pid, found.started_at_unix_seconds)
     job = find_job(key)
     return [StackTarget(*key)] if job is None else job_targets(job, key, workers=workers)

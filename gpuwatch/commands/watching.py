@@ -1,20 +1,25 @@
-"""What is watched: the source of snapshots, and the one job of it."""
+"""What is watched: the source of snapshots, the one job of it, and for how long."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from gpuwatch.core.text import clean
+
 if TYPE_CHECKING:
-    from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.core.sampler import Sampler
     from gpuwatch.core.source import Clock, Source
 
 OPEN_FILES_LEAST = 64
 """The dashboard has 18 open without a GPU; a driver opens some for each."""
+EARLY_BY_SECONDS = 0.05
+"""A look that comes a little early is the last one all the same."""
 
 
 def make_source(
@@ -45,8 +50,6 @@ def make_source(
     if demo not in SCENARIOS:
         from difflib import get_close_matches
 
-        from gpuwatch.core.text import clean
-
         root = click.get_current_context().find_root()
         known = isinstance(root.command, click.Group) and root.command.get_command(root, demo)
         near = get_close_matches(demo, SCENARIOS, 1, 0.7)
@@ -59,13 +62,23 @@ def make_source(
 
 
 def attach_to(source: Source, pid: int) -> tuple[str, ...]:
-    """Have ``source`` read the job of ``pid`` closely; notes about it for a person.
+    """Have ``source`` read the job of ``pid`` closely; notes about it for a person. Raises
+    ``AttachError`` or ``click.UsageError`` where there is nothing to attach to."""
+    if not source.simulated:
+        from gpuwatch.jobs.identity.attach import resolve
 
-    Raises ``click.UsageError`` where there is nothing to attach to.
-    """
-    key, notes = _simulated_key(source, pid) if source.simulated else _local_key(pid)
-    source.options.attached = key
-    return notes
+        found = resolve(pid)
+        source.options.attached = (found.pid, found.started_at_unix_seconds)
+        return found.notes
+    from gpuwatch.sources.simulated.source import SimulatedSource
+
+    assert isinstance(source, SimulatedSource)
+    source.options.attached = source.find(pid)
+    if source.options.attached is None:
+        raise click.UsageError(
+            f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
+        )
+    return ()
 
 
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
@@ -78,26 +91,38 @@ def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
     raise click.UsageError(f"The job of process {pid} ended before it could be read.")
 
 
-def _local_key(pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
-    from gpuwatch.jobs.identity.attach import AttachError, resolve
+class _OverError(Exception):
+    """Ends a watch that has what it was asked for."""
+
+
+async def watch(
+    pid: int | None,
+    sampler: Sampler,
+    take: Callable[[Snapshot, float], object],
+    seconds: float | None = None,
+) -> None:
+    """Hand each snapshot (of the job of ``pid`` alone, if that is given) and the seconds since the
+    first to ``take``: for so many ``seconds``, until the job has ended, or until ``take`` says that
+    it is enough. Closes ``sampler``."""
+    began: float | None = None
+
+    def deliver(snapshot: Snapshot) -> None:
+        nonlocal began
+        now = sampler.clock.monotonic()
+        # The first reading can wait long for a driver that wakes up.
+        began = now if began is None else began
+        kept = snapshot if pid is None else attached_only(snapshot, pid)
+        enough = take(kept, now - began)
+        ended = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
+        over = seconds is not None and now - began >= seconds - EARLY_BY_SECONDS
+        if enough or ended or over:
+            raise _OverError
 
     try:
-        found = resolve(pid)
-    except AttachError as error:
-        raise click.UsageError(str(error)) from None
-    return (found.pid, found.started_at_unix_seconds), found.notes
-
-
-def _simulated_key(source: Source, pid: int) -> tuple[ProcessKey, tuple[str, ...]]:
-    from gpuwatch.sources.simulated.source import SimulatedSource
-
-    assert isinstance(source, SimulatedSource)
-    key = source.find(pid)
-    if key is None:
-        raise click.UsageError(
-            f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
-        )
-    return key, ()
+        with suppress(_OverError):
+            await sampler.run(deliver)
+    finally:
+        sampler.close()
 
 
 def check_open_files() -> None:

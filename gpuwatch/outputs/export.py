@@ -23,9 +23,7 @@ _TIME = ("time_utc", "unix_seconds")
 _GPU = ("index", "mig_instance", "uuid", "name")
 _SAMPLES = (
     "busy_samples_count",
-    "busy_samples_low_percent",
-    "busy_samples_mean_percent",
-    "busy_samples_high_percent",
+    *[f"busy_samples_{which}_percent" for which in ("low", "mean", "high")],
 )
 
 
@@ -44,14 +42,8 @@ _HOST = names(Host, "name", "core_percents")
 _PROCESS = names(Process)
 _LOOP = names(TrainingLoop, "pid", "started_at_unix_seconds")
 _MEMBER = (
-    "role",
-    "rank",
-    "main_thread_cpu_percent",
-    "run_queue_wait_percent",
-    "disk_wait_percent",
-    "read_bytes_per_second",
-    "write_bytes_per_second",
-    "memory_proportional_bytes",
+    *("role", "rank", "main_thread_cpu_percent", "run_queue_wait_percent", "disk_wait_percent"),
+    *("read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes"),
 )
 
 GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, "lost", *_SAMPLES, *_READINGS)

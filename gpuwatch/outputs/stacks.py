@@ -18,7 +18,7 @@ The JSON is one object, ``schema`` 1::
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuwatch.jobs.stacks.categories import CATEGORIES
@@ -45,14 +45,10 @@ def stacks_json(reports: Sequence[StackReport]) -> str:
     """One JSON object as the head of this module says."""
     document = {
         "schema": SCHEMA,
-        "sentence": _summary(reports),
+        "sentence": reports[0].sentence() if len(reports) == 1 else compare_ranks(reports),
         "processes": [_report_object(report) for report in reports],
     }
     return json.dumps(document, ensure_ascii=False)
-
-
-def _summary(reports: Sequence[StackReport]) -> str | None:
-    return reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
 
 
 _FIELDS = (
@@ -121,9 +117,8 @@ def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
     if str(report.pid) not in name.split():
         name += f" (PID {report.pid})"
     samples = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
-    head = f"{name}: {samples} in {report.seconds:.0f} s"
-    if report.ended:
-        head += ", until it ended"
+    until = ", until it ended" if report.ended else ""
+    head = f"{name}: {samples} in {report.seconds:.0f} s{until}"
     lines = [cut(f"{head}  {report.command or ''}".rstrip(), width)]
     for share in report.shares:
         lines += _share_lines(share, width, ascii_only)
@@ -145,7 +140,8 @@ def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
     places = [_place(share, line) for line in shown]
     column = min(max(map(cell_width, places), default=0), max(20, (width - 12) // 2))
     for line, place in zip(shown, places, strict=True):
-        text = _text(line)
+        why_not = f"[{line.source.why_not}]" if line.source.why_not else ""
+        text = why_not if line.source.text is None else line.source.text
         padding = " " * max(0, column - cell_width(place))
         row = f"     {line.percent:3.0f}%  {cut(place, max(column, 20))}{padding}  {text}"
         lines.append(cut(row.rstrip(), width))
@@ -161,12 +157,6 @@ def _where(place: Place) -> str:
     return f"{place.where} ({place.function})"
 
 
-def _text(line: UserLine) -> str:
-    if line.source.text is not None:
-        return line.source.text
-    return f"[{line.source.why_not}]" if line.source.why_not else ""
-
-
 def _bar(percent: float, width: int, ascii_only: bool) -> str:
     filled = width * min(max(percent, 0.0), 100.0) / 100
     if ascii_only:
@@ -178,35 +168,33 @@ def _bar(percent: float, width: int, ascii_only: bool) -> str:
 
 def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
     names = [name_of(report) for report in reports]
-    categories = [
-        category
-        for category in CATEGORIES
-        if any(report.share(category) is not None for report in reports)
-    ]
-    first = max(len(CATEGORIES[category].says) for category in categories)
+    said = {
+        what.says: [report.percent_of(name) for report in reports]
+        for name, what in CATEGORIES.items()
+    }
+    said = {says: percents for says, percents in said.items() if any(percents)}
+    first = max(map(len, said))
     columns = [max(4, len(name)) for name in names]
     while len(columns) > 1 and first + sum(columns) + 2 * len(columns) > width:
         columns.pop()
-    rows = [" " * first + "".join(f"  {n:>{w}}" for n, w in zip(names, columns, strict=False))]
-    for category in categories:
-        cells = [_cell(report, category) for report in reports]
-        row = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, columns, strict=False))
-        rows.append(f"{CATEGORIES[category].says:<{first}}{row}")
+
+    def row(label: str, cells: Iterable[str]) -> str:
+        return f"{label:<{first}}" + "".join(
+            f"  {cell:>{room}}" for cell, room in zip(cells, columns, strict=False)
+        )
+
+    rows = [row("", names)]
+    for label, percents in said.items():
+        rows.append(row(label, [f"{one:.0f}%" if one else "-" for one in percents]))
     if len(columns) < len(names):
         rows.append(f"({len(names) - len(columns)} more do not fit the width)")
     sentence = compare_ranks(reports)
     return [*rows, "", sentence] if sentence else rows
 
 
-def _cell(report: StackReport, category: str) -> str:
-    share = report.share(category)
-    return "-" if share is None else f"{share.percent:.0f}%"
-
-
 def _remarks(reports: Sequence[StackReport]) -> list[str]:
     lines = []
-    unread = [report.share("unread") for report in reports]
-    worst = max((share.percent for share in unread if share is not None), default=0.0)
+    worst = max([report.percent_of("unread") for report in reports], default=0.0)
     if worst >= UNREAD_MUCH_PERCENT:
         lines.append(
             f"{worst:.0f}% of the attempts failed: the stack changed while it was read, so code "
@@ -214,13 +202,10 @@ def _remarks(reports: Sequence[StackReport]) -> list[str]:
             "process for about a millisecond each time."
         )
     cost = cost_sentence(reports)
-    if cost is not None:
-        lines.append(cost)
-    return lines
+    return lines if cost is None else [*lines, cost]
 
 
 def cost_sentence(reports: Sequence[StackReport]) -> str | None:
-    """The cost of sampling all of them, in one sentence."""
     known = [report for report in reports if report.cost.cpu_percent is not None]
     if len(known) <= 1:
         return known[0].cost_sentence() if known else None

@@ -42,10 +42,8 @@ class Cause:
     @property
     def cpu_note(self) -> str | None:
         """For a person on a CPU."""
-        if self.on_cpu is None:
-            return None
         start = "On the CPU nothing names it" if self.gpus else "Not visible on the CPU"
-        return f"{start}: {self.on_cpu}."
+        return None if self.on_cpu is None else f"{start}: {self.on_cpu}."
 
     @property
     def knobs(self) -> Knobs:
@@ -53,9 +51,7 @@ class Cause:
 
     def cure_on(self, cores: float) -> Mapping[str, Any]:
         """Knobs that are turned back where the job may use so many cores."""
-        if self.roomy_cure is not None and cores >= ROOMY_CORES:
-            return self.roomy_cure
-        return self.cure
+        return (cores >= ROOMY_CORES and self.roomy_cure) or self.cure
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,37 +19,28 @@ class Control:
 
     def __init__(self, path: Path, knobs: Knobs) -> None:
         self.path = path
-        self.started_with = self.knobs = knobs
-        self._seen = self._stamp()
+        self._started_with = self.knobs = knobs
+        self._seen: tuple[int, int, int] | None = None
         self.trouble: str | None = None
         """Why the file was not followed last time."""
-        if self._seen is not None:
-            self._read()
+        self.turned()
 
     def turned(self) -> bool:
         """True if the knobs are others than at the last call."""
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return False
-        self._seen = stamp
-        before = self.knobs
-        self._read()
-        return self.knobs != before
-
-    def _stamp(self) -> tuple[int, int, int] | None:
         try:
             found = self.path.stat()
+            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
         except OSError:
-            return None
-        return (found.st_ino, found.st_mtime_ns, found.st_size)
-
-    def _read(self) -> None:
-        self.trouble = None
+            stamp = None
+        if stamp == self._seen:
+            return False
+        self._seen, self.trouble, before = stamp, None, self.knobs
         try:
             # Always from the start: a line that is gone is a knob that is back.
-            self.knobs = changed(self.started_with, _text_of(self.path))
+            self.knobs = changed(self._started_with, _text_of(self.path))
         except KnobError as error:
             self.trouble = clean(f"{self.path.name} was not applied: {error}", 300)
+        return self.knobs != before
 
 
 def _text_of(path: Path) -> str:

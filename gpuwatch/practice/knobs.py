@@ -24,25 +24,13 @@ class KnobError(ValueError):
     """A knob cannot be set so; the message is a sentence."""
 
 
-def _knob(
-    default: Any,
-    group: str,
-    called: str,
-    says: str,
-    *,
-    unit: str = "",
-    choices: tuple[str, ...] = (),
-    least: float = 0,
-    most: float = 1e6,
-    zero: str = "",
-    fixed: bool = False,
-) -> Any:
-    """``called``: its name for a person. ``zero``: the word for that value. ``fixed``: not to be
-    changed while the job runs."""
-    metadata = {
-        "group": group, "says": says, "unit": unit, "choices": choices, "least": least,
-        "most": most, "zero": zero, "fixed": fixed, "called": called,
-    }  # fmt: skip
+_USUAL = {"unit": "", "choices": (), "least": 0, "most": 1e6, "zero": "", "fixed": False}
+"""``zero``: the word for that value. ``fixed``: not to be changed while the job runs."""
+
+
+def _knob(default: Any, group: str, called: str, says: str, **more: Any) -> Any:
+    """``called``: its name for a person; ``more``: what is not as usual."""
+    metadata = {"group": group, "called": called, "says": says, **_USUAL, **more}
     return field(default=default, metadata=metadata)
 
 

@@ -76,27 +76,30 @@ def _run(
             stack.callback(_tidy, folder)
             if rank == 0:
                 print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
-        if cause.name == "cpu_misplaced" and not wanted.cores:
-            wanted = replace(wanted, cores=_far_cores())
-        if cause.name == "too_many_workers" and not wanted.cores:
-            wanted = replace(wanted, cores=_few_cores())
+        cores_of = {"cpu_misplaced": _far_cores, "too_many_workers": _few_cores}
+        if cause.name in cores_of and not wanted.cores:
+            wanted = replace(wanted, cores=cores_of[cause.name]())
         if wanted.ranks > 1 and "RANK" not in os.environ:
             given = [*arguments, "--folder", str(folder)]
             return _launch(given, wanted.ranks, options.seconds)
         with ending.held():
-            from gpuwatch.practice.job.ranks import JobOptions, run_rank  # noqa: PLC0415 - PyTorch
+            # They import PyTorch.
+            from gpuwatch.practice.job.loop import Place  # noqa: PLC0415
+            from gpuwatch.practice.job.ranks import run_rank  # noqa: PLC0415
 
-        job = JobOptions(
-            knobs=wanted,
+        place = Place(
             folder=folder,
-            device=options.device,
+            device_name=options.device,
+            rank=rank,
+            ranks=ranks,
             reports=options.report,
             hangs=options.hangs,
             ends_with=options.ends_with,
             most_steps=options.steps,
-            most_seconds=options.seconds,
+            # Ranks that stop at different steps would wait for each other for ever.
+            most_seconds=options.seconds if ranks == 1 else None,
         )
-        return run_rank(job, rank, ranks, quota)
+        return run_rank(wanted, place, quota)
 
 
 def _launch(arguments: Sequence[str], ranks: int, most_seconds: float | None) -> int:

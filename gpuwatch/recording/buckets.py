@@ -12,21 +12,13 @@ from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 
 BUCKET_SECONDS = 30.0
 GPU_READINGS = (
-    "busy_percent",
-    "memory_used_bytes",
-    "power_watts",
-    "temperature_celsius",
-    "sm_clock_mhz",
-    "sm_active_percent",
+    *("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius"),
+    *("sm_clock_mhz", "sm_active_percent"),
 )
 HOST_READINGS = (
-    "cpu_percent",
-    "memory_used_bytes",
-    "cpu_iowait_percent",
-    "disk_read_bytes_per_second",
-    "disk_write_bytes_per_second",
-    "network_receive_bytes_per_second",
-    "network_transmit_bytes_per_second",
+    *("cpu_percent", "memory_used_bytes", "cpu_iowait_percent"),
+    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+    *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
 )
 """Readings that have a chart."""
 _DIGITS = 2

@@ -80,7 +80,6 @@ def compressor() -> zstd.ZstdCompressor:
 
 
 def packed_entry(entry: Entry) -> bytes:
-    """``entry`` as a skippable frame."""
     data = zstd.compress(_encode(entry))
     return ENTRY + len(data).to_bytes(_LENGTH_BYTES, "little") + data
 

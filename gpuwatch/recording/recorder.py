@@ -46,8 +46,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingState:
-    """Progress of a recording."""
-
     path: Path
     snapshots: int
     """Written."""
@@ -135,7 +133,6 @@ class Recorder:
         self._note_trouble()
 
     def close(self) -> None:
-        """Write what there is to say at the end."""
         fate = self._leave_lost_file()
         if fate is not None:
             self._trouble = f"{fate}."

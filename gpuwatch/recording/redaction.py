@@ -18,7 +18,6 @@ HIDDEN = "…"
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
-    """``snapshot`` without its private fields."""
     return replace(
         snapshot,
         host=replace(snapshot.host, name=""),

@@ -5,7 +5,7 @@ shared), of a process that has ended, or of one whose PID is another's now, is n
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,7 @@ from msgspec import Meta, Struct
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.codec import CodecError, decoded
-from gpuwatch.core.private_files import (
-    BESIDE,
-    make_folder,
-    read_own,
-    state_folder,
-    write_whole,
-)
+from gpuwatch.core.private_files import BESIDE, make_folder, read_own, state_folder, write_whole
 from gpuwatch.core.text import clean
 
 _ENDING = ".json"
@@ -60,31 +54,6 @@ class _Note(Struct):
 _NOTE = msgspec.json.Decoder(_Note)
 
 
-class Announcement:
-    """The note of one recording that runs."""
-
-    def __init__(self, recording: RunningRecording, folder: Path) -> None:
-        self._recording = recording
-        self._path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
-        self._mark = process_mark(recording.pid)
-
-    def update(self, trouble: str | None) -> None:
-        """Say what is the matter, or that nothing is. Where that cannot be written (on a disk that
-        is full) the note stays as it was."""
-        self._recording = replace(self._recording, trouble=trouble)
-        self._put()
-
-    def _put(self) -> None:
-        note = _Note(self._recording, machine(), self._mark)
-        with contextlib.suppress(OSError):
-            make_folder(self._path.parent)
-            write_whole(self._path, msgspec.json.encode(note))
-
-    def _remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-
-
 def notes_folder() -> Path:
     return state_folder("recordings")
 
@@ -114,14 +83,27 @@ def running_recordings(folder: Path | None = None) -> list[RunningRecording]:
 
 
 @contextmanager
-def announced(recording: RunningRecording, folder: Path | None = None) -> Iterator[Announcement]:
-    """Leave a note while this process records. Where that cannot be, it records without."""
-    announcement = Announcement(recording, notes_folder() if folder is None else folder)
-    announcement._put()
+def announced(
+    recording: RunningRecording, folder: Path | None = None
+) -> Iterator[Callable[[str | None], None]]:
+    """Leave a note while this process records; gives what changes it to say what is the matter, or
+    that nothing is. Where that cannot be written (on a disk that is full) it stays as it was."""
+    folder = notes_folder() if folder is None else folder
+    path = folder / f"{machine()[:12]}-{recording.pid}{_ENDING}"
+    mark = process_mark(recording.pid)
+
+    def update(trouble: str | None) -> None:
+        note = _Note(replace(recording, trouble=trouble), machine(), mark)
+        with contextlib.suppress(OSError):
+            make_folder(path.parent)
+            write_whole(path, msgspec.json.encode(note))
+
+    update(recording.trouble)
     try:
-        yield announcement
+        yield update
     finally:
-        announcement._remove()
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def machine() -> str:

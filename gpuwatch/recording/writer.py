@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch.core.private_files import why
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.recording.frames import compressor, frame_end
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.unpacked import kind_of
@@ -29,8 +29,8 @@ _TAIL_BYTES = 8 * 1024 * 1024
 """In which the beginning of an open frame is looked for."""
 
 
-class RecordingError(Exception):
-    """The file cannot be recorded to; the message is a sentence."""
+class RecordingError(SentenceError):
+    """The file cannot be recorded to."""
 
 
 class RecordingFile:
@@ -114,7 +114,6 @@ class RecordingFile:
                 self.trouble = self.trouble or error
 
     def retry(self) -> bool:
-        """Try again what was not taken; whether all is written now."""
         self._put()
         return not self.stuck
 

@@ -1,5 +1,6 @@
 """Sizes of batches, whatever they are made of, and settings of loaders."""
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -64,24 +65,15 @@ def moved(batch: Any, device: object) -> Any:
 def about(loader: Any) -> tuple[int | None, int | None, bool | None]:
     """Batches in a pass, loader workers, pinned memory; ``None`` where it does not say."""
     steps, workers, pinned = None, None, None
-    try:
+    with contextlib.suppress(Exception):
         workers = getattr(loader, "num_workers", None)
         pinned = getattr(loader, "pin_memory", None)
-        if _len_is_harmless(loader):
+        data, dataset = sys.modules.get("torch.utils.data"), getattr(loader, "dataset", None)
+        # A DataLoader over an iterable dataset remembers that it was asked for its length, and
+        # warns when that turns out wrong.
+        if data is None or not isinstance(dataset, data.IterableDataset):
             steps = len(loader)
-    except Exception:
-        steps = None
     return steps, workers, pinned if isinstance(pinned, bool) else None
-
-
-def _len_is_harmless(loader: Any) -> bool:
-    """A DataLoader over an iterable dataset remembers that it was asked, and warns when the
-    length turns out wrong."""
-    data = sys.modules.get("torch.utils.data")
-    dataset = getattr(loader, "dataset", None)
-    return hasattr(type(loader), "__len__") and not (
-        data is not None and isinstance(dataset, data.IterableDataset)
-    )
 
 
 def first_loader(loaders: Any) -> Any:

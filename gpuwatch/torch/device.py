@@ -31,12 +31,7 @@ class Device:
 
     def times(self) -> tuple[int, int, int, int, int, int]:
         """Nanoseconds, stretches measured and not measured: of steps, then of copies."""
-        steps, copies = self.steps, self.copies
-        steps.poll()
-        copies.poll()
-        return (
-            steps.ns, steps.measured, steps.skipped, copies.ns, copies.measured, copies.skipped
-        )  # fmt: skip
+        return (*self.steps.poll(), *self.copies.poll())
 
     def memory(self) -> tuple[int, int, int]:
         """Bytes allocated, reserved, and allocated at most; see ``torch.cuda.memory_stats``."""
@@ -76,10 +71,11 @@ class Stopwatch:
         if self._open is not None:
             self._device.attempt(self._end, None)
 
-    def poll(self) -> None:
-        """Take what the GPU has done by now."""
+    def poll(self) -> tuple[int, int, int]:
+        """What the GPU has done by now: nanoseconds, stretches measured and not measured."""
         if self._running:
             self._device.attempt(self._poll, None)
+        return self.ns, self.measured, self.skipped
 
     def _begin(self) -> None:
         if self._is_captured():

@@ -45,11 +45,9 @@ class GpuwatchCallback(_Base):  # type: ignore[misc]
     @quiet
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         _, workers, pinned = batches.about(batches.first_loader(trainer.train_dataloader))
-        batches_in_epoch = trainer.num_training_batches
+        count = trainer.num_training_batches
         REPORTER.loop = self
-        REPORTER.loop_begins(
-            batches_in_epoch if isinstance(batches_in_epoch, int) else None, workers, pinned
-        )
+        REPORTER.loop_begins(count if isinstance(count, int) else None, workers, pinned)
         self._give_back()
         self._replace(trainer.profiler, "start", self._noticing(trainer.profiler.start, WAIT))
         self._replace(trainer.profiler, "stop", self._noticing(trainer.profiler.stop, BETWEEN))

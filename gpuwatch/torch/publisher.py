@@ -1,8 +1,8 @@
 """Writes this process's records into its step file, once there is something to report."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
 
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.jobs.loop.writer import StepFile
@@ -18,8 +18,7 @@ class Publisher:
     """The file of one process: opened with the first record, tried again later where no folder
     lets it."""
 
-    def __init__(self, create: Callable[[], StepFile]) -> None:
-        self._create = create
+    def __init__(self) -> None:
         self.file: StepFile | None = None
         """Set while records can be written."""
         self._pid = os.getpid()
@@ -45,7 +44,7 @@ class Publisher:
             self._refused, self._try_at = "this is a DataLoader worker", sys.maxsize
             return False
         try:
-            self.file = self._create()
+            self.file = StepFile.create()
         except OSError as error:
             self._refused, self._try_at = error.strerror or str(error), now + _RETRY_NS
             return False
@@ -98,7 +97,6 @@ class Publisher:
 
 def _is_loader_worker() -> bool:
     module = sys.modules.get("torch.utils.data")
-    try:
+    with contextlib.suppress(Exception):
         return module is not None and module.get_worker_info() is not None
-    except Exception:
-        return False
+    return False

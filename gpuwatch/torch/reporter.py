@@ -7,10 +7,10 @@ marks anything, else the first that does.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
 from time import monotonic_ns
 
 from gpuwatch.jobs.loop.step_file import (
@@ -29,7 +29,6 @@ from gpuwatch.jobs.loop.step_file import (
     WAIT,
     WAITS_REPORTED,
 )
-from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.torch.device import Device, find_device
 from gpuwatch.torch.publisher import Publisher
 
@@ -38,41 +37,17 @@ _DEVICE_APART_NS = 1_000_000_000
 """Memory is read, and a GPU looked for, at most this often."""
 
 
-class _Thread:
-    """The thread whose marks count."""
-
-    def __init__(self) -> None:
-        self._ident: int | None = None
-
-    def is_followed(self) -> bool:
-        """True if it is the calling one."""
-        here = threading.get_ident()
-        if here == self._ident:
-            return True
-        main = threading.main_thread().ident
-        alive = any(thread.ident == self._ident for thread in threading.enumerate())
-        if self._ident is None or here == main or not alive:
-            self._ident = here
-            return True
-        return False
-
-
 class Reporter:
     """States nest: ``enter`` leaves the one before on a stack, ``leave`` goes back to it."""
 
-    def __init__(
-        self,
-        create: Callable[[], StepFile] = StepFile.create,
-        find: Callable[[], Device | None] = find_device,
-    ) -> None:
-        self._create = create
-        self._find_device = find
+    def __init__(self) -> None:
         self._begin_anew()
         atexit.register(self.close)
 
     def _begin_anew(self) -> None:
-        self._publisher = Publisher(self._create)
-        self.follows_this_thread = _Thread().is_followed
+        self._publisher = Publisher()
+        self._thread: int | None = None
+        """The one whose marks count."""
         self._sequence = 0
         self._seldom: tuple[object, ...] = ()
         self._seldom_packed = b""
@@ -99,6 +74,16 @@ class Reporter:
         self._explicit = False
         self._explicit_in_body = False
         self._body_samples: int | None = None
+
+    def follows_this_thread(self) -> bool:
+        """True if the calling one's marks count."""
+        here, followed = threading.get_ident(), self._thread
+        if here != followed:
+            alive = followed and any(one.ident == followed for one in threading.enumerate())
+            if alive and here != threading.main_thread().ident:
+                return False
+            self._thread = here
+        return True
 
     # States
 
@@ -141,16 +126,14 @@ class Reporter:
         self._loader = (_number(steps), _number(workers), NONE if pinned is None else int(pinned))
         self._flags |= WAITS_REPORTED
         self._step_in_epoch = 0
-        if not self._job_counts_epochs:
-            self._epoch = self._epoch + 1
+        self._epoch += not self._job_counts_epochs
         self._ranks = _read_ranks()
 
     def epoch_is(self, number: int) -> None:
         """The epochs are counted by the job from now on."""
-        number = _number(number)
         self._job_counts_epochs = True
-        if number != self._epoch:
-            self._epoch, self._step_in_epoch = number, 0
+        if _number(number) != self._epoch:
+            self._epoch, self._step_in_epoch = _number(number), 0
             self.mark(self.state)
 
     def body_begins(self, samples: int | None) -> None:
@@ -218,15 +201,13 @@ class Reporter:
         if counts:
             self.steps += 1
             self._last_step = now
-            if self._step_in_epoch >= 0:
-                self._step_in_epoch += 1
+            self._step_in_epoch += self._step_in_epoch >= 0
         if now >= self._device_due:
             self._look_at_device()
 
     def _count_samples(self, samples: int | None) -> None:
         if samples is not None and 0 <= samples < 1 << 40:
-            self._samples += samples
-            self._batch_size = samples
+            self._samples, self._batch_size = self._samples + samples, samples
 
     def copy_begins(self) -> None:
         if self._device is not None:
@@ -277,10 +258,9 @@ class Reporter:
                 return
             if self._ranks[0] == NONE:
                 self._ranks = _read_ranks()
-            if self._device is None:
-                self._device = self._find_device()
-                if self._device is not None:
-                    self._flags |= DEVICE_TIMED
+            if self._device is None and (device := find_device()) is not None:
+                self._device = device
+                self._flags |= DEVICE_TIMED
             if self._device is not None:
                 self._memory = self._device.memory()
         except Exception as error:
@@ -324,11 +304,9 @@ def _read_ranks() -> tuple[int, int, int]:
 def _group_ranks() -> tuple[int, int]:
     """Rank and world size of a process group that was made without the environment."""
     group = sys.modules.get("torch.distributed")
-    try:
+    with contextlib.suppress(Exception):
         if group is not None and group.is_available() and group.is_initialized():
             return _number(group.get_rank()), _number(group.get_world_size())
-    except Exception:
-        pass
     return NONE, NONE
 
 

@@ -100,9 +100,7 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     def _next_batches(self) -> int:
         """Of the step that begins: the last of an epoch has what is left."""
-        together, left = self._together, self._left
-        if left is None:
-            return together
+        together, left = self._together, self._left or 0
         self._left = max(0, left - together)
         return min(together, left) if left > 0 else together
 
@@ -113,11 +111,9 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     def _mark_next(self, control: Any) -> None:
         """The trainer logs, evaluates and saves in this order, and clears each flag when done."""
-        if control.should_log:
-            REPORTER.mark(BETWEEN)
-        elif control.should_evaluate:
-            REPORTER.mark(VALIDATION)
-        elif control.should_save:
-            REPORTER.mark(CHECKPOINT)
-        else:
-            REPORTER.mark(WAIT)
+        flags = (
+            (control.should_log, BETWEEN),
+            (control.should_evaluate, VALIDATION),
+            (control.should_save, CHECKPOINT),
+        )
+        REPORTER.mark(next((state for is_set, state in flags if is_set), WAIT))

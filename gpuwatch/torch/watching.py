@@ -4,6 +4,7 @@ All of them leave the job alone: exceptions of the job pass as they are, those o
 leave it.
 """
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.jobs.loop.step_file import CHECKPOINT, COPY, IDLE, STEP, VALIDATION, WAIT
 from gpuwatch.torch import batches
-from gpuwatch.torch.reporter import REPORTER, Reporter
+from gpuwatch.torch.reporter import REPORTER
 
 Batch = TypeVar("Batch")
 Hook = TypeVar("Hook", bound=Callable[..., None])
@@ -24,23 +25,14 @@ class _Asked(NamedTuple):
     device: object
     batch_size: int | None
     validation: bool | None
-    reporter: Reporter = REPORTER
 
 
 class Watched(Generic[Batch]):
     """A loader whose batches are waited for under watch. Anything else asked of it is the
     loader's: its length, its attributes, its items."""
 
-    def __init__(
-        self,
-        loader: Iterable[Batch],
-        *,
-        device: object = None,
-        batch_size: int | None = None,
-        validation: bool | None = None,
-        reporter: Reporter = REPORTER,
-    ) -> None:
-        self.__dict__["_gpuwatch"] = _Asked(loader, device, batch_size, validation, reporter)
+    def __init__(self, asked: _Asked) -> None:
+        self.__dict__["_gpuwatch"] = asked
 
     def __iter__(self) -> Iterator[Batch]:
         return _Loop(self.__dict__["_gpuwatch"])
@@ -69,13 +61,7 @@ class Watched(Generic[Batch]):
         return f"watch({self.__dict__['_gpuwatch'].loader!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _watch_again, self.__dict__["_gpuwatch"][:4]
-
-
-def _watch_again(
-    loader: Iterable[Any], device: object, batch_size: int | None, validation: bool | None
-) -> Watched[Any]:
-    return Watched(loader, device=device, batch_size=batch_size, validation=validation)
+        return Watched, (self.__dict__["_gpuwatch"],)
 
 
 def watch(
@@ -96,28 +82,24 @@ def watch(
     """
     if isinstance(loader, Watched):
         return loader
-    return Watched(loader, device=device, batch_size=batch_size, validation=validation)
+    return Watched(_Asked(loader, device, batch_size, validation))
 
 
 class _Count:
     """The batches of one pass. The reporter knows a pass by this: if it knew the pass itself, one
     that is broken off would never end."""
 
-    __slots__ = ("batches",)
-
-    def __init__(self) -> None:
-        self.batches = 0
+    batches = 0
 
 
 class _Loop(Iterator[Batch]):
     """One pass through a watched loader."""
 
     __slots__ = ("_aside", "_asked", "_back", "_begun", "_count", "_depth", "_inner",
-                 "_other_seen", "_outer", "_reporter")  # fmt: skip
+                 "_other_seen", "_outer")  # fmt: skip
 
     def __init__(self, asked: _Asked) -> None:
         self._asked = asked
-        reporter = self._reporter = asked.reporter
         self._aside = _gradients_are_off() if asked.validation is None else asked.validation
         self._begun = False
         self._outer = IDLE
@@ -126,27 +108,26 @@ class _Loop(Iterator[Batch]):
         self._other_seen = -1
         self._count = _Count()
         # Workers are started by this, which can take seconds: a wait like any other.
-        waits = not self._aside and not reporter.is_aside and reporter.follows_this_thread()
-        before = reporter.state
+        waits = not self._aside and not REPORTER.is_aside and REPORTER.follows_this_thread()
+        before = REPORTER.state
         if waits:
-            reporter.mark(WAIT)
+            REPORTER.mark(WAIT)
         try:
             self._inner = iter(asked.loader)
         finally:
             if waits:
-                reporter.mark(before)
+                REPORTER.mark(before)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        reporter = self._reporter
-        follows = reporter.follows_this_thread()
+        follows = REPORTER.follows_this_thread()
         if follows:
             try:
                 self._asks()
             except Exception as error:
-                reporter.fail(error)
+                REPORTER.fail(error)
         try:
             batch: Batch = next(self._inner)
         except BaseException:
@@ -157,9 +138,9 @@ class _Loop(Iterator[Batch]):
             try:
                 self._gets(batches.size_of(batch) if size is None else size)
             except Exception as error:
-                reporter.fail(error)
+                REPORTER.fail(error)
         if self._asked.device is not None:
-            with copying(self._reporter):
+            with copying():
                 batch = batches.moved(batch, self._asked.device)
         return batch
 
@@ -172,48 +153,44 @@ class _Loop(Iterator[Batch]):
         self._ends()
 
     def _asks(self) -> None:
-        reporter = self._reporter
-        if self._aside or reporter.is_aside:
-            if self._depth is None and not reporter.is_aside:
-                self._depth = reporter.enter(VALIDATION)
+        if self._aside or REPORTER.is_aside:
+            if self._depth is None and not REPORTER.is_aside:
+                self._depth = REPORTER.enter(VALIDATION)
             return
-        loop = reporter.loop
+        loop = REPORTER.loop
         if loop is self._count:
-            reporter.body_ends()
+            REPORTER.body_ends()
         elif loop is None or self._is_busier_than(loop):
-            self._outer = IDLE if loop is None else reporter.state
-            if loop is None and reporter.state == STEP:
-                # Batches inside of one ``with step()``.
-                self._outer = STEP
-            reporter.loop = self._count
+            # STEP: batches inside of one ``with step()``.
+            is_inside = loop is not None or REPORTER.state == STEP
+            self._outer = REPORTER.state if is_inside else IDLE
+            REPORTER.loop = self._count
             if not self._begun:
                 self._begun = True
-                reporter.loop_begins(*batches.about(self._asked.loader))
+                REPORTER.loop_begins(*batches.about(self._asked.loader))
         else:
-            self._back = reporter.state
-        reporter.mark(WAIT)
+            self._back = REPORTER.state
+        REPORTER.mark(WAIT)
 
     def _gets(self, size: int | None) -> None:
-        reporter = self._reporter
         self._count.batches += 1
-        if reporter.loop is self._count:
-            reporter.body_begins(size)
+        if REPORTER.loop is self._count:
+            REPORTER.body_begins(size)
         elif self._back is not None:
-            reporter.mark(self._back)
+            REPORTER.mark(self._back)
             self._back = None
 
     def _ends(self) -> None:
         """Also when the interpreter is half gone."""
         try:
-            reporter = self._reporter
             if self._depth is not None:
                 depth, self._depth = self._depth, None
-                reporter.leave(depth)
+                REPORTER.leave(depth)
             elif self._back is not None:
                 back, self._back = self._back, None
-                reporter.mark(back)
-            elif reporter.loop is self._count:
-                reporter.loop_ends(self._outer)
+                REPORTER.mark(back)
+            elif REPORTER.loop is self._count:
+                REPORTER.loop_ends(self._outer)
         except Exception:
             pass
 
@@ -226,73 +203,69 @@ class _Loop(Iterator[Batch]):
 class _Mark:
     """A stretch of the loop that is in ``state``. Exceptions of what is inside pass."""
 
-    __slots__ = ("_depth", "_reporter", "_samples", "_state")
+    __slots__ = ("_depth", "_samples", "_state")
 
-    def __init__(
-        self, state: int, reporter: Reporter = REPORTER, samples: int | None = None
-    ) -> None:
+    def __init__(self, state: int, samples: int | None = None) -> None:
         self._state = state
-        self._reporter = reporter
         self._samples = samples
         self._depth: int | None = None
 
     def __enter__(self) -> None:
-        reporter = self._reporter
         try:
-            if reporter.follows_this_thread():
-                self._depth = self._begin(reporter)
+            if REPORTER.follows_this_thread():
+                self._depth = self._begin()
         except Exception as error:
-            reporter.fail(error)
+            REPORTER.fail(error)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         depth, self._depth = self._depth, None
         if depth is not None:
             try:
-                self._end(self._reporter, depth, whole=kind is None)
+                self._end(depth, whole=kind is None)
             except Exception as failure:
-                self._reporter.fail(failure)
+                REPORTER.fail(failure)
 
-    def _begin(self, reporter: Reporter) -> int | None:
+    def _begin(self) -> int | None:
         """``None``: it does not count here."""
         state = self._state
         if state == STEP:
-            counts = not (reporter.is_aside or reporter.in_step)
-            return reporter.explicit_step_begins() if counts else None
-        if reporter.state == state or (state == COPY and reporter.is_aside):
+            counts = not (REPORTER.is_aside or REPORTER.in_step)
+            return REPORTER.explicit_step_begins() if counts else None
+        if REPORTER.state == state or (state == COPY and REPORTER.is_aside):
             return None
-        depth = reporter.enter(state)
+        depth = REPORTER.enter(state)
         if state == COPY:
-            reporter.copy_begins()
+            REPORTER.copy_begins()
         return depth
 
-    def _end(self, reporter: Reporter, depth: int, *, whole: bool) -> None:
+    def _end(self, depth: int, *, whole: bool) -> None:
         if self._state == STEP:
-            reporter.explicit_step_ends(depth, self._samples, whole=whole)
+            REPORTER.explicit_step_ends(depth, self._samples, whole=whole)
             return
         if self._state == COPY:
-            reporter.copy_ends()
-        reporter.leave(depth)
+            REPORTER.copy_ends()
+        REPORTER.leave(depth)
 
 
-def step(samples: int | None = None, reporter: Reporter = REPORTER) -> _Mark:
+def step(samples: int | None = None) -> _Mark:
     """``with step():`` is one training step; without it, the body of the loop is. ``samples``: in
     this step, where ``watch`` does not see them."""
-    return _Mark(STEP, reporter, samples)
+    return _Mark(STEP, samples)
 
 
-def validation(reporter: Reporter = REPORTER) -> _Mark:
+def validation() -> _Mark:
     """``with validation():`` around an evaluation; what happens in it is no training step."""
-    return _Mark(VALIDATION, reporter)
+    return _Mark(VALIDATION)
 
 
-def checkpoint(reporter: Reporter = REPORTER) -> _Mark:
+def checkpoint() -> _Mark:
     """``with checkpoint():`` around saving."""
-    return _Mark(CHECKPOINT, reporter)
+    return _Mark(CHECKPOINT)
 
 
-def copying(reporter: Reporter = REPORTER) -> _Mark:
+def copying() -> _Mark:
     """``with copying():`` around a copy of the batch to the GPU that the loop does itself."""
-    return _Mark(COPY, reporter)
+    return _Mark(COPY)
 
 
 def epoch(number: int) -> None:
@@ -322,7 +295,6 @@ def quiet(hook: Hook) -> Hook:
 
 def _gradients_are_off() -> bool:
     torch = sys.modules.get("torch")
-    try:
+    with contextlib.suppress(Exception):
         return torch is not None and not torch.is_grad_enabled()
-    except Exception:
-        return False
+    return False

@@ -10,11 +10,12 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import psutil
 
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.host_process import HostProcess
 from gpuwatch.tuning.messages import Answer, ClosedError, Order, Start
@@ -28,15 +29,15 @@ ABORT_SECONDS = 30.0
 _UNDER_MAIN = "under if __name__ == '__main__':"
 
 
-class BenchError(Exception):
-    """Nothing can be measured; the message is a sentence for a person. ``output``: the last lines
-    that the user's code printed."""
+class BenchError(SentenceError):
+    """Nothing can be measured. ``output``: the last lines that the user's code printed."""
 
     def __init__(self, sentence: str, output: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)
         self.output = output
 
 
+@dataclass
 class Bench:
     """Measures a loader, a step or both. ``tick`` is called while it waits, a few times a second.
 
@@ -44,28 +45,22 @@ class Bench:
     counts as hung. ``notice`` is given a sentence where the target takes long to import.
     """
 
-    def __init__(
-        self,
-        target: str | None,
-        *,
-        batch_size: int | None = None,
-        step: str | None = None,
-        patience_seconds: float = 60.0,
-        load_seconds: float = LOAD_SECONDS,
-        look_seconds: float = LOOK_SECONDS,
-        tick: Callable[[], None] = lambda: None,
-        notice: Callable[[str], None] = lambda _sentence: None,
-    ) -> None:
-        self._start = Start(target=target, step=step, batch_size=batch_size)
-        self._shown = clean(target or step or "", 200)
-        self._patience = patience_seconds
-        self._load_seconds = load_seconds
-        self._look_seconds = look_seconds
-        self.tick = tick
-        self._notice = notice
-        self.host: HostProcess | None = None
-        self.reloads_because: str | None = None
-        """Why each measurement imports the target anew; ``None``: it need not."""
+    target: str | None
+    _: KW_ONLY
+    batch_size: int | None = None
+    step: str | None = None
+    patience_seconds: float = 60.0
+    load_seconds: float = LOAD_SECONDS
+    look_seconds: float = LOOK_SECONDS
+    tick: Callable[[], None] = lambda: None
+    notice: Callable[[str], None] = lambda _sentence: None
+    host: HostProcess | None = None
+    reloads_because: str | None = None
+    """Why each measurement imports the target anew; ``None``: it need not."""
+
+    def __post_init__(self) -> None:
+        self._start = Start(target=self.target, step=self.step, batch_size=self.batch_size)
+        self._shown = clean(self.target or self.step or "", 200)
 
     # --- start and end -----------------------------------------------------------------------
 
@@ -81,7 +76,6 @@ class Bench:
         return loaded.description
 
     def close(self) -> None:
-        """End everything that was started."""
         host, self.host = self.host, None
         if host is not None:
             host.close()
@@ -106,13 +100,13 @@ class Bench:
                     host.kill()
                     raise BenchError(self._why_not_imported(line, trains), _printed(host))
                 noticed = True
-                self._notice(
+                self.notice(
                     f"{self._shown} is still being imported{f', and is at {line}' if line else ''}."
                     f" If it is training, press Ctrl-C and put what trains {_UNDER_MAIN}."
                 )
             elif heard.kind == "alive":
                 # PyTorch is there; from now on it is the user's own code.
-                look, deadline = self._look_seconds, time.monotonic() + self._load_seconds
+                look, deadline = self.look_seconds, time.monotonic() + self.load_seconds
             elif heard.kind == "trains":
                 trains = True
             elif heard.failure is not None:
@@ -128,7 +122,7 @@ class Bench:
                 f"what trains {_UNDER_MAIN}, and try again."
             )
         return (
-            f"{self._shown} was not imported within {self._load_seconds:.0f} s"
+            f"{self._shown} was not imported within {self.load_seconds:.0f} s"
             f"{f': it is at {line}' if line else ''}. What trains belongs {_UNDER_MAIN}."
         )
 
@@ -143,7 +137,6 @@ class Bench:
     # --- measuring ---------------------------------------------------------------------------
 
     def visit(self, order: Order) -> Visit | Failure:
-        """Measure a setting of the loader once."""
         answer = self.ask(order)
         if isinstance(answer, Failure):
             return answer
@@ -178,10 +171,10 @@ class Bench:
         """From a measuring process, or why it says nothing. Raises ``ClosedError``."""
         found: Answer | Failure | None = None
         aborted = False
-        patience = self._patience
+        patience = self.patience_seconds
         if order.what == "memory" or not self._start.load_first:
             # An import, a batch and a model are made before it says that it is alive.
-            patience += self._load_seconds
+            patience += self.load_seconds
         while True:
             heard = host.hear(patience)
             if heard is None:
@@ -194,7 +187,7 @@ class Bench:
             elif heard.kind == "started":
                 host.session = heard.pid
             elif heard.kind in ("alive", "trains"):
-                patience = self._patience
+                patience = self.patience_seconds
             elif heard.kind == "ended":
                 host.session = None
                 return found or failures.from_status(heard.status, host.output())
@@ -207,7 +200,7 @@ class Bench:
         if host.session is not None:
             workers = [pid for pid in processes.of_session(host.session) if pid != host.session]
             stacks = host.stacks(workers or [host.session])
-        return failures.hung(self._patience, stacks, of_step=order.what == "memory")
+        return failures.hung(self.patience_seconds, stacks, of_step=order.what == "memory")
 
 
 def _printed(host: HostProcess) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import psutil
 from msgspec import structs
 
 from gpuwatch.core import units
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.settings import Failure
 
 MESSAGE_LENGTH = 300
@@ -55,8 +55,8 @@ _MEANS = {
 }
 
 
-class MeasureError(Exception):
-    """Something cannot be measured; the message is a sentence for a person, ``code`` one word."""
+class MeasureError(SentenceError):
+    """Something cannot be measured; ``code`` is one word."""
 
     def __init__(self, sentence: str, code: str = "target") -> None:
         super().__init__(sentence)

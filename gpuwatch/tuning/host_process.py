@@ -59,14 +59,12 @@ class HostProcess:
         self._channel.send(message)
 
     def wait(self) -> int:
-        """Its exit code, as ``subprocess`` has it."""
         return self._process.wait()
 
     def kill(self) -> None:
         processes.kill_session(self.pid)
 
     def close(self) -> None:
-        """End it and everything that it has started."""
         self._channel.close()
         # It ends by itself when the channel is closed, and clears up; unless it is stuck.
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,7 +111,6 @@ class HostProcess:
         self._output.clear()
 
     def output(self) -> str:
-        """The last of what was printed."""
         self._drain()
         return self._output.decode("utf-8", "replace")
 

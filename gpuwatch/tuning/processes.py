@@ -31,7 +31,6 @@ def _prctl(option: int, value: int) -> None:
 
 
 def of_session(session: int) -> list[int]:
-    """Running processes of a session."""
     return [pid for pid in psutil.pids() if _session_of(pid) == session and is_running(pid)]
 
 
@@ -42,7 +41,6 @@ def _session_of(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """True if it is there and has not ended."""
     try:
         return bool(psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     except psutil.Error:
@@ -50,7 +48,6 @@ def is_running(pid: int) -> bool:
 
 
 def below(pid: int) -> list[int]:
-    """Running descendants of a process."""
     try:
         found = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
@@ -59,7 +56,6 @@ def below(pid: int) -> list[int]:
 
 
 def kill_session(session: int) -> None:
-    """A session with all that its processes have started."""
 
     def family() -> set[int]:
         own = of_session(session)

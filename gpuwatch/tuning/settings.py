@@ -35,6 +35,8 @@ KNOBS = (
 )  # fmt: skip
 """In the order in which they are shown, and in which the search tries them."""
 WORKERS = "num_workers"
+EVERYTHING = "everything"
+"""In the place of a knob: what a grid compares."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,11 @@
 """``gpuwatch run`` as a program of its own, for tests."""
 
+import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.tui.terminal.pseudo_terminal import clean_environment
 
@@ -14,6 +17,13 @@ GPUWATCH_RUN = (sys.executable, "-m", "gpuwatch", "run")
 def environment_in(folder: Path) -> dict[str, str]:
     """This one, quiet, and with whatever gpuwatch keeps below ``folder``."""
     return {**clean_environment(), "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+
+
+def program(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """The real program, with no terminal anywhere."""
+    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "gpuwatch", *arguments]
+    return subprocess.run(command, text=True, check=False, **({"timeout": 60} | given | settings))
 
 
 def start(
@@ -56,3 +66,12 @@ def ends(pid: int) -> bool:
     except (OSError, IndexError):
         return True
     return state in (b"Z", b"X")
+
+
+def everything(terminal: int) -> str:
+    """What was written to a terminal that nobody holds any more."""
+    parts = []
+    with os.fdopen(terminal, "rb", buffering=0) as file, contextlib.suppress(OSError):
+        while part := file.read(4096):
+            parts.append(part)
+    return b"".join(parts).decode()

@@ -1,5 +1,6 @@
 """The command line, as a person and as a script meet it."""
 
+import contextlib
 import csv
 import io
 import json
@@ -12,7 +13,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,14 @@ import pytest
 
 from gpuwatch import __version__
 from gpuwatch.commands import cli, watching
+from gpuwatch.commands.options import Look
 from gpuwatch.core.codec import Decoder, Header, decode_status
 from gpuwatch.sources.simulated.source import SCENARIOS
+from tests.commands.conftest import Gpuwatch
+from tests.commands.running import program
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
 
 COMMAND = [sys.executable, "-m", "gpuwatch"]
-
-
-def gpuwatch(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """Run the real program, with no terminal anywhere."""
-    settings = {"stdin": subprocess.DEVNULL, "timeout": 60} | settings
-    if "stdout" not in settings:
-        settings["stdout"] = subprocess.PIPE
-    return subprocess.run(
-        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, check=False, **settings
-    )
 
 
 def on_a_terminal(
@@ -48,40 +41,20 @@ def on_a_terminal(
     keep = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, columns))
+    environment = keep | {"TERM": "xterm-256color"} | environment
     process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=keep | {"TERM": "xterm-256color"} | environment,
+        [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment
     )
     os.close(slave)
     arrived = b""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([master], [], [], 1)[0]:
-            try:
-                chunk = os.read(master, 65536)
-            except OSError:
-                break
-            if not chunk:
-                break
+    with contextlib.suppress(OSError):
+        while select.select([master], [], [], 60)[0] and (chunk := os.read(master, 65536)):
             arrived += chunk
             if keys and b"SIMULATED" in arrived:
                 os.write(master, keys)
                 keys = b""
     os.close(master)
     return process.wait(60), arrived.decode()
-
-
-def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The same without a new process."""
-    code = cli.run(arguments)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-# --- what must not be loaded ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,12 +75,9 @@ def test_scripts_pay_for_no_interface(arguments: tuple[str, ...]) -> None:
     assert imported.isdisjoint({"textual", "rich", "plotext", "torch"})
 
 
-# --- status -----------------------------------------------------------------------------------
-
-
 def test_status_of_this_machine_is_a_snapshot() -> None:
     """On whatever machine this runs, the JSON is whole, real and readable back."""
-    done = gpuwatch("status", "--json")
+    done = program("status", "--json")
     assert done.returncode == 0, done.stderr
     snapshot = decode_status(done.stdout)
     assert not snapshot.simulated
@@ -116,35 +86,31 @@ def test_status_of_this_machine_is_a_snapshot() -> None:
     assert snapshot.host.cpu_percent is not None
 
 
-def test_status_says_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_simulated(gpuwatch: Gpuwatch) -> None:
     """The demo is marked as one in the table, in the JSON and in the CSV."""
-    code, page, _ = run_here(capsys, "status", "--demo")
-    assert code == 0
-    assert "SIMULATED" in page.splitlines()[0]
-    _, text, _ = run_here(capsys, "status", "--demo", "starved", "--gpus", "3", "--json")
-    value = json.loads(text)
+    assert "SIMULATED" in gpuwatch("status", "--demo").out.splitlines()[0]
+    value = gpuwatch("status", "--demo", "starved", "--gpus", "3", "--json").json
     assert value["simulated"] is True
     assert len(value["gpus"]) == 3
-    _, text, _ = run_here(capsys, "status", "--demo", "--gpus", "2", "--csv")
+    text = gpuwatch("status", "--demo", "--gpus", "2", "--csv").out
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["simulated"] for row in rows] == ["true", "true"]
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
-def test_status_shows_every_scenario(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_every_scenario(scenario: str, gpuwatch: Gpuwatch) -> None:
     """Each scenario gives a page no wider than asked for and a JSON object."""
-    code, page, err = run_here(capsys, "status", "--demo", scenario, "--gpus", "2")
-    assert (code, err) == (0, "")
-    assert max(map(len, page.splitlines())) <= 120
-    code, text, _ = run_here(capsys, "status", "--demo", scenario, "--gpus", "2", "--json")
-    assert decode_status(text).simulated
+    command = ("status", "--demo", scenario, "--gpus", "2")
+    done = gpuwatch(*command)
+    assert done.err == ""
+    assert max(map(len, done.out.splitlines())) <= 120
+    assert decode_status(gpuwatch(*command, "--json").out).simulated
 
 
 def test_status_without_a_terminal_has_no_escape_codes() -> None:
     """A pipe gets plain text, whatever the environment says about colours."""
-    done = gpuwatch(
-        "status", "--demo", "lost", "--gpus", "2", env=os.environ | {"FORCE_COLOR": "1"}
-    )
+    forced = os.environ | {"FORCE_COLOR": "1"}
+    done = program("status", "--demo", "lost", "--gpus", "2", env=forced)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
 
@@ -169,17 +135,14 @@ def test_status_on_a_plain_terminal_has_no_escape_codes(environment: dict[str, s
 
 def test_status_in_a_locale_without_the_characters() -> None:
     """Characters that the output's encoding lacks are replaced, not an error."""
-    done = gpuwatch("status", "--demo", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    done = program("status", "--demo", env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert done.stdout.isascii()
 
 
-# --- stream -----------------------------------------------------------------------------------
-
-
 def test_stream_is_a_header_and_snapshots() -> None:
     """As many snapshots as asked for, after a header, each a line the codec reads."""
-    done = gpuwatch("stream", "--demo", "--gpus", "2", "--count", "3", "--interval", "0.1")
+    done = program("stream", "--demo", "--gpus", "2", "--count", "3", "--interval", "0.1")
     assert done.returncode == 0, done.stderr
     decoder = Decoder()
     header, *snapshots = [decoder.decode(line) for line in done.stdout.splitlines()]
@@ -198,26 +161,19 @@ def start_stream(**settings: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_stream_is_flushed_and_ends_with_its_pipe() -> None:
-    """A line arrives while the stream runs; once the reader is gone it ends, without a word."""
+@pytest.mark.parametrize("how", ["its reader goes", "Ctrl-C"])
+def test_stream_is_flushed_and_ends_without_a_word(how: str) -> None:
+    """A line arrives while the stream runs; an interrupt ends it with 130, a closed pipe with 0."""
     with start_stream() as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["kind"] == "header"
         assert json.loads(process.stdout.readline())["kind"] == "snapshot"
-        process.stdout.close()
-        assert process.wait(60) == 0
-        assert process.stderr.read() == ""
-
-
-def test_ctrl_c_ends_a_stream_quietly() -> None:
-    """An interrupt ends with 130 and without a traceback."""
-    with start_stream() as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        if how == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            process.stdout.close()
+        assert process.wait(60) == (130 if how == "Ctrl-C" else 0)
         assert process.stderr.read() == ""
 
 
@@ -226,7 +182,7 @@ def test_ctrl_c_ends_a_stream_quietly() -> None:
 def test_full_disk_is_a_sentence(command: tuple[str, ...]) -> None:
     """An output that cannot be written is said in one line, with an exit code of its own."""
     with Path("/dev/full").open("w") as full:
-        done = gpuwatch(*command, "--demo", stdout=full)
+        done = program(*command, "--demo", stdout=full)
     assert done.returncode == 74
     assert done.stderr == "gpuwatch: The output cannot be written: No space left on device.\n"
 
@@ -236,7 +192,7 @@ def test_status_waits_for_a_driver_that_wakes(tmp_path: Path) -> None:
     fake = create_or_skip(tmp_path, gpus=2)
     for function in INIT_FUNCTIONS:
         fake.delay(function, 0.6)
-    done = gpuwatch("status", "--json", "--quick", env=fake.env())
+    done = program("status", "--json", "--quick", env=fake.env())
     assert done.returncode == 0
     assert len(json.loads(done.stdout)["gpus"]) == 2
 
@@ -268,7 +224,7 @@ def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["status", "stream"])
 def test_closed_output_is_a_sentence(command: str) -> None:
     """Standard output closed before the start is no traceback."""
-    done = gpuwatch(command, "--demo", preexec_fn=lambda: os.close(1))
+    done = program(command, "--demo", preexec_fn=lambda: os.close(1))
     assert done.returncode == 74
     assert done.stderr.count("\n") == 1
     assert "closed" in done.stderr
@@ -278,19 +234,16 @@ def test_closed_output_is_a_sentence(command: str) -> None:
 def test_too_few_open_files_are_a_sentence(command: tuple[str, ...]) -> None:
     """Where next to no file can be opened (``ulimit -n 16``) it says so, and what to do."""
     few = (16, 16)
-    done = gpuwatch(*command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few))
+    done = program(*command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "Only 16 files" in done.stderr
     assert "ulimit -n" in done.stderr
 
 
-# --- the dashboard's door ----------------------------------------------------------------------
-
-
 def test_dashboard_without_a_terminal_says_what_to_use() -> None:
     """In a pipe the dashboard names the commands that work there."""
-    done = gpuwatch()
+    done = program()
     assert done.returncode == 2
     assert "gpuwatch status" in done.stderr
     assert "gpuwatch stream" in done.stderr
@@ -308,7 +261,7 @@ def test_dashboard_on_a_dumb_terminal_says_what_to_use() -> None:
 def test_dashboard_with_redirected_errors_says_so() -> None:
     """Textual draws on standard error, so ``2>log`` would leave the screen empty."""
     master, slave = pty.openpty()
-    done = gpuwatch("--demo", stdin=slave, stdout=slave)
+    done = program("--demo", stdin=slave, stdout=slave)
     os.close(slave)
     os.close(master)
     assert done.returncode == 2
@@ -324,6 +277,15 @@ def test_dashboard_opens_and_quits() -> None:
     assert text.rindex("\x1b[?1049l") > text.rindex("\x1b[?1049h")
 
 
+@pytest.mark.parametrize(
+    ("given", "theme"),
+    [("light", "gpuwatch-light"), ("ansi", "ansi-dark"), ("dracula", "dracula")],
+)
+def test_themes_by_short_names_and_of_textual(given: str, theme: str) -> None:
+    """All that the help of --theme promises."""
+    assert Look(None, given, None, None).checked().theme == theme
+
+
 def test_unknown_theme_lists_the_known() -> None:
     """A misspelt theme is refused before the screen is taken."""
     code, text = on_a_terminal("--demo", "--theme", "pink")
@@ -331,9 +293,6 @@ def test_unknown_theme_lists_the_known() -> None:
     assert "'pink'" in text
     assert "gpuwatch-dark" in text
     assert "\x1b[?1049h" not in text
-
-
-# --- bad requests -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,6 +305,7 @@ def test_unknown_theme_lists_the_known() -> None:
         (("--demo", "starvd"), "did you mean starved"),
         (("status", "--json", "--csv"), "one of --json and --csv"),
         (("status", "--gpus", "2"), "add --demo"),
+        (("status", "--demo", "-g", "0,x"), "'0,x' names no GPUs"),
         (("status", "--demo", "--gpus", "-1"), "-1"),
         (("stream", "--interval", "0"), "0.1 seconds and 1 hour"),
         (("stream", "--interval", "nan"), "is not a time"),
@@ -357,27 +317,20 @@ def test_unknown_theme_lists_the_known() -> None:
     ],
 )
 def test_bad_request_is_one_sentence(
-    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], says: str, gpuwatch: Gpuwatch
 ) -> None:
     """Each misuse exits with 2 and one line that says what was wrong."""
-    code, out, err = run_here(capsys, *arguments)
-    assert code == 2
-    assert out == ""
+    err = gpuwatch(*arguments, code=2).err
     assert err.count("\n") == 1
-    assert "\x1b" not in err
     assert re.search(says, err)
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints name and version."""
-    assert run_here(capsys, "--version") == (0, f"gpuwatch {__version__}\n", "")
-
-
-def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """--demo list names each with what happens in it."""
-    code, out, err = run_here(capsys, "--demo", "list")
-    assert (code, err) == (0, "")
-    assert re.search("(?m)^no_gpu +A machine without", out)
+def test_version_and_scenarios_are_printed(gpuwatch: Gpuwatch) -> None:
+    """--version prints name and version, --demo list each scenario with what happens in it."""
+    assert gpuwatch("--version").out == f"gpuwatch {__version__}\n"
+    done = gpuwatch("--demo", "list")
+    assert done.err == ""
+    assert re.search("(?m)^no_gpu +A machine without", done.out)
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -390,6 +343,36 @@ def test_every_option_has_a_help_text() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{command.name} {parameter.name}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete(shell: str, gpuwatch: Gpuwatch) -> None:
+    """What is printed for it asks gpuwatch, which answers with commands and names."""
+    assert "_GPUWATCH_COMPLETE" in gpuwatch("completion", shell).out
+    for typed, wanted in (("gpuwatch dia", "diagnose"), ("gpuwatch explain loader_c", "cpu_bound")):
+        words = typed.split()
+        place = words[-1] if shell == "fish" else str(len(words) - 1)
+        asked = {"COMP_WORDS": typed, "COMP_CWORD": place}
+        asked["_GPUWATCH_COMPLETE"] = f"{shell}_complete"
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuwatch"],
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert wanted in done.stdout
+
+
+def test_the_manual_has_every_command_and_key(gpuwatch: Gpuwatch) -> None:
+    """Made of the help, in the language of man."""
+    out = gpuwatch("man").out
+    assert out.startswith(".TH GPUWATCH 1")
+    for name in cli.cli.list_commands(click.Context(cli.cli)):
+        assert f".SS gpuwatch {name}".replace("-", "\\-") in out
+    assert "\n.B O\nchoose what to sort by\n" in out
+    assert "\\-\\-theme NAME" in out
 
 
 # --- bugs -------------------------------------------------------------------------------------
@@ -417,13 +400,16 @@ class BrokenSource:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_bug_is_a_sentence_and_a_traceback_only_on_request(
-    debug: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    debug: bool, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unexpected exception exits with 70; GPUWATCH_DEBUG=1 shows where it came from."""
-    monkeypatch.setattr(watching, "make_source", lambda *_: BrokenSource())
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("x\x1by")
+
+    monkeypatch.setattr(watching, "make_source", broken)
     monkeypatch.setenv("GPUWATCH_DEBUG", "1" if debug else "0")
-    code, _, err = run_here(capsys, "status")
-    assert code == 70
+    err = gpuwatch("status", code=70).err
     assert "ZeroDivisionError" in err.splitlines()[-1]
     assert "bug" in err.splitlines()[-1]
     assert ("Traceback" in err) is debug

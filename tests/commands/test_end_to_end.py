@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands.running import program
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 ROOT = Path(__file__).parents[2]
@@ -46,15 +47,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeNvml
 
 
 def gpuwatch(fake: FakeNvml, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuwatch", *arguments],
-        env=fake.env(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = program(*arguments, env=fake.env(), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

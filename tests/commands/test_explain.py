@@ -1,43 +1,31 @@
 """``gpuwatch explain``: the list of rules and their documentation."""
 
-import json
-
 import pytest
 
-from gpuwatch.commands import cli
 from gpuwatch.commands.explain import paragraphs, rule_list, rule_page
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.outputs.terminal.table import cell_width
+from tests.commands.conftest import Gpuwatch
 
 
-def test_explain_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its first line."""
-    assert cli.run(["explain"]) == 0
-    page = capsys.readouterr().out
+def test_explain_lists_every_rule(gpuwatch: Gpuwatch) -> None:
+    """With its first line; as JSON with the whole text, for whoever shows it elsewhere."""
+    page = gpuwatch("explain").out
     assert all(rule.name in page for rule in RULES)
     assert max(map(len, page.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("name", ["oscillation", "loader-cpu-bound", "Loader_CPU_bound"])
-def test_explain_prints_a_rule_s_documentation(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By its name, in any case, with dashes too."""
-    assert cli.run(["explain", name]) == 0
-    page = capsys.readouterr().out
-    assert page.startswith(name.lower().replace("-", "_"))
-    assert "What it checks" in page
-
-
-def test_explain_as_json_has_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """For whoever shows it elsewhere."""
-    assert cli.run(["explain", "oscillation", "--json"]) == 0
-    one = json.loads(capsys.readouterr().out)
-    assert cli.run(["explain", "--json"]) == 0
-    every = json.loads(capsys.readouterr().out)["rules"]
+    every = gpuwatch("explain", "--json").json["rules"]
+    one = gpuwatch("explain", "oscillation", "--json").json
     assert one["rule"] == "oscillation"
     assert [each["rule"] for each in every] == [rule.name for rule in RULES]
     assert one["documentation"] in [each["documentation"] for each in every]
+
+
+@pytest.mark.parametrize("name", ["oscillation", "loader-cpu-bound", "Loader_CPU_bound"])
+def test_explain_prints_a_rule_s_documentation(name: str, gpuwatch: Gpuwatch) -> None:
+    """By its name, in any case, with dashes too."""
+    page = gpuwatch("explain", name).out
+    assert page.startswith(name.lower().replace("-", "_"))
+    assert "What it checks" in page
 
 
 @pytest.mark.parametrize(
@@ -45,13 +33,10 @@ def test_explain_as_json_has_the_whole_text(capsys: pytest.CaptureFixture[str]) 
     [("oscilation", "oscillation"), ("loader", "loader_"), ("\x1b[2Jzzzz", "There is no rule")],
 )
 def test_a_name_that_is_no_rule_is_one_sentence(
-    name: str, sentence: str, capsys: pytest.CaptureFixture[str]
+    name: str, sentence: str, gpuwatch: Gpuwatch
 ) -> None:
     """With those that are close; harmless, whatever was typed."""
-    assert cli.run(["explain", name]) == 2
-    err = capsys.readouterr().err
-    assert sentence in err
-    assert "\x1b" not in err
+    assert sentence in gpuwatch("explain", name, code=2).err
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

@@ -1,6 +1,5 @@
 """``gpuwatch stacks`` on real processes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.commands.cli import run
 from gpuwatch.commands.stacks import exit_code
 from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks.summary import StackReport
+from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in
 from tests.jobs.stacks.support import (
     TrainingJob,
-    children_of,
     has_sampled,
     py_spies_of,
     spinning,
     training_job,
 )
-from tests.support.children import Children, wait_until
+from tests.support.children import Children, children_of, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +36,30 @@ def worker_of(job: TrainingJob) -> int:
 
 
 def test_a_loader_worker_s_pid_finds_the_training_process(
-    job: TrainingJob, capsys: pytest.CaptureFixture[str]
+    job: TrainingJob, gpuwatch: Gpuwatch
 ) -> None:
     """And says where it waits, on the training loop's own line."""
-    assert run(["stacks", str(worker_of(job)), "-s", "1", "-r", "50"]) == 0
-    page = capsys.readouterr().out
+    page = gpuwatch("stacks", str(worker_of(job)), "-s", "1", "-r", "50").out
     assert page.startswith(f"PID {job.pid}: ")
-    assert "waiting for data" in page
-    assert "job.py" in page
-    assert "for _batch in loader:" in page
-    assert "the job was never paused." in page
+    for said in ("waiting for data", "job.py", "for _batch in loader:", "was never paused."):
+        assert said in page
 
 
-def test_workers_on_request(job: TrainingJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_on_request(job: TrainingJob, gpuwatch: Gpuwatch) -> None:
     """What the workers are busy with is the other half of a starved job."""
-    assert run(["stacks", str(job.pid), "-s", "1", "--workers", "--json"]) == 0
-    processes = json.loads(capsys.readouterr().out)["processes"]
+    done = gpuwatch("stacks", str(job.pid), "-s", "1", "--workers", "--json")
+    processes = done.json["processes"]
     assert [process["role"] for process in processes] == ["rank", "loader_worker"]
     largest = processes[1]["shares"][0]
     assert largest["category"] == "loading_data"
     assert largest["lines"][0]["function"] == "augment"
 
 
-def test_only_the_process_named(job: TrainingJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_process_named(job: TrainingJob, gpuwatch: Gpuwatch) -> None:
     """A worker by itself, paused for each sample."""
     worker = worker_of(job)
-    assert run(["stacks", str(worker), "-s", "1", "--only", "--pause", "--json"]) == 0
-    (process,) = json.loads(capsys.readouterr().out)["processes"]
+    done = gpuwatch("stacks", str(worker), "-s", "1", "--only", "--pause", "--json")
+    (process,) = done.json["processes"]
     assert process["pid"] == worker
     assert process["cost"]["paused"] is True
     assert process["errors"] == 0
@@ -84,30 +79,25 @@ def test_the_exit_code_says_what_came_of_it(reports: list[StackReport], code: in
 
 
 @pytest.mark.parametrize("options", [[], ["--only"]])
-def test_a_pid_of_nobody(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pid_of_nobody(options: list[str], gpuwatch: Gpuwatch) -> None:
     """2, and a sentence."""
     if stack_access.find_py_spy() is None:
         pytest.skip("py-spy is not installed")
-    assert run(["stacks", "99999999", *options]) == 2
-    assert "99999999" in capsys.readouterr().err
+    assert "99999999" in gpuwatch("stacks", "99999999", *options, code=2).err
 
 
 @pytest.mark.parametrize("arguments", [["x"], ["0"], ["-5"], ["1", "--seconds", "0"], []])
-def test_arguments_that_make_no_sense(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_make_no_sense(arguments: list[str], gpuwatch: Gpuwatch) -> None:
     """2, without a look at anything."""
-    assert run(["stacks", *arguments]) == 2
-    assert capsys.readouterr().err.startswith("gpuwatch: ")
+    gpuwatch("stacks", *arguments, code=2)
 
 
 def test_without_py_spy_it_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, gpuwatch: Gpuwatch
 ) -> None:
     """2, before anything else is done."""
     monkeypatch.setattr(stack_access, "find_py_spy", lambda: None)
-    assert run(["stacks", str(os.getpid())]) == 2
-    assert "install py-spy" in capsys.readouterr().err
+    assert "install py-spy" in gpuwatch("stacks", str(os.getpid()), code=2).err
 
 
 def test_ctrl_c_ends_early_with_what_was_seen(started: Children, tmp_path: Path) -> None:

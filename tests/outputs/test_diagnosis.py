@@ -102,16 +102,13 @@ def watched(
     return of_watch(whole(*findings, **other), diagnosis, problem=problem)  # type: ignore[arg-type]
 
 
-def test_the_verdict_comes_first_and_is_not_said_twice() -> None:
-    """The eye meets the sentence, then its evidence."""
+def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
+    """Each under its word, with numbers and thresholds; the verdict comes first and is not said
+    twice. Colour is only on a terminal, and the severity is a word too."""
     page = diagnosis_page(watched(FINDING), width=100)
     assert page.startswith(FINDING.summary)
     assert page.count("waits for data") == 1
-
-
-def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
-    """Each under its word, with numbers and thresholds."""
-    lines = diagnosis_page(watched(FINDING), width=100).splitlines()
+    lines = page.splitlines()
     assert lines[3].startswith("warning: loader_cpu_bound (93% sure), ")
     assert "  Cost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
@@ -119,6 +116,8 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert "  Against   - PCIe 4.8M/s: little" in lines
     assert "  Not       - checkpoint_pauses: nothing was written" in lines
     assert lines[-1] == "1 check lacked data at the end: stacks."
+    assert "\x1b" not in page
+    assert "\x1b[33mwarning:\x1b[0m" in diagnosis_page(watched(FINDING), colour=True)
 
 
 @pytest.mark.parametrize("width", [20, 28, 36, 40, 60, 80, 100, 300])
@@ -157,19 +156,15 @@ def test_what_cost_most_is_the_verdict_of_a_file() -> None:
         assert first in made.verdict
 
 
-def test_nothing_at_the_end_of_a_watch_is_not_nothing() -> None:
-    """What was found before is said."""
-    only_ended = watched(ENDED)
-    assert only_ended.found
-    assert "earlier: GPU 0 waits" in only_ended.verdict
-
-
 def test_nothing_found_says_what_was_seen() -> None:
-    """Each GPU with its utilisation and power."""
+    """Each GPU with its utilisation and power; what was found before is not nothing."""
     page = diagnosis_page(watched())
     (row,) = [line.split() for line in page.splitlines() if "H200" in line]
     assert {"38%", "312W"} <= {*row}
     assert "Needed for a diagnosis" not in page
+    only_ended = watched(ENDED)
+    assert only_ended.found
+    assert "earlier: GPU 0 waits" in only_ended.verdict
 
 
 @pytest.mark.parametrize(
@@ -194,13 +189,6 @@ def test_without_a_gpu_the_trouble_is_the_verdict() -> None:
     none = watched(gpus=(), problem="No driver was found.", decided=False)
     assert diagnosis_page(none).splitlines()[0] == "No driver was found."
     assert len(diagnosis_page(none).splitlines()) == 2
-
-
-def test_colour_is_only_on_a_terminal_and_never_alone() -> None:
-    """The severity is a word too."""
-    assert "\x1b" not in diagnosis_page(watched(FINDING))
-    coloured = diagnosis_page(watched(FINDING), colour=True)
-    assert "\x1b[33mwarning:\x1b[0m" in coloured
 
 
 def test_stacks_come_after_the_findings() -> None:

@@ -1,6 +1,7 @@
 """Jobs on the page of ``gpuwatch status``: in brief for the machine, in full for one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,39 +16,28 @@ from tests.support.snapshots import gpu, snapshot
 GIB = 2**30
 
 
-def worker(pid: int, parent: int, cpu: float = 99.0, **fields: object) -> JobMember:
+def worker(pid: int, parent: int, cpu: float = 99.0, **fields: Any) -> JobMember:
     known = {"role": "loader_worker", "role_sign": "named pt_data_worker", "state": "R"}
-    return JobMember(
-        pid=pid,
-        parent_pid=parent,
-        cpu_percent=cpu,
-        memory_proportional_bytes=GIB,
-        **(known | fields),  # type: ignore[arg-type]
-    )
+    known |= {"memory_proportional_bytes": GIB}
+    return JobMember(pid=pid, parent_pid=parent, cpu_percent=cpu, **(known | fields))
 
 
-def job(pid: int = 10, **fields: object) -> Job:
-    rank = JobMember(
-        pid=pid, parent_pid=1, role="rank", cpu_percent=20.0, main_thread_cpu_percent=12.0
-    )
-    known: dict[str, object] = {
-        "command": "python train.py",
-        "user": "ada",
-        "gpu_uuids": ("GPU-a",),
+SIGNS = {
+    **{"loader_workers": 2, "loader_workers_sign": "2 processes named pt_data_worker"},
+    **{"pinned_memory": False, "pinned_memory_sign": "no thread named pt_data_pin"},
+}
+
+
+def job(pid: int = 10, **fields: Any) -> Job:
+    cpu = {"cpu_percent": 20.0, "main_thread_cpu_percent": 12.0}
+    rank = JobMember(pid=pid, parent_pid=1, role="rank", **cpu)
+    known = {
+        **{"command": "python train.py", "user": "ada", "gpu_uuids": ("GPU-a",)},
         "usable_cores": 4.0,
-        "ranks": (
-            JobRank(
-                pid=pid,
-                gpu_uuids=("GPU-a",),
-                loader_workers=2,
-                loader_workers_sign="2 processes named pt_data_worker",
-                pinned_memory=False,
-                pinned_memory_sign="no thread named pt_data_pin",
-            ),
-        ),
+        "ranks": (JobRank(pid=pid, gpu_uuids=("GPU-a",), **SIGNS),),
         "members": (rank, worker(pid + 1, pid), worker(pid + 2, pid, 97.0)),
     }
-    return Job(pid=pid, **(known | fields))  # type: ignore[arg-type]
+    return Job(pid=pid, **(known | fields))
 
 
 def rows_of(*jobs: Job) -> tuple[Process, ...]:
@@ -72,9 +62,6 @@ def block(page: str, title: str) -> list[str]:
     """The lines of the block whose first line begins with this word."""
     found = [part for part in page.split("\n\n") if part.split()[0] == title]
     return found[0].splitlines() if found else []
-
-
-# --- the machine ------------------------------------------------------------------------------
 
 
 def test_each_job_is_a_row_and_a_sentence() -> None:
@@ -135,9 +122,6 @@ def test_folded_workers_count_as_processes_that_are_left_out() -> None:
     """What is cut off is counted in processes, not in rows."""
     page = status_page(machine(job(10), job(20)), processes_shown=2)
     assert "and 3 more (--all shows them)" in page
-
-
-# --- one job ----------------------------------------------------------------------------------
 
 
 def test_attached_job_has_a_page_of_its_own() -> None:

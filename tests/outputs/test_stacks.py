@@ -97,15 +97,10 @@ def test_ranks_stand_side_by_side() -> None:
 
 
 def test_many_ranks_get_a_sentence_each() -> None:
-    """The lines of eight ranks would not fit any screen."""
-    page = stacks_page([report((BACKWARD, 9), rank=n, pid=n) for n in range(8)], width=80)
+    """Their lines would not fit any screen; columns that do not fit either are counted."""
+    page = stacks_page([report((BACKWARD, 9), rank=n, pid=n) for n in range(12)], width=60)
     assert "rank 7: 100% computing at train.py:31 (epoch)" in page
     assert "samples in" not in page
-
-
-def test_columns_that_do_not_fit_are_counted() -> None:
-    """Nothing is left out in silence."""
-    page = stacks_page([report((BACKWARD, 9), rank=n, pid=n) for n in range(12)], width=60)
     assert "more do not fit the width)" in page
 
 
@@ -122,18 +117,12 @@ def test_a_problem_stands_beside_what_was_seen() -> None:
     assert "train.py:31 (epoch)" in page
 
 
-def test_many_failed_attempts_are_explained() -> None:
-    """What was not read is not like the rest."""
-    page = stacks_page([report((BACKWARD, 60), errors=40)], width=100)
-    assert "40% of the attempts failed" in page
-    assert "--pause" in page
-
-
-def test_few_failed_attempts_need_no_explanation() -> None:
-    """They are a share like the others."""
-    page = stacks_page([report((BACKWARD, 95), errors=5)], width=100)
-    assert "--pause" not in page
+@pytest.mark.parametrize("errors", [40, 5])
+def test_many_failed_attempts_are_explained(errors: int) -> None:
+    """What was not read is not like the rest; a few are a share like the others."""
+    page = stacks_page([report((BACKWARD, 100 - errors), errors=errors)], width=100)
     assert "not readable" in page
+    assert ("40% of the attempts failed" in page) == ("--pause" in page) == (errors == 40)
 
 
 def test_json_has_the_fields_it_promises() -> None:
@@ -160,10 +149,7 @@ def test_json_has_the_fields_it_promises() -> None:
         }
     ]
     assert process["cost"] == {"cpu_seconds": 0.2, "cpu_percent": 2.0, "paused": False}
-
-
-def test_json_of_a_refusal() -> None:
-    """What is missing is null or empty, never zero percent."""
+    # Of a refusal what is missing is null or empty, never zero percent.
     refused = StackReport(pid=50, problem="Process 50 has ended.", refused=True)
     (process,) = json.loads(stacks_json([refused]))["processes"]
     assert process["problem"] == "Process 50 has ended."

@@ -5,32 +5,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.text import clean
-from gpuwatch.outputs.terminal.table import Heading, cell_width, cut, table, wrap
+from gpuwatch.outputs.terminal.table import Column, cell_width, cut, table, wrap
 
-HEADINGS = (Heading("A"), Heading("NAME", text=True, rank=2), Heading("NUM", rank=1))
+COLUMNS = (Column("A"), Column("NAME", text=True, rank=2), Column("NUM", rank=1))
 
 
 def test_columns_are_aligned() -> None:
     """Numbers end in one column and texts begin in one."""
-    lines = table(HEADINGS, [["1", "x", "5"], ["22", "longer", "100"]], 80)
+    lines = table(COLUMNS, [["1", "x", "5"], ["22", "longer", "100"]], 80)
     assert lines == [" A  NAME    NUM", " 1  x         5", "22  longer  100"]
 
 
 def test_least_important_column_goes_first() -> None:
     """Columns leave in the order of their rank, and rank 0 stays."""
     rows = [["1", "aaaaaaaa", "12345"]]
-    assert table(HEADINGS, rows, 12)[0] == "A    NUM"
-    assert table(HEADINGS, rows, 5)[0] == "A"
+    assert table(COLUMNS, rows, 12)[0] == "A    NUM"
+    assert table(COLUMNS, rows, 5)[0] == "A"
 
 
 def test_column_without_content_is_left_out() -> None:
     """A column in which nothing was read takes no room."""
-    assert table(HEADINGS, [["1", "x", "-"], ["2", "y", "-"]], 80)[0] == "A  NAME"
+    assert table(COLUMNS, [["1", "x", "-"], ["2", "y", "-"]], 80)[0] == "A  NAME"
 
 
 def test_last_text_takes_what_is_left() -> None:
     """A long command is cut at the width with an ellipsis; with room it is whole."""
-    headings = (Heading("PID"), Heading("COMMAND", text=True))
+    headings = (Column("PID"), Column("COMMAND", text=True))
     rows = [["1", "python " + "x" * 50]]
     assert table(headings, rows, 30)[1] == "  1  python xxxxxxxxxxxxxxxxx…"
     assert table(headings, rows, 80)[1] == "  1  python " + "x" * 50

@@ -13,13 +13,8 @@ from tests.support.snapshots import gpu, snapshot, snapshots
 GIB = 2**30
 
 
-CARD = gpu(
-    busy_percent=47.0,
-    memory_used_bytes=31 * GIB,
-    power_watts=212.0,
-    power_limit_watts=700.0,
-    temperature_celsius=41.0,
-)
+POWER = {"power_watts": 212.0, "power_limit_watts": 700.0, "temperature_celsius": 41.0}
+CARD = gpu(busy_percent=47.0, memory_used_bytes=31 * GIB, **POWER)
 UNIFIED = gpu(memory_used_bytes=3 * GIB, memory_used_is_process_sum=True)
 NO_DRIVER = Problem(source="nvml", message="No driver is loaded.", severity="error")
 LONG_NAME = Host(name="a-host-with-a-very-long-name.example.org")

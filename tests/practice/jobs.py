@@ -33,10 +33,9 @@ QUICK = ("--step-ms", "0", "--python-ms", "0", "--transform-ms", "0", "--batch",
 
 def is_gone(process: psutil.Process) -> bool:
     """Or ended, and nobody has asked how."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+    return True
 
 
 class PracticeJob:
@@ -98,12 +97,10 @@ class PracticeJob:
 
     def step(self) -> int:
         """The number of a step that it reports from now on."""
-        while True:
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    self.said.append(str(self._lines.get_nowait()))
-                    continue
-            return int(self.until_it_says("step ").split()[1])
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.said.append(str(self._lines.get_nowait()))
+        return int(self.until_it_says("step ").split()[1])
 
     def children(self) -> list[psutil.Process]:
         """Those that it started, and theirs."""

@@ -31,9 +31,7 @@ def demo_job(
     folder: Path, *arguments: str, size: tuple[int, int] = (120, 40), python: tuple[str, ...] = ()
 ) -> Iterator[PseudoTerminal]:
     """In a terminal; with what it writes below ``folder``. ``python``: options of Python's."""
-    settings = {
-        **environment_in(folder), "TERM": "xterm-256color", "TMPDIR": str(folder),
-    }  # fmt: skip
+    settings = environment_in(folder) | {"TERM": "xterm-256color", "TMPDIR": str(folder)}
     command = (*python, "-m", "gpuwatch", "demo-job", *arguments, "--device", "cpu")
     with terminal(*command, size=size, environment=settings, folder=folder) as it:
         yield it
@@ -81,7 +79,7 @@ class TestKey:
             it.until_it_says("the job has ended: its settings can no longer be changed")
             it.type("q")
             assert it.end() == 137
-        assert _folders(tmp_path) == []
+        assert list(tmp_path.glob("gpuwatch-practice-*")) == []
 
     def test_health_has_no_cure(self, tmp_path: Path) -> None:
         """There is nothing to turn, and the key says so; on a small screen it is one line. Started
@@ -105,7 +103,7 @@ def _ends(it: PseudoTerminal, how: str | signal.Signals, code: int, folder: Path
         it.program.send_signal(how)
     assert it.end() == code
     wait_until(lambda: all(is_gone(one) for one in left))
-    assert _folders(folder) == []
+    assert list(folder.glob("gpuwatch-practice-*")) == []
 
 
 @needs_torch
@@ -158,20 +156,13 @@ def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:
     assert ended.stderr == ""
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Of practice jobs, left behind."""
-    return list(folder.glob("gpuwatch-practice-*"))
-
-
 def test_the_list_names_every_cause() -> None:
     """With what each needs that a CPU does not have; those that no job can have, with why."""
     shown = CliRunner().invoke(demo_job_command, [])
     assert shown.exit_code == 0
-    for cause in CAUSES.values():
-        assert f"  {cause.name} " in shown.output
-        assert cause.says in shown.output
-    for other in UNPRACTISED:
-        assert other.why in shown.output
+    said = [text for one in CAUSES.values() for text in (f"  {one.name} ", one.says)]
+    said += [other.why for other in UNPRACTISED]
+    assert [text for text in said if text not in shown.output] == []
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,19 @@ import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.practice import control, train
-from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, Unpractised, find
+from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, find
 from gpuwatch.practice.knobs import KnobError, Knobs, changed, given, in_words, parse_cores
 from gpuwatch.sources.simulated.source import SCENARIOS
 
 
 def test_every_rule_has_a_job_or_a_reason() -> None:
-    """Each cause that the diagnosis knows can be practised, or it is said why not."""
+    """Each cause that the diagnosis knows can be practised, or it is said why not; the scenario
+    that stands in for such a cause is there, or it is said how to see it."""
     practised = set(CAUSES) - {"healthy"} | {one.name for one in UNPRACTISED}
     assert practised == {rule.name for rule in RULES}
-
-
-@pytest.mark.parametrize("other", UNPRACTISED, ids=lambda one: one.name)
-def test_what_cannot_be_practised_can_be_seen(other: Unpractised) -> None:
-    """The scenario that stands in for such a cause is there, or it is said how to see it."""
-    if other.demo is None:
-        words = ("send SIGSTOP", "a practice job", "--device cpu")
-        assert any(word in other.why for word in words)
-    else:
-        assert other.demo in SCENARIOS
+    words = ("send SIGSTOP", "a practice job", "--device cpu")
+    for other in UNPRACTISED:
+        assert other.demo in SCENARIOS or any(word in other.why for word in words)
 
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda one: one.name)
@@ -43,14 +37,9 @@ def test_a_cure_turns_something(cause: Cause) -> None:
             assert in_words(cause.knobs, replace(cause.knobs, **cause.cure_on(cores)))
     turned = {*cause.cure, *cause.cure_on(64)}
     assert turned <= {knob.name for knob in fields(Knobs) if not knob.metadata["fixed"]}
-
-
-@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda one: one.name)
-def test_what_a_cpu_cannot_show_is_said(cause: Cause) -> None:
-    """Of a cause that needs GPUs, why nothing names it on a CPU; of others, what is not seen."""
+    # Of a cause that needs GPUs, why nothing names it on a CPU; of others, what is not seen.
     if cause.gpus:
-        assert cause.cpu_note is not None
-        assert cause.cpu_note.startswith("On the CPU nothing names it: ")
+        assert (cause.cpu_note or "").startswith("On the CPU nothing names it: ")
     elif cause.on_cpu is not None:
         assert (cause.cpu_note or "").startswith("Not visible on the CPU: ")
 
@@ -108,59 +97,38 @@ def test_nonsense_changes_nothing(tmp_path: Path, text: str) -> None:
     assert followed.trouble.isprintable()
 
 
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "huge": lambda path: path.write_text("# nothing\n" * 10_000),
+    "link to itself": lambda path: path.symlink_to(path.name),
+}
 
 
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _huge(path: Path) -> None:
-    path.write_text("# nothing\n" * 10_000)
-
-
-def _itself(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-@pytest.mark.parametrize("make", [_pipe, _folder, _endless, _huge], ids=lambda one: one.__name__)
-def test_what_is_no_file_of_knobs_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Nothing is waited for, and a sentence says why no knob is turned; a file in its place is
-    followed again."""
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_of_knobs_is_not_read(tmp_path: Path, kind: str) -> None:
+    """Nothing is waited for, and a sentence says why no knob is turned, unless it is as if there
+    were no file; a file in its place is followed again."""
     path = tmp_path / control.FILE_NAME
     followed = control.Control(path, Knobs())
-    make(path)
+    NO_FILES[kind](path)
     assert not followed.turned()
     assert followed.knobs == Knobs()
-    assert followed.trouble is not None
-    assert followed.trouble.startswith("knobs was not applied: it is ")
+    said = followed.trouble or "knobs was not applied: it is "
+    assert said.startswith("knobs was not applied: it is ")
+    assert (followed.trouble is None) == (kind == "link to itself")
     path.rmdir() if path.is_dir() else path.unlink()
     control.turn(tmp_path, {"workers": 5})
     assert followed.turned()
     assert followed.knobs.workers == 5
 
 
-def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
-    """It is as if there were none."""
-    followed = control.Control(tmp_path / control.FILE_NAME, Knobs())
-    _itself(followed.path)
-    assert not followed.turned()
-    assert followed.knobs == Knobs()
-
-
 def test_lines_may_have_comments() -> None:
-    """The file can be written by hand: spaces, dashes, comments, words for on and off."""
+    """The file can be written by hand: spaces, dashes, comments, words for on and off; cores as
+    lists of ranges."""
     knobs = changed(Knobs(), "# slower\n transform-ms = 5.5  # ms\n\npin_memory=off\n")
     assert knobs == Knobs(transform_ms=5.5, pin_memory=False)
-
-
-def test_cores() -> None:
-    """Cores are written as lists of ranges."""
     assert parse_cores("0-2, 7") == {0, 1, 2, 7}
     with pytest.raises(KnobError):
         parse_cores("0,a")

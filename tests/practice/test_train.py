@@ -4,7 +4,6 @@ importing PyTorch takes seconds."""
 import contextlib
 import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -77,9 +76,7 @@ class TestKnobs:
         assert size == 256 << 20
 
         def read() -> int:
-            found = re.search(r"^read_bytes: (\d+)", io(worker.pid), re.MULTILINE)
-            assert found is not None
-            return int(found[1])
+            return int(worker.io_counters().read_bytes)
 
         first = read()
         wait_until(lambda: read() > first + (16 << 20))
@@ -110,7 +107,8 @@ class TestKnobs:
         wait_until(lambda: used(worker) > begun + 0.5)
 
     def test_checkpoints(self, job: PracticeJob) -> None:
-        """A checkpoint of the size that was asked for is there, whole, and can be loaded."""
+        """A checkpoint of the size that was asked for is there, whole, and can be loaded. Saved in
+        a thread they are there as well, and the training does not stop to say so."""
         torch = pytest.importorskip("torch")
         job.turn(save_every=0.1, save_mib=20)
         job.until_it_says("saved 20 MiB")
@@ -119,12 +117,9 @@ class TestKnobs:
         assert path.stat().st_size > 20 << 20
         assert {"model", "optimizer"} <= set(torch.load(path))
         assert not path.with_suffix(".new").exists()
-
-    def test_checkpoints_aside(self, job: PracticeJob) -> None:
-        """Saved in a thread they are there as well, and the training does not stop to say so."""
-        (job.folder / "checkpoint.pt").unlink(missing_ok=True)
+        path.unlink()
         job.turn(save_every=0.1, save_mib=5, save_aside=True)
-        wait_until((job.folder / "checkpoint.pt").exists)
+        wait_until(path.exists)
         begun = job.step()
         assert job.step() > begun
 
@@ -226,10 +221,6 @@ def stands_still(process: psutil.Process) -> bool:
     before = used(process)
     time.sleep(0.2)
     return used(process) == before
-
-
-def io(pid: int) -> str:
-    return Path(f"/proc/{pid}/io").read_text()
 
 
 @needs_torch
@@ -363,30 +354,27 @@ def test_a_quota_is_the_kernels(tmp_path: Path) -> None:
 
 
 class TestWithoutAJob:
-    def run(self, *arguments: str, module: str = "gpuwatch.practice.train") -> tuple[int, str]:
+    @pytest.mark.parametrize(
+        ("command", "says"),
+        [
+            ("gpuwatch.practice.train healthy", "pip install 'gpuwatch-tui[torch]'"),
+            ("gpuwatch demo-job healthy", "pip install 'gpuwatch-tui[torch]'"),
+            ("gpuwatch.practice.train thermal_throttle", "gpuwatch --demo throttled"),
+        ],
+    )
+    def test_what_cannot_be_run(self, command: str, says: str) -> None:
+        """Where PyTorch is not installed one sentence says how to install it; a cause that cannot
+        be practised is refused with what shows it instead."""
         ran = subprocess.run(
-            [sys.executable, "-c", NO_TORCH, module, *arguments],
+            [sys.executable, "-c", NO_TORCH, *command.split()],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
         )
-        return ran.returncode, ran.stderr
-
-    @pytest.mark.parametrize("module", ["gpuwatch.practice.train", "gpuwatch demo-job"])
-    def test_without_torch(self, module: str) -> None:
-        """Where PyTorch is not installed one sentence says how to install it."""
-        module, *command = module.split()
-        code, said = self.run(*command, "healthy", module=module)
-        assert code == 2
-        assert said.count("\n") == 1
-        assert "pip install 'gpuwatch-tui[torch]'" in said
-
-    def test_what_cannot_be_practised(self) -> None:
-        """Such a cause is refused with the reason and what shows it instead."""
-        code, said = self.run("thermal_throttle")
-        assert code == 2
-        assert "gpuwatch --demo throttled" in said
+        assert ran.returncode == 2
+        assert ran.stderr.count("\n") == 1
+        assert says in ran.stderr
 
     def test_no_such_device(self, tmp_path: Path, warm_torch: WarmTorch) -> None:
         """A device that is not there is a sentence, and the job ends."""

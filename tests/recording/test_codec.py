@@ -29,6 +29,7 @@ from gpuwatch.core.model import (
     Process,
     ReasonSeconds,
     Snapshot,
+    TrainingLoop,
 )
 from tests.support.snapshots import gpu, snapshot, snapshots
 
@@ -65,35 +66,25 @@ def test_status_has_identity_and_reading_side_by_side() -> None:
 
 
 def test_stream_names_a_gpu_once() -> None:
-    """Static facts are in the header only; a snapshot line refers to them by uuid."""
-    taken = snapshot(gpus=(gpu(busy_percent=1.0),))
-    (identity,) = json.loads(header_line(taken))["gpus"]
-    (reading,) = json.loads(snapshot_line(taken))["gpus"]
-    assert identity["name"] == "NVIDIA H200"
-    assert "busy_percent" not in identity
-    assert reading["uuid"] == "GPU-a"
-    assert "name" not in reading
-
-
-def test_header_says_what_holds_for_the_stream() -> None:
-    """Kind, schema, machine and whether it is simulated stand in the first line."""
-    header = decode(header_line(snapshot(simulated=True)))
-    assert isinstance(header, Header)
-    assert header.machine == "box3"
-    assert header.simulated
-    assert header.schema == SCHEMA_VERSION
-    assert json.loads(header_line(snapshot()))["kind"] == "header"
-
-
-def test_samples_are_pairs() -> None:
-    """The driver's samples and the durations are written as pairs."""
+    """Static facts are in the header only, with what holds for the stream; a snapshot line refers
+    to them by uuid. The driver's samples and the durations are written as pairs."""
     reading = {
         "busy_samples": (BusySample(1.5, 99.0),),
         "throttle_durations": (ReasonSeconds("sw_power_cap", 0.25),),
     }
-    (card,) = json.loads(snapshot_line(snapshot(gpus=(gpu(**reading),))))["gpus"]
+    taken = snapshot(gpus=(gpu(**reading),), simulated=True)
+    (identity,) = json.loads(header_line(taken))["gpus"]
+    (card,) = json.loads(snapshot_line(taken))["gpus"]
+    assert identity["name"] == "NVIDIA H200"
+    assert "busy_percent" not in identity
+    assert card["uuid"] == "GPU-a"
+    assert "name" not in card
     assert card["busy_samples"] == [[1.5, 99.0]]
     assert card["throttle_durations"] == [["sw_power_cap", 0.25]]
+    header = decode(header_line(taken))
+    assert isinstance(header, Header)
+    assert (header.machine, header.simulated, header.schema) == ("box3", True, SCHEMA_VERSION)
+    assert json.loads(header_line(snapshot()))["kind"] == "header"
 
 
 TWO_RANKS = Job(
@@ -143,11 +134,7 @@ def test_what_a_job_computes_is_written_and_not_read() -> None:
     assert job["write_bytes_per_second"] is None
     job["cpu_percent"] = "a lie"
     assert decode_status(json.dumps(value)).jobs == (TWO_RANKS,)
-
-
-def test_line_without_jobs_has_none() -> None:
-    """What was written before there were jobs is still readable."""
-    value = json.loads(status_text(snapshot(jobs=(TWO_RANKS,))))
+    # What was written before there were jobs is still readable.
     del value["jobs"]
     assert decode_status(json.dumps(value)).jobs == ()
 
@@ -192,6 +179,17 @@ def test_unknown_fields_and_kinds_are_ignored() -> None:
     line = changed(gpus=[], mood="good", host={"name": "x", "smell": 3})
     assert decode(header, line).host == Host(name="x")
     assert decode(header, '{"kind": "finding", "rule": "x"}') is None
+
+
+def test_fields_that_were_renamed_are_read_by_both_names() -> None:
+    """Recordings outlive names; a text that holds the old one stays."""
+    loop = TrainingLoop(pid=4242, reported_at_unix_seconds=5.0)
+    job = Job(pid=4242, loops=(loop,), command='"told_at_unix_seconds":')
+    taken = dataclasses.replace(snapshot(), jobs=(job,))
+    line = snapshot_line(taken)
+    old = line.replace('"reported_at_unix_seconds":', '"told_at_unix_seconds":')
+    assert old != line
+    assert decode(header_line(taken), old) == taken
 
 
 def test_missing_optional_fields_are_none() -> None:

@@ -62,42 +62,28 @@ def folded(snapshots: list[Snapshot]) -> list[Bucket]:
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
-def test_the_overview_of_a_recording(tmp_path: Path, name: str) -> None:
-    """Its times, buckets and findings, as they were recorded."""
-    path = written(tmp_path / name)
+def test_a_recording_is_looked_at_here_and_there(tmp_path: Path, name: str) -> None:
+    """Its times, buckets and findings are as they were recorded. Reading begins not later than
+    asked for, a minute before at most (a plain file: at its beginning), and goes on to the end; the
+    last minutes can be read alone."""
+    path, packed = written(tmp_path / name), name.endswith(".zst")
     index = RecordingIndex(path)
     assert index.progress == 1.0
     assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
     assert index.last_unix_seconds == SNAPSHOTS[-1].taken_at_unix_seconds
     assert list(index.buckets) == folded(SNAPSHOTS)
-    assert is_indexed(path) == name.endswith(".zst")
+    assert is_indexed(path) == packed
     assert index.findings[0].rule
     assert index.findings[0].end_unix_seconds is None
-    index.close()
-
-
-@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
-def test_reading_begins_anywhere(tmp_path: Path, name: str) -> None:
-    """Not later than asked for, a minute before at most (a plain file: at its beginning), and goes
-    on to the end."""
-    index = RecordingIndex(written(tmp_path / name))
     for number in (0, 59, 60, COUNT - 1):
         wanted = SNAPSHOTS[number].taken_at_unix_seconds
         found = list(index.snapshots(wanted))
         assert found == SNAPSHOTS[-len(found) :]
-        assert wanted >= found[0].taken_at_unix_seconds
-        if name.endswith(".zst"):
-            assert wanted - found[0].taken_at_unix_seconds <= 61
-
-
-@pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
-def test_the_last_minutes_are_read(tmp_path: Path, name: str) -> None:
-    """Of any recording; of what is none, nothing."""
-    found = list(recent_snapshots(written(tmp_path / name), 100.0))
+        assert 0 <= wanted - found[0].taken_at_unix_seconds <= (61 if packed else COUNT)
+    index.close()
+    found = list(recent_snapshots(path, 100.0))
     assert found == SNAPSHOTS[-len(found) :]
     assert 101 <= len(found) <= 161
-    (tmp_path / "log").write_bytes(b"x")
-    assert list(recent_snapshots(tmp_path / "log", 100.0)) == []
 
 
 def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> None:
@@ -146,12 +132,10 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(LogError) as caught:
         RecordingIndex(str(path))
     assert str(caught.value).isprintable()
+    assert list(recent_snapshots(path, 100.0)) == []
     for name in ("-", str(tmp_path / "none"), str(tmp_path), "a\0b"):
         with pytest.raises(LogError):
             RecordingIndex(name)
-
-
-# --- damage ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
@@ -241,9 +225,6 @@ def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(tmp_path: Path) -
     path.write_bytes(entry * 2_000)
     with pytest.raises(LogError):
         RecordingIndex(str(path))
-
-
-# --- buckets -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("odd", [1.7e308, math.nan, math.inf])

@@ -1,7 +1,6 @@
 """Recordings, and telling them from logs by what is in them."""
 
 import gzip
-import io
 import os
 import re
 import sys
@@ -12,23 +11,15 @@ import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
-from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.reader import open_any
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.source import LogOptions
 from tests.sources.smi_writing import query_log, simulated
+from tests.support.recordings import streamed
 
 SNAPSHOTS = simulated("starved", gpus=2, count=5)
 LOG = query_log(SNAPSHOTS)
-
-
-def recording(snapshots: list[Snapshot]) -> str:
-    out = io.StringIO()
-    writer = JsonLinesWriter(out)
-    for snapshot in snapshots:
-        writer.write(snapshot)
-    return out.getvalue()
 
 
 def written(folder: Path, data: str | bytes, name: str = "log") -> str:
@@ -44,12 +35,12 @@ def read(path: str, options: LogOptions | None = None) -> tuple[list[Snapshot], 
 
 def test_a_recording_reads_back_what_was_streamed(tmp_path: Path) -> None:
     """Every snapshot, whole."""
-    found, stats = read(written(tmp_path, recording(SNAPSHOTS)))
+    found, stats = read(written(tmp_path, streamed(SNAPSHOTS)))
     assert found == SNAPSHOTS
     assert (stats.kind, stats.snapshots, stats.other_lines) == ("recording", 5, 0)
 
 
-@pytest.mark.parametrize("text", [recording(SNAPSHOTS), LOG], ids=["recording", "log"])
+@pytest.mark.parametrize("text", [streamed(SNAPSHOTS), LOG], ids=["recording", "log"])
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
 def test_packed_files_are_known_by_their_first_bytes(
     tmp_path: Path, text: str, pack: Callable[[bytes], bytes]
@@ -61,7 +52,7 @@ def test_packed_files_are_known_by_their_first_bytes(
 
 def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     """A crash or a full disk costs one snapshot."""
-    text = recording(SNAPSHOTS)
+    text = streamed(SNAPSHOTS)
     found, stats = read(written(tmp_path, text[: len(text) - 200]))
     assert found == SNAPSHOTS[:-1]
     assert stats.torn_lines == 1
@@ -81,7 +72,7 @@ def test_a_time_that_no_calendar_has_costs_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, at: str
 ) -> None:
     """It is counted and the rest is read; no command that shows times fails over it."""
-    lines = recording(SNAPSHOTS).splitlines()
+    lines = streamed(SNAPSHOTS).splitlines()
     for place in (0, 3) if name == "started_at" else (3,):
         lines.insert(place, re.sub(rf'("{name}_unix_seconds":)[^,]+', rf"\g<1>{at}", lines[place]))
     path = written(tmp_path, "\n".join(lines) + "\n", "run.jsonl")
@@ -104,7 +95,7 @@ def test_a_date_at_the_end_of_the_calendar_is_no_time(tmp_path: Path, at: str) -
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     """Those around them are read."""
-    lines = recording(SNAPSHOTS).splitlines()
+    lines = streamed(SNAPSHOTS).splitlines()
     lines[2] = lines[2][:50]
     lines.insert(4, "gpuwatch: out of memory")
     lines.insert(5, "")

@@ -1,7 +1,6 @@
 """The recorder: what it writes reads back, and to which files it writes."""
 
 import gzip
-import io
 import json
 import os
 import stat
@@ -14,12 +13,12 @@ import pytest
 from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
 from gpuwatch.recording.index import RecordingIndex
 from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
 from gpuwatch.recording.writer import RecordingFile
 from gpuwatch.sources.files import zstd
 from tests.recording.machine import Machine, read
+from tests.support.recordings import streamed
 from tests.support.snapshots import gpu, snapshot
 
 BOTH = pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
@@ -57,13 +56,10 @@ def test_what_was_recorded_reads_back(tmp_path: Path, machine: Machine, name: st
     state = recorder.state
     assert (state.snapshots, state.lost_snapshots, state.trouble) == (130, 0, None)
     assert state.written_bytes == path.stat().st_size
-    out = io.StringIO()
-    writer = JsonLinesWriter(out)
-    for taken in machine.taken:
-        writer.write(taken)
     recorded = lines(path)
+    plain = streamed(machine.taken).splitlines()
     headers = [line for line in recorded if line.startswith('{"kind":"header"')]
-    assert [line for line in recorded if line not in headers] == out.getvalue().splitlines()[1:]
+    assert [line for line in recorded if line not in headers] == plain[1:]
     assert 130 // 60 <= len(headers) <= 130 // 60 + 2
 
 
@@ -161,9 +157,6 @@ def test_other_gpus_get_a_header(tmp_path: Path) -> None:
     assert read(path)[0] == taken
 
 
-# --- appending, and what ends it ---------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("torn", [0, 7, 400])
 def test_a_recording_is_appended_to(tmp_path: Path, name: str, torn: int) -> None:
@@ -198,9 +191,6 @@ def test_what_is_flushed_is_there(tmp_path: Path, machine: Machine) -> None:
         assert len(machine.taken) - len(found) <= 4
         assert found == machine.taken[: len(found)]
     recorder.close()
-
-
-# --- which files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,9 +265,6 @@ def test_files_are_for_their_owner_alone(tmp_path: Path, machine: Machine) -> No
     files = list(tmp_path.iterdir())
     assert len(files) > 1
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-
-
-# --- on a thread -------------------------------------------------------------------------------
 
 
 def test_in_the_background_all_is_written(tmp_path: Path, machine: Machine) -> None:

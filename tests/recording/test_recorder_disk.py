@@ -16,9 +16,6 @@ def machine() -> Machine:
     return Machine()
 
 
-# --- files that go -----------------------------------------------------------------------------
-
-
 def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path, machine: Machine) -> None:
     """As other programs rotate."""
     path, moved = tmp_path / "run.jsonl.zst", tmp_path / "old.jsonl.zst"
@@ -84,9 +81,6 @@ def test_a_file_deleted_at_the_very_end_is_trouble(tmp_path: Path, machine: Mach
     assert "deleted during the recording" in state.trouble
     assert (state.snapshots, state.lost_snapshots) == (0, 3)
     assert not path.exists()
-
-
-# --- a disk that does not take it --------------------------------------------------------------
 
 
 class FullDisk:
@@ -162,9 +156,6 @@ def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Mach
     assert recorder.state.lost_snapshots == 0
 
 
-# --- rotation ----------------------------------------------------------------------------------
-
-
 def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
     """Wherever in a minute the recording began; names sort by time, each can be read alone, and the
     recording's name stands for all."""
@@ -223,7 +214,6 @@ def test_the_last_minutes_are_read_from_the_end(tmp_path: Path, machine: Machine
     recorder._file.flush()  # type: ignore[union-attr]
     found = list(recent_snapshots(path, 200.0))
     assert found == machine.taken[-len(found) :]
-    assert 201 <= len(found) <= 261
     assert list(recent_snapshots(path, 1e6)) == machine.taken
     recorder.close()
     assert list(recent_snapshots(tmp_path / "none", 100.0)) == []

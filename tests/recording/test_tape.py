@@ -16,6 +16,7 @@ from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, ope
 from gpuwatch.sources.files.log_text import LogError
 from tests.support.long_recording import BEGIN_UNIX_SECONDS as BEGIN
 from tests.support.long_recording import Piece, snapshots
+from tests.support.recordings import written
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +26,7 @@ def taken() -> list[Snapshot]:
 
 @pytest.fixture
 def stream(tmp_path: Path, taken: list[Snapshot]) -> Path:
-    path = tmp_path / "stream.jsonl"
-    with path.open("w", encoding="utf-8") as out:
-        writer = JsonLinesWriter(out)
-        for snapshot in taken:
-            writer.write(snapshot)
-    return path
+    return written(tmp_path / "stream.jsonl", taken)
 
 
 @pytest.fixture

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.torch.reporter import REPORTER, Reporter
-from tests.torch.support import reporter_in
+from gpuwatch.torch.reporter import REPORTER
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_reported_any_more() -> Iterator[None]:
-    """A process that reports of a loop is a job, and so would be whatever other tests start."""
-    yield
+def reports_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The process's reporter begins anew, in a folder of the test's own. A process that reports of
+    a loop is a job, and so would be whatever other tests start."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     REPORTER.close()
-
-
-@pytest.fixture
-def reporter(tmp_path: Path) -> Iterator[Reporter]:
-    made = reporter_in(tmp_path)
-    yield made
-    made.close()
+    REPORTER.forget()
+    yield tmp_path
+    REPORTER.close()
+    REPORTER.forget()

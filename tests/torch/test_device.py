@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gpuwatch.jobs.loop import step_file
+from gpuwatch.torch import copying, reporter, step, validation, watch
 from gpuwatch.torch.device import PAIRS, Device, find_device
-from gpuwatch.torch.watching import Watched, copying, step, validation
-from tests.torch.support import reported, reporter_in
+from tests.torch.support import reported
 
 
 class Cuda:
@@ -60,23 +58,27 @@ class Cuda:
         }
 
 
-def run_steps(folder: Path, cuda: Cuda, count: int, *, done: bool) -> step_file.Record:
-    reporter = reporter_in(folder, Device(cuda, 1))
-    for _ in Watched([[1]] * (count + 1), reporter=reporter):
-        # The device is found at the end of the first step.
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    """It is found at the end of the first step."""
+    made = Cuda()
+    monkeypatch.setattr(reporter, "find_device", lambda: Device(made, 1))
+    return made
+
+
+def run_steps(cuda: Cuda, count: int, *, done: bool) -> step_file.Record:
+    for _ in watch([[1]] * (count + 1)):
         if done:
             cuda.done = cuda.recorded
     if done:
         cuda.done = cuda.recorded
-    reporter.mark(step_file.IDLE)
-    record = reported(folder)
-    reporter.close()
-    return record
+    reporter.REPORTER.mark(step_file.IDLE)
+    return reported()
 
 
-def test_steps_are_measured_once_the_device_has_done_them(tmp_path: Path) -> None:
+def test_steps_are_measured_once_the_device_has_done_them(cuda: Cuda) -> None:
     """And memory comes with them."""
-    now, counters, _ = run_steps(tmp_path, Cuda(), 10, done=True)
+    now, counters, _ = run_steps(cuda, 10, done=True)
     assert now.flags & step_file.DEVICE_TIMED
     assert counters.device_steps_measured == 10
     assert counters.device_step_ns == 30_000_000
@@ -85,53 +87,45 @@ def test_steps_are_measured_once_the_device_has_done_them(tmp_path: Path) -> Non
     assert now.memory_peak_bytes == 300
 
 
-def test_a_device_far_behind_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_device_far_behind_is_not_waited_for(cuda: Cuda) -> None:
     """So many events are under way and no more; the steps without are counted."""
-    cuda = Cuda()
-    _, counters, _ = run_steps(tmp_path, cuda, 100, done=False)
+    _, counters, _ = run_steps(cuda, 100, done=False)
     assert counters.device_steps_measured == 0
     assert counters.device_steps_skipped == 100 - PAIRS
     assert cuda.recorded == 2 * PAIRS
 
 
-def test_copies_are_measured_by_themselves(tmp_path: Path) -> None:
+def test_copies_are_measured_by_themselves(cuda: Cuda) -> None:
     """Each between two events of its own."""
-    cuda = Cuda()
-    reporter = reporter_in(tmp_path, Device(cuda, 1))
-    for _ in Watched([[1]] * 4, reporter=reporter):
-        with copying(reporter):
+    for _ in watch([[1]] * 5):
+        with copying():
             pass
         cuda.done = cuda.recorded
-    reporter.mark(step_file.IDLE)
-    now, counters, _ = reported(tmp_path)
-    reporter.close()
+    reporter.REPORTER.mark(step_file.IDLE)
+    now, counters, _ = reported()
     assert now.flags & step_file.COPIES_TIMED
-    assert (counters.device_copies_measured, counters.device_copy_ns) == (3, 9_000_000)
+    assert (counters.device_copies_measured, counters.device_copy_ns) == (4, 12_000_000)
 
 
-def test_validation_is_not_in_a_steps_time(tmp_path: Path) -> None:
+def test_validation_is_not_in_a_steps_time(cuda: Cuda) -> None:
     """The clock stops before and runs on after it."""
-    cuda = Cuda()
-    reporter = reporter_in(tmp_path, Device(cuda, 1))
-    with step(None, reporter):
+    with step():
         pass
-    with step(None, reporter):
-        with validation(reporter):
+    with step():
+        with validation():
             cuda.recorded += 100
         assert cuda.recorded == 103
     cuda.done = cuda.recorded
-    reporter.mark(step_file.IDLE)
-    assert reported(tmp_path).counters.device_step_ns == 6_000_000
-    reporter.close()
+    reporter.REPORTER.mark(step_file.IDLE)
+    assert reported().counters.device_step_ns == 6_000_000
 
 
 @pytest.mark.parametrize("trouble", ["capturing", "fails"])
-def test_a_device_that_is_busy_otherwise_is_let_alone(tmp_path: Path, trouble: str) -> None:
+def test_a_device_that_is_busy_otherwise_is_let_alone(cuda: Cuda, trouble: str) -> None:
     """Nothing is recorded while the job captures a graph; and the job meets a failure where it is
     its own: all else is reported on."""
-    cuda = Cuda()
     setattr(cuda, trouble, True)
-    now, counters, _ = run_steps(tmp_path, cuda, 5, done=True)
+    now, counters, _ = run_steps(cuda, 5, done=True)
     assert (counters.steps, counters.device_steps_measured, cuda.recorded) == (6, 0, 0)
     assert bool(now.flags & step_file.DEVICE_TIMED) == (trouble == "capturing")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.torch.reporter import Reporter
-from gpuwatch.torch.watching import Watched
+from gpuwatch.torch import describe, step, watch
 from tests.torch.support import files_below, reported
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -22,8 +21,6 @@ class Reporting(data.Dataset):  # type: ignore[misc, name-defined]
         return 16
 
     def __getitem__(self, number: int) -> Any:
-        from gpuwatch.torch import describe, step
-
         with step():
             pass
         refused = "DataLoader worker" in describe()
@@ -39,7 +36,7 @@ class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_do_not_report(reporter: Reporter, tmp_path: Path, method: str) -> None:
+def test_workers_do_not_report(tmp_path: Path, method: str) -> None:
     """Only the training process does, whatever its dataset calls."""
     loader = data.DataLoader(
         Reporting(),
@@ -49,60 +46,56 @@ def test_workers_do_not_report(reporter: Reporter, tmp_path: Path, method: str) 
         persistent_workers=True,
     )
     for _ in range(2):
-        refused = torch.cat(list(Watched(loader, reporter=reporter)))[:, 1]
+        refused = torch.cat(list(watch(loader)))[:, 1]
         assert refused.tolist() == [1.0] * 16
-    now, counters, _ = reported(tmp_path)
+    now, counters, _ = reported()
     assert (counters.steps, counters.samples, now.epoch) == (8, 32, 1)
     assert (now.loader_workers, now.steps_in_epoch, now.pinned_memory) == (1, 4, 0)
     assert len(files_below(tmp_path)) == 1
 
 
-def test_without_gradients_it_is_validation(reporter: Reporter, tmp_path: Path) -> None:
+def test_without_gradients_it_is_validation() -> None:
     """A loop over a watched loader under ``no_grad``, unless it is said to be no such thing."""
-    loader = data.DataLoader(Reporting(), batch_size=4)
+    loader = data.DataLoader(data.TensorDataset(torch.arange(16.0)), batch_size=4)
     with torch.no_grad():
-        list(Watched(loader, reporter=reporter))
-        assert reported(tmp_path).counters.steps == 0
-        assert reported(tmp_path).counters.validation_ns > 0
-        list(Watched(loader, validation=False, reporter=reporter))
-    assert reported(tmp_path).counters.steps == 4
+        list(watch(loader))
+        assert reported().counters.steps == 0
+        assert reported().counters.validation_ns > 0
+        list(watch(loader, validation=False))
+    assert reported().counters.steps == 4
 
 
-def test_a_stream_is_not_asked_for_its_length(reporter: Reporter, tmp_path: Path) -> None:
+def test_a_stream_is_not_asked_for_its_length() -> None:
     """PyTorch would remember the question and warn about the answer."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loader = data.DataLoader(Stream(), batch_size=2)
-        assert len(list(Watched(loader, reporter=reporter))) == 4
-    assert reported(tmp_path).now.steps_in_epoch == -1
+        assert len(list(watch(loader))) == 4
+    assert reported().now.steps_in_epoch == -1
 
 
-def test_batches_are_moved(reporter: Reporter, tmp_path: Path) -> None:
+def test_batches_are_moved() -> None:
     """Every tensor of them, whatever holds them; the rest is as it was."""
     batch = {"x": torch.ones(3, 2), "more": (torch.ones(3), ["name", torch.ones(1)]), "y": 4}
-    (moved,) = Watched([batch], device="meta", reporter=reporter)
+    (moved,) = watch([batch], device="meta")
     assert moved["x"].device.type == moved["more"][0].device.type == "meta"
     assert moved["more"][1][0] == "name"
     assert moved["more"][1][1].device.type == "meta"
     assert moved["y"] == 4
-    assert reported(tmp_path).counters.copy_ns > 0
+    assert reported().counters.copy_ns > 0
 
 
-def test_the_rank_of_a_process_group_is_reported(
-    reporter: Reporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rank_of_a_process_group_is_reported() -> None:
     """Of one that was made by its arguments, with nothing in the environment."""
     group: Any = pytest.importorskip("torch.distributed", reason="torch is not installed")
     if not group.is_available():
         pytest.skip("this PyTorch has no distributed package")
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    list(Watched([[0]], reporter=reporter))
-    assert (reported(tmp_path).now.rank, reported(tmp_path).now.world_size) == (-1, -1)
+    list(watch([[0]]))
+    assert (reported().now.rank, reported().now.world_size) == (-1, -1)
     group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
     try:
-        list(Watched([[0]], reporter=reporter))
+        list(watch([[0]]))
     finally:
         group.destroy_process_group()
-    now = reported(tmp_path).now
+    now = reported().now
     assert (now.rank, now.local_rank, now.world_size) == (0, -1, 1)

@@ -2,8 +2,6 @@
 
 import logging
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +10,11 @@ import pytest
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.jobs.loop.step_file import Record
 from gpuwatch.torch.reporter import REPORTER
-from tests.torch.support import runtime_folder
+from tests.torch.support import reported
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 MILLISECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    REPORTER.close()
-    REPORTER.forget()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    REPORTER.close()
-
-
-def reported() -> Record:
-    path = Path(REPORTER.describe().rpartition(" ")[2])
-    assert path.is_relative_to(runtime_folder())
-    record = step_file.parse_record(path.read_bytes())
-    assert record is not None
-    return record
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]

@@ -19,10 +19,9 @@ import pytest
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.jobs.loop.step_file import BETWEEN, IDLE, STEP, VALIDATION, WAIT
 from gpuwatch.jobs.loop.writer import StepFile
-from gpuwatch.torch import batches, watch
-from gpuwatch.torch.reporter import Reporter
-from gpuwatch.torch.watching import Watched, checkpoint, copying, step, validation
-from tests.torch.support import ROOT, files_below, reported, reporter_in
+from gpuwatch.torch import batches, checkpoint, copying, describe, epoch, step, validation, watch
+from gpuwatch.torch.reporter import REPORTER
+from tests.torch.support import ROOT, files_below, reported
 
 
 class Loader:
@@ -44,14 +43,20 @@ class Loader:
             yield [number] * 8
 
 
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, without site packages."""
+    command = [sys.executable, "-S", "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 # What they leave alone
 
 
-def test_the_batches_are_the_loaders(reporter: Reporter) -> None:
+def test_the_batches_are_the_loaders() -> None:
     """All of them, themselves, in order; as often as asked. What is watched can be watched again,
     copied and pickled, as the trainers of some frameworks do."""
     loader = [object() for _ in range(5)]
-    watched = Watched(loader, reporter=reporter)
+    watched = watch(loader)
     for _ in range(2):
         got = list(watched)
         assert all(one is other for one, other in zip(got, loader, strict=True))
@@ -74,10 +79,10 @@ def test_a_loader_without_length_has_none() -> None:
     assert list(watched) == [2, 3]
 
 
-def test_the_loader_shows_through(reporter: Reporter) -> None:
+def test_the_loader_shows_through() -> None:
     """Its length, its attributes (to be set too), its truth, its items."""
     loader = Loader()
-    watched = Watched(loader, reporter=reporter)
+    watched = watch(loader)
     assert len(watched) == 4
     assert watched.num_workers == 3
     watched.count = 2
@@ -87,11 +92,11 @@ def test_the_loader_shows_through(reporter: Reporter) -> None:
         _ = watched.count
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = watched.nothing_like_it
-    assert not Watched([], reporter=reporter)
-    assert Watched(["a", "b"], reporter=reporter)[1] == "b"
+    assert not watch([])
+    assert watch(["a", "b"])[1] == "b"
 
 
-def test_exceptions_of_the_loader_and_of_the_job_pass(reporter: Reporter, tmp_path: Path) -> None:
+def test_exceptions_of_the_loader_and_of_the_job_pass() -> None:
     """The very same ones, also those that end the process; and a loader can go on where it can."""
     error = ValueError("a broken sample")
 
@@ -107,24 +112,26 @@ def test_exceptions_of_the_loader_and_of_the_job_pass(reporter: Reporter, tmp_pa
                 raise error
             return self.count
 
-    passing = iter(Watched(Flaky(), reporter=reporter))
+    passing = iter(watch(Flaky()))
     assert next(passing) == 1
     with pytest.raises(ValueError, match="a broken sample") as caught:
         next(passing)
     assert caught.value is error
     assert next(passing) == 3
-    steps = reported(tmp_path).counters.steps
-    marks = [mark(reporter) for mark in (validation, checkpoint, copying)]
-    for mark in (step(None, reporter), *marks):
+    steps = reported().counters.steps
+    marks = [mark() for mark in (validation, checkpoint, copying)]
+    for mark in (step(), *marks):
         for mine in (error, KeyboardInterrupt(), SystemExit(3)):
             with pytest.raises(type(mine)) as raised, mark:
                 raise mine
             assert raised.value is mine
-    assert reported(tmp_path).counters.steps == steps
+    assert reported().counters.steps == steps
 
 
-def test_a_broken_off_loop_closes_the_loaders_generator(reporter: Reporter) -> None:
-    """At once, as without watch."""
+def test_a_broken_off_loop_ends_at_once(tmp_path: Path) -> None:
+    """And closes the loader's generator, as without watch. Also when the first folders let nobody
+    in (no runtime folder, as below sudo and in containers): what was tried holds nothing."""
+    (tmp_path / "gpuwatch").write_text("in the way")
     closed = []
 
     class Generating:
@@ -134,53 +141,40 @@ def test_a_broken_off_loop_closes_the_loaders_generator(reporter: Reporter) -> N
             finally:
                 closed.append(True)
 
-    for number in Watched(Generating(), reporter=reporter):
-        if number == 2:
-            break
-    assert closed == [True]
-
-
-def test_a_broken_off_loop_ends_at_once_wherever_it_reports(tmp_path: Path) -> None:
-    """Also when the first folders let nobody in (no runtime folder, as below sudo and in
-    containers): what was tried holds nothing."""
-    tmp_path.chmod(0o700)
-    (tmp_path / "gpuwatch").write_text("in the way")
-    reporter = Reporter(lambda: StepFile.create({"XDG_RUNTIME_DIR": str(tmp_path)}), lambda: None)
     gc.disable()
     try:
-        for _ in Watched([[1]] * 5, reporter=reporter):
-            if reporter.steps == 2:
+        for _ in watch(Generating()):
+            if REPORTER.steps == 2:
                 break
-        assert (reporter.state, reporter.loop) == (IDLE, None)
-        assert str(tmp_path) not in reporter.describe()
+        assert closed == [True]
+        assert (REPORTER.state, REPORTER.loop) == (IDLE, None)
+        assert str(tmp_path) not in describe()
     finally:
         gc.enable()
-        reporter.close()
 
 
-def test_where_nothing_can_be_written_nothing_happens(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job goes on, and a sentence says why nothing is reported."""
 
     def refuse() -> StepFile:
         raise PermissionError(13, "Permission denied")
 
-    reporter = Reporter(refuse, lambda: None)
-    assert list(Watched([1, 2], reporter=reporter)) == [1, 2]
-    assert reporter.describe() == "gpuwatch.torch reports nothing: Permission denied"
+    monkeypatch.setattr(StepFile, "create", refuse)
+    assert list(watch([1, 2])) == [1, 2]
+    assert describe() == "gpuwatch.torch reports nothing: Permission denied"
 
 
 def test_a_mistake_of_ours_ends_the_reporting_only(tmp_path: Path) -> None:
     """The file goes, the job stays."""
-    reporter = reporter_in(tmp_path)
-    passing = iter(Watched(Loader(), reporter=reporter))
+    passing = iter(watch(Loader()))
     next(passing)
     assert len(files_below(tmp_path)) == 1
-    reporter._spent = None  # type: ignore[assignment]
+    REPORTER._spent = None  # type: ignore[assignment]
     assert len(list(passing)) == 3
-    with step(None, reporter), validation(reporter), copying(reporter):
+    with step(), validation(), copying():
         pass
     assert files_below(tmp_path) == []
-    assert reporter.describe().startswith("gpuwatch.torch has stopped reporting: TypeError")
+    assert describe().startswith("gpuwatch.torch has stopped reporting: TypeError")
 
 
 def test_importing_it_imports_the_standard_library_only() -> None:
@@ -191,10 +185,7 @@ def test_importing_it_imports_the_standard_library_only() -> None:
         "print(sorted(roots - set(sys.stdlib_module_names)))\n"
         "print(sorted(name for name in sys.modules if name.startswith('gpuwatch')))\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    roots, own = run.stdout.splitlines()
+    roots, own = run(code).stdout.splitlines()
     assert roots == "['gpuwatch']"
     assert set(eval(own)) == {
         "gpuwatch",
@@ -214,7 +205,7 @@ def test_importing_it_imports_the_standard_library_only() -> None:
 # What they report
 
 
-def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) -> None:
+def test_the_body_of_the_loop_is_the_step() -> None:
     """Steps, samples, the loader's settings, and where the time went. A wait is reported when it
     begins, so that a reader sees one that lasts."""
     seen = []
@@ -222,14 +213,14 @@ def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) ->
     class Looking(Loader):
         def __iter__(self) -> Iterator[list[int]]:
             for batch in super().__iter__():
-                seen.append(reporter.state)
+                seen.append(REPORTER.state)
                 yield batch
 
-    for _ in Watched(Looking(seconds=0.02), reporter=reporter):
-        seen.append(reported(tmp_path).now.state)
+    for _ in watch(Looking(seconds=0.02)):
+        seen.append(reported().now.state)
         time.sleep(0.01)
     assert seen == [WAIT, STEP] * 4
-    now, counters, base = reported(tmp_path)
+    now, counters, base = reported()
     assert (counters.steps, counters.samples) == (4, 32)
     assert counters.wait_ns >= 80_000_000
     assert counters.step_ns >= 40_000_000
@@ -240,122 +231,116 @@ def test_the_body_of_the_loop_is_the_step(reporter: Reporter, tmp_path: Path) ->
     assert (base.steps, base.at_ns) == (0, now.began_ns)
 
 
-def test_each_pass_is_an_epoch(reporter: Reporter, tmp_path: Path) -> None:
+def test_each_pass_is_an_epoch() -> None:
     """Unless the job counts them itself."""
     for _ in range(3):
-        list(Watched(Loader(), reporter=reporter))
-    assert reported(tmp_path).now.epoch == 2
-    reporter.epoch_is(7)
-    for _ in Watched(Loader(), reporter=reporter):
-        now = reported(tmp_path).now
-    assert (now.epoch, now.step_in_epoch) == (7, 3)
+        list(watch(Loader()))
+    assert reported().now.epoch == 2
+    epoch(7)
+    list(watch(Loader()))
+    assert (reported().now.epoch, reported().now.step_in_epoch) == (7, 4)
 
 
-def test_with_step_the_rest_of_the_body_is_no_step(reporter: Reporter, tmp_path: Path) -> None:
+def test_with_step_the_rest_of_the_body_is_no_step() -> None:
     """Two steps to a batch here, and time between them that is neither step nor wait."""
-    for _ in Watched(Loader(), reporter=reporter):
+    for _ in watch(Loader()):
         time.sleep(0.01)
         for _ in range(2):
-            with step(None, reporter):
-                assert reported(tmp_path).now.state == STEP
-        assert reported(tmp_path).now.state in (BETWEEN, STEP)
-    counters = reported(tmp_path).counters
+            with step():
+                assert reported().now.state == STEP
+        assert reported().now.state in (BETWEEN, STEP)
+    counters = reported().counters
     assert (counters.steps, counters.samples) == (8, 32)
     assert counters.between_ns >= 30_000_000
 
 
-def test_steps_without_a_watched_loader(reporter: Reporter, tmp_path: Path) -> None:
+def test_steps_without_a_watched_loader() -> None:
     """Their samples can be given; waits are not known."""
     for _ in range(5):
-        with step(16, reporter):
+        with step(16):
             pass
-    now, counters, _ = reported(tmp_path)
+    now, counters, _ = reported()
     assert (counters.steps, counters.samples, now.state) == (5, 80, BETWEEN)
     assert not now.flags & step_file.WAITS_REPORTED
 
 
-def test_batches_inside_one_step(reporter: Reporter, tmp_path: Path) -> None:
+def test_batches_inside_one_step() -> None:
     """Gradient accumulation: the loop over micro-batches stands in the step."""
     for _ in range(3):
-        with step(None, reporter):
-            for _ in Watched(Loader(2), reporter=reporter):
+        with step():
+            for _ in watch(Loader(2)):
                 pass
-    assert reported(tmp_path).counters.steps == 3
-    assert reported(tmp_path).counters.samples == 48
+    assert reported().counters.steps == 3
+    assert reported().counters.samples == 48
 
 
-def test_validation_and_saving_hold_no_steps(reporter: Reporter, tmp_path: Path) -> None:
+def test_validation_and_saving_hold_no_steps() -> None:
     """A loop over validation data in the body of the training loop, and a save."""
-    for _ in Watched(Loader(3), reporter=reporter):
-        with validation(reporter):
-            for _ in Watched(Loader(5), reporter=reporter):
-                with step(None, reporter):
+    for _ in watch(Loader(3)):
+        with validation():
+            for _ in watch(Loader(5)):
+                with step():
                     pass
-                assert reported(tmp_path).now.state == VALIDATION
+                assert reported().now.state == VALIDATION
             time.sleep(0.01)
-        assert reported(tmp_path).now.state == STEP
-        with checkpoint(reporter):
-            assert reported(tmp_path).now.state == step_file.CHECKPOINT
+        assert reported().now.state == STEP
+        with checkpoint():
+            assert reported().now.state == step_file.CHECKPOINT
             time.sleep(0.01)
-    now, counters, _ = reported(tmp_path)
+    now, counters, _ = reported()
     assert (counters.steps, counters.samples, now.steps_in_epoch) == (3, 24, 3)
     assert min(counters.validation_ns, counters.checkpoint_ns) >= 30_000_000
 
 
-def test_a_loader_can_be_said_to_validate(reporter: Reporter, tmp_path: Path) -> None:
+def test_a_loader_can_be_said_to_validate() -> None:
     """Broken off or not, the loop before it goes on."""
-    for _ in Watched(Loader(2), reporter=reporter):
-        for number, _ in enumerate(Watched(Loader(5), validation=True, reporter=reporter)):
-            assert reported(tmp_path).now.state == VALIDATION
+    for _ in watch(Loader(2)):
+        for number, _ in enumerate(watch(Loader(5), validation=True)):
+            assert reported().now.state == VALIDATION
             if number == 2:
                 break
-        assert reported(tmp_path).now.state == STEP
-    assert reported(tmp_path).counters.steps == 2
+        assert reported().now.state == STEP
+    assert reported().counters.steps == 2
 
 
-def test_two_loaders_zipped_are_one_loop(reporter: Reporter, tmp_path: Path) -> None:
+def test_two_loaders_zipped_are_one_loop() -> None:
     """Both are waited for; the steps are not counted twice."""
     pairs = zip(
-        Watched(Loader(6), reporter=reporter),
-        Watched(Loader(6, seconds=0.01), reporter=reporter),
+        watch(Loader(6)),
+        watch(Loader(6, seconds=0.01)),
         strict=True,
     )
     for _ in pairs:
         pass
-    counters = reported(tmp_path).counters
+    counters = reported().counters
     assert (counters.steps, counters.samples) == (6, 48)
     assert counters.wait_ns >= 60_000_000
 
 
-def test_an_iterator_left_behind_does_not_count_for_ever(
-    reporter: Reporter, tmp_path: Path
-) -> None:
+def test_an_iterator_left_behind_does_not_count_for_ever() -> None:
     """The job keeps it and goes on with another."""
-    left = iter(Watched(Loader(10), reporter=reporter))
+    left = iter(watch(Loader(10)))
     next(left)
-    for _ in Watched(Loader(20), reporter=reporter):
+    for _ in watch(Loader(20)):
         pass
-    assert reported(tmp_path).counters.steps >= 18
+    assert reported().counters.steps >= 18
 
 
 @pytest.mark.parametrize(("before", "steps"), [(1, 1), (0, 4)])
-def test_only_one_thread_reports(
-    reporter: Reporter, tmp_path: Path, before: int, steps: int
-) -> None:
+def test_only_one_thread_reports(before: int, steps: int) -> None:
     """A thread that prefetches through a watched loader is not the training loop, unless nothing
     is marked outside of it: a framework can run the loop outside the main thread."""
     for _ in range(before):
-        with step(None, reporter):
+        with step():
             pass
-    thread = threading.Thread(target=lambda: list(Watched(Loader(), reporter=reporter)))
+    thread = threading.Thread(target=lambda: list(watch(Loader())))
     thread.start()
     thread.join()
-    assert reported(tmp_path).counters.steps == steps
+    assert reported().counters.steps == steps
 
 
 def test_a_fork_reports_in_a_file_of_its_own(tmp_path: Path) -> None:
     """The parent's file stays the parent's, in the middle of a loop too."""
-    tmp_path.chmod(0o700)
     code = (
         "import os, sys\nfrom gpuwatch.torch import step, watch\n"
         "for number, _ in enumerate(watch([[1]] * 6)):\n"
@@ -366,16 +351,7 @@ def test_a_fork_reports_in_a_file_of_its_own(tmp_path: Path) -> None:
         "os.write(1, f'{os.getpid()}\\n'.encode())\n"
         "os._exit(0)\n"
     )
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-    run = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    child, parent = run.stdout.split()
+    child, parent = run(code).stdout.split()
     steps = {}
     for path in files_below(tmp_path):
         record = step_file.parse_record(path.read_bytes())
@@ -390,7 +366,6 @@ def test_a_fork_reports_in_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_started_by_multiprocessing_report(tmp_path: Path, method: str) -> None:
     """Each its own number, and their files go when they end."""
-    tmp_path.chmod(0o700)
     (tmp_path / "train.py").write_text(
         "import multiprocessing, os, sys\n"
         "from pathlib import Path\n"
@@ -409,36 +384,29 @@ def test_ranks_started_by_multiprocessing_report(tmp_path: Path, method: str) ->
         "    for rank in ranks: rank.join()\n"
         "    sys.exit(any(rank.exitcode for rank in ranks))\n"
     )
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(tmp_path / "train.py")],
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert len(set(run.stdout.split())) == 2
+    assert len(set(done.stdout.split())) == 2
     assert files_below(tmp_path) == []
 
 
 def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
     """At its end, and after an exception of its own; a kill leaves it to the next."""
-    tmp_path.chmod(0o700)
     code = "from gpuwatch.torch import watch\nfor _ in watch([1, 2]): {}\n"
-    left = {}
-    for name, end in (
-        ("end", "pass"),
-        ("exception", "1 / 0"),
-        ("kill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
-    ):
-        run = subprocess.run(
-            [sys.executable, "-S", "-c", code.format(end)],
-            env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        left[name] = (run.returncode, len(files_below(tmp_path)))
+    ends = {
+        "end": "pass",
+        "exception": "1 / 0",
+        "kill": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    }
+    left = {
+        name: (run(code.format(end)).returncode, len(files_below(tmp_path)))
+        for name, end in ends.items()
+    }
     assert left == {"end": (0, 0), "exception": (1, 0), "kill": (-signal.SIGKILL, 1)}
 
 

@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
-from gpuwatch.tuning import failures, host_process, processes
+from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
 from gpuwatch.tuning.failures import MeasureError
@@ -27,17 +25,14 @@ from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 from tests.support.children import wait_until
-from tests.support.warm_torch import WarmTorch
 from tests.tuning import loaders
+from tests.tuning.conftest import Silence
 
 LOADERS = Path(__file__).with_name("loaders.py")
 
 
-@pytest.fixture(autouse=True)
-def warm(warm_torch: WarmTorch) -> Iterator[None]:
-    """The tests of the command, and those that kill it, start theirs as everybody does."""
-    with warm_torch.instead_of(host_process):
-        yield
+# The tests of the command, and those that kill it, start theirs as everybody does.
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @contextlib.contextmanager
@@ -177,17 +172,11 @@ def test_failures(name: str, codes: dict[int, str], says: str, at: str | None) -
             measured(visit(its, 0, seconds=0.01))
 
 
-def test_hang_is_ended_and_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hang_is_ended_and_placed(silence: Silence) -> None:
     """A worker that hangs is given up with the line it hangs at, and ended; others go on."""
     with opened("hangs") as its:
-
-        def monotonic() -> float:
-            """Time that passes once both workers hang, however long they took to start."""
-            return 100.0 if its.host.output().count("hangs") == 2 else 0.0
-
-        with monkeypatch.context() as patched:
-            patched.setattr(host_process, "time", types.SimpleNamespace(monotonic=monotonic))
-            failure = failed(visit(its, 2))
+        silence(lambda: its.host is not None and its.host.output().count("hangs") == 2, 60.0)
+        failure = failed(visit(its, 2))
         assert failure.code == "hang"
         assert failure.line is not None
         assert failure.line.endswith(f":{_line('time.sleep(1000 +')}")
@@ -275,14 +264,6 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
     assert len(next(iter(factory.make(factory.base.with_knobs(num_workers=0))))) == 8
 
 
-def test_function_gets_the_knobs_it_takes() -> None:
-    """A function with a parameter called num_workers is called with each count."""
-    with bench("limited") as its:
-        description = described(its)
-        assert description.takes == ("batch_size", "num_workers")
-        assert measured(visit(its, 2)).workers_memory_bytes
-
-
 def test_step_is_measured_end_to_end() -> None:
     """With a train step the rate is the step's, with its wait for data."""
     with opened("numbers", step=f"{LOADERS}:step") as its:
@@ -341,21 +322,26 @@ def test_dataset_with_a_batch_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "seconds", "says"),
+    ("code", "says"),
     [
-        ("import os\nos._exit(1)", 60.0, "ended by itself .os._exit. at .*target.py:2"),
-        ("import ctypes; ctypes.string_at(0)", 60.0, "SIGSEGV at .*target.py:1"),
-        ("import time; time.sleep(1000)", 1.0, "not imported within .*target.py:1"),
+        ("import os\nos._exit(1)", "ended by itself .os._exit. at .*target.py:2"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV at .*target.py:1"),
+        ("import time, os; os.mkdir('begun'); time.sleep(1000)",
+         "not imported within 0 s: it is at .*target.py:1"),
     ],
-)
-def test_import_that_ends_or_hangs(code: str, seconds: float, says: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_import_that_ends_or_hangs(
+    code: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    silence: Silence,
+) -> None:
     """An import that kills its process or never ends comes with its line."""
-    file = tmp_path / "target.py"
-    file.write_text(code)
-    with (
-        bench(f"{file}:loader", load_seconds=seconds) as its,
-        pytest.raises(BenchError, match=says),
-    ):
+    monkeypatch.chdir(tmp_path)
+    Path("target.py").write_text(code)
+    silence(Path("begun").exists)
+    with bench("target.py:loader", load_seconds=0.0) as its, pytest.raises(BenchError, match=says):
         its.open()
 
 
@@ -377,11 +363,11 @@ def test_import_that_trains_is_ended(tmp_path: Path) -> None:
         its.open()
 
 
-def test_slow_import_is_noticed_once(tmp_path: Path) -> None:
+def test_slow_import_is_noticed_once(tmp_path: Path, silence: Silence) -> None:
     """Where an import takes long, a sentence says at which line it is; it then goes on."""
     file = tmp_path / "target.py"
     file.write_text(
-        "import time\nfrom pathlib import Path\n"
+        "import time\nfrom pathlib import Path\nPath(__file__).with_name('begun').touch()\n"
         "while not Path(__file__).with_name('noticed').exists():\n    time.sleep(0.01)\n"
         "from torch.utils.data import DataLoader\nloader = DataLoader(range(9))\n"
     )
@@ -389,9 +375,11 @@ def test_slow_import_is_noticed_once(tmp_path: Path) -> None:
 
     def notice(sentence: str) -> None:
         said.append(sentence)
-        file.with_name("noticed").touch()
+        noticed.touch()
 
-    with bench(f"{file}:loader", look_seconds=0.2, notice=notice) as its:
+    begun, noticed = file.with_name("begun"), file.with_name("noticed")
+    silence(lambda: begun.exists() and not noticed.exists())
+    with bench(f"{file}:loader", notice=notice) as its:
         assert described(its).samples == 9
     assert len(said) == 1
     assert "still being imported, and is at" in said[0]
@@ -504,30 +492,6 @@ def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
     assert "PyTorch is not installed where gpuwatch runs" in done.stdout
     assert "-m pip install torch" in done.stdout
     assert done.stdout.count("\n") == 1
-
-
-def test_interrupted_visit_ends_at_once() -> None:
-    """What is thrown out of a visit (Ctrl-C) leaves nothing once the bench is closed."""
-
-    class StopError(Exception):
-        pass
-
-    with opened("numbers") as its:
-        began = time.monotonic()
-
-        def stop() -> None:
-            if its.host and its.host.session and time.monotonic() > began + 0.5:
-                raise StopError
-
-        its.tick = stop
-        with pytest.raises(StopError):
-            visit(its, 2, seconds=600, limit=600)
-        host = its.host
-        assert host is not None
-        session = host.session
-        assert session is not None
-    assert processes.of_session(session) == []
-    assert not processes.is_running(host.pid)
 
 
 def test_warnings_of_libraries_are_not_what_the_user_printed() -> None:

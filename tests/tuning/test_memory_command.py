@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from gpuwatch.commands.tune.memory import memory_command
 pytest.importorskip("torch", reason="torch is not installed")
 
 
-from gpuwatch.tuning import host_process, processes
+from gpuwatch.tuning import processes
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.child import memory as memory_child
 from gpuwatch.tuning.failures import MeasureError
@@ -23,7 +22,7 @@ from gpuwatch.tuning.memory.measuring import measurer
 from gpuwatch.tuning.memory.records import AS_IS
 from gpuwatch.tuning.messages import Order
 from tests.support.children import wait_until
-from tests.support.warm_torch import WarmTorch
+from tests.tuning.conftest import Silence
 
 STEPS = """
 import torch
@@ -40,11 +39,8 @@ def wrong(batch_size):
 """
 
 
-@pytest.fixture(autouse=True)
-def warm(warm_torch: WarmTorch) -> Iterator[None]:
-    """The tests that interrupt the command start theirs as everybody does."""
-    with warm_torch.instead_of(host_process):
-        yield
+# The tests that interrupt the command start theirs as everybody does.
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
@@ -146,11 +142,15 @@ def test_without_cuda_it_says_what_can_be_done(tmp_path: Path) -> None:
     assert "--device cpu" in err
 
 
-def test_a_step_that_hangs_is_placed(tmp_path: Path) -> None:
+def test_a_step_that_hangs_is_placed(tmp_path: Path, silence: Silence) -> None:
     """It is ended when its time is over, and the line that it was at is named."""
-    path = tmp_path / "hangs.py"
-    path.write_text("import time\n\ndef hangs(batch_size):\n    time.sleep(1000)\n")
-    bench = Bench(None, step=f"{path}:hangs", patience_seconds=2.0)
+    path, begun = tmp_path / "hangs.py", tmp_path / "begun"
+    path.write_text(
+        "import os, time\n\ndef hangs(batch_size):\n"
+        f"    os.mkdir({str(begun)!r}); time.sleep(1000)\n"
+    )
+    silence(begun.exists, 60.0)
+    bench = Bench(None, step=f"{path}:hangs")
     try:
         bench.open()
         with pytest.raises(MeasureError, match=r"were at .*hangs\.py:4 \(--timeout\)") as caught:

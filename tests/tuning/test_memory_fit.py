@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.tuning.memory.fit import (
-    BATCH_MAX,
     expected_bytes,
     fit_line,
     interval_bytes,
@@ -179,14 +178,6 @@ def test_prediction_is_the_largest_that_leaves_the_margin(
     if found.batch_size:
         assert fixed + per_sample * found.batch_size <= room + slack
     assert fixed + per_sample * (found.batch_size + 1) > room - slack - 1e-6 * per_sample
-
-
-def test_memory_that_does_not_grow_predicts_nothing() -> None:
-    """There is no largest batch; one of a byte a sample stops at what is never tried."""
-    assert predict(points_on(lambda _size: 3 * GIB, (2, 4, 8, 16))) is None
-    assert predict([]) is None
-    found = predicted(points_on(lambda size: GIB + size, (2, 4, 1024, 4096)))
-    assert found.batch_size == BATCH_MAX
 
 
 def test_beyond_the_last_point_the_steeper_of_two_lines_counts() -> None:

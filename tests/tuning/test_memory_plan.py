@@ -217,13 +217,6 @@ def test_what_fails_later_ends_the_growing(error: Exception) -> None:
     assert str(error) in result.stopped
 
 
-def test_sizes_come_to_an_end() -> None:
-    """Whatever memory does, a bounded number of sizes is asked for."""
-    for course in (lambda _size: GIB, lambda size: GIB + size, lambda size: GIB + MIB * size**2):
-        (result,) = measured(Device(course)).results
-        assert len(result.points) <= STEPS_MOST + TRIES
-
-
 def test_spread_keeps_both_ends() -> None:
     """Of many sizes some are taken, the first and the last among them."""
     assert spread([1, 2, 3], 5) == [1, 2, 3]

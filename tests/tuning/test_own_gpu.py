@@ -20,16 +20,21 @@ from tests.support.virtual_gpu import VirtualGpu
 
 gpu = VirtualGpu.open(0, memory_bytes=1 << 30)
 own = OwnGpu()
-own.start()
-begun, busy = time.monotonic(), 0.0
-while time.monotonic() < begun + 2:
-    started = time.monotonic()
-    gpu.run(0.05)
-    busy += time.monotonic() - started
-    own.note()
-    time.sleep(0.05)
-share = busy / (time.monotonic() - begun)
-print(json.dumps([own.percent(), share, own.process_bytes, own.used_bytes]))
+
+def percent():
+    # Of what the driver samples from now on.
+    own.start()
+    while own.percent() is None:
+        time.sleep(0.01)
+        own.note()
+    return own.percent()
+
+with gpu.kernel():
+    # Longer than one of the driver's samples.
+    time.sleep(0.5)
+    busy = percent()
+time.sleep(0.5)
+print(json.dumps([busy, percent(), own.process_bytes, own.used_bytes]))
 """
 
 
@@ -51,7 +56,7 @@ def test_the_gpu_that_the_process_is_on(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    busy, share, process_bytes, used_bytes = json.loads(done.stdout)
-    assert busy == pytest.approx(100 * share, abs=12)
+    busy, idle, process_bytes, used_bytes = json.loads(done.stdout)
+    assert (busy, idle) == (100, 0)
     assert process_bytes == 1 << 30
     assert used_bytes >= process_bytes

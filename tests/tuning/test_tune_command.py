@@ -14,13 +14,15 @@ import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.outputs.tuning.text import text
-from gpuwatch.tuning import host_process, processes
+from gpuwatch.tuning import processes
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import result as results
 from gpuwatch.tuning.search.outcome import Progress
 from gpuwatch.tuning.search.result import Comparison, FirstPass, KeepError, Result, Row
-from gpuwatch.tuning.settings import Failure, Setting
+from gpuwatch.tuning.search.visits import Visits
+from gpuwatch.tuning.settings import Failure, Setting, Visit
 from tests.support.children import wait_until
-from tests.support.warm_torch import WarmTorch
 
 LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
@@ -36,12 +38,21 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(warm_torch: WarmTorch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """``gpuwatch tune``, in this process: what it measures in is started."""
+def run(warm: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``gpuwatch tune``, in this process: what it measures in is started. Each visit uses half a
+    second of the budget up, so that the machine does not decide how many there are."""
+    orders: list[Order] = []
+
+    def visit(its: Bench, order: Order) -> Visit | Failure:
+        orders.append(order)
+        return plain(its, order)
+
+    plain = Bench.visit
+    monkeypatch.setattr(Bench, "visit", visit)
+    monkeypatch.setitem(Visits.__init__.__kwdefaults__, "clock", lambda: len(orders) / 2)
 
     def run_it(*arguments: str) -> subprocess.CompletedProcess[str]:
-        with warm_torch.instead_of(host_process):
-            code = cli.run(["tune", *arguments])
+        code = cli.run(["tune", *arguments, "--timeout", "60s"])
         return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
 
     return run_it
@@ -63,8 +74,8 @@ def test_finds_the_known_optimum_and_a_grid_confirms(
     what is kept is printed again."""
     needs_torch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    # They end as soon as the intervals have settled; the rest is for a machine that is busy.
-    counts = ("--num-workers", "1,3,5", "--budget", "12s")
+    # They end as soon as the intervals have settled.
+    counts = ("--num-workers", "1,3,5", "--budget", "8s")
     fixed = ("--prefetch-factor", "2", "--persistent-workers", "no")
     target = f"{LOADERS}:limited"
     done = run(target, *fixed, *counts, "--save")
@@ -113,6 +124,14 @@ def test_working_settings_are_recommended_beside_failing_ones(run: Run) -> None:
     assert result["recommended"]["num_workers"] == 0
     codes = {row["num_workers"]: row["failure"] for row in result["settings"]}
     assert codes[1]["code"] == "worker_killed"
+    assert result["unmeasured"] == []
+
+
+def test_counts_that_the_budget_does_not_suffice_for_are_named(run: Run) -> None:
+    """Of three counts asked for two are visited in this time: the third is named."""
+    needs_torch()
+    done = run(f"{LOADERS}:limited", "--num-workers", "0,1,2", "--budget", "1s")
+    assert "Not measured, as the budget ended: num_workers=2" in done.stdout
 
 
 def test_interrupt_prints_what_is_measured() -> None:
@@ -133,7 +152,7 @@ def test_interrupt_prints_what_is_measured() -> None:
             seen.update(_children(host))
         return len(seen) >= 3
 
-    wait_until(third_visit, 60.0)
+    wait_until(third_visit, 180.0)
     hosts = _children(child.pid)
     child.send_signal(signal.SIGINT)
     out, errors = child.communicate()
@@ -182,13 +201,6 @@ def test_help_needs_no_torch() -> None:
     )
     assert done.returncode == 0, done
     assert "TARGET" in done.stdout
-
-
-def test_memory_is_a_command_of_its_own(run: Run) -> None:
-    """``gpuwatch tune memory`` has its own options."""
-    done = run("memory", "--help")
-    assert done.returncode == 0
-    assert "--batch-sizes" in done.stdout
 
 
 def row(workers: int, rate: float | None, **more: Any) -> Row:

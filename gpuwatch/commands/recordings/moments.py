@@ -1,8 +1,10 @@
 """Moments as a person writes them: ``14:30``, ``2026-03-01 14:30``, ``+15m``, ``-2h``."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from gpuwatch.core.text import SentenceError
 
 WRITE = "write it as 14:30, 2026-03-01 14:30, +15m (from the start) or -2h (from the end)"
 _SPAN = re.compile(r"([+-])\s*((?:\d{1,6}(?:\.\d{1,3})?\s*(?:d|h|min|m|s)\s*){1,4})", re.ASCII)
@@ -13,40 +15,33 @@ FORMS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 _ZONED = ("%Y-%m-%d %H:%M:%S%z", "%Y-%m-%d %H:%M%z")
 
 
-class MomentError(ValueError):
-    """That is no moment; the message is a sentence for a person."""
+class MomentError(SentenceError):
+    """That is no moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One of the four ways to say when; times of day are local ones."""
+class Moment(NamedTuple):
+    """One of the four ways to say when."""
 
     text: str
-    unix_seconds: float | None = None
-    after_start_seconds: float | None = None
-    before_end_seconds: float | None = None
-    day_seconds: float | None = None
-    """A time of day: its first after the start of the recording (or at it)."""
-
-    @property
-    def needs_end(self) -> bool:
-        return self.before_end_seconds is not None
+    kind: Literal["unix", "after start", "before end", "of day"]
+    """``of day``, local: its first after the start of the recording (or at it)."""
+    seconds: float
 
     def unix(self, start: float, end: float | None = None) -> float:
         """In a recording from ``start`` (to ``end``). Raises ``MomentError`` where the end is
         needed and not known."""
-        if self.unix_seconds is not None:
-            return self.unix_seconds
-        if self.after_start_seconds is not None:
-            return start + self.after_start_seconds
-        if self.day_seconds is not None:
-            return _next_time_of_day(start, self.day_seconds)
+        if self.kind == "unix":
+            return self.seconds
+        if self.kind == "after start":
+            return start + self.seconds
+        if self.kind == "of day":
+            return _next_time_of_day(start, self.seconds)
         if end is None:
             raise MomentError(
                 f"{self.text} counts from the end, which is known only once everything is read: "
                 "give a time, or count from the start (+15m)."
             )
-        return end - (self.before_end_seconds or 0.0)
+        return end - self.seconds
 
 
 def parse_moment(text: str) -> Moment:
@@ -55,16 +50,14 @@ def parse_moment(text: str) -> Moment:
     span = _SPAN.fullmatch(stripped)
     if span is not None:
         seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(span[2]))
-        if span[1] == "+":
-            return Moment(text, after_start_seconds=seconds)
-        return Moment(text, before_end_seconds=seconds)
+        return Moment(text, "after start" if span[1] == "+" else "before end", seconds)
     clock = _CLOCK.fullmatch(stripped)
-    if clock is not None:
-        hours, minutes, seconds = int(clock[1]), int(clock[2]), float(clock[3] or 0)
-        if hours > 23 or minutes > 59 or seconds >= 60:
-            raise MomentError(f"there is no such time of day; {WRITE}.")
-        return Moment(text, day_seconds=hours * 3600 + minutes * 60 + seconds)
-    return Moment(text, unix_seconds=_date(stripped))
+    if clock is None:
+        return Moment(text, "unix", _date(stripped))
+    hours, minutes, seconds = int(clock[1]), int(clock[2]), float(clock[3] or 0)
+    if hours > 23 or minutes > 59 or seconds >= 60:
+        raise MomentError(f"there is no such time of day; {WRITE}.")
+    return Moment(text, "of day", hours * 3600 + minutes * 60 + seconds)
 
 
 def _date(text: str) -> float:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gpuwatch.commands.options import Decorator, grouped, option_gpus, option_interval, option_pid
 from gpuwatch.commands.printing import STANDARD_STREAM, StatusLine
+from gpuwatch.commands.recordings.moments import Moment, MomentError, parse_moment
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.recordings.moments import Moment
     from gpuwatch.core.model import ProcessKey, Snapshot
-    from gpuwatch.outputs.report.model import Report, Source
+    from gpuwatch.outputs.report.model import Report
     from gpuwatch.recording.reader import OpenedLog
     from gpuwatch.sources.smi_log.source import LogOptions
 
@@ -35,8 +34,6 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Moment:
-        from gpuwatch.commands.recordings.moments import MomentError, parse_moment
-
         try:
             return parse_moment(value)
         except MomentError as error:
@@ -52,22 +49,17 @@ class Cut(NamedTuple):
 
     @property
     def needs_end(self) -> bool:
-        return any(moment is not None and moment.needs_end for moment in (self.begin, self.end))
+        return "before end" in [one.kind for one in (self.begin, self.end) if one is not None]
 
     def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
-        """From when to when, in a recording from ``first`` to ``last``. Raises
+        """From when to when, in a recording from ``first`` to ``last``. Raises ``MomentError`` or
         ``click.UsageError`` for a part that cannot be."""
-        from gpuwatch.commands.recordings.moments import MomentError
-
-        try:
-            begin = None if self.begin is None else self.begin.unix(first, last)
-            end = None
-            if self.end is not None:
-                # 22:00 to 02:00 is a night: the second time of day is after the first.
-                of_day = self.end.day_seconds is not None and begin is not None
-                end = self.end.unix(begin if of_day and begin is not None else first, last)
-        except MomentError as error:
-            raise click.UsageError(str(error)) from None
+        begin = None if self.begin is None else self.begin.unix(first, last)
+        end = None
+        if self.end is not None:
+            # 22:00 to 02:00 is a night: the second time of day is after the first.
+            of_day = self.end.kind == "of day" and begin is not None
+            end = self.end.unix(begin if of_day and begin is not None else first, last)
         if begin is not None and end is not None and end <= begin:
             raise click.UsageError("--to is not after --from: there is nothing between them.")
         return begin, end
@@ -115,17 +107,13 @@ class LogFacts(NamedTuple):
     interval_seconds: float | None = None
 
     def options(self) -> LogOptions:
-        """Raises ``click.UsageError`` for what cannot be."""
-        from gpuwatch.sources.files.log_text import LogError
+        """Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
         from gpuwatch.sources.smi_log.columns import parse_columns
         from gpuwatch.sources.smi_log.source import LogOptions
 
         if self.gpus == 0:
             raise click.UsageError("A log has at least one GPU.")
-        try:
-            named = None if self.columns is None else parse_columns(self.columns)
-        except LogError as error:
-            raise click.UsageError(str(error)) from None
+        named = None if self.columns is None else parse_columns(self.columns)
         return LogOptions(columns=named, interval_seconds=self.interval_seconds, gpus=self.gpus)
 
 
@@ -155,10 +143,9 @@ def cut_options(of_what: str = "") -> Decorator:
             "--from",
             "begin",
             type=_Time(),
-            metavar="TIME",
             help=f"{start} 14:30, 2026-03-01 14:30, +15m (from its start), -2h (from its end).",
         ),
-        click.option("--to", "end", type=_Time(), metavar="TIME", help="End of the time range."),
+        click.option("--to", "end", type=_Time(), help="End of the time range."),
     )
 
 
@@ -186,8 +173,9 @@ def read_report(
 ) -> Report:
     """Read a recording or log, and diagnose it: what it costs is what its readings say, however
     the recording ended. ``partly``: Ctrl-C ends the reading, and what came before is reported.
-    Raises ``click.UsageError`` with a sentence for what it is not."""
+    Raises ``LogError`` for what it is not."""
     from gpuwatch.outputs.report.accumulator import Accumulator
+    from gpuwatch.outputs.report.model import Source
     from gpuwatch.outputs.report.recorder import JobRecorder
 
     cut = cut or Cut()
@@ -207,7 +195,15 @@ def read_report(
                 raise
         if made is None:
             raise click.UsageError(cut.nothing(log))
-        return made.report(_file_seen(log))
+        stats = log.stats
+        seen = Source(
+            name=log.shown,
+            kind=log.kind,
+            left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
+            notes=tuple(stats.sentences()),
+            **{name: getattr(stats, name) for name in _COUNTS},
+        )
+        return made.report(seen)
 
 
 @contextmanager
@@ -215,73 +211,24 @@ def part(
     path: str, cut: Cut, options: LogOptions | None = None
 ) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
-    passed over without being read, where that can be."""
+    passed over without being read, where that can be; for the end of anything else all of it is
+    read once more. Raises ``LogError``, also while it is read."""
+    from gpuwatch.recording.index import RecordingIndex, is_indexed
+    from gpuwatch.recording.reader import open_any
+
     first, last, place = None, None, None
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:
-        first, last, place = _found_fast(path, cut)
-    if cut.needs_end and last is None:
-        last = _last_moment(path, options)
-    with opened(path, options, begin=place) as log:
+        if is_indexed(path):
+            index = RecordingIndex(path)
+            first, last = index.first_unix_seconds, index.last_unix_seconds
+            begin, _ = cut.span(first or 0.0, last)
+            place = None if begin is None else index.place(begin)
+        elif cut.needs_end:
+            with open_any(path, options) as log:
+                for snapshot in progress(log, log.snapshots, "looking for the end"):
+                    last = snapshot.taken_at_unix_seconds
+    with open_any(path, options, begin=place) as log:
         yield log, cut.of(log, last, first)
-
-
-@contextmanager
-def opened(
-    path: str, options: LogOptions | None = None, *, begin: tuple[Path, int] | None = None
-) -> Iterator[OpenedLog]:
-    """Raises ``click.UsageError`` for what cannot be read, also while it is read."""
-    from gpuwatch.recording.reader import open_any
-    from gpuwatch.sources.files.log_text import LogError
-
-    try:
-        with open_any(path, options, begin=begin) as log:
-            yield log
-    except LogError as error:
-        raise click.UsageError(str(error)) from None
-
-
-def _found_fast(path: str, cut: Cut) -> tuple[float | None, float | None, tuple[Path, int] | None]:
-    """When a recording of ``record`` begins and ends, and the place to read from: without reading
-    it. ``None`` of anything else."""
-    from gpuwatch.recording.index import RecordingIndex, is_indexed
-    from gpuwatch.sources.files.log_text import LogError
-
-    if not is_indexed(path):
-        return None, None, None
-    try:
-        index = RecordingIndex(path)
-    except LogError as error:
-        raise click.UsageError(str(error)) from None
-    first, last = index.first_unix_seconds, index.last_unix_seconds
-    if first is None:
-        return None, None, None
-    begin, _ = cut.span(first, last)
-    return first, last, None if begin is None else index.place(begin)
-
-
-def _last_moment(path: str, options: LogOptions | None) -> float | None:
-    """When the last snapshot of a file was taken: it is read once more for that, where it does not
-    say so at its end."""
-    if path == STANDARD_STREAM:
-        return None
-    last = None
-    with part(path, Cut(), options) as (log, snapshots):
-        for snapshot in progress(log, snapshots, "looking for the end"):
-            last = snapshot.taken_at_unix_seconds
-    return last
-
-
-def _file_seen(log: OpenedLog) -> Source:
-    from gpuwatch.outputs.report.model import Source
-
-    stats = log.stats
-    return Source(
-        name=log.shown,
-        kind=log.kind,
-        left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
-        notes=tuple(stats.sentences()),
-        **{name: getattr(stats, name) for name in _COUNTS},
-    )
 
 
 def progress(

@@ -27,7 +27,8 @@ from gpuwatch.commands.printing import (
     print_text,
     shown,
 )
-from gpuwatch.commands.watching import attached_only
+from gpuwatch.commands.watching import EARLY_BY_SECONDS, watch
+from gpuwatch.core.units import size
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -36,14 +37,11 @@ if TYPE_CHECKING:
 
 FOR_MOST_SECONDS = 366 * 86400.0
 ROTATE_LEAST_SECONDS = 60.0
-_EARLY_BY_SECONDS = 0.05
 _STATUS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of the command."""
-
     path: Path
     """Whole: a detached recording is in another folder."""
     seconds: float | None
@@ -62,13 +60,11 @@ class Request:
     "--for",
     "seconds",
     type=Duration(1.0, FOR_MOST_SECONDS),
-    metavar="TIME",
     help="Stop after this time: 90s, 15m, 12h, 2d.  [default: until Ctrl-C]",
 )
 @click.option(
     "--rotate",
     type=Duration(ROTATE_LEAST_SECONDS, FOR_MOST_SECONDS),
-    metavar="TIME",
     help="Start a new file this often; the old one gets its start time in its name.",
 )
 @click.option(
@@ -121,19 +117,16 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     """Record until it is over; the exit code. ``ready`` is called once it has begun."""
     import asyncio
 
-    from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
+    from gpuwatch.recording.recorder import BackgroundRecorder, Recorder
     from gpuwatch.recording.running import RunningRecording, announced
 
     watched = request.watched
     source, notes = watched.open()
     for note in notes:
         complain(note)
-    try:
-        plain = Recorder(
-            request.path, rotate_seconds=request.rotate, keep=request.keep, redact=request.redact
-        )
-    except RecordingError as error:
-        raise click.UsageError(str(error)) from None
+    plain = Recorder(
+        request.path, rotate_seconds=request.rotate, keep=request.keep, redact=request.redact
+    )
     now = time.time()
     running = RunningRecording(
         pid=os.getpid(),
@@ -147,105 +140,83 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
         simulated=source.simulated,
     )
     recorder = BackgroundRecorder(plain)
-    with announced(running) as announcement:
+    with announced(running) as announce:
         ready()
-        watch = _Watch(request, source, recorder, announcement.update)
+        progress = _Progress(recorder, announce, request.seconds)
         try:
-            asyncio.run(watch.run())
-        except KeyboardInterrupt:
-            # Before the signal had its handler.
-            pass
+            # Before the signal has its handler.
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(_recorded(request, source, progress))
         finally:
             whole = recorder.close()
-            watch.status.end()
+            progress.line.end()
     if recorder.error is not None:
         raise recorder.error
-    return _report_end(recorder.state, watch.watched_seconds, whole)
+    return _report_end(recorder.state, progress.seconds, whole)
 
 
-class _OverError(Exception):
-    """Ends a recording that has what it was asked for."""
+async def _recorded(request: Request, source: Source, progress: _Progress) -> None:
+    """Until the time is over, the job has ended, or a signal comes."""
+    import asyncio
+
+    from gpuwatch.core.sampler import Sampler
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Not in the main thread, so no signal comes here.
+        with contextlib.suppress(ValueError, RuntimeError):
+            loop.add_signal_handler(number, task.cancel)
+    sampler = Sampler(source, request.watched.interval_seconds)
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch(request.watched.pid, sampler, progress.take, request.seconds)
 
 
-class _Watch:
-    """Takes snapshots until the time is over, a signal comes or the job has ended."""
+class _Progress:
+    """Hands snapshots to the recorder, and says on the terminal how it goes."""
 
     def __init__(
         self,
-        request: Request,
-        source: Source,
         recorder: BackgroundRecorder,
         announce: Callable[[str | None], None],
+        limit: float | None,
     ) -> None:
-        self.status = StatusLine(_STATUS_SECONDS - _EARLY_BY_SECONDS)
+        self.line = StatusLine(_STATUS_SECONDS - EARLY_BY_SECONDS)
+        self.seconds = 0.0
         self._announce = announce
-        self.watched_seconds = 0.0
-        self._request = request
-        self._source = source
+        self._limit = limit
         self._recorder = recorder
-        self._began: float | None = None
         self._troubled = False
         self._noticed: str | None = None
 
-    async def run(self) -> None:
-        import asyncio
-
-        from gpuwatch.core.sampler import Sampler
-
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Not in the main thread, so no signal comes here.
-            with contextlib.suppress(ValueError, RuntimeError):
-                loop.add_signal_handler(number, task.cancel)
-        sampler = Sampler(self._source, self._request.watched.interval_seconds)
-        try:
-            with contextlib.suppress(_OverError, asyncio.CancelledError):
-                await sampler.run(self._deliver)
-        finally:
-            sampler.close()
-
-    def _deliver(self, snapshot: Snapshot) -> None:
-        request = self._request
-        pid = request.watched.pid
-        kept = snapshot if pid is None else attached_only(snapshot, pid)
-        self._recorder.push(kept)
+    def take(self, snapshot: Snapshot, passed: float) -> None:
+        self._recorder.push(snapshot)
         if self._recorder.error is not None:
             raise self._recorder.error
-        now = snapshot.monotonic_seconds
-        self._began = now if self._began is None else self._began
-        self.watched_seconds = now - self._began
+        self.seconds = passed
         state = self._recorder.state
         self._report_trouble(state)
-        limit = request.seconds
-        if self.status.due:
-            self.status.show(status_text(state, self.watched_seconds, limit))
-        over = pid is not None and kept.jobs[0].ended_at_unix_seconds is not None
-        # A look that comes a little early is the last one all the same.
-        if over or (limit is not None and self.watched_seconds >= limit - _EARLY_BY_SECONDS):
-            raise _OverError
+        if self.line.due:
+            self.line.show(status_text(state, passed, self._limit))
 
     def _report_trouble(self, state: RecordingState) -> None:
         if (state.trouble is not None) != self._troubled:
             self._announce(state.trouble)
-        if state.trouble is not None and not self._troubled:
-            self.status.end()
-            complain(state.trouble)
-        elif state.trouble is None and self._troubled:
-            self.status.end()
+            self._troubled = state.trouble is not None
             missing = _count(state.lost_snapshots, "snapshot is", "snapshots are")
-            complain(f"It can be written again: {missing} missing.")
-        self._troubled = state.trouble is not None
+            self._say(state.trouble or f"It can be written again: {missing} missing.")
         if state.notice is not self._noticed:
             # Each happening is a sentence of its own, also where it reads like the one before.
             self._noticed = state.notice
-            self.status.end()
-            complain(str(state.notice))
+            self._say(str(state.notice))
+
+    def _say(self, sentence: str) -> None:
+        self.line.end()
+        complain(sentence)
 
 
 def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
     from gpuwatch.commands.recordings.running import time_text
-    from gpuwatch.core.units import size
 
     what = _count(state.snapshots, "snapshot", "snapshots")
     sentence = f"Recorded {what} of {time_text(watched)} to {shown(state.path)}"
@@ -266,7 +237,6 @@ def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
     """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
     from gpuwatch.commands.recordings.running import time_text
-    from gpuwatch.core.units import size
 
     parts = [
         f"recording to {shown(state.path.name)}",

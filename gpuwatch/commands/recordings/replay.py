@@ -60,7 +60,7 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
             tape,
             simulated=first.simulated,
             follows=given is not None and abs(age) < _LIVE_SECONDS,
-            **look._asdict(),
+            **look.options(),
             message=" ".join(tape.notes()) or None,
         )
     finally:
@@ -100,17 +100,12 @@ def _opened(
     file: str, given: EndableInput | None, options: LogOptions
 ) -> tuple[Tape, Snapshot] | None:
     """The tape and its first snapshot; ``None`` where a person left before that came. Raises
-    ``click.UsageError`` for what cannot be played."""
+    ``LogError`` for what cannot be played."""
     from gpuwatch.core.background import DaemonWorker
-    from gpuwatch.sources.files.log_text import LogError
 
     opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given, options))
-    try:
-        if not opening.wait(_AT_ONCE_SECONDS) and _left(opening):
-            return None
-        return opening.result()
-    except LogError as error:
-        raise click.UsageError(str(error)) from None
+    left = not opening.wait(_AT_ONCE_SECONDS) and _left(opening)
+    return None if left else opening.result()
 
 
 def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:

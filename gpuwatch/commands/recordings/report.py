@@ -1,15 +1,25 @@
-"""``gpuwatch report``: what jobs did that were watched before, and what a recording says."""
+"""``gpuwatch report``: what jobs did that were watched before, and what a recording says; and
+``gpuwatch compare``."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.commands.printing import STANDARD_STREAM, complain, drawing, open_output, print_text
-from gpuwatch.commands.recordings.forms import Form, form_options
+from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json, option_schema
+from gpuwatch.commands.printing import (
+    STANDARD_STREAM,
+    complain,
+    drawing,
+    open_output,
+    print_text,
+    refuse_overwriting,
+    write_file,
+)
 from gpuwatch.commands.recordings.reading import (
     Cut,
     LogFacts,
@@ -19,8 +29,57 @@ from gpuwatch.commands.recordings.reading import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuwatch.outputs.report.content.document import Document
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.outputs.report.store import Kept, ReportStore
     from gpuwatch.sources.smi_log.source import LogOptions
+
+
+class Form(NamedTuple):
+    html: str | None
+    as_markdown: bool
+    as_json: bool
+    ascii_mode: bool | None
+
+    def check(self, *inputs: str) -> None:
+        """Raises ``click.UsageError`` for what does not go together; ``inputs`` are files that are
+        read."""
+        if (self.html is not None) + self.as_markdown + self.as_json > 1:
+            raise click.UsageError("Choose one of --html, --json and --md.")
+        refuse_overwriting(self.html, *inputs)
+
+    def write(self, made: Callable[[str], Document], as_json: Callable[[], str]) -> None:
+        """``made``: the document in the order of that form (``text`` or ``page``)."""
+        if self.html is not None:
+            from gpuwatch.outputs.report.forms.html import document_html
+
+            write_file(self.html, document_html(made("page")))
+        elif self.as_json:
+            print_text(as_json())
+        elif self.as_markdown:
+            from gpuwatch.outputs.report.forms.markdown import document_markdown
+
+            print_text(document_markdown(made("page")))
+        else:
+            from gpuwatch.outputs.report.forms.text import document_text
+
+            out = open_output()
+            print_text(document_text(made("text"), **drawing(out, self.ascii_mode)._asdict()), out)
+
+
+def _form_options(what: str, schema: str) -> Decorator:
+    """The options that say how to write ``what``, as the argument ``form``."""
+    return grouped(
+        "form",
+        Form,
+        click.option("--html", metavar="OUT", help=f"Write {what} as one HTML file (- prints it)."),
+        click.option("--md", "as_markdown", is_flag=True, help="Print Markdown."),
+        option_json("Print JSON (see --schema)."),
+        option_schema(schema),
+        option_ascii(),
+    )
 
 
 @click.command("report")
@@ -34,7 +93,7 @@ if TYPE_CHECKING:
 )
 @cut_options("Of a recording:")
 @log_options()
-@form_options("the report")
+@_form_options("the report", "report.model:Report")
 def report_command(
     reference: str | None, as_list: bool, other: str | None, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
@@ -49,10 +108,6 @@ def report_command(
     or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
     start of the recording.
     """
-    if form.schema:
-        from gpuwatch.outputs.report.model import Report
-
-        return print_schema(Report, "gpuwatch report --json")
     form.check(*[given for given in (reference, other) if given is not None])
     for option, value in (("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)):
         if value is not None and (reference is None or not is_recording(reference)):
@@ -67,31 +122,55 @@ def report_command(
             raise click.UsageError("--list prints text or JSON: it takes no --md and no --html.")
         return _list(form)
     options = facts.options()
-    report = load(reference, cut, options)
+    report = _load(reference, cut, options)
     if other is None:
         _write(report, form)
         return 0
     pair = sorted(
-        (load(other, options=options), report),
+        (_load(other, options=options), report),
         key=lambda one: one.time.begin_unix_seconds if one.job is None else one.job.key[1] or 0.0,
     )
-    return write_comparison(pair[0], pair[1], form)
+    return _write_comparison(pair[0], pair[1], form)
+
+
+@click.command("compare")
+@click.argument("before", required=False, metavar="BEFORE")
+@click.argument("after", required=False, metavar="AFTER")
+@log_options()
+@_form_options("the comparison", "report.comparison:Comparison")
+def compare_command(before: str | None, after: str | None, facts: LogFacts, form: Form) -> int:
+    """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
+
+    BEFORE and AFTER are recordings or logs of GPUs, or reports as gpuwatch report takes them; one
+    can be - for standard input. It warns if they are hard to compare: different GPUs or lengths.
+    """
+    if before is None or after is None:
+        raise click.UsageError("Name two recordings: gpuwatch compare BEFORE AFTER")
+    if before == after == STANDARD_STREAM:
+        raise click.UsageError("Only one of the two can come from standard input.")
+    form.check(before, after)
+    options = facts.options()
+    return _write_comparison(_load(before, options=options), _load(after, options=options), form)
 
 
 def _write(report: Report, form: Form) -> None:
     from gpuwatch.outputs.report.content.report import report_document
     from gpuwatch.outputs.report.forms.json import report_json
+    from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     previous, tuning = None, None
     if report.source is None:
-        previous, tuning = _run_before(report), _tuning(report)
+        tuning = _tuning(report)
+        # For a report in a file there need be no others.
+        with suppress(StoreError):
+            previous = ReportStore().previous_run(report)
     form.write(
         lambda name: report_document(report, name, previous=previous, tuning=tuning),
         lambda: report_json(report, tuning),
     )
 
 
-def write_comparison(before: Report, after: Report, form: Form) -> int:
+def _write_comparison(before: Report, after: Report, form: Form) -> int:
     from gpuwatch.outputs.report.comparison import compare
     from gpuwatch.outputs.report.content.changes import comparison_document
     from gpuwatch.outputs.report.forms.json import comparison_json
@@ -102,15 +181,6 @@ def write_comparison(before: Report, after: Report, form: Form) -> int:
     )
     return 0
 
-
-def print_schema(made: type[Any], title: str) -> int:
-    from gpuwatch.outputs.report.encoding import dumps, schema
-
-    print_text(dumps(schema(made, title)))
-    return 0
-
-
-# --- which report ----------------------------------------------------------------------------
 
 _REPORT = re.compile(rb'"kind"\s*:\s*"(?:report|reports|comparison)"')
 
@@ -129,30 +199,32 @@ def is_recording(reference: str) -> bool:
         return False
 
 
-def load(
+def _load(
     reference: str | None, cut: Cut | None = None, options: LogOptions | None = None
 ) -> Report:
-    """The report that is meant. Raises ``click.UsageError`` with a sentence for what is none."""
-    from gpuwatch.outputs.report.encoding import ReportError
-    from gpuwatch.outputs.report.store import NONE_KEPT, ReportStore, StoreError, read_file
+    """The report that is meant. Raises ``SentenceError`` for what is none."""
+    from gpuwatch.outputs.report.store import ReportStore, read_file
 
-    if reference is not None and is_recording(reference):
+    if reference is None:
+        return _kept(ReportStore(), 1)[0].report
+    if is_recording(reference):
         return read_report(reference, cut, options)
-    try:
-        if reference is None:
-            store = ReportStore()
-            kept = store.last(1)
-            if kept:
-                return kept[0].report
-            raise click.UsageError(_unreadable(store) or NONE_KEPT)
-        if reference.isascii() and reference.isdigit():
-            return ReportStore().find(reference).report
-        return read_file(Path(reference))
-    except (StoreError, ReportError) as error:
-        raise click.UsageError(str(error)) from None
+    if reference.isascii() and reference.isdigit():
+        return ReportStore().find(reference).report
+    return read_file(Path(reference))
 
 
-def _unreadable(store: Any) -> str:
+def _kept(store: ReportStore, count: int) -> list[Kept]:
+    """The newest that are kept. Raises ``StoreError`` where none is."""
+    from gpuwatch.outputs.report.store import NONE_KEPT
+
+    kept = store.last(count)
+    if not kept:
+        raise click.UsageError(_unreadable(store) or NONE_KEPT)
+    return kept
+
+
+def _unreadable(store: ReportStore) -> str:
     if not store.unreadable:
         return ""
     return (
@@ -172,36 +244,17 @@ def _tuning(report: Report) -> dict[str, Any] | None:
     return None if found is None else summary(found)
 
 
-def _run_before(report: Report) -> Report | None:
-    from gpuwatch.outputs.report.store import ReportStore, StoreError
-
-    try:
-        return ReportStore().previous_run(report)
-    except StoreError:
-        # For a report in a file there need be no others.
-        return None
-
-
 def _list(form: Form) -> int:
-    from gpuwatch.outputs.report.store import NONE_KEPT, ReportStore, StoreError
+    from gpuwatch.outputs.report.forms.json import list_json
+    from gpuwatch.outputs.report.forms.text import list_text
+    from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore
 
     store = ReportStore()
-    try:
-        kept = store.last()
-    except StoreError as error:
-        raise click.UsageError(str(error)) from None
-    if not kept:
-        raise click.UsageError(_unreadable(store) or NONE_KEPT)
-    if form.as_json:
-        from gpuwatch.outputs.report.forms.json import list_json
-
-        print_text(list_json(kept))
-    else:
-        from gpuwatch.outputs.report.forms.text import list_text
-
-        numbered = [(each.number, each.report) for each in kept]
-        look = drawing(open_output(), form.ascii_mode)
-        print_text(list_text(numbered, **look._asdict()))
+    kept = _kept(store, REPORTS_KEPT)
+    out = open_output()
+    look = drawing(out, form.ascii_mode)
+    numbered = [(each.number, each.report) for each in kept]
+    print_text(list_json(kept) if form.as_json else list_text(numbered, **look._asdict()), out)
     if store.unreadable:
         complain(_unreadable(store))
     return 0

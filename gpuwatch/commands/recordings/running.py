@@ -12,6 +12,8 @@ from typing import NoReturn
 import click
 
 from gpuwatch.commands.printing import EXIT_BUG, EXIT_NO_ANSWER, complain, print_text, shown
+from gpuwatch.core.text import SentenceError
+from gpuwatch.core.units import size
 from gpuwatch.recording.running import RunningRecording, process_mark, running_recordings
 
 STOP_SECONDS = 15.0
@@ -78,6 +80,9 @@ def _run_detached(record: Callable[[Callable[[], None]], int], pipe: int) -> NoR
     except click.ClickException as error:
         answer(error.format_message())
         code = error.exit_code
+    except SentenceError as error:
+        answer(str(error))
+        code = error.exit_code
     except BaseException as error:
         answer(f"{type(error).__name__}: {shown(str(error))}. This is a bug: please report it.")
     finally:
@@ -99,7 +104,6 @@ def _leave_terminal(kept: int) -> None:
 
 
 def list_recordings() -> int:
-    """``record --list``."""
     found = running_recordings()
     lines = [_described(recording) for recording in found] or ["No recording is running."]
     print_text("\n".join(lines))
@@ -107,8 +111,6 @@ def list_recordings() -> int:
 
 
 def _described(recording: RunningRecording) -> str:
-    from gpuwatch.core.units import size
-
     now = time.time()
     trouble = recording.trouble
     try:
@@ -140,7 +142,6 @@ def _described(recording: RunningRecording) -> str:
 
 
 def stop_recordings(wanted: str) -> int:
-    """``record --stop``."""
     chosen = _chosen(wanted)
     marks = {recording.pid: _ask_to_end(recording.pid) for recording in chosen}
     deadline = time.monotonic() + STOP_SECONDS

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import click
 
-from gpuwatch.commands.options import grouped, look_options, option_interval, option_json
+from gpuwatch.commands.options import (
+    RunOptions,
+    grouped,
+    look_options,
+    option_interval,
+    option_json,
+)
 from gpuwatch.commands.printing import has_screen
-from gpuwatch.commands.run.options import RunOptions
 
 
 # What follows the command's name is the command's own, options included.

@@ -11,16 +11,26 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from gpuwatch.commands.printing import EXIT_OUTPUT, complain, terminal_width
-from gpuwatch.commands.run.job_report import open_report, print_report
-from gpuwatch.commands.run.plain import SENT_ON, end_like, hold_signals, release_signals
+from gpuwatch.commands.printing import complain, terminal_width
+from gpuwatch.commands.run.plain import (
+    SENT_ON,
+    end_like,
+    hold_signals,
+    open_report,
+    print_report,
+    release_signals,
+)
 from gpuwatch.commands.watching import make_source
-from gpuwatch.jobs.launch.output_files import KEPT_BYTES, OutputFileError, open_chosen, open_kept
+from gpuwatch.core.text import clean
+from gpuwatch.core.units import exit_words
+from gpuwatch.jobs.launch.output_files import KEPT_BYTES, open_chosen, open_kept
 from gpuwatch.jobs.launch.runner import NO_INPUT, RunningJob, Start, start_in_terminal
 from gpuwatch.jobs.launch.spawn import CannotStartError
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.run.options import RunOptions
+    from pathlib import Path
+
+    from gpuwatch.commands.options import RunOptions
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.tui.view import Practice
 
@@ -34,26 +44,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
     """The exit code: the job's, or 0 if it goes on."""
     start = Start.now()
     report_file = open_report(options.report_path)
-    try:
-        if options.output is None:
-            output, path = open_kept(command)
-        else:
-            output, path = open_chosen(options.output), options.output.absolute()
-    except OutputFileError as error:
-        return complain(str(error), EXIT_OUTPUT)
-    try:
-        job = start_in_terminal(
-            command,
-            start,
-            output=output,
-            path=path,
-            most_bytes=KEPT_BYTES if options.output is None else None,
-            size=(terminal_width(sys.stderr), _PANE_ROWS),
-        )
-    except CannotStartError as error:
-        if options.output is None:
-            path.unlink(missing_ok=True)
-        return complain(str(error), error.exit_code)
+    job = start_shown(command, start, options.output)
     job.ends_with_gpuwatch = options.kill_on_exit
     try:
         left_with = show(job, options)
@@ -75,6 +66,26 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
             report_file.close()
 
 
+def start_shown(
+    command: Sequence[str], start: Start, chosen: Path | None, name: str | None = None
+) -> RunningJob:
+    """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept for
+    what has this ``name``. Raises ``OutputFileError`` or ``CannotStartError``."""
+    if chosen is None:
+        output, path = open_kept(command if name is None else [name])
+    else:
+        output, path = open_chosen(chosen), chosen.absolute()
+    most, size = None if chosen else KEPT_BYTES, (terminal_width(sys.stderr), _PANE_ROWS)
+    try:
+        return start_in_terminal(
+            command, start, output=output, path=path, most_bytes=most, size=size
+        )
+    except CannotStartError:
+        if chosen is None:
+            path.unlink(missing_ok=True)
+        raise
+
+
 def show(job: RunningJob, options: RunOptions, practice: Practice | None = None) -> int:
     """The dashboard, until it is left; its exit code."""
     source = make_source(None, None, False, options.interval_seconds)
@@ -89,7 +100,7 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
 
     _listen(job, options.kill_on_exit)
     return run_dashboard(
-        source, sampler, **options.look._asdict(), attached=job.key, running=job, practice=practice
+        source, sampler, **options.look.options(), attached=job.key, running=job, practice=practice
     )
 
 
@@ -115,13 +126,13 @@ def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:
     """The dashboard was left while the job runs."""
     number = left_with - 128
     if options.kill_on_exit:
-        _say("ending the job (SIGTERM, and after ten seconds SIGKILL) ...")
+        complain("ending the job (SIGTERM, and after ten seconds SIGKILL) ...")
         job.end()
     elif number in SENT_ON and number != signal.SIGHUP:
         # Not left by a key but sent a signal, which is the job's; it may take its time over it.
         waited = hold_signals()
         job.signal(number)
-        _say(
+        complain(
             f"sent {signal.Signals(number).name} to the job (PID {job.pid}) and wait for it to "
             "end; Ctrl-C asks for more"
         )
@@ -139,7 +150,7 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
             break
         if news.si_signo == signal.SIGINT and news.si_code > 0:
             # From the keyboard, which is not the job's.
-            _say(job.stop_step())
+            complain(job.stop_step())
         else:
             job.signal(news.si_signo)
 
@@ -151,13 +162,16 @@ def _end(
     if code is None:
         _say_that_it_goes_on(job)
         return 0
-    _say(f"{_how_it_ended(code)}; its output is in {_quoted(job)}")
+    how = f"{'ended with' if code >= 0 else 'was'} {exit_words(code)}"
+    complain(f"the job {how}; its output is in {_quoted(job)}")
     if job.missed_input:
-        _say(f"{NO_INPUT}.")
+        complain(f"{NO_INPUT}.")
     if not watched_to_its_end:
         _keep_end(job, code)
     if not options.no_report and not watched_to_its_end:
-        _say("it ended after the dashboard had quit: 'gpuwatch report' shows what it did before.")
+        complain(
+            "it ended after the dashboard had quit: 'gpuwatch report' shows what it did before."
+        )
     elif not options.no_report:
         _report(job, options, report_file)
     if code >= 0:
@@ -172,26 +186,23 @@ def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
     """The dashboard has shown it: it is printed only where that was asked for."""
     report = _kept_report(job)
     if report is None:
-        _say(
+        complain(
             "there is no report: the job ended before it could be watched, or the report could "
             "not be saved."
         )
     elif file is not None or options.as_json:
         print_report(report, file or sys.stderr, as_json=options.as_json, previous=None)
     else:
-        _say("'gpuwatch report' shows what it did.")
+        complain("'gpuwatch report' shows what it did.")
 
 
 def _kept_report(job: RunningJob) -> Report | None:
-    """What the dashboard has kept of it."""
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
-    try:
+    with suppress(StoreError):
         for kept in ReportStore().last(5):
             if kept.report.key == job.key:
                 return kept.report
-    except StoreError:
-        pass
     return None
 
 
@@ -205,28 +216,12 @@ def _keep_end(job: RunningJob, code: int) -> None:
             ReportStore().save(report.with_end(job.ended_at_unix_seconds, exit_code=code))
 
 
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"the job ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"the job was ended by {name}"
-
-
 def _say_that_it_goes_on(job: RunningJob) -> None:
-    _say(
+    complain(
         f"the job keeps running: PID {job.pid}, output in {_quoted(job)}. To watch it again: "
         f"gpuwatch --pid {job.pid}"
     )
 
 
 def _quoted(job: RunningJob) -> str:
-    from gpuwatch.core.text import clean
-
     return clean(shlex.quote(os.fspath(job.output_path or "")))
-
-
-def _say(sentence: str) -> None:
-    complain(sentence)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.commands.options import Look, look_options, option_interval
-from gpuwatch.commands.printing import EXIT_OUTPUT, complain, has_screen, print_text, terminal_width
+from gpuwatch.commands.printing import EXIT_OUTPUT, complain, has_screen, print_text
+from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.run.options import RunOptions
+    from gpuwatch.commands.options import RunOptions
     from gpuwatch.practice.causes import Cause
 
-_PANE_ROWS = 10
 _MODULE = "gpuwatch.practice.train"
 
 
@@ -55,7 +57,6 @@ def demo_job_command(
     """
     import importlib.util
 
-    from gpuwatch.core.text import clean
     from gpuwatch.practice import causes
 
     if cause is None:
@@ -75,7 +76,7 @@ def demo_job_command(
         raise click.UsageError(
             f"The dashboard needs a terminal. The job alone: python -m {_MODULE} {found.name}"
         )
-    from gpuwatch.commands.run.options import RunOptions
+    from gpuwatch.commands.options import RunOptions
 
     options = RunOptions(interval_seconds, look, kill_on_exit=True, no_report=True)
     silent = ("--no-report",) if no_report else ()
@@ -100,13 +101,9 @@ def _listed() -> str:
 
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     """The exit code: the dashboard's where it was left, else the job's."""
-    import os
-
-    from gpuwatch.commands.run.dashboard import show
+    from gpuwatch.commands.run.dashboard import show, start_shown
     from gpuwatch.jobs.cores import read_cores
-    from gpuwatch.jobs.launch.output_files import KEPT_BYTES, OutputFileError, open_kept
-    from gpuwatch.jobs.launch.runner import Start, start_in_terminal
-    from gpuwatch.jobs.launch.spawn import CannotStartError
+    from gpuwatch.jobs.launch.runner import Start
     from gpuwatch.practice.job.machine import scratch_folder
 
     start = Start.now()
@@ -118,12 +115,8 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
             sys.executable, "-P", "-m", _MODULE, cause.name, "--folder", str(folder),
             "--remove-folder", "--ends-with", str(os.getpid()), *knobs,
         ]  # fmt: skip
-        output, path = open_kept([f"demo-{cause.name}"])
-        size = (terminal_width(sys.stderr), _PANE_ROWS)
-        job = start_in_terminal(
-            command, start, output=output, path=path, most_bytes=KEPT_BYTES, size=size
-        )
-    except (OSError, OutputFileError, CannotStartError) as error:
+        job = start_shown(command, start, None, f"demo-{cause.name}")
+    except (OSError, SentenceError) as error:
         _remove(folder)
         return complain(str(error), EXIT_OUTPUT)
     job.ends_with_gpuwatch = True
@@ -139,7 +132,7 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
         _remove(folder)
     if code is None or code == 0:
         return left_with
-    return complain(_last_words(path), code if code > 0 else 128 - code)
+    return complain(_last_words(job.output_path), code if code > 0 else 128 - code)
 
 
 def _remove(folder: Path | None) -> None:
@@ -147,14 +140,11 @@ def _remove(folder: Path | None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _last_words(path: Path) -> str:
+def _last_words(path: Path | None) -> str:
     """The job's last line, which says why it ended."""
-    from gpuwatch.core.text import clean
-
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        lines = []
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = [] if path is None else path.read_text("utf-8", "replace").split("\n")
     last = next((line for line in reversed(lines) if line.strip()), "")
     return f"the practice job ended: {clean(last, 300)}"
 

@@ -20,15 +20,21 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from gpuwatch.commands.printing import EXIT_USAGE, complain
-from gpuwatch.commands.run.job_report import keep_and_print, open_report
+import click
+
+from gpuwatch.commands.printing import complain, drawing, shown
 from gpuwatch.commands.watching import make_source
+from gpuwatch.core.private_files import private
+from gpuwatch.core.text import clean
 from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_terminal, start_plain
-from gpuwatch.jobs.launch.spawn import CannotStartError
 
 if TYPE_CHECKING:
-    from gpuwatch.commands.run.options import RunOptions
+    from pathlib import Path
+
+    from gpuwatch.commands.options import RunOptions
+    from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
+
 SENT_ON = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -47,19 +53,13 @@ _READ_SHARE_MOST = 0.2
 
 def run_plain(command: Sequence[str], options: RunOptions) -> int:
     """The exit code; does not return for a job that a signal has ended."""
-    from gpuwatch.jobs.launch.output_files import OutputFileError, open_chosen
+    from gpuwatch.jobs.launch.output_files import open_chosen
 
     start = Start.now()
     report_file = open_report(options.report_path)
-    try:
-        output = None if options.output is None else open_chosen(options.output)
-    except OutputFileError as error:
-        return complain(str(error), EXIT_USAGE)
+    output = None if options.output is None else open_chosen(options.output)
     waited = hold_signals()
-    try:
-        job = start_plain(command, start, shares_group=has_controlling_terminal(), output=output)
-    except CannotStartError as error:
-        return complain(str(error), error.exit_code)
+    job = start_plain(command, start, shares_group=has_controlling_terminal(), output=output)
     if output is not None:
         os.close(output)
 
@@ -142,8 +142,6 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
     assert ended_at is not None
     recorder = watch.finish()
     if watch.error is not None:
-        from gpuwatch.core.text import clean
-
         detail = f"{type(watch.error).__name__}: {clean(str(watch.error), 200)}"
         complain(
             f"Watching the job failed ({detail}), so there is no report. This is a bug in "
@@ -154,7 +152,53 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
             complain("the job ended before it could be watched: there is no report.")
     else:
         report = recorder.report().with_end(ended_at, exit_code=job.poll())
-        keep_and_print(report, options, file)
+        _keep_and_print(report, options, file)
+
+
+def open_report(path: Path | None) -> TextIO | None:
+    """The file for the report, opened before the job starts: hours later is too late to find that
+    it cannot be written. Raises ``click.UsageError``."""
+    if path is None:
+        return None
+    try:
+        return open(path, "w", encoding="utf-8", errors="replace", opener=private)
+    except OSError as error:
+        raise click.UsageError(
+            f"The report cannot be written to {shown(path)}: {error.strerror}."
+        ) from None
+
+
+def _keep_and_print(report: Report, options: RunOptions, file: TextIO | None) -> None:
+    """Nothing that fails here fails more than itself: the exit code is the job's."""
+    from gpuwatch.outputs.report.store import ReportStore, StoreError
+
+    store, previous = ReportStore(), None
+    # Also raised when none has ever been kept.
+    with contextlib.suppress(StoreError):
+        previous = store.previous_run(report)
+    try:
+        store.save(report)
+    except StoreError as error:
+        complain(str(error))
+    out = sys.stderr if file is None else file
+    if not options.no_report and out is not None:
+        print_report(report, out, as_json=options.as_json, previous=previous)
+
+
+def print_report(report: Report, out: TextIO, *, as_json: bool, previous: Report | None) -> None:
+    from gpuwatch.outputs.report.forms.json import report_json
+    from gpuwatch.outputs.report.forms.text import report_text
+
+    text = report_text(report, previous=previous, **drawing(out)._asdict())
+    text = f"{report_json(report) if as_json else text}\n"
+    try:
+        out.write(text)
+        out.flush()
+    except UnicodeEncodeError:
+        # A locale that lacks a character must not cost the report.
+        out.buffer.write(text.encode("ascii", "replace"))
+    except OSError as error:
+        complain(f"The report cannot be written: {error.strerror}.")
 
 
 class JobWatch:

@@ -26,7 +26,9 @@ from gpuwatch.commands.printing import (
 )
 from gpuwatch.commands.tune.measuring import check_targets, close, importing, unusable
 from gpuwatch.commands.watching import terminated_as_interrupted
-from gpuwatch.tuning.settings import KNOBS, Knob
+from gpuwatch.core import units
+from gpuwatch.core.text import clean
+from gpuwatch.tuning.settings import EVERYTHING, KNOBS, WORKERS, Knob
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
@@ -76,7 +78,6 @@ def _values(knob: Knob, text: str) -> tuple[Any, ...]:
 
 
 def _knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for each knob."""
     for knob in reversed(KNOBS):
         command = click.option(
             f"--{knob.name.replace('_', '-')}",
@@ -102,13 +103,11 @@ def _knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=Duration(1.0, 24 * 3600.0),
     default="2m",
     show_default=True,
-    metavar="TIME",
     help="How long to measure, once TARGET is imported.",
 )
 @click.option(
     "--timeout",
     type=Duration(1.0, 3600.0),
-    metavar="TIME",
     help="How long a batch may take.  [default: a quarter of the budget, 10s to 60s]",
 )
 @click.option(
@@ -172,9 +171,6 @@ def tune_command(
         except BenchError as error:
             line.end()
             return unusable(error)
-        except KeyboardInterrupt:
-            line.end()
-            return EXIT_INTERRUPTED
         finally:
             line.end()
             close(bench)
@@ -202,7 +198,7 @@ def _measured(
 ) -> Result:
     from gpuwatch.jobs.cores import read_cores
     from gpuwatch.tuning.child.usage import available_memory
-    from gpuwatch.tuning.search.plan import PlanError, make_plan
+    from gpuwatch.tuning.search.plan import make_plan
     from gpuwatch.tuning.search.result import make_result
     from gpuwatch.tuning.search.search import Search
     from gpuwatch.tuning.search.visits import Visits
@@ -210,10 +206,7 @@ def _measured(
     description = bench.open()
     assert description is not None
     cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
-    try:
-        plan = make_plan(description, asked, cores=cores, grid=grid)
-    except PlanError as error:
-        raise click.UsageError(str(error)) from None
+    plan = make_plan(description, asked, cores=cores, grid=grid)
 
     def report(progress: Progress) -> None:
         begun = monotonic()
@@ -241,13 +234,11 @@ def _measured(
 def bar(progress: Progress, budget: float, since: float) -> str:
     """How much of the budget is used ``since`` seconds after ``progress``, what is being measured,
     the fastest so far. The end may come sooner."""
-    from gpuwatch.core import units
-
     used = min(1.0, progress.used + since / budget)
     done = int(_BAR * used)
     left = budget * (1 - used)
     time = f"at most {units.age(left)} left" if left >= 1 else "ending"
-    knob = "num_workers" if progress.phase == "everything" else progress.phase
+    knob = WORKERS if progress.phase == EVERYTHING else progress.phase
     value = getattr(progress.setting, knob)
     if isinstance(value, bool):
         value = "yes" if value else "no"
@@ -259,15 +250,13 @@ def _keep(result: Result) -> None:
     from gpuwatch.tuning.search.result import KeepError, save
 
     try:
-        path = save(result)
+        said = f"saved in {save(result)}; gpuwatch tune --last prints it again."
     except KeepError as error:
-        complain(str(error))
-    else:
-        complain(f"saved in {path}; gpuwatch tune --last prints it again.")
+        said = str(error)
+    complain(said)
 
 
 def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> int:
-    from gpuwatch.core.text import clean
     from gpuwatch.tuning.search.result import last
 
     found = last(target)

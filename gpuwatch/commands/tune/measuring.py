@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
-from gpuwatch.commands.printing import EXIT_USAGE, StatusLine, complain
+from gpuwatch.commands.printing import StatusLine, complain
+from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench, BenchError
 
 
 def check_targets(*targets: str | None) -> None:
-    """Refuse what is no target, before torch is imported. Raises ``click.UsageError``."""
+    """Refuse what is no target, before torch is imported. Raises ``MeasureError``."""
     from gpuwatch.tuning.child.target import parse
-    from gpuwatch.tuning.failures import MeasureError
 
     for one in filter(None, targets):
-        try:
-            parse(one)
-        except MeasureError as error:
-            raise click.UsageError(str(error)) from None
+        parse(one)
 
 
 def importing(line: StatusLine, target: str) -> Callable[[], None]:
     """Shown until the first measurement."""
-    from gpuwatch.core.text import clean
-
     shown = f"gpuwatch: {clean(target, 60)} is being imported ... (Ctrl-C ends it)"
     return lambda: line.show(shown)
 
@@ -43,9 +36,9 @@ def close(bench: Bench) -> None:
 
 
 def unusable(error: BenchError) -> int:
-    code = complain(str(error), EXIT_USAGE)
+    complain(str(error))
     if error.output:
-        complain("its last output:", code)
-        for printed in error.output:
-            complain(f"| {printed}", code)
-    return code
+        complain("its last output:")
+    for printed in error.output:
+        complain(f"| {printed}")
+    return error.exit_code

@@ -10,7 +10,6 @@ import click
 from gpuwatch.commands.options import Duration, option_ascii, option_json
 from gpuwatch.commands.printing import (
     EXIT_INTERRUPTED,
-    EXIT_USAGE,
     StatusLine,
     complain,
     drawing,
@@ -110,7 +109,6 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     type=Duration(1.0, 86400.0),
     default="5m",
     show_default=True,
-    metavar="TIME",
     help="Time limit for the steps of one batch size.",
 )
 @click.option(
@@ -118,7 +116,6 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     type=Duration(1.0, 86400.0),
     default="10m",
     show_default=True,
-    metavar="TIME",
     help="Start nothing new after this long.",
 )
 @option_json()
@@ -160,7 +157,6 @@ def memory_command(
     check_targets(step, loader)
 
     from gpuwatch.tuning.bench import Bench, BenchError
-    from gpuwatch.tuning.failures import MeasureError
     from gpuwatch.tuning.memory.measuring import list_gpus, measurer
     from gpuwatch.tuning.memory.plan import Plan
 
@@ -194,11 +190,6 @@ def memory_command(
         except BenchError as error:
             line.end()
             return unusable(error)
-        except MeasureError as error:
-            line.end()
-            return complain(str(error), EXIT_USAGE)
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
         finally:
             line.end()
             close(bench)

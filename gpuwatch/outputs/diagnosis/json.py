@@ -4,15 +4,16 @@ names may come at any time.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from gpuwatch import __version__
+from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.diagnosis.finding import Advice, Evidence, RuledOut
 from gpuwatch.jobs.stacks.summary import StackReport
 from gpuwatch.outputs.diagnosis.report import DiagnosisReport
 from gpuwatch.outputs.report.content.findings import Group, groups
-from gpuwatch.outputs.report.encoding import dumps, schema
+from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.report.model import FindingUse, Report, Source
 from gpuwatch.outputs.report.parts import (
     Amount,
@@ -24,7 +25,6 @@ from gpuwatch.outputs.report.parts import (
     Share,
     TimeProfile,
     Unix,
-    total,
 )  # fmt: skip
 
 _ALIKE = ("rule", "severity", "confidence", "summary", "gpus", "evidence", "ruled_out")
@@ -202,13 +202,7 @@ class DiagnosisSeen(Part, frozen=True, kw_only=True):
     """Python stacks, if requested."""
 
 
-def diagnosis_schema() -> dict[str, Any]:
-    """What ``gpuwatch diagnose --schema`` prints."""
-    return schema(DiagnosisSeen, "gpuwatch diagnose --json")
-
-
 def diagnosis_json(diagnosis: DiagnosisReport) -> str:
-    """One JSON object, without a line end."""
     report, time = diagnosis.report, diagnosis.report.time
     causes = groups(report)
     source = report.source or Source(name="", kind="simulated" if report.simulated else "live")
@@ -233,10 +227,8 @@ def diagnosis_json(diagnosis: DiagnosisReport) -> str:
             findings=tuple([_finding(use, report, causes) for use in report.findings]),
             causes=tuple([group.cause.summary for group in causes]),
             unknown=tuple(
-                [
-                    UnknownSeen(rule=x.rule, missing=x.missing, gpus=x.gpus, job=_job(x.job))
-                    for x in report.unknown
-                ]
+                UnknownSeen(rule=x.rule, missing=x.missing, gpus=x.gpus, job=_job(x.job))
+                for x in report.unknown
             ),
             stacks=tuple([_stacks(stacks) for stacks in diagnosis.stacks]),
         )

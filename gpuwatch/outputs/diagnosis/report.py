@@ -11,8 +11,6 @@ from gpuwatch.outputs.report.model import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisReport:
-    """What is said of ``report``."""
-
     report: Report
     verdict: str
     """The headline sentence."""
@@ -26,7 +24,6 @@ class DiagnosisReport:
 
 
 def of_file(report: Report) -> DiagnosisReport:
-    """All of it is judged."""
     outcome = verdict.outcome(report)
     return DiagnosisReport(
         report=report,

@@ -11,8 +11,7 @@ from gpuwatch.outputs.report.content.verdict import unchecked
 from gpuwatch.outputs.report.content.words import plural
 from gpuwatch.outputs.report.forms.text import write_block
 from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.terminal.page import Page
-from gpuwatch.outputs.terminal.painting import BOLD, DIM
+from gpuwatch.outputs.terminal.page import BOLD, DIM, Page
 from gpuwatch.sources.files.log_text import LOG_KINDS
 
 WIDTH_MIN = 28

@@ -74,11 +74,9 @@ class Accumulator:
 
     @property
     def held(self) -> frozenset[GpuKey]:
-        """The GPUs that were there in the last snapshot."""
         return self._there
 
     def push(self, snapshot: Snapshot) -> None:
-        """Take the next snapshot of the machine."""
         self.add(snapshot, self._steps.step(snapshot), snapshot.gpus, snapshot.jobs)
 
     def push_job(

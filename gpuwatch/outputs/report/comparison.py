@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpuwatch import __version__
+from gpuwatch.core.bounds import total
 from gpuwatch.diagnosis.finding import rank
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, FindingUse, Report
-from gpuwatch.outputs.report.parts import Part, Share, replaced, total
+from gpuwatch.outputs.report.parts import Part, Share, replaced
 
 SAME_SHARE = 0.02
 """Of a reading: less is noise from one run of the same job to the next."""

@@ -8,21 +8,20 @@ import ast
 import inspect
 import json
 import sys
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
 
 TEXT_MAX = 65_536
 
 
-class ReportError(ValueError):
-    """A file or text is no report; the message is a sentence for a person."""
+class ReportError(SentenceError):
+    """A file or text is no report."""
 
 
 def encode(report: msgspec.Struct) -> bytes:
@@ -105,22 +104,11 @@ def _docstrings(made: type[Any]) -> dict[str, str]:
     """Of its fields, those it inherits among them."""
     found: dict[str, str] = {}
     for cls in reversed(made.__mro__):
-        body = _classes(cls.__module__).get(cls.__name__, [])
-        for field, below in pairwise(body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                found[field.target.id] = " ".join(str(below.value.value).split())
+        if not cls.__module__.startswith("gpuwatch."):
+            continue
+        (written,) = ast.parse(inspect.getsource(cls)).body
+        for field, below in pairwise(written.body if isinstance(written, ast.ClassDef) else ()):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(says)):
+                    found[name] = " ".join(str(says).split())
     return found
-
-
-@cache
-def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """The bodies of the classes of one of our modules."""
-    if not module.startswith("gpuwatch."):
-        return {}
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -12,6 +12,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from gpuwatch import __version__
+from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.diagnosis.finding import Advice, Evidence, RuledOut, Unchecked
 from gpuwatch.outputs.report.parts import (
@@ -28,7 +29,6 @@ from gpuwatch.outputs.report.parts import (
     Unix,
     replaced,
     share_percent,
-    total,
 )
 from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
 

@@ -5,8 +5,7 @@ measured". What is under a field is also its description in the JSON Schema (``e
 and the bounds hold for what is read from a file.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, field
@@ -29,12 +28,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all parts of a report."""
 
 
-P = TypeVar("P", bound=Part)
-
-
-def replaced(part: P, **fields: Any) -> P:
-    """``part`` with other values in these fields."""
-    return msgspec.structs.replace(part, **fields)
+replaced = msgspec.structs.replace
 
 
 class Stretch(Part, frozen=True):
@@ -243,12 +237,6 @@ class HostUsage(Part, frozen=True):
     profiles: Profiles = field(default_factory=dict)
     """``cpu_percent``, ``memory_used_bytes``, ``disk_read_bytes_per_second``,
     ``disk_write_bytes_per_second``."""
-
-
-def total(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; ``None`` if none is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def share_percent(part: float | None, whole: float | None) -> float | None:

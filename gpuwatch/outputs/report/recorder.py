@@ -38,7 +38,6 @@ class JobRecorder:
 
     @property
     def seen(self) -> bool:
-        """The job was in a snapshot."""
         return self._job is not None
 
     @property

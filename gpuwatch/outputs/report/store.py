@@ -25,7 +25,7 @@ from gpuwatch.core.private_files import (
     why,
     write_whole,
 )
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.outputs.report.encoding import ReportError, decode, encode
 from gpuwatch.outputs.report.model import Report
 
@@ -42,8 +42,8 @@ _NAME = re.compile(
 )
 
 
-class StoreError(Exception):
-    """A report cannot be kept or found; the message is a sentence for a person."""
+class StoreError(SentenceError):
+    """A report cannot be kept or found."""
 
 
 class Kept(NamedTuple):
@@ -91,7 +91,6 @@ class ReportStore:
         return self.folder / name
 
     def last(self, count: int = REPORTS_KEPT) -> list[Kept]:
-        """The newest ``count`` that can be read, the newest first."""
         found: list[Kept] = []
         self.unreadable = 0
         for number, path in enumerate(self._kept(), start=1):
@@ -140,7 +139,6 @@ class ReportStore:
         return max(earlier, key=_start, default=None)
 
     def _kept(self) -> list[Path]:
-        """Those of reports, the newest first."""
         try:
             found = self.folder.lstat()
             if not stat.S_ISDIR(found.st_mode):

@@ -1,10 +1,9 @@
 """The parts of a report about processes and jobs: who used what."""
 
-import signal
-
 from msgspec import field
 
 from gpuwatch.core.model import GpuKey, ProcessKey
+from gpuwatch.core.units import exit_words
 from gpuwatch.outputs.report.parts import Amount, Count, Part, Percent, Profiles, Unix
 
 
@@ -141,11 +140,7 @@ class JobUsage(Usage, frozen=True):
     @property
     def exit_words(self) -> str:
         """``exit code 3``, ``ended by SIGKILL``; ``ended`` where its exit code is not known."""
-        code = self.exit_code
-        if code is None or code >= 0:
-            return "ended" if code is None else f"exit code {code}"
-        known = -code in {one.value for one in signal.Signals}
-        return f"ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+        return "ended" if self.exit_code is None else exit_words(self.exit_code)
 
     @property
     def end_words(self) -> str:

@@ -1,19 +1,22 @@
 """Plain tables: aligned columns that fit a width, the least important ones left out first."""
 
 import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 GAP = "  "
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Heading(NamedTuple):
-    """One column: its title, whether it is a text (left) or a number (right), and its rank.
+class Column(NamedTuple, Generic[T_contra]):
+    """One column: its title, what it says of an item, whether that is a text (left) or a number
+    (right), and its rank.
 
     Columns of the highest ``rank`` are left out first when the width is short; rank 0 stays.
     """
 
     title: str
+    cell: Callable[[T_contra], str] = str
     text: bool = False
     rank: int = 0
 
@@ -71,7 +74,7 @@ def wrap(
     return [*lines[: most - 1], cut(f"{lines[most - 1]} …", width)]
 
 
-def table(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def table(headings: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The lines of a table no wider than ``width``, the titles first.
 
     A text in the last column is cut to what is left of the width. A column with nothing but
@@ -105,7 +108,7 @@ def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def _line(
-    headings: Sequence[Heading],
+    headings: Sequence[Column[Any]],
     row: Sequence[str],
     widths: Sequence[int],
     shown: Sequence[int],

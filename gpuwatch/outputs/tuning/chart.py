@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpuwatch.core.units import size
-from gpuwatch.outputs.terminal.painting import ASCII_FRAME
+from gpuwatch.outputs.terminal.page import ASCII_FRAME
 from gpuwatch.tuning.memory.records import LineFit, PrecisionResult
 
 RATE_ROWS = 9

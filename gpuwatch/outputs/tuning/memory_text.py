@@ -10,7 +10,7 @@ from msgspec import structs
 from gpuwatch import __version__
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import UNKNOWN
-from gpuwatch.outputs.terminal.table import Heading, table
+from gpuwatch.outputs.terminal.table import Column, table
 from gpuwatch.outputs.tuning import memory_words as words
 from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory_words import size
@@ -114,20 +114,16 @@ def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool
 
 def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[str]:
     """One row for each batch size. Columns with nothing in them are left out."""
-    columns = {
-        Heading("batch"): [str(one.batch_size) for one in points],
-        Heading("tensors", rank=3): [size(one.allocated_bytes) for one in points],
-        Heading("reserved" if subject.is_gpu else "resident"): [
-            size(one.peak_bytes) for one in points
-        ],
-        Heading("process", rank=4): [
-            size(one.process_bytes) if subject.is_gpu else UNKNOWN for one in points
-        ],
-        Heading("device", rank=4): [size(one.device_used_bytes) for one in points],
-        Heading("per step", rank=2): [_milliseconds(one.seconds_per_step) for one in points],
-        Heading("samples/s", rank=1): [number(one.samples_per_second) for one in points],
-    }
-    return table(list(columns), list(zip(*columns.values(), strict=True)), width)
+    columns: tuple[Column[MemoryPoint], ...] = (
+        Column("batch", lambda one: str(one.batch_size)),
+        Column("tensors", lambda one: size(one.allocated_bytes), rank=3),
+        Column("reserved" if subject.is_gpu else "resident", lambda one: size(one.peak_bytes)),
+        Column("process", lambda one: size(one.process_bytes) if subject.is_gpu else "-", rank=4),
+        Column("device", lambda one: size(one.device_used_bytes), rank=4),
+        Column("per step", lambda one: _milliseconds(one.seconds_per_step), rank=2),
+        Column("samples/s", lambda one: number(one.samples_per_second), rank=1),
+    )
+    return table(columns, [[column.cell(one) for column in columns] for one in points], width)
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -5,10 +5,10 @@ from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.outputs.terminal.table import Heading, table, wrap
+from gpuwatch.outputs.terminal.table import Column, table, wrap
 from gpuwatch.outputs.tuning.chart import Point, rate_chart
 from gpuwatch.tuning.search.result import Result, Row
-from gpuwatch.tuning.settings import KNOBS, NAMES, WORKERS
+from gpuwatch.tuning.settings import KNOBS, NAMES, WORKERS, Knob
 
 INDENT = "  "
 UNDECIDED_SHOWN = 4
@@ -112,61 +112,26 @@ def _differences(result: Result, own: Row | None) -> str:
     return ", ".join(found)
 
 
-# --- the table and the chart -----------------------------------------------------------------
-
-_HEADINGS = (
-    Heading("samples/s"),
-    Heading("95%", text=True),
-    Heading("of best"),
-    Heading("waits", rank=1),
-    Heading("GPU", rank=1),
-    Heading("first batch", rank=2),
-    Heading("cores", rank=1),
-    Heading("memory", rank=1),
-    Heading("disk", rank=2),
-    Heading("/dev/shm", rank=3),
-    Heading("visits", rank=4),
-)
-
-
 def _table(result: Result, width: int) -> Iterator[str]:
     rows = [row for row in result.settings if row.visits]
     if not rows:
         return
-    varied = [knob for knob in KNOBS if knob.name == WORKERS or result.varied(knob.name)]
-    headings = [Heading("", text=True), *(Heading(knob.title) for knob in varied), *_HEADINGS]
-    cells = [
-        [
-            "▸" if row.recommended else " ",
-            *(_knob(getattr(row, knob.name)) for knob in varied),
-            *_cells(row),
-        ]
-        for row in rows
+    columns: list[Column[Row]] = [
+        Column("", lambda row: "▸" if row.recommended else " ", text=True),
+        *[_column(knob) for knob in KNOBS if knob.name == WORKERS or result.varied(knob.name)],
+        *_COLUMNS,
     ]
-    yield from table(headings, cells, width)
+    yield from table(columns, [[one.cell(row) for one in columns] for row in rows], width)
 
 
-def _knob(value: bool | int | None) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else str(value)
+def _column(knob: Knob) -> Column[Row]:
+    def cell(row: Row) -> str:
+        value = getattr(row, knob.name)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return "-" if value is None else str(value)
 
-
-def _cells(row: Row) -> list[str]:
-    share, disk, workers = row.data_wait_share, row.disk_read_bytes_per_second, row.num_workers
-    return [
-        _rate(row),
-        "-" if row.low is None else f"{number(row.low)} to {number(row.high)}",
-        "-" if row.of_best is None else f"{100 * row.of_best:.0f}%",
-        "-" if share is None else units.percent(100 * share),
-        units.percent(row.gpu_busy_percent),
-        _seconds(row.first_batch_seconds),
-        "-" if row.cores_used is None else f"{row.cores_used:.1f}",
-        units.size(row.workers_memory_bytes) if workers else "-",
-        units.rate(disk) if disk else "-",
-        units.size(row.shm_bytes) if workers else "-",
-        str(row.visits),
-    ]
+    return Column(knob.title, cell)
 
 
 def _rate(row: Row) -> str:
@@ -191,6 +156,25 @@ def _seconds(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}s" if value >= 1 else f"{1000 * value:.0f}ms"
+
+
+def _of_workers(row: Row, name: str) -> str:
+    return units.size(getattr(row, name)) if row.num_workers else "-"
+
+
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("samples/s", _rate),
+    Column("95%", lambda r: "-" if r.low is None else f"{number(r.low)} to {number(r.high)}", True),
+    Column("of best", lambda row: units.share(row.of_best)),
+    Column("waits", lambda row: units.share(row.data_wait_share), rank=1),
+    Column("GPU", lambda row: units.percent(row.gpu_busy_percent), rank=1),
+    Column("first batch", lambda row: _seconds(row.first_batch_seconds), rank=2),
+    Column("cores", lambda row: "-" if row.cores_used is None else f"{row.cores_used:.1f}", rank=1),
+    Column("memory", lambda row: _of_workers(row, "workers_memory_bytes"), rank=1),
+    Column("disk", lambda row: units.rate(row.disk_read_bytes_per_second or None), rank=2),
+    Column("/dev/shm", lambda row: _of_workers(row, "shm_bytes"), rank=3),
+    Column("visits", lambda row: str(row.visits), rank=4),
+)
 
 
 def _chart(result: Result, width: int, unicode: bool) -> Iterator[str]:
@@ -218,9 +202,6 @@ def _workers_alone(result: Result) -> list[Row]:
         if measured and (alike or not result.grid):
             found.setdefault(row.num_workers, row)
     return list(found.values())
-
-
-# --- words -----------------------------------------------------------------------------------
 
 
 def _why(result: Result, width: int) -> Iterator[str]:
@@ -297,7 +278,8 @@ def _how_far(result: Result) -> Iterator[str]:
             "settled: a longer --budget narrows them."
         )
     if result.unmeasured:
-        yield f"Not measured: {', '.join(result.unmeasured)}."
+        why = "" if result.interrupted else ", as the budget ended"
+        yield f"Not measured{why}: {'; '.join(result.unmeasured)}."
 
 
 def _name(result: Result, row: Row) -> str:

@@ -127,12 +127,8 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return sample, sample[:16].sum()
 
     def _keep(self, bytes_: int) -> None:
-        if len(self.kept) * bytes_ < LEAK_MOST_BYTES and _spare_share() > LEAK_LEAVES:
+        memory = psutil.virtual_memory()
+        is_spare = memory.available > LEAK_LEAVES * memory.total
+        if len(self.kept) * bytes_ < LEAK_MOST_BYTES and is_spare:
             # Ones and not zeros: pages that nobody wrote to take no memory.
             self.kept.append(b"1" * bytes_)
-
-
-def _spare_share() -> float:
-    """Of the machine's memory, what could still be had."""
-    memory = psutil.virtual_memory()
-    return float(memory.available / memory.total)

@@ -50,12 +50,11 @@ class Device(Protocol):
 class TorchDevice:
     """A model on PyTorch's own CPU or CUDA device."""
 
-    def __init__(self, device: torch.device, rank: int) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
         self.kind = device.type
         self.cuda = device.type == "cuda"
         self.name = f"{device}: {torch.cuda.get_device_name(device)}" if self.cuda else "cpu"
-        self._rank = rank
         self._shape: tuple[str, int] | None = None
         self._timed: tuple[object, ...] | None = None
         self._pass_ms = 1.0
@@ -77,13 +76,7 @@ class TorchDevice:
         self._hold(knobs.gpu_held_percent)
 
     def copy(self, batch: Any) -> Any:
-        samples, labels = batch
-        if not self.cuda:
-            return samples, labels
-        return (
-            samples.to(self.device, non_blocking=True),
-            labels.to(self.device, non_blocking=True),
-        )
+        return [part.to(self.device, non_blocking=True) for part in batch]
 
     def launch(self, batch: Any, milliseconds: float) -> None:
         for _ in range(self._passes(batch, milliseconds)):
@@ -160,14 +153,12 @@ class TorchDevice:
         return float(self._loss.item())
 
     def step_done(self) -> None:
-        if not self.cuda:
-            return
-        make: Any = torch.cuda.Event
-        event = make()
-        event.record()
-        self._queued.append(event)
-        if len(self._queued) > AHEAD:
-            self._queued.popleft().synchronize()
+        if self.cuda:
+            make: Any = torch.cuda.Event
+            self._queued.append(make())
+            self._queued[-1].record()
+            if len(self._queued) > AHEAD:
+                self._queued.popleft().synchronize()
 
     def synchronize(self) -> None:
         if self.cuda:
@@ -188,17 +179,13 @@ class TorchDevice:
                 self._held = torch.ones(wanted, dtype=torch.uint8, device=self.device)
 
     def leak(self, bytes_: int) -> None:
-        if not bytes_:
-            if self._leaked:
-                self._leaked.clear()
-                if self.cuda:
-                    torch.cuda.empty_cache()
-            return
-        if not self.cuda:
-            return
-        free, total = torch.cuda.mem_get_info(self.device)
-        if free - bytes_ > total * 0.03:
-            self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
+        if not bytes_ and self._leaked:
+            self._leaked.clear()
+            torch.cuda.empty_cache()
+        if bytes_ and self.cuda:
+            free, total = torch.cuda.mem_get_info(self.device)
+            if free - bytes_ > total * 0.03:
+                self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
 
     def state(self) -> dict[str, Any]:
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.velocities}
@@ -252,7 +239,7 @@ def choose(text: str, rank: int, knobs: Knobs) -> Device:
     if text == "auto":
         text = "cuda" if torch.cuda.is_available() else "cpu"
     if text == "cpu":
-        return TorchDevice(torch.device("cpu"), rank)
+        return TorchDevice(torch.device("cpu"))
     if not text.startswith("cuda"):
         raise DeviceError(f"There is no device {text[:60]!r}: cpu, cuda, cuda:1 or module:name.")
     if not torch.cuda.is_available():
@@ -265,7 +252,7 @@ def choose(text: str, rank: int, knobs: Knobs) -> Device:
         torch.cuda.set_device(device)
     except (RuntimeError, ValueError) as error:
         raise DeviceError(f"{text[:60]} cannot be used: {str(error).splitlines()[0]}") from None
-    return TorchDevice(device, rank)
+    return TorchDevice(device)
 
 
 def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:

@@ -6,8 +6,9 @@ import itertools
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Place:
     device_name: str
     rank: int = 0
     ranks: int = 1
+    reports: bool = True
     hangs: bool = False
     """The loader hangs once there is a file ``hang`` in the folder."""
     ends_with: int | None = None
@@ -46,29 +48,24 @@ class Place:
     most_steps: int | None = None
     most_seconds: float | None = None
 
+    def say(self, line: str | None) -> None:
+        """The first rank speaks for all."""
+        if line is not None and self.rank == 0:
+            print(line, flush=True)
+
 
 class Training:
-    """One rank. ``reported`` is ``gpuwatch.torch``, or does nothing; ``say`` prints a line."""
+    """One rank. ``reported`` is ``gpuwatch.torch``, or does nothing."""
 
     def __init__(
-        self,
-        control: Control,
-        device: Device,
-        place: Place,
-        reported: Any,
-        say: Callable[[str], None],
-        quota: Quota | None = None,
+        self, control: Control, device: Device, place: Place, reported: Any, quota: Quota | None
     ) -> None:
-        self.control = control
+        self.control, self.device, self.place, self.reported = control, device, place, reported
         self.knobs = control.knobs
-        self.device = device
-        self.place = place
-        self.reported = reported
         self.steps = 0
-        self._say = say if place.rank == 0 else lambda _line: None
+        self._say = place.say
         self._quota = quota
-        self._shm = ShmFiller()
-        self._cores = Cores()
+        self._shm, self._cores = ShmFiller(), Cores()
         self._side_jobs: dict[type[Tenant | Orphans], Tenant | Orphans] = {}
         self._aside = saving.AsideSaver()
         self._store = Store()
@@ -93,11 +90,11 @@ class Training:
             now = time.monotonic()
             self._pauses(now)
             self._idle(began)
-            self._report(batch)
+            self._say(self._meter.step(self.steps, len(batch[0])))
             if self._is_enough(began):
                 break
             self._follow()
-            self._meter.asks()
+            self._meter.asked = time.monotonic()
 
     def close(self) -> None:
         """Give back all that was taken of the machine."""
@@ -108,10 +105,10 @@ class Training:
             side_job.end()
 
     def _is_enough(self, began: float) -> bool:
-        place = self.place
-        if place.most_steps is not None and self.steps >= place.most_steps:
+        steps, seconds = self.place.most_steps, self.place.most_seconds
+        if steps is not None and self.steps >= steps:
             return True
-        return place.most_seconds is not None and time.monotonic() - began >= place.most_seconds
+        return seconds is not None and time.monotonic() - began >= seconds
 
     # -- data -------------------------------------------------------------------------------
 
@@ -153,7 +150,7 @@ class Training:
             pin_memory=knobs.pin_memory and self.device.kind != "cpu",
             sampler=None if knobs.epoch_steps else Endless(),
             prefetch_factor=knobs.prefetch if knobs.workers else None,
-            worker_init_fn=_Worker(place.ends_with),
+            worker_init_fn=partial(_begin_worker, place.ends_with),
         )
 
     # -- a step -----------------------------------------------------------------------------
@@ -170,7 +167,10 @@ class Training:
             device.meet()
         if knobs.sync:
             device.loss()
-        self._store.log(knobs, device.synchronize)
+        if knobs.log:
+            # A line to a server, whose answer is waited for.
+            device.synchronize()
+            self._store.ask(knobs.answer_ms, body=b"loss 0.5")
         device.leak(round(knobs.gpu_leak_mib * MIB))
         device.step_done()
 
@@ -193,7 +193,9 @@ class Training:
             self._aside.save(self.place.folder, self.device.state(), knobs.save_mib)
             return
         with self.reported.checkpoint():
-            if not self._store.took(knobs):
+            if knobs.save_to == "network":
+                self._store.take(knobs.save_mib)
+            else:
                 saving.save(self.place.folder, self.device.state(), knobs.save_mib)
         self._say(f"saved {knobs.save_mib} MiB in {time.monotonic() - began:.1f} s")
 
@@ -211,16 +213,13 @@ class Training:
 
     def _idle(self, began: float) -> None:
         """Do nothing, for as long as the knobs say so."""
-        said = False
-        while self.knobs.idle_after and time.monotonic() - began >= self.knobs.idle_after:
-            if not said:
-                self.device.synchronize()
-                self._say("doing nothing from here on")
-                said = True
+        line: str | None = "doing nothing from here on"
+        while 0 < self.knobs.idle_after <= time.monotonic() - began and not self._is_enough(began):
+            self.device.synchronize()
+            self._say(line)
+            line = None
             time.sleep(0.1)
             self._follow()
-            if self._is_enough(began):
-                return
 
     # -- knobs ------------------------------------------------------------------------------
 
@@ -243,64 +242,50 @@ class Training:
         if not knobs.gpu_leak_mib and before.gpu_leak_mib:
             self.device.leak(0)
         if knobs.cores != before.cores:
-            self._complain(self._cores.use(knobs.cores))
+            self._say(self._cores.use(knobs.cores))
         if place.rank != 0:
             return
         if knobs.shm_percent != before.shm_percent:
-            self._complain(self._shm.fill(knobs.shm_percent))
+            self._say(self._shm.fill(knobs.shm_percent))
         if self._quota is not None and knobs.quota_cores != before.quota_cores:
             try:
                 self._quota.set(knobs.quota_cores)
             except OSError as error:
-                self._complain(f"the quota was not changed: {error.strerror or error}")
+                self._say(f"the quota was not changed: {error.strerror or error}")
         for kind, wanted in ((Tenant, knobs.tenant), (Orphans, knobs.orphans)):
             if wanted and kind not in self._side_jobs:
                 self._side_jobs[kind] = kind(place.folder, place.device_name)
             elif not wanted and kind in self._side_jobs:
                 self._side_jobs.pop(kind).end()
 
-    def _complain(self, sentence: str | None) -> None:
-        if sentence is not None:
-            self._say(sentence)
-
-    # -- words ------------------------------------------------------------------------------
-
-    def _report(self, batch: Any) -> None:
-        line = self._meter.step(len(batch[0]))
-        if line is not None:
-            # The loss is left out: to read it is to wait for the device.
-            self._say(f"step {self.steps}  {line}")
-
 
 class Meter:
     """The pace of the job, by itself."""
 
     def __init__(self) -> None:
-        self._since = self._asked = time.monotonic()
-        self._steps = self._samples = 0
+        self._since = self.asked = time.monotonic()
+        """``asked``: for the next batch."""
+        self._first = self._samples = 0
         self._waited = 0.0
 
-    def asks(self) -> None:
-        """For the next batch."""
-        self._asked = time.monotonic()
-
     def has(self) -> None:
-        """It is there."""
-        self._waited += time.monotonic() - self._asked
+        """The next batch is there."""
+        self._waited += time.monotonic() - self.asked
 
-    def step(self, samples: int) -> str | None:
-        """A step is done; now and then, a line about those since the last line."""
-        self._steps += 1
+    def step(self, number: int, samples: int) -> str | None:
+        """A step is done; now and then, a line about those since the last line. The loss is left
+        out: to read it is to wait for the device."""
         self._samples += samples
         now = time.monotonic()
         passed = now - self._since
         if passed < SAY_EVERY_SECONDS:
             return None
         line = (
-            f"{self._steps / passed:.1f} steps/s  {self._samples / passed:.0f} samples/s  "
+            f"step {number}  {(number - self._first) / passed:.1f} steps/s  "
+            f"{self._samples / passed:.0f} samples/s  "
             f"waited for data {min(1.0, self._waited / passed):.0%}"
         )
-        self._since, self._steps, self._samples, self._waited = now, 0, 0, 0.0
+        self._since, self._first, self._samples, self._waited = now, number, 0, 0.0
         return line
 
 
@@ -326,24 +311,15 @@ class Loader(DataLoader[Any]):
 class Endless(Sampler[int]):
     """Samples one after the other, without an end, and so without a length."""
 
-    def __init__(self) -> None:
-        """Nothing is needed."""
-
     def __iter__(self) -> Iterator[int]:
         return itertools.count()
 
 
-class _Worker:
-    """The first act of each loader worker; can be pickled."""
-
-    def __init__(self, pid: int | None) -> None:
-        self._pid = pid
-
-    def __call__(self, _worker: int) -> None:
-        # A worker ends with the job, which asks it to, or is gone. Amid a batch a signal would
-        # leave that batch in /dev/shm, half made, for as long as the machine is up.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        if self._pid is not None:
-            # Unless it hangs.
-            end_with(self._pid, after_seconds=10.0)
+def _begin_worker(ends_with: int | None, _worker: int) -> None:
+    """A worker ends with the job, which asks it to, or is gone. Amid a batch a signal would leave
+    that batch in /dev/shm, half made, for as long as the machine is up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if ends_with is not None:
+        # Unless it hangs.
+        end_with(ends_with, after_seconds=10.0)

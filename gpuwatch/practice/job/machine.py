@@ -106,19 +106,14 @@ class Cores:
 
 def far_cores(gpu_address: str) -> str | None:
     """Cores of another NUMA node than that of the GPU at a PCI address, if there are any."""
-    devices = Path("/sys/bus/pci/devices")
-    try:
-        node = int((devices / gpu_address.lower() / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    if node < 0:
-        return None
-    for other in sorted(Path("/sys/devices/system/node").glob("node[0-9]*")):
-        if other.name != f"node{node}":
-            with contextlib.suppress(OSError):
-                text = (other / "cpulist").read_text().strip()
-                if parse_cores(text) & os.sched_getaffinity(0):
-                    return text
+    near = Path("/sys/bus/pci/devices") / gpu_address.lower() / "numa_node"
+    with contextlib.suppress(OSError, ValueError):
+        node = int(near.read_text())
+        for other in sorted(Path("/sys/devices/system/node").glob("node[0-9]*")):
+            text = (other / "cpulist").read_text().strip()
+            far = node >= 0 and other.name != f"node{node}"
+            if far and parse_cores(text) & os.sched_getaffinity(0):
+                return text
     return None
 
 
@@ -131,14 +126,13 @@ def enter_quota(cores: float) -> Group | Scope:
     scope = os.environ.get(SCOPE)
     if scope:
         return Scope(scope)
-    try:
+    with contextlib.suppress(OSError):
         group = Group()
         group.set(cores)
-    except OSError:
-        pass
-    else:
         return group
-    if _user_systemd():
+    asked = ["systemctl", "--user", "show-environment"]
+    has_systemd = all(map(shutil.which, ("systemd-run", "systemctl")))
+    if has_systemd and subprocess.run(asked, capture_output=True, check=False).returncode == 0:
         unit = f"gpuwatch-practice-{os.getpid()}.scope"
         os.environ[SCOPE] = unit
         limit = f"CPUQuota={max(1, round(cores * 100))}%"
@@ -149,15 +143,6 @@ def enter_quota(cores: float) -> Group | Scope:
         "a CPU quota needs a cgroup of its own: run it as root, or in a container with a limit "
         "(docker run --cpus=0.5), or under systemd-run --user --scope -p CPUQuota=50%"
     )
-
-
-def _user_systemd() -> bool:
-    if shutil.which("systemd-run") is None or shutil.which("systemctl") is None:
-        return False
-    asked = subprocess.run(
-        ["systemctl", "--user", "show-environment"], capture_output=True, check=False
-    )
-    return asked.returncode == 0
 
 
 class Group:
@@ -177,13 +162,12 @@ class Group:
 
     def set(self, cores: float) -> None:
         """0: no limit. Raises ``OSError``."""
-        quota = round(cores * PERIOD_US) if cores > 0 else None
+        quota = round(cores * PERIOD_US)
         if self._version_2:
-            text = f"{'max' if quota is None else quota} {PERIOD_US}"
-            (self._folder / "cpu.max").write_text(text)
+            (self._folder / "cpu.max").write_text(f"{quota or 'max'} {PERIOD_US}")
         else:
             (self._folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (self._folder / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
+            (self._folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
 
     def leave(self) -> None:
         """Take it back."""

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,67 +17,31 @@ from gpuwatch.practice.job.machine import Quota
 from gpuwatch.practice.knobs import Knobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
-    """A rank's options."""
-
-    knobs: Knobs
-    folder: Path
-    device: str
-    reports: bool = True
-    hangs: bool = False
-    ends_with: int | None = None
-    most_steps: int | None = None
-    most_seconds: float | None = None
-
-
-def run_rank(job: JobOptions, rank: int, ranks: int, quota: Quota | None = None) -> int:
+def run_rank(knobs: Knobs, place: Place, quota: Quota | None = None) -> int:
     """Be one of them; the exit code."""
-    torch.set_num_threads(job.knobs.threads)
+    torch.set_num_threads(knobs.threads)
     try:
-        device = choose(job.device, int(os.environ.get("LOCAL_RANK", rank)), job.knobs)
+        device = choose(place.device_name, int(os.environ.get("LOCAL_RANK", place.rank)), knobs)
     except DeviceError as error:
         print(clean(str(error), 400), file=sys.stderr)
         return 2
-    if rank == 0:
-        _say(f"device: {device.name}")
-        note_device(job.folder, device.kind)
-    if ranks > 1:
-        backend = join_ranks(rank, ranks, job.knobs.backend, device)
-        if rank == 0:
-            _say(f"{ranks} ranks by {backend}")
-    place = Place(
-        folder=job.folder,
-        device_name=job.device,
-        rank=rank,
-        ranks=ranks,
-        hangs=job.hangs,
-        ends_with=job.ends_with,
-        most_steps=job.most_steps,
-        # Ranks that stop at different steps would wait for each other for ever.
-        most_seconds=job.most_seconds if ranks == 1 else None,
-    )
-    control = Control(job.folder / FILE_NAME, job.knobs)
-    training = Training(control, device, place, reporter(job.reports), _say, quota)
+    place.say(f"device: {device.name}")
+    if place.rank == 0:
+        note_device(place.folder, device.kind)
+    if place.ranks > 1:
+        place.say(f"{place.ranks} ranks by {join_ranks(place, knobs.backend, device)}")
+    control = Control(place.folder / FILE_NAME, knobs)
+    training = Training(control, device, place, reporter(place.reports), quota)
     try:
         training.run()
-        _say_end(training, rank)
+        device.synchronize()
+        place.say(f"done: {training.steps} steps, loss {device.loss():.4f}")
     finally:
         training.close()
         if distributed.is_initialized():
             with contextlib.suppress(RuntimeError):
                 distributed.destroy_process_group()
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _say_end(training: Training, rank: int) -> None:
-    training.device.synchronize()
-    if rank == 0:
-        _say(f"done: {training.steps} steps, loss {training.device.loss():.4f}")
 
 
 def reporter(on: bool) -> Any:
@@ -92,10 +54,10 @@ def reporter(on: bool) -> Any:
     return SimpleNamespace(watch=lambda loader: loader, **nothing)
 
 
-def join_ranks(rank: int, ranks: int, backend: str, device: Device) -> str:
+def join_ranks(place: Place, backend: str, device: Device) -> str:
     """Meet the others (by the environment that torchrun gives); the backend."""
     if backend == "auto":
-        enough = device.kind == "cuda" and torch.cuda.device_count() >= ranks
+        enough = device.kind == "cuda" and torch.cuda.device_count() >= place.ranks
         backend = "nccl" if enough else "gloo"
-    distributed.init_process_group(backend, rank=rank, world_size=ranks)
+    distributed.init_process_group(backend, rank=place.rank, world_size=place.ranks)
     return backend

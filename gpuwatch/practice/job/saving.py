@@ -32,9 +32,8 @@ class AsideSaver:
         self._thread: threading.Thread | None = None
 
     def save(self, folder: Path, state: dict[str, Any], mebibytes: int) -> None:
-        if self._thread is not None and self._thread.is_alive():
-            return
-        # The training goes on with the originals.
-        copied = copy.deepcopy(state)
-        self._thread = threading.Thread(target=save, args=(folder, copied, mebibytes), daemon=True)
-        self._thread.start()
+        if self._thread is None or not self._thread.is_alive():
+            # The training goes on with the originals.
+            job = (folder, copy.deepcopy(state), mebibytes)
+            self._thread = threading.Thread(target=save, args=job, daemon=True)
+            self._thread.start()

@@ -46,14 +46,13 @@ class Tenant:
             text=True,
             check=True,
         )
-        self._job: psutil.Process | None = None
+        self._jobs: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            self._job = psutil.Process(int(started.stdout))
+            self._jobs = [psutil.Process(int(started.stdout))]
 
     def end(self) -> None:
-        if self._job is not None:
-            _end(self._job)
-            self._job = None
+        for job in self._jobs:
+            _end(job)
 
 
 _APART = """

@@ -9,11 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from gpuwatch.practice.ending import end_with
-from gpuwatch.practice.knobs import Knobs
 
 UPLOAD_MS_PER_MIB = 16.0
 
@@ -41,17 +39,9 @@ class Store:
         self._links[mine].request("POST", f"/{milliseconds}/{bytes_}", body)
         self._links[mine].getresponse().read()
 
-    def log(self, knobs: Knobs, synchronize: Callable[[], None]) -> None:
-        """Send a line after a step, if the job does so, and wait for the answer."""
-        if knobs.log:
-            synchronize()
-            self.ask(knobs.answer_ms, body=b"loss 0.5")
-
-    def took(self, knobs: Knobs) -> bool:
-        """Send it a checkpoint; false if they go elsewhere."""
-        if knobs.save_to == "network":
-            self.ask(knobs.save_mib * UPLOAD_MS_PER_MIB, body=bytes(knobs.save_mib << 20))
-        return knobs.save_to == "network"
+    def take(self, mebibytes: int) -> None:
+        """Send it a checkpoint."""
+        self.ask(mebibytes * UPLOAD_MS_PER_MIB, body=bytes(mebibytes << 20))
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -30,12 +30,10 @@ class OwnGpu:
         self.used_bytes: int | None = None
 
     def start(self) -> None:
-        """Forget what was before."""
         self.note()
         self._percents.clear()
 
     def note(self) -> None:
-        """Read it once."""
         reading = self._source.read()
         on = {one.gpu_uuid: one.memory_bytes for one in reading.processes if one.pid == os.getpid()}
         if self._uuid is None and len(on) == 1:

@@ -21,15 +21,8 @@ import torch
 from msgspec import structs
 
 from gpuwatch.tuning import failures, processes
-from gpuwatch.tuning.child import usage
+from gpuwatch.tuning.child import loader_factory, usage
 from gpuwatch.tuning.child.gpu import OwnGpu
-from gpuwatch.tuning.child.loader_factory import (
-    LoaderFactory,
-    is_iterable,
-    lengths,
-    shortened,
-    why_empty,
-)
 from gpuwatch.tuning.child.step import samples_in, tensors_in
 from gpuwatch.tuning.child.usage import Window
 from gpuwatch.tuning.child.watching import RepeatWatch, Stamps
@@ -47,7 +40,10 @@ Step = Callable[[Any], object]
 
 
 def measure(
-    factory: LoaderFactory, order: Order, alive: Callable[[], None], step: Step | None = None
+    factory: loader_factory.LoaderFactory,
+    order: Order,
+    alive: Callable[[], None],
+    step: Step | None = None,
 ) -> Visit:
     """``alive`` is called while batches come. Raises what the user's code raises, and
     ``MeasureError``."""
@@ -62,7 +58,7 @@ def measure(
     if order.restart:
         # Two short epochs.
         ahead = order.setting.num_workers * (order.setting.prefetch_factor or 1)
-        loader = shortened(loader, 2 * max(1, ahead))
+        loader = loader_factory.shortened(loader, 2 * max(1, ahead))
         if loader is None:
             raise MeasureError("An iterable dataset's epochs cannot be shortened.")
         step = None
@@ -102,13 +98,12 @@ class Run:
         self._stamps = Stamps(loader.collate_fn) if self._workers else None
         if self._stamps is not None:
             vars(loader)["collate_fn"] = self._stamps
-        several = self._workers > 1 and is_iterable(loader)
+        several = self._workers > 1 and loader_factory.is_iterable(loader)
         self._watch = RepeatWatch(self._workers) if several else None
 
     # --- the loader --------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """A new epoch, with its first batch."""
         self._epoch_samples = self._epoch_batches = 0
         self._epoch_begun = perf_counter()
         if not self._order.setting.persistent_workers:
@@ -117,7 +112,7 @@ class Run:
         self._iterator = iter(self._loader)
         self._pids = [one.pid for one in getattr(self._iterator, "_workers", ())]
         if self._next() is None:
-            raise MeasureError(why_empty(self._loader), "empty")
+            raise MeasureError(loader_factory.why_empty(self._loader), "empty")
 
     def _next(self) -> int | None:
         """Take the next batch of this epoch; how many samples it has, ``None``: it was the last."""
@@ -197,7 +192,7 @@ class Run:
         takes half of the epoch or as long as a window; ``False``: the epoch or the time ended."""
         least = max(2 if self._step is None else STEPS_LEAST, self._workers)
         most = least + self._workers * (self._order.setting.prefetch_factor or 0)
-        _, batches = lengths(self._loader)
+        _, batches = loader_factory.lengths(self._loader)
         if batches is not None:
             most = max(least, min(most, batches // 2))
         until = perf_counter() + self._order.seconds
@@ -324,7 +319,6 @@ class Run:
 
 
 def _count(loader: Any, batch: Any) -> int:
-    """Samples of a batch."""
     size = loader.batch_size
     if size is None and loader.batch_sampler is None:
         return 1

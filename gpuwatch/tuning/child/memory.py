@@ -29,7 +29,6 @@ from gpuwatch.tuning.memory.records import AS_IS, Gpu, MemoryPoint
 from gpuwatch.tuning.messages import Answer, Order
 
 NO_MEMORY = "no_memory"
-"""The code of a step that ran out of it."""
 _CUDA_SAYS = ("CUDA out of memory", "CUDA error: out of memory", "ALLOC_FAILED")
 _HOST_SAYS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 
@@ -83,7 +82,11 @@ def measure_memory(
         sentence = str(error)
         if not isinstance(error, MeasureError):
             sentence = f"The step at batch size {order.batch_size} failed: "
-            sentence += f"{failures.described(error)}.{_hint(factory, error)}"
+            sentence += f"{failures.described(error)}."
+            if factory is None and isinstance(error, TypeError | AttributeError):
+                # A step that wants a batch got a number.
+                sentence += " (Without --loader the step is called with the batch size, a whole "
+                sentence += "number, and makes its own data.)"
         code = NO_MEMORY if memory.ran_out(error) else "step"
         raise MeasureError(sentence, code) from None
     found = memory.read()
@@ -123,16 +126,6 @@ def _timed(step: Callable[[], object], memory: _Host | _Cuda, order: Order) -> f
         once()
     memory.synchronize()
     return (perf_counter() - begin) / (order.steps - 1) if order.steps > 1 else None
-
-
-def _hint(factory: LoaderFactory | None, error: BaseException) -> str:
-    """A step that wants a batch got a number."""
-    if factory is None and isinstance(error, TypeError | AttributeError):
-        return (
-            " (Without --loader the step is called with the batch size, a whole number, and makes "
-            "its own data.)"
-        )
-    return ""
 
 
 def _batch(factory: LoaderFactory, count: int) -> Any:
@@ -260,7 +253,6 @@ def _own(name: str) -> int:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """An exception and those it was raised from, outermost first."""
     found: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in found:

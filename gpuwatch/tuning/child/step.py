@@ -64,7 +64,6 @@ def samples_in(batch: object) -> int:
 
 
 def tensors_in(batch: object) -> Iterator[Any]:
-    """All tensors in a batch, however it is nested."""
     import torch  # noqa: PLC0415 - only a measuring process pays for it
 
     if isinstance(batch, torch.Tensor):

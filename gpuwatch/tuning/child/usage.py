@@ -67,14 +67,12 @@ class Window:
     before: Usage = NOTHING
 
     def begin(self, pids: Iterable[int]) -> None:
-        """A stretch of what these processes do."""
         self.begun = perf_counter()
         self.before = read_usage(pids)
 
     def add(
         self, samples: int, batches: int, seconds: float, wait_share: float, pids: Iterable[int]
     ) -> None:
-        """The stretch since ``begin``."""
         self.samples += samples
         self.batches += batches
         self.seconds += seconds
@@ -84,7 +82,6 @@ class Window:
 
     @property
     def wait_share(self) -> float:
-        """Of the time, waiting for batches: 0..1."""
         return min(1.0, self.waited_seconds / self.seconds)
 
     @property
@@ -93,7 +90,6 @@ class Window:
 
     @property
     def other_cores_used(self) -> float:
-        """By everything else on the machine."""
         return max(0.0, self.used.machine_busy_seconds / self.looked_seconds - self.cores_used)
 
 

@@ -34,7 +34,6 @@ GROWN_SHARE = 0.1
 PAIRED = 5
 """Sizes measured again for each further precision."""
 TRIES = 4
-"""To find the largest that fits."""
 WORTH = 1.1
 """A prediction this much beyond what fits is worth another step."""
 CLOSE_SHARE = 0.05

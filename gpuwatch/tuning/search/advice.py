@@ -6,7 +6,14 @@ from gpuwatch.core import units
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Trial, scatter_of
-from gpuwatch.tuning.settings import DEFAULT_PREFETCH, KNOBS, NAMES, WORKERS, Description, Setting
+from gpuwatch.tuning.settings import (
+    DEFAULT_PREFETCH,
+    KNOBS,
+    NAMES,
+    WORKERS,
+    Description,
+    Setting,
+)
 
 FAILED = {
     "hang": "no batch came",
@@ -115,7 +122,6 @@ def _workers_group(outcome: Outcome, chosen: Trial) -> list[Trial]:
 
 
 def _peer(group: Sequence[Trial], chosen: Trial) -> Trial:
-    """The one of a group with the workers of the chosen."""
     count = chosen.setting.num_workers
     alike = (one for one in group if one.setting.num_workers == count and one.alive)
     return next(alike, chosen)
@@ -128,11 +134,10 @@ def _fewer(outcome: Outcome, chosen: Trial) -> Iterator[str]:
         return
     count = smaller[-1].setting.num_workers
     reached = smaller[-1].compared(_peer(group, chosen), scatter_of(outcome.trials))
-    interval = ""
+    what = f"Fewer: {_workers(count, 'reaches', 'reach')} {100 * reached.rate:.0f}% of it"
     if reached.low is not None and reached.high is not None:
-        interval = f" ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)"
-    what = _workers(count, "reaches", "reach")
-    yield f"Fewer: {what} {100 * reached.rate:.0f}% of it{interval}."
+        what += f" ({100 * reached.low:.0f}% to {100 * reached.high:.0f}%)"
+    yield f"{what}."
 
 
 def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
@@ -176,7 +181,7 @@ def _failed(trial: Trial) -> str:
 
 def _other_knobs(outcome: Outcome, chosen: Trial) -> Iterator[str]:
     for knob, group in outcome.groups:
-        if knob in (WORKERS, "everything"):
+        if knob == WORKERS or knob not in NAMES:
             continue
         trials = [trial for one in group if (trial := outcome.trial(one)) and trial.visits]
         alive = [trial for trial in trials if trial.alive]

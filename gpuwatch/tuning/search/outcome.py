@@ -48,6 +48,7 @@ class Outcome:
     interrupted: bool = False
     settled: bool = False
     unmeasured: list[str] = field(default_factory=list)
+    """What the time did not suffice for: ``num_workers=4, 8``, or a knob."""
     notes: list[str] = field(default_factory=list)
     restarts: dict[bool, float] = field(default_factory=dict)
     whole_epochs: bool = False
@@ -80,22 +81,3 @@ def _is_decided(ratio: Interval) -> bool:
     if low is None or high is None or half is None:
         return False
     return low >= NEAR or high < NEAR or half <= SETTLED
-
-
-def are_neighbours(trial: Trial, best: Trial, active: Sequence[Trial]) -> bool:
-    """True if no other count of workers lies between: there one visit that something disturbed
-    would hide the best."""
-    low, high = sorted((trial.setting.num_workers, best.setting.num_workers))
-    return not any(low < one.setting.num_workers < high for one in active)
-
-
-def halfway(tried: Sequence[int], around: Sequence[int]) -> list[int]:
-    """Counts halfway to the neighbours of ``around``, where a fifth or more lies between."""
-    found: list[int] = []
-    for one in around:
-        place = tried.index(one)
-        for other in (*tried[max(0, place - 1) : place], *tried[place + 1 : place + 2]):
-            middle = (one + other) // 2
-            if middle not in (*tried, *found) and abs(one - other) > max(1, one // 5):
-                found.append(middle)
-    return found

@@ -1,10 +1,11 @@
 """Which settings a search may choose from. Pure."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuwatch.core.text import SentenceError
 from gpuwatch.tuning.settings import KNOBS, NAMES, WORKERS, Description, Setting
 
 PREFETCH = (2, 4, 8)
@@ -12,8 +13,8 @@ WORKERS_MOST = 64
 """Of those that are tried without being asked for."""
 
 
-class PlanError(Exception):
-    """A knob cannot be varied; the message is a sentence for a person."""
+class PlanError(SentenceError):
+    """A knob cannot be varied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,6 @@ class Plan:
         return setting.with_knobs(**single) if count else setting
 
     def ladder(self) -> list[int]:
-        """The counts of workers that are tried first, in order."""
         if self.workers is not None:
             return sorted(self.workers)
         rungs = [0, 1]
@@ -53,7 +53,6 @@ class Plan:
         return sorted({*rungs, own} if own <= WORKERS_MOST else rungs)
 
     def combinations(self) -> list[Setting]:
-        """All settings of a full grid."""
         values: dict[str, tuple[Any, ...]] = {
             knob: (value,) for knob, value in self.base.as_dict().items()
         }
@@ -103,3 +102,15 @@ def make_plan(
         grid=grid,
         notes=tuple(notes),
     )
+
+
+def halfway(tried: Sequence[int], around: Sequence[int]) -> list[int]:
+    """Counts halfway to the neighbours of ``around``, where a fifth or more lies between."""
+    found: list[int] = []
+    for one in around:
+        place = tried.index(one)
+        for other in (*tried[max(0, place - 1) : place], *tried[place + 1 : place + 2]):
+            middle = (one + other) // 2
+            if middle not in (*tried, *found) and abs(one - other) > max(1, one // 5):
+                found.append(middle)
+    return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from gpuwatch.tuning.settings import Failure, Setting, Visit
@@ -39,14 +39,8 @@ def t95(freedom: int) -> float:
         raise ValueError("there is at least one degree of freedom")
     if freedom <= 2:
         return math.tan(0.95 * math.pi / 2) if freedom == 1 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
-    x, n = NormalDist().inv_cdf(0.975), freedom
-    return (
-        x
-        + (x**3 + x) / (4 * n)
-        + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * n**2)
-        + (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * n**3)
-        + (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / (92160 * n**4)
-    )
+    n = freedom
+    return 1.959964 + 2.372271 / n + 2.822499 / n**2 + 2.555850 / n**3 + 1.589534 / n**4
 
 
 class Interval(NamedTuple):
@@ -58,7 +52,6 @@ class Interval(NamedTuple):
 
     @property
     def half_width(self) -> float | None:
-        """As a share of the rate."""
         if self.low is None or self.high is None:
             return None
         return (self.high - self.low) / (2 * self.rate)
@@ -108,7 +101,6 @@ def _around(mean: float, half: float | None) -> Interval:
 
 
 def _mean(logs: Sequence[float], scatter: Scatter) -> tuple[float, float | None]:
-    """The mean of logarithms and half of its interval's width."""
     mean = fmean(logs)
     prior = min(PRIOR, scatter.freedom)
     freedom = prior + len(logs) - 1
@@ -154,7 +146,6 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """The geometric mean of the rates."""
         return interval(self.rates, Scatter(0.0, 0.0)).rate
 
     def middle(self, of: Callable[[Visit], float | None]) -> float | None:
@@ -174,3 +165,10 @@ def scatter_of(trials: Iterable[Trial]) -> Scatter:
 def best_of(trials: Iterable[Trial]) -> Trial | None:
     """The fastest by its mean rate; of equals the one that comes first."""
     return max((one for one in trials if one.alive), key=lambda one: one.mean, default=None)
+
+
+def are_neighbours(trial: Trial, best: Trial, active: Sequence[Trial]) -> bool:
+    """True if no other count of workers lies between: there one visit that something disturbed
+    would hide the best."""
+    low, high = sorted((trial.setting.num_workers, best.setting.num_workers))
+    return not any(low < one.setting.num_workers < high for one in active)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import stat
 import time
 from operator import attrgetter
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gpuwatch.core.private_files import make_folder, private, state_folder
-from gpuwatch.core.text import clean
+from gpuwatch.core.private_files import make_folder, read_own, state_folder, why, write_whole
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
@@ -165,7 +164,7 @@ def make_result(
         line=None if chosen is None else advice.line(description, chosen),
         also_set=() if chosen is None else tuple(advice.not_in_call(description, chosen)),
         reasons=tuple(advice.reasons(outcome, plan)),
-        unmeasured=tuple(dict.fromkeys(outcome.unmeasured)),
+        unmeasured=tuple(outcome.unmeasured),
         notes=(*advice.notes(outcome, plan, description), *more_notes),
         **where,
     )
@@ -209,8 +208,8 @@ def _measured(trial: Trial, scatter: Scatter, best: Trial | None) -> dict[str, A
 # --- kept in the user's state folder, for the owner only, bounded -----------------------------
 
 
-class KeepError(Exception):
-    """A result cannot be kept; the message is a sentence for a person."""
+class KeepError(SentenceError):
+    """A result cannot be kept."""
 
 
 def save(result: Result, folder: Path | None = None) -> Path:
@@ -219,21 +218,12 @@ def save(result: Result, folder: Path | None = None) -> Path:
     moment = result.taken_at_unix_seconds
     seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
     path = folder / f"{seconds}.{int(moment * 1000) % 1000:03d}-{os.getpid()}.json"
-    temporary = folder / f".writing-{os.getpid()}"
     try:
         make_folder(folder)
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb", opener=private) as file:
-            file.write(msgspec.json.encode(result))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        write_whole(path, msgspec.json.encode(result))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise KeepError(
-            f"The result cannot be saved in {clean(str(folder), 200)}: {error.strerror}."
-        ) from None
+        shown = clean(str(folder), 200)
+        raise KeepError(f"The result cannot be saved in {shown}: {why(error)}.") from None
     for old in _names(folder)[KEPT:]:
         with contextlib.suppress(OSError):
             (folder / old).unlink()
@@ -264,12 +254,7 @@ def _names(folder: Path) -> list[str]:
 def _read(path: Path) -> Result | None:
     """``None``: another user's, no file, or written by another version of gpuwatch."""
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            whose = os.fstat(file.fileno())
-            if not stat.S_ISREG(whose.st_mode) or whose.st_uid != os.geteuid():
-                return None
-            found = msgspec.json.decode(file.read(BYTES_MAX), type=Result)
+        found = msgspec.json.decode(read_own(path, BYTES_MAX), type=Result)
         time.gmtime(found.taken_at_unix_seconds)
     except (OSError, ValueError, OverflowError):
         return None

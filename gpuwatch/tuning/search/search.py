@@ -15,18 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
-from gpuwatch.tuning.search.outcome import (
-    NEAR,
-    Outcome,
-    are_neighbours,
-    halfway,
-    is_settled,
-    undecided,
-)
-from gpuwatch.tuning.search.plan import WORKERS_MOST
-from gpuwatch.tuning.search.rates import Trial, best_of, scatter_of
+from gpuwatch.tuning.search.outcome import NEAR, Outcome, is_settled, undecided
+from gpuwatch.tuning.search.plan import WORKERS_MOST, halfway
+from gpuwatch.tuning.search.rates import Trial, are_neighbours, best_of, scatter_of
 from gpuwatch.tuning.search.visits import OutOfTimeError, Visits
-from gpuwatch.tuning.settings import KNOBS, WORKERS, Failure, Setting, Visit
+from gpuwatch.tuning.settings import EVERYTHING, KNOBS, WORKERS, Failure, Setting, Visit
 
 FAR = 0.7
 """A setting that reaches less of the best in its first visit is not visited again, unless it is
@@ -57,7 +50,7 @@ class Search:
     def run(self) -> Outcome:
         """Until all is settled or the budget is used; Ctrl-C ends it with what there is."""
         outcome = self.outcome
-        todo: list[tuple[str, Callable[[], None]]] = [("everything", self._grid)]
+        todo: list[tuple[str, Callable[[], None]]] = [(EVERYTHING, self._grid)]
         if not self._plan.grid:
             others = [knob.name for knob in KNOBS if knob.name in self._plan.others]
             todo = [
@@ -74,18 +67,27 @@ class Search:
             pass
         except KeyboardInterrupt:
             outcome.interrupted = True
+        outcome.unmeasured = self._not_reached([name for name, _ in todo])
         self._recommend()
-        outcome.unmeasured += [name for name, _ in todo if not self._has_compared(name)]
         outcome.whole_epochs = bool(self._visits.whole_epochs)
         outcome.seconds = self._visits.spent()
         return outcome
 
-    def _has_compared(self, knob: str) -> bool:
-        """True if at least two of its values were measured."""
-        if knob == "persistent_workers" and self.outcome.restarts:
-            return True
-        group = next((group for name, group in self.outcome.groups if name == knob), [])
-        return sum(bool(self._visits.trial(setting).visits) for setting in group) > 1
+    def _not_reached(self, todo: Sequence[str]) -> list[str]:
+        """What no time was left for: values of a comparison that was begun, and knobs of ``todo``
+        that never had their turn."""
+        found, begun = [], {name for name, _ in self.outcome.groups}
+        if self.outcome.restarts:
+            begun.add("persistent_workers")
+        tried = [one.setting for one in self.outcome.trials if one.visits or one.failure]
+        for knob, group in self.outcome.groups:
+            missing = [setting for setting in group if setting not in tried]
+            if knob == EVERYTHING and missing:
+                found.append(f"{len(missing)} of the {len(group)} combinations")
+            elif missing:
+                values = ", ".join(str(getattr(setting, knob)) for setting in missing)
+                found.append(f"{knob}={values}")
+        return found + [knob for knob in dict.fromkeys(todo) if knob not in begun]
 
     # --- the number of workers ---------------------------------------------------------------
 
@@ -100,13 +102,19 @@ class Search:
 
     def _climb(self, group: list[Setting]) -> None:
         rungs, trials = self._plan.ladder(), []
+        if self._plan.workers is not None:
+            group += [self._plan.with_workers(count) for count in rungs]
         for place, count in enumerate(rungs):
-            group.append(self._plan.with_workers(count))
-            trials.append(self._visits.warm_visit(group[-1]))
+            if place == len(group):
+                group.append(self._plan.with_workers(count))
+            trials.append(self._visits.warm_visit(group[place]))
             if len(trials) > 1 and _fail_alike(trials[-2].failure, trials[-1].failure):
                 more = ", ".join(str(one) for one in rungs[place + 1 :])
                 if more:
-                    self.outcome.unmeasured.append(f"num_workers={more}, which would fail alike")
+                    self.outcome.notes.append(
+                        f"num_workers={more}: not measured, since they would fail alike."
+                    )
+                del group[place + 1 :]
                 return
             if self._plan.workers is None and self._past_top(trials):
                 return
@@ -237,13 +245,12 @@ class Search:
 
     def _grid(self) -> None:
         group = self._plan.combinations()
-        self.outcome.groups.append(("everything", group))
+        self.outcome.groups.append((EVERYTHING, group))
         for setting in group:
             self._visits.warm_visit(setting)
         self._settle()
 
     def _settle(self) -> None:
-        """Spend the time that is left on what is not decided yet."""
         if not any(trial.visits for trial in self.outcome.trials):
             self._try_slow_ones_again()
         group = [trial.setting for trial in self.outcome.trials]
@@ -269,7 +276,7 @@ class Search:
             active = self._active([trial.setting for trial in outcome.trials if trial.visits])
             outcome.best = best.setting
             outcome.undecided = undecided(active, best)
-            outcome.settled = is_settled(active)
+            outcome.settled = is_settled(active) and not outcome.unmeasured
         chosen = outcome.recommended = outcome.measured = self._winner()
         if chosen is None or not outcome.restarts:
             return

@@ -2,6 +2,7 @@
 dataset wants it (whole epochs, other samples in each visit)."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from time import monotonic
 
 from gpuwatch.tuning.messages import Order
@@ -17,37 +18,30 @@ class OutOfTimeError(Exception):
     """The budget is used up."""
 
 
+@dataclass
 class Visits:
     """``memory_bytes``: what files' pages may take, to know whether a dataset can stay there.
     ``phase``: the knob that is varied now; ``round``: of the visits that are compared."""
 
-    def __init__(
-        self,
-        visit: Visiting,
-        plan: Plan,
-        *,
-        budget_seconds: float,
-        window_seconds: float | None = None,
-        memory_bytes: int | None = None,
-        clock: Callable[[], float] = monotonic,
-        report: Callable[[Progress], None] = lambda _progress: None,
-    ) -> None:
-        self._measure = visit
-        self.plan = plan
-        self.budget_seconds = budget_seconds
-        self._window = window_seconds or min(2.0, max(0.3, budget_seconds / 60))
-        self._memory = memory_bytes
-        self._clock = clock
-        self._report = report
-        self._begun = clock()
+    measure: Visiting
+    plan: Plan
+    _: KW_ONLY
+    budget_seconds: float
+    memory_bytes: int | None = None
+    clock: Callable[[], float] = monotonic
+    report: Callable[[Progress], None] = lambda _progress: None
+    round: int = 0
+    phase: str = WORKERS
+    whole_epochs: bool | None = None
+
+    def __post_init__(self) -> None:
+        self._window = min(2.0, max(0.3, self.budget_seconds / 60))
+        self._begun = self.clock()
         self._count = 0
-        self.round = 0
-        self.phase = WORKERS
-        self.whole_epochs: bool | None = None
-        self.outcome = Outcome(notes=list(plan.notes))
+        self.outcome = Outcome(notes=list(self.plan.notes))
 
     def spent(self) -> float:
-        return self._clock() - self._begun
+        return self.clock() - self._begun
 
     def left(self) -> float:
         return self.budget_seconds - self.spent()
@@ -65,10 +59,10 @@ class Visits:
             raise OutOfTimeError
         best = best_of(self.outcome.trials)
         used = min(1.0, 1 - left / self.budget_seconds)
-        self._report(Progress(self.phase, setting, used, None if best is None else best.typical))
+        self.report(Progress(self.phase, setting, used, None if best is None else best.typical))
         self._count += 1
         most = max(2 * self._window, min(left, max(8 * self._window, share * left)))
-        return self._measure(
+        return self.measure(
             Order(
                 what="visit",
                 setting=setting,
@@ -82,7 +76,6 @@ class Visits:
         )
 
     def visit(self, setting: Setting, *, share: float = 0.25) -> Trial:
-        """Measure once more and keep what comes of it."""
         result, trial = self.ask(setting, share=share), self.trial(setting)
         if isinstance(result, Failure):
             if result.code == "too_slow" and trial.visits:
@@ -114,10 +107,10 @@ class Visits:
     def _judge_cache(self, visit: Visit) -> None:
         """A dataset that memory cannot hold comes from the disk in every epoch: each visit then
         gets samples of its own, or it would find those of the visit before in memory."""
-        if self._memory is None or not visit.cold or not self.plan.samples:
+        if self.memory_bytes is None or not visit.cold or not self.plan.samples:
             return
         read = max(visit.read_bytes or 0, visit.disk_read_bytes or 0)
-        if read / visit.samples * self.plan.samples > 0.8 * self._memory:
+        if read / visit.samples * self.plan.samples > 0.8 * self.memory_bytes:
             self.outcome.fresh_samples = True
 
     def warm_visit(self, setting: Setting) -> Trial:

@@ -58,7 +58,7 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_the_end_must_be_known_to_count_from_it() -> None:
     """As it is not while standard input is read."""
     moment = parse_moment("-5m")
-    assert moment.needs_end
+    assert moment.kind == "before end"
     with pytest.raises(MomentError, match="counts from the end"):
         moment.unix(START)
 

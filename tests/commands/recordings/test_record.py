@@ -9,17 +9,17 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import Popen
+from typing import NamedTuple
 
 import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.commands.recordings import running as running_module
-from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.index import recent_snapshots
-from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import RecordingState
 from gpuwatch.recording.running import (
     RunningRecording,
@@ -29,28 +29,16 @@ from gpuwatch.recording.running import (
     running_recordings,
 )
 from tests.commands.running import environment_in
+from tests.recording.machine import read
 from tests.support.children import wait_until
 
 RECORD = (sys.executable, "-m", "gpuwatch", "record")
 DEMO = ("--demo", "--gpus", "2", "--interval", "0.1s")
 
 
-def record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RECORD, *arguments],
-        cwd=folder,
-        env=environment_in(folder),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*RECORD, *arguments],
+def started(folder: Path, *arguments: str, command: Sequence[str] = RECORD) -> Popen[str]:
+    return Popen(
+        [*command, *arguments],
         cwd=folder,
         env=environment_in(folder),
         stdout=subprocess.PIPE,
@@ -60,9 +48,16 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def read(path: Path) -> list[Snapshot]:
-    with open_any(str(path)) as log:
-        return list(log.snapshots)
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def record(folder: Path, *arguments: str, command: Sequence[str] = RECORD) -> Done:
+    process = started(folder, *arguments, command=command)
+    out, errors = process.communicate(timeout=60)
+    return Done(process.returncode, out, errors)
 
 
 def count(path: Path) -> int:
@@ -81,7 +76,7 @@ def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
     done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"Recorded \d+ snapshots of \d+ s to \S+ \([\d.]+K\)\.\n", done.stdout)
-    found = read(path)
+    found, _ = read(path)
     # A busy machine misses some.
     assert len(found) >= 2
     assert found[-1].monotonic_seconds - found[0].monotonic_seconds > 0.3
@@ -99,9 +94,8 @@ def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert out.startswith("Recorded ")
-    with open_any(str(path)) as log:
-        assert list(log.snapshots)
-        assert log.stats.sentences() == []
+    found, stats = read(path)
+    assert (found != [], stats.sentences()) == (True, [])
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
@@ -115,12 +109,12 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     at = time.time()
     process.kill()
     process.communicate(timeout=60)
-    before = read(path)
+    before, _ = read(path)
     assert at - before[-1].taken_at_unix_seconds < 10.0
     assert [each.sequence for each in before] == list(range(len(before)))
     assert running_recordings() == []
     assert record(tmp_path, "-o", str(path), "--for", "1s", *DEMO).returncode == 0
-    after = read(path)
+    after, _ = read(path)
     assert after[: len(before)] == before
     assert len(after) > len(before)
 
@@ -134,7 +128,7 @@ def test_this_machine_is_recorded_without_what_is_private(
     every = ("--for", "1s", "--interval", "0.5", "--redact", "--all")
     done = record(tmp_path, "-o", str(path), *every)
     assert done.returncode == 0, done.stderr
-    found = read(path)[-1]
+    found = read(path)[0][-1]
     assert not found.simulated
     assert found.host.memory_total_bytes
     assert any(process.pid == os.getpid() for process in found.processes)
@@ -150,7 +144,7 @@ def test_this_machine_is_recorded_without_what_is_private(
 def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
     """With --pid: the job alone."""
     path = tmp_path / "run.jsonl"
-    job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    job = Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         process = started(tmp_path, "-o", str(path), "--pid", str(job.pid), "--interval", "0.2s")
         wait_until(lambda: path.exists() and count(path) >= 2)
@@ -159,7 +153,7 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
     finally:
         job.kill()
     assert process.returncode == 0
-    found = read(path)
+    found, _ = read(path)
     assert {job.pid for snapshot in found for job in snapshot.jobs} == {job.pid}
     assert found[-1].jobs[0].ended_at_unix_seconds is not None
 
@@ -195,24 +189,13 @@ def test_what_cannot_be_is_said(
 
 def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -> None:
     """It is said once, what is there is kept, and by the exit code."""
-    command = "ulimit -f 8; trap '' XFSZ; exec \"$@\""
-    done = subprocess.run(
-        ["bash", "-c", command, "-", *RECORD, "-o", "run.jsonl", "--for", "2s", *DEMO],
-        cwd=tmp_path,
-        env=environment_in(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = ("bash", "-c", "ulimit -f 8; trap '' XFSZ; exec \"$@\"", "-", *RECORD)
+    done = record(tmp_path, "-o", "run.jsonl", "--for", "2s", *DEMO, command=command)
     assert done.returncode == 74
     assert "the largest file size allowed (ulimit -f) is reached" in done.stderr
     assert "Traceback" not in done.stderr
     assert re.search(r"\d snapshots? lost", done.stdout)
     assert (tmp_path / "run.jsonl").stat().st_size <= 8 * 1024
-
-
-# --- detached ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -263,15 +246,14 @@ def test_one_that_runs_is_found_read_and_stopped(
     assert "has ended" in done.stdout
     assert running_recordings() == []
     assert record(tmp_path, "--list").stdout == "No recording is running.\n"
-    with open_any(str(path)) as log:
-        assert list(log.snapshots)
-        assert log.stats.sentences() == []
+    found, stats = read(path)
+    assert (found != [], stats.sentences()) == (True, [])
 
 
 def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
     """Its process has ended, its PID is another's or no process's (a signal to -1 reaches all), it
     is of another machine, or no note."""
-    ended = subprocess.Popen(["true"])
+    ended = Popen(["true"])
     ended.wait()
     mine = RunningRecording(pid=os.getpid(), path="/x", started_at_unix_seconds=1.0)
     with announced(mine):
@@ -299,7 +281,7 @@ def test_only_the_process_of_the_note_is_signalled(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the one that has its PID by the time --stop comes to it."""
-    child = subprocess.Popen(["sleep", "600"])
+    child = Popen(["sleep", "600"])
     try:
         recording = RunningRecording(pid=child.pid, path="/x", started_at_unix_seconds=1.0)
         monkeypatch.setattr(running_module, "_chosen", lambda _wanted: [recording])
@@ -323,15 +305,15 @@ def test_the_list_says_what_is_the_matter(
     path.write_bytes(b"")
     now = time.time()
     mine = RunningRecording(pid=os.getpid(), path=str(path), started_at_unix_seconds=now - 900)
-    with announced(mine) as announcement:
+    with announced(mine) as announce:
         assert run(["record", "--list"]) == 0
         assert capsys.readouterr().out.count("\n") == 1
-        announcement.update("The disk is full\x1b[2J.")
+        announce("The disk is full\x1b[2J.")
         assert run(["record", "--list"]) == 0
         shown = capsys.readouterr().out
         assert "The disk is full" in shown
         assert "\x1b" not in shown
-        announcement.update(None)
+        announce(None)
         os.utime(path, (now - 600, now - 600))
         assert run(["record", "--list"]) == 0
         assert "Nothing was written for 10 min." in capsys.readouterr().out
@@ -341,14 +323,9 @@ def test_the_list_says_what_is_the_matter(
 @pytest.mark.parametrize("more", ["", " What is in it is kept, and writing is retried."])
 def test_the_last_word_is_one_sentence(capsys: pytest.CaptureFixture[str], more: str) -> None:
     """Why nothing could be written, with one full stop; nothing is tried again any more."""
-    state = RecordingState(
-        path=Path("run.jsonl"),
-        snapshots=0,
-        written_bytes=0,
-        findings=0,
-        lost_snapshots=15,
-        trouble=f"run.jsonl cannot be written: there is no such folder.{more}",
-    )
+    none = {"snapshots": 0, "written_bytes": 0, "findings": 0, "lost_snapshots": 15}
+    trouble = f"run.jsonl cannot be written: there is no such folder.{more}"
+    state = RecordingState(path=Path("run.jsonl"), trouble=trouble, **none)
     assert record_module._report_end(state, 14.0, whole=True) != 0
     said = capsys.readouterr().err
     assert said == "gpuwatch: run.jsonl cannot be written: there is no such folder.\n"

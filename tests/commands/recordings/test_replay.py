@@ -1,16 +1,18 @@
 """``gpuwatch replay`` in a real terminal, and what it refuses."""
 
 import os
-import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.sources.files import zstd
+from tests.commands.running import program
 from tests.support.long_recording import Piece
 from tests.tui.replay.recordings import recorded
-from tests.tui.terminal.pseudo_terminal import ROOT, PseudoTerminal, clean_environment, terminal
+from tests.tui.terminal.pseudo_terminal import PseudoTerminal, clean_environment, terminal
 
 PIECES = (Piece("healthy", 180.0), Piece("starved", 180.0))
 
@@ -34,19 +36,28 @@ def stream(night: Path) -> Path:
     return path
 
 
-def shell(command: str, **files: Path) -> PseudoTerminal:
+@contextmanager
+def shell(command: str, **files: Path) -> Iterator[PseudoTerminal]:
     """A shell in a terminal; ``files`` are names in ``command``."""
     for name, path in files.items():
         command = command.replace(f"<{name}>", f"'{path}'")
     command = command.replace("gpuwatch", f"'{sys.executable}' -m gpuwatch")
     program = f"import os; os.execvp('sh', ['sh', '-c', {command!r}])"
     settings = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    return PseudoTerminal(["-c", program], 100, 30, settings)
+    screen = PseudoTerminal(["-c", program], 100, 30, settings)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+def replay(path: Path | str) -> AbstractContextManager[PseudoTerminal]:
+    return terminal("-m", "gpuwatch", "replay", str(path))
 
 
 def test_recording_is_played_in_a_terminal(night: Path) -> None:
     """Keys work, and q leaves the terminal with exit code 0."""
-    with terminal("-m", "gpuwatch", "replay", str(night)) as screen:
+    with replay(night) as screen:
         screen.until_it_says("playing 1x")
         assert "REPLAY" in screen.lines[0]
         screen.type("n")
@@ -61,8 +72,7 @@ def test_recording_is_played_in_a_terminal(night: Path) -> None:
 
 def test_standard_input_is_played_with_keys_from_the_terminal(stream: Path) -> None:
     """What comes in a pipe is kept: it can be gone to, and back."""
-    screen = shell("cat <file> | gpuwatch replay -", file=stream)
-    try:
+    with shell("cat <file> | gpuwatch replay -", file=stream) as screen:
         screen.until_it_says("playing 1x")
         screen.type(":100%\r")
         screen.until_it_says("20:05:5")
@@ -70,16 +80,13 @@ def test_standard_input_is_played_with_keys_from_the_terminal(stream: Path) -> N
         screen.until(lambda: "20:00:00" in screen.lines[0])
         screen.type("q")
         assert screen.end() == 0
-    finally:
-        screen.close()
 
 
 def test_input_that_is_waited_for_can_be_left(stream: Path) -> None:
     """Nothing has come for long and nothing will: q ends it at once and well."""
-    screen = shell(
+    with shell(
         "{ cat <file>; exec sleep 600; } | { gpuwatch replay -; echo code $?; }", file=stream
-    )
-    try:
+    ) as screen:
         screen.until_it_says("playing 1x")
         screen.type(":100%\r")
         screen.until_it_says("20:05:5")
@@ -88,23 +95,20 @@ def test_input_that_is_waited_for_can_be_left(stream: Path) -> None:
         screen.until(lambda: b"code " in screen.raw)
         screen.until(lambda: b"code 0" in screen.raw)
         assert b"Fatal" not in screen.raw
-    finally:
-        screen.close()
 
 
 def test_a_file_that_does_not_come_can_be_left(tmp_path: Path) -> None:
     """However long it takes to its first snapshot: q is heard before there is a screen."""
     path = tmp_path / "run.jsonl"
     os.mkfifo(path)
-    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+    with replay(path) as screen:
         screen.type("q")
         assert screen.end() == 0
 
 
 def test_live_stream_is_followed() -> None:
     """It shows what comes as it comes, until somebody goes elsewhere in it."""
-    screen = shell("gpuwatch stream --demo -i 0.2 | gpuwatch replay -")
-    try:
+    with shell("gpuwatch stream --demo -i 0.2 | gpuwatch replay -") as screen:
         screen.until_it_says("live")
         screen.type(" ")
         screen.until_it_says("paused")
@@ -112,15 +116,13 @@ def test_live_stream_is_followed() -> None:
         screen.until_it_says("playing")
         screen.type("q")
         assert screen.end() == 0
-    finally:
-        screen.close()
 
 
 def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
     """A dmon log has no times and no host: what there is is shown."""
     path = tmp_path / "dmon.log"
     path.write_text("".join(DMON.format(busy=busy) for busy in (10, 90) * 40))
-    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+    with replay(path) as screen:
         screen.until_it_says("playing 1x")
         assert "REPLAY" in screen.lines[0]
         assert "SIMULATED" not in screen.lines[0]
@@ -133,7 +135,7 @@ def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     lines = stream.read_text().splitlines()
     path.write_text("\n".join([*lines[:9], "what is this", *lines[9:]]) + "\n")
-    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+    with replay(path) as screen:
         screen.until_it_says("playing 1x")
         screen.until_it_says("note")
         screen.type("!")
@@ -160,7 +162,7 @@ def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
     path = tmp_path / "bad.jsonl"
     if content is not None:
         path.write_text(content)
-    with terminal("-m", "gpuwatch", "replay", str(path)) as screen:
+    with replay(path) as screen:
         assert screen.end() == 2
         assert b"\x1b[?1049h" not in screen.raw
         assert "gpuwatch: " in screen.text
@@ -170,31 +172,20 @@ def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
 
 def test_bad_standard_input_is_refused() -> None:
     """An empty pipe ends it with a sentence."""
-    screen = shell("true | gpuwatch replay -; echo code $?")
-    try:
+    with shell("true | gpuwatch replay -; echo code $?") as screen:
         screen.until_it_says("code 2")
         assert "gpuwatch: " in screen.text
-    finally:
-        screen.close()
 
 
 def test_keyboard_is_no_recording() -> None:
     """Without a pipe ``-`` would wait for somebody to type JSON."""
-    with terminal("-m", "gpuwatch", "replay", "-") as screen:
+    with replay("-") as screen:
         assert screen.end() == 2
         assert "pipe a recording into it" in screen.text
 
 
 def test_without_a_terminal_it_says_what_does_without(night: Path) -> None:
     """In a script there is nothing to draw on."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuwatch", "replay", str(night)],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = program("replay", str(night), env=clean_environment())
     assert done.returncode == 2
     assert "gpuwatch report" in done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.commands.running import program
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -73,8 +74,7 @@ def test_a_job_is_found_by_one_of_its_workers(fake: FakeNvml, script: Path) -> N
             assert job.stdout is not None
             assert job.stdout.readline() == "training\n"
             worker = psutil.Process(job.pid).children()[0].pid
-            status = [sys.executable, "-m", "gpuwatch", "status", "--pid", str(worker)]
-            page = subprocess.check_output(status, env=environment, text=True, timeout=90)
+            page = program("status", "--pid", str(worker), env=environment, timeout=90).stdout
         finally:
             job.kill()
     assert "4 loader workers" in page
@@ -88,31 +88,13 @@ def test_a_job_that_gpuwatch_runs_has_a_report(
     its GPU was and how it loaded its data, and is kept."""
     state = tmp_path / "state"
     environment = fake.env({"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(state)})
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "gpuwatch", "run", "--plain", "-i", "0.5"),
-            # On a busy machine gpuwatch looks less often than asked: its workers live for 7 s.
-            *("--", sys.executable, str(script), "2", "40", "0.04"),
-        ],
-        env=environment,
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    # On a busy machine gpuwatch looks less often than asked: its workers live for 7 s.
+    command = ("run", "--plain", "-i", "0.5", "--", sys.executable, str(script), "2", "40", "0.04")
+    done = program(*command, env=environment, cwd=script.parent, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "training\ndone\n"
     assert "2 loader workers" in done.stderr, done.stderr
-    kept = subprocess.run(
-        [sys.executable, "-m", "gpuwatch", "report", "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    report = json.loads(kept.stdout)
+    report = json.loads(program("report", "--json", env=environment).stdout)
     (gpu,) = report["gpus"]
     # Bursts of 0.1 s in the time that the driver was watched, which a busy machine makes longer.
     assert 0 < gpu["busy_percent"] < 60

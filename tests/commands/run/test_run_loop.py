@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands.running import environment_in, job, start
+from tests.commands.running import environment_in, job, program, start
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -49,18 +48,8 @@ def reported_by(folder: Path, *command: str) -> tuple[dict[str, Any], list[float
     out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     report = json.loads(path.read_text())
-    text = _page(folder)
+    text = program("report", env=environment_in(folder)).stdout
     return report["jobs"][0]["loop"], [float(word) for word in out.split()], text
-
-
-def _page(folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuwatch", "report"],
-        env=environment_in(folder),
-        capture_output=True,
-        check=True,
-    )
-    return done.stdout.decode()
 
 
 def test_a_watched_torch_job_is_reported_as_its_own_stopwatch_says(tmp_path: Path) -> None:

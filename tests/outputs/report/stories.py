@@ -19,32 +19,22 @@ KEY = (PID, STARTED)
 COMMAND = "python train.py --epochs 3"
 
 
+_PROCESS: dict[str, Any] = {"pid": PID, "started_at_unix_seconds": STARTED}
+_WORKER = {"started_at_unix_seconds": STARTED + 5, "parent_pid": PID, "name": "pt_data_worker"}
+
+
 def rank_member(**fields: Any) -> JobMember:
-    settings: dict[str, Any] = {
-        "pid": PID,
-        "started_at_unix_seconds": STARTED,
-        "role": "rank",
-        "name": "python",
-    }
-    return JobMember(**(settings | fields))
+    return JobMember(**(_PROCESS | {"role": "rank", "name": "python"} | fields))
 
 
 def worker_member(number: int, **fields: Any) -> JobMember:
-    settings: dict[str, Any] = {
-        "pid": PID + 1 + number,
-        "started_at_unix_seconds": STARTED + 5,
-        "parent_pid": PID,
-        "role": "loader_worker",
-        "name": "pt_data_worker",
-    }
-    return JobMember(**(settings | fields))
+    known = {"pid": PID + 1 + number, "role": "loader_worker"}
+    return JobMember(**(_WORKER | known | fields))
 
 
 def job(**fields: Any) -> Job:
     """A job of one rank without workers, on GPU ``GPU-a``."""
-    settings: dict[str, Any] = {
-        "pid": PID,
-        "started_at_unix_seconds": STARTED,
+    known = {
         "attached": True,
         "command": COMMAND,
         "user": "ada",
@@ -54,17 +44,11 @@ def job(**fields: Any) -> Job:
         "members": (rank_member(),),
         "gpu_uuids": ("GPU-a",),
     }
-    return Job(**(settings | fields))
+    return Job(**(_PROCESS | known | fields))
 
 
 def rank(**fields: Any) -> JobRank:
-    settings: dict[str, Any] = {
-        "pid": PID,
-        "started_at_unix_seconds": STARTED,
-        "gpu_uuids": ("GPU-a",),
-        "loader_workers": 0,
-    }
-    return JobRank(**(settings | fields))
+    return JobRank(**(_PROCESS | {"gpu_uuids": ("GPU-a",), "loader_workers": 0} | fields))
 
 
 def look(at: float, watched: Job | None, gpus: Iterable[Gpu] = (), **fields: Any) -> Snapshot:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Snapshot
-from gpuwatch.outputs.report.model import Report
 from tests.support.recordings import simulated, summed
 
 GIB = 2**30
@@ -160,10 +159,6 @@ def test_mig_instances_are_not_added_to_their_card() -> None:
 def test_every_machine_has_a_summary(scenario: str) -> None:
     """Busy and idle time are the time watched, and no share leaves its bounds."""
     report = summed(simulated(scenario, 100, gpus=0 if scenario == "no_gpu" else 4))
-    _check(report)
-
-
-def _check(report: Report) -> None:
     for gpu in report.gpus:
         if gpu.busy_seconds is not None and gpu.watched_seconds is not None:
             assert 0 <= gpu.busy_seconds <= gpu.watched_seconds <= report.time.seconds + 1

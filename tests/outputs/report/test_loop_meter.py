@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import TrainingLoop
-from gpuwatch.outputs.report.accumulators.loop_meter import Did, LoopMeter
+from gpuwatch.outputs.report.accumulators.loops import Did, LoopMeter
 
 UNIX = 1_700_000_000.0
 Share = Callable[[float], float]
@@ -119,7 +119,7 @@ def test_a_loop_that_is_over_is_told_up_to_its_end() -> None:
         steps_per_second=9.5,
         samples_per_second=76.0,
         phase="idle",
-        told_at_unix_seconds=UNIX + 20.3,
+        reported_at_unix_seconds=UNIX + 20.3,
     )
     did = meter.add(ended, 20.0, 21.0, UNIX + 21.0)
     assert did.seconds == pytest.approx(0.3)

@@ -1,17 +1,19 @@
 """What a job told of its own loops, in its report."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Snapshot, TrainingLoop
+from gpuwatch.core.model import Job, JobRank, Snapshot, TrainingLoop
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.usage import Loop
 from tests.outputs.report.stories import PID, STARTED, UNIX, job, look, of_job, rank, recorded
-from tests.support.recordings import comparison_text
+from tests.support.recordings import comparison_text, simulated, summed
+from tests.support.snapshots import snapshot
 
 SGR = re.compile(r"\x1b\[\d*m")
 
@@ -31,7 +33,7 @@ def loop(at: int, number: int = 0, **fields: Any) -> TrainingLoop:
         "validation_share": 0.0,
         "checkpoint_share": 0.0,
         "phase": "train",
-        "told_at_unix_seconds": UNIX + at,
+        "reported_at_unix_seconds": UNIX + at,
     }
     return TrainingLoop(**(settings | fields))
 
@@ -55,11 +57,10 @@ def training_line(report: Report, width: int = 400) -> str:
 def test_one_rank() -> None:
     """Its rate, its waits, its steps, and what else its time went to."""
     report = told({})
-    assert of_job(report).loop.samples_per_second == pytest.approx(80.0)
-    assert of_job(report).loop.data_wait_percent == pytest.approx(20.0)
-    assert of_job(report).loop.compute_percent == pytest.approx(70.0)
-    assert (of_job(report).loop.steps, of_job(report).loop.ranks) == (600, 1)
-    assert of_job(report).loop.data_wait_most_percent is None
+    loop = of_job(report).loop
+    assert loop.samples_per_second == pytest.approx(80.0)
+    assert (loop.data_wait_percent, loop.compute_percent) == pytest.approx((20.0, 70.0))
+    assert (loop.steps, loop.ranks, loop.data_wait_most_percent) == (600, 1, None)
     words = training_line(report)
     for part in ("80.0 samples/s", "waited for data 20% of the time", "computing 70%", "600 steps"):
         assert part.replace("80.0", "80") in words.replace("80.0", "80")
@@ -70,11 +71,10 @@ def test_one_rank() -> None:
 def test_ranks_together() -> None:
     """Their samples add up, their waits are a mean, and the one that waits most is named."""
     report = told({}, {}, {"data_wait_share": 0.5, "steps": None})
-    assert of_job(report).loop.samples_per_second == pytest.approx(240.0)
-    assert of_job(report).loop.data_wait_percent == pytest.approx(30.0)
-    assert of_job(report).loop.data_wait_most_percent == pytest.approx(50.0)
-    assert of_job(report).loop.data_wait_most_rank == 2
-    assert (of_job(report).loop.ranks, of_job(report).loop.steps) == (3, 600)
+    loop = of_job(report).loop
+    assert loop.samples_per_second == pytest.approx(240.0)
+    assert (loop.data_wait_percent, loop.data_wait_most_percent) == pytest.approx((30.0, 50.0))
+    assert (loop.data_wait_most_rank, loop.ranks, loop.steps) == (2, 3, 600)
     assert "rank 2 (50% of the time)" in training_line(report)
     assert "rank" not in training_line(told({}, {"data_wait_share": 0.22}))
 
@@ -126,3 +126,51 @@ def test_two_runs_are_compared_by_what_they_told() -> None:
     rows = comparison_text(compare(before, after)).splitlines()
     (waits,) = [row for row in rows if row.startswith("waits for data")]
     assert "-15 points" in waits
+
+
+def telling(at: int, shares: tuple[float | None, ...], **fields: Any) -> Snapshot:
+    """A job whose ranks each do 10 steps of 8 samples a second and wait ``shares`` of the time."""
+    loops = [
+        TrainingLoop(
+            pid=10 + rank,
+            window_seconds=min(float(at), 10.0),
+            steps=10 * at,
+            steps_per_second=10.0,
+            samples_per_second=80.0,
+            data_wait_share=share,
+            phase="train",
+        )
+        for rank, share in enumerate(shares)
+    ]
+    ranks = tuple([JobRank(pid=loop.pid, rank=number) for number, loop in enumerate(loops)])
+    job = Job(**({"pid": 10, "ranks": ranks, "loops": tuple(loops)} | fields))
+    return snapshot(float(at), sequence=at, jobs=(job,))
+
+
+def test_jobs_one_after_the_other_are_not_added_up() -> None:
+    """Jobs at one time are."""
+    first = [telling(at, (0.0,)) for at in range(1, 31)]
+    later = [telling(at, (0.6,), pid=99) for at in range(31, 61)]
+    summary = summed(first + later)
+    assert [job.loop.samples_per_second for job in summary.jobs] == pytest.approx([80.0, 80.0])
+    assert summary.samples_per_second == pytest.approx(80.0, rel=0.05)
+    assert summary.data_wait_percent == pytest.approx(30.0, rel=0.05)
+    both = [
+        replace(one, jobs=(*one.jobs, *telling(number + 1, (0.0,), pid=99).jobs))
+        for number, one in enumerate(first)
+    ]
+    assert summed(both).samples_per_second == pytest.approx(160.0)
+
+
+def test_the_text_has_columns_for_it() -> None:
+    """Only where a job reported, with the rank that waits most; none is cut off at 80 columns."""
+    reported, silent = (summed(simulated(name, 60, gpus=4)) for name in ("reported", "healthy"))
+    text = report_text(reported, width=80)
+    titles = next(line for line in text.split("\n") if "SAMPLES/S" in line)
+    assert titles.split()[:5] == ["JOB", "GPU-TIME", "BUSY", "SAMPLES/S", "DATA-WAIT"]
+    job = reported.jobs[0]
+    row = next(line for line in text.split("\n") if line.split()[:1] == [str(job.pid)])
+    assert f"{job.loop.data_wait_percent:.0f}%" in row.split()
+    assert f"{job.pid}: waited most for data: rank 1 (3" in text
+    assert "SAMPLES/S" not in report_text(silent)
+    assert "waited most for data" not in report_text(silent)

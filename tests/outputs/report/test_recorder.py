@@ -39,9 +39,6 @@ def of_gpu(*looks: tuple[float, dict[str, Any]], **fields: Any) -> GpuUsage:
     return report
 
 
-# --- busy and idle ---------------------------------------------------------------------------
-
-
 def short_bursts(at: float) -> float:
     return 100.0 if at % 1 > 0.71 else 0.0
 
@@ -154,20 +151,10 @@ def test_what_is_never_read_is_none() -> None:
     snapshots = [look(float(at), job(), [gpu()], problems=(problem,)) for at in range(4)]
     report = recorded(snapshots)
     [card] = report.gpus
-    for name in (
-        "watched_seconds",
-        "busy_seconds",
-        "busy_percent",
-        "idle_seconds",
-        "sm_active_percent",
-        "job_memory_peak_bytes",
-        "memory_peak_bytes",
-        "power_mean_watts",
-        "energy_joules",
-        "energy_from",
-        "throttled",
-        "temperature_peak_celsius",
-    ):
+    measured = {"busy_readings", "busy_from_samples", "received_seconds", "other_tenants_peak"}
+    measured |= {"uuid", "index", "name", "memory_total_bytes", "seen_seconds", "busy_missing"}
+    measured |= {"other_tenant_seconds", "other_users", "lost", "profiles"}
+    for name in set(card.__struct_fields__) - measured:
         assert getattr(card, name) is None, name
     assert card.busy_missing == "not supported"
     assert card.profiles == {}
@@ -189,9 +176,6 @@ def test_a_mig_instance_says_why_it_has_no_busy_share() -> None:
     [report] = recorded([look(float(at), job(), [part]) for at in range(3)]).gpus
     assert report.label == "0.3"
     assert report.busy_missing == "the driver reports none for a MIG instance"
-
-
-# --- memory, power, energy, temperature, throttling ------------------------------------------
 
 
 def test_peaks_are_of_the_jobs_processes_and_of_the_gpu() -> None:
@@ -335,9 +319,6 @@ def test_each_gpu_of_a_job_has_a_report_in_the_order_of_the_machine() -> None:
     assert report.total.energy_joules == pytest.approx(600)
 
 
-# --- processes -------------------------------------------------------------------------------
-
-
 def test_processes_are_summed_and_averaged_over_real_time() -> None:
     """Core-seconds, shares, waits, memory and bytes of a rank with two workers."""
     busy = job(
@@ -379,23 +360,27 @@ def test_processes_are_summed_and_averaged_over_real_time() -> None:
         cpu_throttled_percent=0.0,
     )
     report = recorded([look(0.0, busy), look(1.0, busy), look(3.0, busy), look(4.0, calm)])
-    host = of_job(report)
-    loading = host.loading
-    assert host.cpu_core_seconds == pytest.approx(2.1 * 3 + 0.1)
-    assert host.cpu_mean_cores == pytest.approx(6.4 / 4)
-    assert host.cpu_peak_cores == pytest.approx(2.1)
-    assert host.usable_cores == 8
-    assert host.cpu_throttled_percent == pytest.approx(9)
-    assert host.memory_resident_peak_bytes == 700
-    assert host.memory_proportional_peak_bytes == 300
-    assert host.read_bytes == pytest.approx(4500)
-    assert host.written_bytes == pytest.approx(30)
-    assert loading.loader_worker_cpu_percent == pytest.approx(80)
-    assert loading.loader_worker_at_limit_percent == pytest.approx(50)
-    assert loading.loader_worker_queue_wait_percent == pytest.approx(4)
-    assert loading.loader_worker_disk_wait_percent == pytest.approx(4)
-    assert loading.main_thread_cpu_percent == pytest.approx((40 * 3 + 10) / 4)
-    assert loading.main_thread_at_limit_percent == 0
+    expected = {
+        "cpu_core_seconds": 2.1 * 3 + 0.1,
+        "cpu_mean_cores": 6.4 / 4,
+        "cpu_peak_cores": 2.1,
+        "usable_cores": 8,
+        "cpu_throttled_percent": 9,
+        "memory_resident_peak_bytes": 700,
+        "memory_proportional_peak_bytes": 300,
+        "read_bytes": 4500,
+        "written_bytes": 30,
+    }
+    of_loading = {
+        "loader_worker_cpu_percent": 80,
+        "loader_worker_at_limit_percent": 50,
+        "loader_worker_queue_wait_percent": 4,
+        "loader_worker_disk_wait_percent": 4,
+        "main_thread_cpu_percent": (40 * 3 + 10) / 4,
+        "main_thread_at_limit_percent": 0,
+    }
+    for part, wanted in ((of_job(report), expected), (of_job(report).loading, of_loading)):
+        assert {name: getattr(part, name) for name in wanted} == pytest.approx(wanted)
 
 
 MEMORY = "memory_proportional_bytes", "memory_resident_bytes"
@@ -525,9 +510,6 @@ def test_what_is_no_measurement_is_left_out() -> None:
     assert of_job(report).loading.main_thread_cpu_percent == pytest.approx(20)
 
 
-# --- which job, and when it ended ------------------------------------------------------------
-
-
 def test_a_report_names_the_job() -> None:
     """Identity, times and exit code, as the job last said them."""
     report = recorded(training(seconds=10, exit_code=-9))
@@ -543,10 +525,12 @@ def test_a_report_names_the_job() -> None:
 
 
 def test_a_job_that_runs_has_no_end() -> None:
-    """A report may be asked for at any time; asking changes nothing."""
+    """A report may be asked for at any time; asking changes nothing, nor does a snapshot that is
+    not newer, which the screen may hand over twice."""
     recorder = JobRecorder(KEY)
-    for at in range(4):
-        recorder.push(look(float(at), job(), [gpu(busy_percent=50.0)]))
+    looks = [look(float(at), job(), [gpu(busy_percent=50.0)]) for at in range(4)]
+    for each in (*looks, *looks):
+        recorder.push(each)
     first = recorder.report()
     assert not first.has_ended
     assert first.duration_seconds == 3
@@ -555,35 +539,27 @@ def test_a_job_that_runs_has_no_end() -> None:
 
 
 def test_a_job_never_seen_has_no_report() -> None:
-    """Also if other jobs were."""
-    recorder = JobRecorder((77, 1.0))
-    recorder.push(look(0.0, job()))
-    assert not recorder.seen
-    with pytest.raises(ValueError, match="no snapshot"):
-        recorder.report()
-
-
-def test_a_pid_that_was_reused_is_another_job() -> None:
-    """The start time tells them apart."""
-    recorder = JobRecorder(KEY)
+    """Also if other jobs were, one of the same PID among them: the start time tells them apart."""
     later = {"started_at_unix_seconds": STARTED + 60}
-    recorder.push(look(0.0, job(**later, members=(rank_member(**later),))))
-    assert not recorder.seen
+    again = job(**later, members=(rank_member(**later),))
+    for key, other in (((77, 1.0), job()), (KEY, again)):
+        recorder = JobRecorder(key)
+        recorder.push(look(0.0, other))
+        assert not recorder.seen
+        with pytest.raises(ValueError, match="no snapshot"):
+            recorder.report()
 
 
 def test_a_job_that_is_gone_ended_when_it_was_last_seen() -> None:
     """Nobody saw the end, so the report says that it is not exact."""
-    snapshots = [look(0.0, job()), look(1.0, job()), look(2.0, None), look(3.0, None)]
-    report = recorded(snapshots)
-    assert of_job(report).ended_at_unix_seconds == UNIX + 1
-    assert of_job(report).end_is_last_seen
-
-
-def test_a_job_is_not_gone_while_jobs_cannot_be_read() -> None:
-    """The reader of jobs failed: the job may well be running."""
+    looks = [look(0.0, job()), look(1.0, job())]
+    ended = recorded_job([*looks, look(2.0, None), look(3.0, None)])
+    assert ended.ended_at_unix_seconds == UNIX + 1
+    assert ended.end_is_last_seen
+    # The reader of jobs failed: it may well be running.
     failed = Problem(source="jobs", message="/proc cannot be read", severity="error")
-    report = recorded([look(0.0, job()), look(1.0, job()), look(2.0, None, problems=(failed,))])
-    assert of_job(report).ended_at_unix_seconds is None
+    unread = recorded_job([*looks, look(2.0, None, problems=(failed,))])
+    assert unread.ended_at_unix_seconds is None
 
 
 def test_a_job_is_found_by_any_of_its_processes() -> None:
@@ -623,13 +599,6 @@ def test_what_a_look_says_of_a_job_just_started_is_of_the_time_since_its_start()
     assert of_job(report).cpu_core_seconds == pytest.approx(1.75)
 
 
-def test_a_snapshot_that_is_not_newer_is_ignored() -> None:
-    """The screen may hand over the same one twice."""
-    first, second = (look(at, job(), [gpu(busy_percent=80.0)]) for at in (0.0, 1.0))
-    twice = recorded([first, second, second, first])
-    assert twice == recorded([first, second])
-
-
 def test_runs_of_the_same_command_folder_and_user_have_the_same_digest() -> None:
     """Whatever their PID and the number of workers; and others have another."""
 
@@ -648,24 +617,18 @@ def test_runs_of_the_same_command_folder_and_user_have_the_same_digest() -> None
 
 
 def test_facts_of_a_process_that_ended_are_kept() -> None:
-    """Little can be read of a process that is gone."""
+    """Little can be read of a process that is gone: one that ended at once is named by how it was
+    started, and what was read before is better."""
     ended = job(user=None, command=None, working_directory=None, ended_at_unix_seconds=UNIX + 1.5)
     report = recorded([look(0.0, job()), look(1.0, job()), look(2.0, ended)])
     assert (of_job(report).command, of_job(report).user) == (COMMAND, "ada")
     assert report.run_digest is not None
-
-
-def test_a_job_that_ended_at_once_is_named_by_how_it_was_started() -> None:
-    """A process that has ended has no command line; one that was read before is better."""
     gone = look(1.0, job(command="[python]", ended_at_unix_seconds=UNIX + 0.5))
     for before, command in (((), "python train.py"), ((look(0.0, job()),), COMMAND)):
         recorder = JobRecorder(KEY, command="python train.py")
         for snapshot in (*before, gone):
             recorder.push(snapshot)
         assert of_job(recorder.report()).command == command
-
-
-# --- long jobs -------------------------------------------------------------------------------
 
 
 def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
@@ -685,9 +648,6 @@ def test_a_long_job_keeps_its_extremes_and_gaps_in_bounded_profiles() -> None:
     assert all(5000 <= place * report.time.bucket_seconds < 5200 for place in missing)
     [spike] = [place for place, value in enumerate(course.maximum) if value == 100]
     assert abs(spike * report.time.bucket_seconds - 3000) <= report.time.bucket_seconds
-
-
-# --- for any readings ------------------------------------------------------------------------
 
 
 @settings(max_examples=60)

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +44,15 @@ def store(tmp_path: Path) -> ReportStore:
 def report(number: int = 0, *, watched_seconds: float = 49.0, **fields: Any) -> Report:
     """The report of a run that began ``number`` hundred seconds after the first."""
     begin = UNIX + 100 * number
-    settings: dict[str, Any] = {
-        "pid": 5000 + number,
-        "started_at_unix_seconds": begin,
-        "ended_at_unix_seconds": begin + 50,
-        "command": f"python train.py {number}",
-        "run_digest": DIGEST,
-    }
-    job = JobUsage(**(settings | fields))
-    time = Time(
-        begin_unix_seconds=begin, end_unix_seconds=begin + 50, covered_seconds=watched_seconds
-    )
+    end, known = begin + 50, {"pid": 5000 + number, "command": f"python train.py {number}"}
+    known |= {"started_at_unix_seconds": begin, "ended_at_unix_seconds": end, "run_digest": DIGEST}
+    job = JobUsage(**(known | fields))
+    time = Time(begin_unix_seconds=begin, end_unix_seconds=end, covered_seconds=watched_seconds)
     return Report(pid=job.pid, time=time, jobs=(job,))
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-# --- keeping ---------------------------------------------------------------------------------
 
 
 def test_a_report_is_read_as_it_was_saved(store: ReportStore) -> None:
@@ -171,11 +162,13 @@ def test_a_simulated_report_is_never_kept(store: ReportStore) -> None:
     assert not store.folder.exists()
 
 
-# --- finding ---------------------------------------------------------------------------------
-
-
 def test_a_report_is_found_by_number_or_pid(store: ReportStore) -> None:
-    """A number that no report has is a PID, of which the newest is meant."""
+    """A number that no report has is a PID, of which the newest is meant; an empty store says how
+    reports come about, whether or not the folder is there."""
+    for _ in range(2):
+        with pytest.raises(StoreError, match="gpuwatch run"):
+            store.find("1")
+        store.folder.mkdir(parents=True, exist_ok=True)
     for number in range(3):
         store.save(report(number))
     store.save(report(9, pid=5000))
@@ -185,14 +178,6 @@ def test_a_report_is_found_by_number_or_pid(store: ReportStore) -> None:
     for reference in ("0", "77", "-1", "abc", "9" * 5000, "²"):
         with pytest.raises(StoreError):
             store.find(reference)
-
-
-def test_an_empty_store_says_how_reports_come_about(store: ReportStore) -> None:
-    """Whether or not the folder is there."""
-    for _ in range(2):
-        with pytest.raises(StoreError, match="gpuwatch run"):
-            store.find("1")
-        store.folder.mkdir(parents=True, exist_ok=True)
 
 
 def test_the_run_before_is_the_last_one_started_earlier(store: ReportStore) -> None:
@@ -207,9 +192,6 @@ def test_the_run_before_is_the_last_one_started_earlier(store: ReportStore) -> N
     assert store.previous_run(report(2)) == report(1)
     assert store.previous_run(report(3, run_digest=None)) is None
     assert store.previous_run(report(3, run_digest="../../*")) is None
-
-
-# --- what is planted -------------------------------------------------------------------------
 
 
 def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
@@ -241,17 +223,11 @@ def test_a_link_in_place_of_a_report_is_neither_read_nor_written_through(tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_report_is_not_read(store: ReportStore) -> None:
-    """Whoever put it there would tell a person what their job did."""
+def test_what_is_another_users_is_neither_read_nor_written(store: ReportStore) -> None:
+    """A report, by which they would tell a person what their job did, and a folder."""
     path = store.save(report())
     os.chown(path, 12345, -1)
     assert store.last() == []
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_another_users_folder_is_neither_read_nor_written(store: ReportStore) -> None:
-    """What is in it would be theirs to change."""
-    path = store.save(report())
     os.chown(store.folder, 12345, -1)
     with pytest.raises(StoreError, match="belongs to another user"):
         store.last()
@@ -278,9 +254,6 @@ def test_a_damaged_report_is_passed_over_and_named_when_asked_for(store: ReportS
         store.find("1")
 
 
-# --- full disks and forbidden folders --------------------------------------------------------
-
-
 SAVE = """
 import os, resource, sys
 from pathlib import Path
@@ -300,16 +273,10 @@ print("left:", *(name for _, _, names in os.walk(sys.argv[1]) for name in names)
 """
 
 
-def save_in_a_process(folder: Path, before: str, prefix: tuple[str, ...] = ()) -> str:
+def save_in_a_process(folder: Path, before: str) -> str:
     """What ``save`` says after ``before`` was done to the process that calls it."""
-    done = subprocess.run(
-        [*prefix, sys.executable, "-c", SAVE.format(before=before), str(folder)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(gpuwatch.__file__).parent.parent,
-    )
-    return done.stdout
+    command = [sys.executable, "-c", SAVE.format(before=before), str(folder)]
+    return subprocess.check_output(command, text=True, cwd=Path(gpuwatch.__file__).parent.parent)
 
 
 def test_a_file_too_large_is_one_sentence_and_leaves_nothing(store: ReportStore) -> None:
@@ -331,28 +298,20 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path) -> Non
     assert "you may not write there" in said
 
 
-# --- reading what anyone may have written ----------------------------------------------------
-
-
 def written(kept: Report) -> Any:
     """As it would be read by any other program."""
     return json.loads(encode(kept))
 
 
-def damaged(**fields: Any) -> str:
-    return json.dumps(written(report()) | fields)
-
-
-def damaged_job(**fields: Any) -> str:
-    value = written(report())
-    value["jobs"][0] |= fields
-    return json.dumps(value)
-
-
-def damaged_gpu(**fields: Any) -> str:
+def damaged(within: str = "", **fields: Any) -> str:
+    """With these fields, or with them in the only ``jobs`` or ``gpus``."""
     value = written(replaced(report(), gpus=(GpuUsage(index=0, uuid="u", name="n"),)))
-    value["gpus"][0] |= fields
+    place = value[within][0] if within else value
+    place |= fields
     return json.dumps(value)
+
+
+damaged_job, damaged_gpu = partial(damaged, "jobs"), partial(damaged, "gpus")
 
 
 @pytest.mark.parametrize(
@@ -410,14 +369,8 @@ def test_text_in_a_report_is_harmless() -> None:
     value["gpus"][0]["throttled"] = [{"reason": nasty, "seconds": 3.0}]
     read = decode(json.dumps(value).encode())
     [card] = read.gpus
-    assert card.throttled is not None
-    for text in (
-        of_job(read).command,
-        of_job(read).user,
-        card.name,
-        card.other_users[0],
-        card.throttled[0].reason,
-    ):
+    said = (of_job(read).command, of_job(read).user, card.name, *card.other_users)
+    for text in (*said, *[one.reason for one in card.throttled or ()]):
         assert text is not None
         assert text.isprintable()
 

@@ -49,8 +49,6 @@ class Tenants:
 
 
 class GpuAccumulator:
-    """Fed once a snapshot while the GPU is there."""
-
     def __init__(self, gpu: Gpu, grid: Grid, now: float, *, fine: bool) -> None:
         """``fine``: with time profiles of more than how busy it was."""
         self._identity = gpu.identity

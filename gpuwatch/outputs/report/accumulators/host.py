@@ -72,8 +72,6 @@ _FACTS = ("core_count", "usable_cores", "memory_total_bytes", "shm_total_bytes")
 
 
 class HostAccumulator:
-    """Fed once a snapshot."""
-
     def __init__(self, grid: Grid) -> None:
         self._readings = Readings(_FIGURES, _PROFILES, grid)
         self._facts: dict[str, Any] = {}

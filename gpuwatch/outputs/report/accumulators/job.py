@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey, Job, JobMember, ProcessKey
 from gpuwatch.jobs.identity.runs import essence
 from gpuwatch.outputs.report.accumulators.loading import FineProfile, LoadingAccumulator
@@ -11,32 +12,19 @@ from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
 from gpuwatch.outputs.report.accumulators.time_profile import Grid, ProfileRecorder, profiles
 from gpuwatch.outputs.report.accumulators.usage import UsageAccumulator
-from gpuwatch.outputs.report.parts import Unix, total
+from gpuwatch.outputs.report.parts import Unix
 from gpuwatch.outputs.report.usage import JobUsage, Loop
 
 GROWN_SINCE = 1.25
 """Resident memory that grew by more since the proportional one was at its peak: it was read too
 early, of a process that was still importing, say."""
 FACTS = (
-    "command",
-    "user",
-    "working_directory",
-    "launcher",
-    "framework",
-    "world_size",
-    "container",
-    "pod",
-    "slurm_job",
-    "environment",
-    "exit_code",
-    "usable_cores",
-    "quota_cores",
+    *("command", "user", "working_directory", "launcher", "framework", "world_size", "container"),
+    *("pod", "slurm_job", "environment", "exit_code", "usable_cores", "quota_cores"),
 )
 
 
 class JobAccumulator(UsageAccumulator):
-    """Fed once a snapshot with the job as it is."""
-
     def __init__(self, job: Job, now: float, grid: Grid | None) -> None:
         """``grid``: for time profiles, of a report about this job alone."""
         super().__init__(now)
@@ -133,7 +121,6 @@ class JobAccumulator(UsageAccumulator):
         return whole(self._shared.peak)
 
     def usage(self, until: float) -> JobUsage:
-        """The use so far; ``until`` is where the time profiles end."""
         return JobUsage(
             **self.sums | self._facts,
             pid=self._key[0],

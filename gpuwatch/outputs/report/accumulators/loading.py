@@ -38,8 +38,6 @@ class _State:
 
 
 class LoadingAccumulator:
-    """Fed once a snapshot with the job as it is."""
-
     def __init__(self) -> None:
         self._states: dict[tuple[object, ...], _State] = {}
         self._peak: int | None = None
@@ -71,10 +69,8 @@ class LoadingAccumulator:
 
     def _note_state(self, job: Job, seconds: float) -> None:
         signature = tuple(
-            [
-                (rank.key, rank.loader_workers, rank.loader_workers_guessed, rank.pinned_memory)
-                for rank in job.ranks
-            ]
+            (rank.key, rank.loader_workers, rank.loader_workers_guessed, rank.pinned_memory)
+            for rank in job.ranks
         )
         state = self._states.get(signature)
         if state is None:

@@ -47,7 +47,6 @@ class Gauge:
 
     @property
     def whole_peak(self) -> int | None:
-        """Of a reading in whole numbers."""
         return whole(self.peak)
 
     @property

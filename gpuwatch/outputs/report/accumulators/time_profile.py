@@ -123,10 +123,7 @@ class ProfileRecorder:
         means = [total / time if time else 0.0 for total, time in pairs]
         minimum, mean, maximum = (
             tuple(
-                [
-                    round(value, 1) if time else None
-                    for value, time in zip(values, held, strict=False)
-                ]
+                round(value, 1) if time else None for value, time in zip(values, held, strict=False)
             )
             for values in (self._minima, means, self._maxima)
         )

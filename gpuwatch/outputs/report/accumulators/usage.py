@@ -53,7 +53,6 @@ class UsageAccumulator:
 
     @property
     def weight(self) -> tuple[float, float, float]:
-        """For an order: those that used most come first."""
         gpu_seconds = self.gpu_held_seconds + (self.gpu_busy_seconds or 0.0)
         return (gpu_seconds, self.cpu_core_seconds or 0.0, float(self.memory_peak_bytes or 0))
 
@@ -134,12 +133,8 @@ class ProcessesAccumulator:
 
     def usages(self) -> tuple[ProcessUsage, ...]:
         return tuple(
-            [
-                ProcessUsage(
-                    pid=pid, started_at_unix_seconds=start, name=u.name, role=u.role, **u.sums
-                )
-                for (pid, start), u in by_weight(self._processes)
-            ]
+            ProcessUsage(pid=pid, started_at_unix_seconds=start, name=u.name, role=u.role, **u.sums)
+            for (pid, start), u in by_weight(self._processes)
         )
 
 

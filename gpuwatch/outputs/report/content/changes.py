@@ -124,7 +124,6 @@ def comparison_document(comparison: Comparison, form: str) -> Document:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The headline sentences."""
     before, after = (one.total.busy_percent for one in (comparison.before, comparison.after))
     if before is None or after is None:
         said = "How busy the GPUs were cannot be compared: it was not read in both."
@@ -212,7 +211,6 @@ def _found(found: FindingChange, comparison: Comparison) -> Found:
 
 
 def since_last(before: Report, after: Report) -> str:
-    """In one line, what changed since the run before."""
     job = before.job
     assert job is not None
     changes = []

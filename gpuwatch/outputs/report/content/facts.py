@@ -11,7 +11,6 @@ from gpuwatch.outputs.report.usage import JobUsage, Loading
 
 
 def when(report: Report, job: JobUsage) -> list[str]:
-    """When it ran, and how it ended."""
     start, end = job.started_at_unix_seconds, job.ended_at_unix_seconds
     facts = []
     if start is not None:
@@ -27,7 +26,6 @@ def when(report: Report, job: JobUsage) -> list[str]:
 
 
 def where(report: Report, job: JobUsage) -> list[str]:
-    """Its user, machine, launcher and the like."""
     several = job.ranks is not None and job.ranks > 1
     more = several and job.world_size is not None and job.world_size > (job.ranks or 0)
     known = (
@@ -73,7 +71,6 @@ def job_facts(job: JobUsage, tuning: Mapping[str, Any] | None) -> list[tuple[str
 
 
 def _tuned(tuning: Mapping[str, Any] | None) -> str:
-    """Result of ``gpuwatch tune`` in the job's folder."""
     if tuning is None:
         return ""
     step = "" if tuning["step"] is None else f" with {clean(tuning['step'], 80)}"
@@ -82,7 +79,6 @@ def _tuned(tuning: Mapping[str, Any] | None) -> str:
 
 
 def _loop(job: JobUsage) -> Iterable[str]:
-    """Facts that the job reported of its own loop, if any."""
     loop = job.loop
     if loop.reported_seconds <= 0:
         return
@@ -165,7 +161,6 @@ def _storage(job: JobUsage) -> Sequence[str]:
 
 
 def host_facts(report: Report) -> Iterable[tuple[str, str]]:
-    """Of the machine; label and text, for what was read."""
     host = report.host
     if host.cpu_mean_percent is not None:
         of = "" if host.core_count is None else f" of {words.plural(host.core_count, 'core')}"

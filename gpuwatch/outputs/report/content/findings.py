@@ -87,7 +87,6 @@ class Group:
         yield from [f"and {left} more"] if (left := len(self.uses) - JOBS_SHOWN) > 0 else []
 
     def found(self) -> Found:
-        """As a block."""
         evidence = [one for one in self.cause.evidence if one.value is not None]
         rows = []
         for one in evidence:
@@ -115,22 +114,18 @@ class Group:
         )
 
     def lane(self) -> Lane:
-        """On the time axis."""
         described = f"{self.severity}, {self.when(LANE_STRETCHES)}"
         rule = self.cause.rule
         return Lane(self.number, rule, self.severity, described, self.stretches, self.seconds)
 
 
 def groups(report: Report) -> tuple[Group, ...]:
-    """In the order of ``rank``."""
     found = [_as_finding(use) for use in report.findings]
     uses = {id(one): use for one, use in zip(found, report.findings, strict=True)}
     causes = as_causes(found, lambda uuids: named_of_all(uuids, map(_identity, report.gpus)))
     return tuple(
-        [
-            Group(number, cause, tuple([uses[id(one)] for one in cause.members]), report)
-            for number, cause in enumerate(causes, start=1)
-        ]
+        Group(number, cause, tuple([uses[id(one)] for one in cause.members]), report)
+        for number, cause in enumerate(causes, start=1)
     )
 
 

@@ -15,7 +15,6 @@ CARDS_SHOWN = 16
 
 
 def meta(report: Report) -> list[Listed]:
-    """Source, machine and time of the report."""
     source = () if report.source is None else (report.source.name,)
     # A redacted recording names no machine.
     machine = filter(None, (report.machine, words.gpu_names(report)))
@@ -65,20 +64,11 @@ def _gpu_row(gpu: GpuUsage, found: Iterable[Group]) -> Row:
 
 
 def _job_rows(job: JobUsage) -> Iterable[Row]:
+    workers, main = job.loading.loader_worker_cpu_percent, job.loading.main_thread_cpu_percent
     for name, label, of, mean in (
         ("data_wait_percent", "waits for data", "% of the time", job.loop.data_wait_percent),
-        (
-            "loader_worker_cpu_percent",
-            "loader workers",
-            "of a core each",
-            job.loading.loader_worker_cpu_percent,
-        ),
-        (
-            "main_thread_cpu_percent",
-            "main thread",
-            "of a core",
-            job.loading.main_thread_cpu_percent,
-        ),
+        ("loader_worker_cpu_percent", "loader workers", "of a core each", workers),
+        ("main_thread_cpu_percent", "main thread", "of a core", main),
     ):
         if name in job.profiles:
             end = units.percent(mean)

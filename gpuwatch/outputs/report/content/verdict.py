@@ -19,7 +19,6 @@ RESTS_SHOWN = 3
 
 
 def verdict(report: Report) -> str:
-    """The headline."""
     return " ".join(part for part in verdict_parts(report) if part)
 
 
@@ -65,7 +64,6 @@ def _share(group: Group) -> float:
 
 
 def _worst(report: Report) -> list[Group]:
-    """The findings that matter."""
     every = groups(report)
     return [one for one in every if one.severity != "info" or _share(one) >= NOTABLE_SHARE]
 

@@ -89,9 +89,6 @@ def when(report: Report) -> str:
     return f"{span(time.begin_unix_seconds, time.end_unix_seconds)} ({units.age(time.seconds)})"
 
 
-# --- GPUs ------------------------------------------------------------------------------------
-
-
 def gpu_names(report: Report) -> str:
     """``8 x NVIDIA H200``, ``no GPU``."""
     names = [gpu.name for gpu in report.cards]
@@ -126,9 +123,6 @@ def oscillation(gpu: GpuUsage) -> str:
         "without a rhythm" if gpu.period_seconds is None else f"every {period(gpu.period_seconds)}"
     )
     return f"{rhythm}, {share_} of the time"
-
-
-# --- amounts ---------------------------------------------------------------------------------
 
 
 def period(seconds: float | None) -> str:
@@ -177,9 +171,6 @@ def ratio(value: float) -> str:
     if abs(value - 1) < 0.005:
         return "same"
     return f"{min(value, 9999):.0f} times" if value >= 10 else f"{100 * (value - 1):+.0f}%"
-
-
-# --- jobs and processes ----------------------------------------------------------------------
 
 
 def command(job: JobUsage) -> str:

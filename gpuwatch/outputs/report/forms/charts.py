@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.parts import TimeProfile
-from gpuwatch.outputs.terminal.painting import ASCII_FRAME
+from gpuwatch.outputs.terminal.page import ASCII_FRAME
 
 LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -78,7 +78,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def canvas_cells(width: int) -> int:
-    """Cells of ``width`` that are left for the data."""
     return max(8, width - LABEL_CELLS - 1)
 
 

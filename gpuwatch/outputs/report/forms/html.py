@@ -28,7 +28,6 @@ TICKS = 13
 
 
 def document_html(made: Document) -> str:
-    """The whole file."""
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -129,9 +128,6 @@ def _cells(row: Sequence[str], kinds: Sequence[str], judged: bool = False) -> st
     return "".join(cells)
 
 
-# --- findings --------------------------------------------------------------------------------
-
-
 def _finding(found: Found) -> Iterable[str]:
     gone = found.name == "Gone:"
     yield f'<section class="finding {"info" if gone else found.severity}"><header>'
@@ -144,10 +140,8 @@ def _finding(found: Found) -> Iterable[str]:
     yield from (_element("p", text, "what") for text in found.what)
     if found.advice or found.evidence or found.ruled_out:
         yield "<dl>"
-        for number, line in enumerate(found.advice):
-            yield _element("dt", "" if number else "Do") + _element(
-                "dd", line, "" if number else "do"
-            )
+        for label, line in zip(("Do", *[""] * len(found.advice)), found.advice, strict=False):
+            yield _element("dt", label) + _element("dd", line, label.lower())
         if found.evidence:
             kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
             columns = [Column(one, "", str, kind) for one, kind in (*kinds, ("Meaning", "text"))]
@@ -158,9 +152,6 @@ def _finding(found: Found) -> Iterable[str]:
             yield f"<dt>Not</dt>{_element('dd', '; '.join(found.ruled_out), 'note')}"
         yield "</dl>"
     yield "</section>"
-
-
-# --- the time line ---------------------------------------------------------------------------
 
 
 def _timeline(made: Timeline) -> Iterable[str]:

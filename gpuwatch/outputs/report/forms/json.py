@@ -14,6 +14,8 @@ from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.report.store import Kept
 
+_OF_JOB = ("pid", "started_at_unix_seconds", "ended_at_unix_seconds", "command", "exit_code")
+
 
 def report_json(report: Report, tuning: Mapping[str, Any] | None = None) -> str:
     """One JSON object, without a line end. ``tuning``: what was measured of the job's loader."""
@@ -27,7 +29,6 @@ def _worded(report: Report) -> Report:
 
 
 def comparison_json(comparison: Comparison) -> str:
-    """One JSON object, without a line end."""
     doubts = tuple(changes.doubts(comparison))
     made = replaced(
         comparison,
@@ -41,23 +42,15 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def list_json(kept: Sequence[Kept]) -> str:
-    """The list of kept reports."""
-    reports = []
-    for one in kept:
-        report, job = one.report, one.report.job
-        assert job is not None
-        reports.append(
-            {
-                "number": one.number,
-                "path": str(one.path),
-                "pid": job.pid,
-                "started_at_unix_seconds": job.started_at_unix_seconds,
-                "ended_at_unix_seconds": job.ended_at_unix_seconds,
-                "command": job.command,
-                "exit_code": job.exit_code,
-                "duration_seconds": report.duration_seconds,
-                "busy_percent": report.total.busy_percent,
-                "idle_gpu_seconds": report.total.idle_gpu_seconds,
-            }
-        )
+    reports = [
+        {
+            "number": one.number,
+            "path": str(one.path),
+            **{name: getattr(one.report.job, name) for name in _OF_JOB},
+            "duration_seconds": one.report.duration_seconds,
+            "busy_percent": one.report.total.busy_percent,
+            "idle_gpu_seconds": one.report.total.idle_gpu_seconds,
+        }
+        for one in kept
+    ]
     return dumps({"kind": "reports", "schema": SCHEMA_VERSION, "reports": reports})

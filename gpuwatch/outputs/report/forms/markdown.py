@@ -16,7 +16,6 @@ def escaped(text: str) -> str:
 
 
 def document_markdown(made: Document) -> str:
-    """Without a line end."""
     parts = [f"# {made.heading}{' (simulated)' if made.simulated else ''}"]
     for section in made.sections:
         written = ["\n".join(_block(block)) for block in section.blocks]

@@ -67,7 +67,6 @@ def chart(
 
 
 def lane(name: str, title: str, description: str, areas: Iterable[Area]) -> str:
-    """One line of marks on the time axis."""
     parts = [_opening(name, title, description)]
     parts.append(f'<line class="rail" x1="0" x2="{WIDTH}" y1="50" y2="50"/>')
     parts += [_rectangle(area, 12, 76) for area in areas]

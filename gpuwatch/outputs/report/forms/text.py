@@ -11,9 +11,9 @@ from gpuwatch.outputs.report.forms import charts
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import TimeProfile
 from gpuwatch.outputs.report.usage import JobUsage
-from gpuwatch.outputs.terminal.page import LABEL, Page
-from gpuwatch.outputs.terminal.painting import BOLD, COLOURS, CYAN, DIM, RED, YELLOW
-from gpuwatch.outputs.terminal.table import Heading, cut, wrap
+from gpuwatch.outputs.terminal.page import BOLD, COLOURS, CYAN, DIM, LABEL, RED, YELLOW, Page
+from gpuwatch.outputs.terminal.table import Column as Printed
+from gpuwatch.outputs.terminal.table import cut, wrap
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140
@@ -23,7 +23,6 @@ CHART_ROWS = 6
 SMALL_CHART_ROWS = 4
 STRIPS_SHOWN = 16
 _STYLES = {"verdict": BOLD, "bad": RED, "warn": YELLOW, "note": DIM}
-_KEEP = "\ue000"
 
 
 def report_text(
@@ -67,10 +66,7 @@ def write_block(page: Page, block: document.Block, unicode: bool = True) -> None
         case document.Said(text, style):
             page.say(cut(text, 2000), style=_STYLES.get(style, ""))
         case document.Listed(facts, style):
-            # No line ends within a fact that fits one.
-            kept = " · ".join(fact.replace(" ", _KEEP) for fact in facts)
-            lines = wrap(kept, page.width)
-            page.lines += [page.paint(x.replace(_KEEP, " "), _STYLES.get(style, "")) for x in lines]
+            page.facts(facts, " · ", style=_STYLES.get(style, ""))
         case document.Labelled(_, facts):
             for label, text in facts:
                 first, *rest = wrap(text, page.width, first=label.ljust(LABEL), later=" " * LABEL)
@@ -88,10 +84,10 @@ def write_block(page: Page, block: document.Block, unicode: bool = True) -> None
 
 
 def _table(page: Page, made: document.Table) -> None:
-    headings = [Heading(one.short, one.kind != "number", one.rank) for one in made.columns]
-    page.table(headings, [*made.rows, *([] if made.total is None else [made.total])])
+    columns = [Printed(one.short, str, one.kind != "number", one.rank) for one in made.columns]
+    page.table(columns, [*made.rows, *([] if made.total is None else [made.total])])
     if made.left > 0:
-        page.dim(f"and {made.left:,} more (--json has them)")
+        page.say(f"and {made.left:,} more (--json has them)", style=DIM)
 
 
 def _finding(page: Page, found: Found) -> None:
@@ -112,9 +108,6 @@ def _finding(page: Page, found: Found) -> None:
     ):
         for number, text in enumerate(texts):
             page.labelled("" if number else label, text, "- ")
-
-
-# --- charts ----------------------------------------------------------------------------------
 
 
 def _charts(page: Page, made: Timeline, unicode: bool) -> None:
@@ -193,7 +186,6 @@ class _Axis:
 
 
 def _lanes(width: int, made: Timeline, axis: _Axis, unicode: bool) -> list[str]:
-    """A lane for each finding, on the columns of the chart."""
     room = charts.canvas_cells(width)
     lines = []
     for one in made.lanes:
@@ -206,9 +198,6 @@ def _lanes(width: int, made: Timeline, axis: _Axis, unicode: bool) -> list[str]:
                 lane[place] = "━" if unicode else "="
         lines.append(f"{f'#{one.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
     return lines
-
-
-# --- the reports that are kept, a line each --------------------------------------------------
 
 
 _Listed = tuple[int, Report, JobUsage]

@@ -135,6 +135,8 @@ class Judged:
                 there = span.busy if while_busy else span.left
                 parts.append((span, inside / max(1e-9, span.end - span.begin) * there))
             works = [one for one in parts if one[0].kind == "steady" and one[1] > 0.0]
+            # Nor is it lost by work that was fed, where other work was not.
+            works = [one for one in works if while_busy or not one[0].fed] or works
             # A window that ends in idleness still shows the work before it.
             parts = works if works and not (rule and rule.of_rest) else parts
             whole = sum([weight for _, weight in parts])
@@ -152,11 +154,9 @@ class Judged:
             else:
                 groups.append([(uuid, own)])
         return tuple(
-            [
-                _phase(tuple([uuid for uuid, _ in group]), row)
-                for group in groups
-                for row in zip(*[own for _, own in group], strict=True)
-            ]
+            _phase(tuple([uuid for uuid, _ in group]), row)
+            for group in groups
+            for row in zip(*[own for _, own in group], strict=True)
         )
 
     def questions(self) -> tuple[OpenQuestion, ...]:

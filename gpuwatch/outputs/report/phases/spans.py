@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from gpuwatch.diagnosis.engine.verdict import FED_PERCENT
 from gpuwatch.diagnosis.facts.window import Pause
 
 IDLE_PERCENT = 5.0
@@ -62,6 +63,10 @@ class Span:
     @property
     def rests(self) -> bool:
         return 100.0 * self.busy < IDLE_PERCENT * self.seconds
+
+    @property
+    def fed(self) -> bool:
+        return 100.0 * self.busy >= FED_PERCENT * self.seconds
 
     @property
     def left(self) -> float:

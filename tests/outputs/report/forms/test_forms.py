@@ -26,9 +26,6 @@ def markdown(report: Report) -> str:
     return document_markdown(report_document(report, "page"))
 
 
-# --- text ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("width", [40, 120])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_line_is_wider_than_the_terminal(
@@ -54,14 +51,9 @@ def test_the_text_tells_the_cause_when_and_what_to_do(summaries: dict[str, Repor
 
 
 def test_healthy_is_said_to_be_healthy(summaries: dict[str, Report]) -> None:
-    """In the first lines."""
+    """In the first lines; a GPU that was lost with its time, and the rest is there."""
     assert "Nothing wrong was found." in report_text(summaries["healthy"])[:120]
-
-
-def test_a_lost_gpu_is_told_with_its_time(summaries: dict[str, Report]) -> None:
-    """And the rest of the report is there."""
-    text = report_text(summaries["lost"])
-    assert "GPU 1: lost, 20:00:18 to 20:01:18 (1m00)" in text
+    assert "GPU 1: lost, 20:00:18 to 20:01:18 (1m00)" in report_text(summaries["lost"])
 
 
 def test_a_log_without_dates_has_times_from_its_start(summaries: dict[str, Report]) -> None:
@@ -73,9 +65,6 @@ def test_a_log_without_dates_has_times_from_its_start(summaries: dict[str, Repor
     text = report_text(summed(taken))
     assert "1970" not in text
     assert "from the start: the log has no dates" in text
-
-
-# --- Markdown --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -107,9 +96,6 @@ def test_markdown_of_hostile_names_is_text() -> None:
     assert "http://" not in text
 
 
-# --- JSON ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_json_is_as_its_schema_says(summaries: dict[str, Report], scenario: str) -> None:
     """Every name, type and bound; no name more."""
@@ -117,39 +103,27 @@ def test_the_json_is_as_its_schema_says(summaries: dict[str, Report], scenario: 
     assert msgspec.convert(value, Report).machine
 
 
-# --- two compared ----------------------------------------------------------------------------
-
-
-def test_a_fault_that_was_repaired_is_gone(summaries: dict[str, Report]) -> None:
-    """Busy more, in swings less, and the finding is gone."""
-    comparison = compare(summaries["starved"], summaries["healthy"])
-    assert comparison.having("gone") == ["loader_cpu_bound"]
-    assert comparison.having("new") == []
+@pytest.mark.parametrize(
+    ("before", "after", "state", "judged"),
+    [("starved", "healthy", "gone", "better"), ("healthy", "starved", "new", "worse"),
+     ("starved", "starved", "still", "same")],
+)  # fmt: skip
+def test_two_are_compared(
+    summaries: dict[str, Report], before: str, after: str, state: str, judged: str
+) -> None:
+    """What was repaired is gone, and the other way round it is new, with what to do about it."""
+    comparison = compare(summaries[before], summaries[after])
+    found = {name: comparison.having(name) for name in ("gone", "new", "still")}
+    assert found == {"gone": [], "new": [], "still": []} | {state: ["loader_cpu_bound"]}
     assert comparison.doubts == ()
-    rows = {row.name: row for row in comparison.figures}
-    assert rows["busy_percent"].judged == "better"
-    assert rows["oscillating_percent"].judged == "better"
-    before, after = (summaries[name].total.busy_percent for name in ("starved", "healthy"))
-    assert before is not None
-    assert after is not None
-    assert rows["busy_percent"].difference == pytest.approx(after - before)
-    assert f"{after - before:.0f} points more" in verdict(comparison)
-
-
-def test_the_other_way_round_it_is_new_and_worse(summaries: dict[str, Report]) -> None:
-    """With what to do about it."""
-    comparison = compare(summaries["healthy"], summaries["starved"])
-    assert comparison.having("new") == ["loader_cpu_bound"]
-    rows = {row.name: row for row in comparison.figures}
-    assert rows["busy_percent"].judged == "worse"
-    assert "num_workers" in comparison_text(comparison)
-
-
-def test_the_same_twice_is_the_same(summaries: dict[str, Report]) -> None:
-    """Nothing is better or worse, and a finding is still there."""
-    comparison = compare(summaries["starved"], summaries["starved"])
-    assert comparison.having("still") == ["loader_cpu_bound"]
-    assert {row.judged for row in comparison.figures} <= {"same", None}
+    assert comparison.figure("busy_percent").judged == judged
+    assert comparison.figure("oscillating_percent").judged == judged
+    if state == "still":
+        assert {row.judged for row in comparison.figures} <= {"same", None}
+    first, second = (summaries[name].total.busy_percent or 0.0 for name in (before, after))
+    assert comparison.figure("busy_percent").difference == pytest.approx(second - first)
+    assert (f"{second - first:.0f} points more" in verdict(comparison)) == (state == "gone")
+    assert ("num_workers" in comparison_text(comparison)) == (state != "gone")
 
 
 def test_what_cannot_be_compared_is_said(summaries: dict[str, Report]) -> None:

@@ -49,20 +49,16 @@ def bare(
     **fields: Any,
 ) -> Report:
     """The report of a job of 100 s."""
-    settings_: dict[str, Any] = {
-        "pid": 7,
-        "command": "python train.py",
-        "started_at_unix_seconds": UNIX,
-        "ended_at_unix_seconds": UNIX + 100,
-    }
-    job = JobUsage(**(settings_ | fields))
+    job = {"pid": 7, "command": "python train.py", "started_at_unix_seconds": UNIX}
+    job |= {"ended_at_unix_seconds": UNIX + 100}
     time_ = Time(
         begin_unix_seconds=first,
         end_unix_seconds=last,
         covered_seconds=watched_seconds,
         bucket_seconds=bucket_seconds,
     )
-    return Report(pid=7, time=time_, gpus=gpus, jobs=(job,), machine=machine)
+    jobs = (JobUsage(**(job | fields)),)
+    return Report(pid=7, time=time_, gpus=gpus, jobs=jobs, machine=machine)
 
 
 def of(report: Report, **fields: Any) -> Report:
@@ -75,23 +71,15 @@ def compare_text(before: Report, after: Report, width: int = 80, *, unicode: boo
 
 
 def card(index: int = 0, **fields: Any) -> GpuUsage:
-    settings_: dict[str, Any] = {
-        "index": index,
-        "uuid": f"GPU-{index}",
-        "name": "NVIDIA H200",
-        "seen_seconds": 100.0,
-        "watched_seconds": 100.0,
-        "busy_seconds": 40.0,
-    }
-    return GpuUsage(**(settings_ | fields))
+    known = {"index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H200"}
+    known |= {"seen_seconds": 100.0, "watched_seconds": 100.0, "busy_seconds": 40.0}
+    return GpuUsage(**(known | fields))
 
 
 def line_with(text: str, word: str) -> str:
     (line,) = [line for line in text.splitlines() if word in line]
     return line
 
-
-# --- the whole page --------------------------------------------------------------------------
 
 PAGE = """\
 python train.py --epochs 3
@@ -185,53 +173,55 @@ def test_a_simulated_report_says_so_first() -> None:
     assert text.startswith("SIMULATED")
 
 
-# --- how it ended, what was seen of it -------------------------------------------------------
+EVERY_EPOCH = Loading(
+    sentence="4 loader workers",
+    loader_workers=4,
+    loader_workers_peak=4,
+    loader_workers_started=40,
+    loader_worker_cpu_percent=50.0,
+)
+SOMEWHERE = {
+    **{"machine": "box3", "ranks": 8, "world_size": 16, "launcher": "torchrun"},
+    **{"slurm_job": "77", "pod": "train-0", "container": "3f2a"},
+}
+PLACE = "on box3 · 8 of 16 ranks · torchrun · Slurm job 77 · pod train-0 · container 3f2a"
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
+        # How it ended, and how much of it was seen.
         ({"exit_code": 0}, "exit code 0"),
-        ({"exit_code": 3}, "\nexit code 3\n"),
-        ({"exit_code": -9}, "\nended by SIGKILL\n"),
-        ({"exit_code": -250}, "\nended by signal 250\n"),
+        ({"exit_code": 3}, " exit code 3 The"),
+        ({"exit_code": -9}, " ended by SIGKILL The"),
+        ({"exit_code": -250}, " ended by signal 250 The"),
         ({"end_is_last_seen": True}, "ended unobserved"),
         ({"ended_at_unix_seconds": None, "last": UNIX + 65}, "after 1m05"),
         ({"started_at_unix_seconds": None}, "took 1m40"),
         ({"ended_at_unix_seconds": UNIX + 90_000}, "22:13:20 to 2023-11-15 23:13:20"),
         ({"watched_seconds": 25.0}, "Watched for 25s of it (25%)"),
+        # Where it ran.
+        (SOMEWHERE, f"PID 7 · {PLACE}"),
+        ({}, "The job used no GPU while it was watched."),
+        # Workers that come with every epoch cost time; the heading says what an unknown is of.
+        ({"loading": EVERY_EPOCH}, "40 started, 4 at once"),
+        ({"loading": Loading(sentence="loading unknown: it started only 7s ago")},
+         "Loading unknown: it started only 7s ago"),
+        ({"cpu_mean_cores": 1.5, "usable_cores": 4.0}, "1.5 of 4 usable cores busy"),
+        ({"cpu_mean_cores": 3.9, "quota_cores": 4.0, "cpu_throttled_percent": 31.0},
+         "quota of 4 cores throttled it 31% of the time"),
+        ({"memory_proportional_peak_bytes": 2**30, "memory_resident_peak_bytes": 2**33},
+         "Memory 1.0G at most (PSS)"),
+        # Where only RSS is known it says what is wrong with it.
+        ({"memory_resident_peak_bytes": 2**33}, "8.0G at most (sum of RSS"),
+        ({"read_bytes": 0.0}, "Storage 0B read"),
+        ({"gpus": (card(mig_instance=3),)}, " 0.3 H200 "),
     ],
-)
-def test_how_it_ended_and_how_much_was_seen(fields: dict[str, Any], says: str) -> None:
-    """Each in words."""
-    assert says in report_text(bare(**fields))
-
-
-def test_where_it_ran_is_said() -> None:
-    """Machine, ranks, launcher, scheduler, container."""
-    report = bare(
-        machine="box3",
-        ranks=8,
-        world_size=16,
-        launcher="torchrun",
-        slurm_job="77",
-        pod="train-0",
-        container="3f2a",
-    )
-    words = " ".join(report_text(report, width=120).split())
-    assert (
-        "PID 7 · on box3 · 8 of 16 ranks · torchrun · Slurm job 77 · pod train-0 · container 3f2a"
-        in words
-    )
-
-
-# --- GPUs ------------------------------------------------------------------------------------
-
-
-def test_a_job_without_a_gpu_says_so() -> None:
-    """Its CPU side is still there."""
-    text = report_text(bare())
-    assert "The job used no GPU while it was watched." in text
+)  # fmt: skip
+def test_what_is_known_of_a_job_is_said(fields: dict[str, Any], says: str) -> None:
+    """Each in words; what is not known has no line, and a measured zero has."""
+    assert says in " ".join(report_text(bare(**fields), width=120).split())
+    assert not {"Memory", "Storage"} & set(report_text(bare()).split())
 
 
 def test_what_is_unknown_is_a_dash_with_its_reason() -> None:
@@ -291,50 +281,6 @@ def test_several_gpus_have_a_row_for_all() -> None:
     assert "60 GPU-seconds idle, 30% of the time watched." in text
 
 
-def test_a_mig_instance_is_named_by_both_numbers() -> None:
-    """The card's, and its own."""
-    assert "\n0.3  H200" in report_text(bare(gpus=(card(mig_instance=3),)))
-
-
-# --- loading, CPU, storage -------------------------------------------------------------------
-
-
-def test_workers_that_come_with_every_epoch_are_told() -> None:
-    """Starting them costs time."""
-    loading = Loading(
-        sentence="4 loader workers",
-        loader_workers=4,
-        loader_workers_peak=4,
-        loader_workers_started=40,
-        loader_worker_cpu_percent=50.0,
-    )
-    assert "40 started, 4 at once" in report_text(bare(loading=loading))
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"cpu_mean_cores": 1.5, "usable_cores": 4.0}, "1.5 of 4 usable cores busy"),
-        (
-            {"cpu_mean_cores": 3.9, "quota_cores": 4.0, "cpu_throttled_percent": 31.0},
-            "quota of 4 cores throttled it 31% of the time",
-        ),
-        (
-            {"memory_proportional_peak_bytes": 2**30, "memory_resident_peak_bytes": 2**33},
-            "Memory 1.0G at most (PSS)",
-        ),
-        # Where only RSS is known it says what is wrong with it.
-        ({"memory_resident_peak_bytes": 2**33}, "8.0G at most (sum of RSS"),
-        ({"read_bytes": 0.0}, "Storage 0B read"),
-    ],
-)
-def test_cpu_memory_and_storage_are_told(fields: dict[str, Any], says: str) -> None:
-    """What is not known has no line; a measured zero has."""
-    assert says in " ".join(report_text(bare(**fields)).split())
-    label = says.split(maxsplit=1)[0]
-    assert label not in report_text(bare()) or label not in {"Memory", "Storage"}
-
-
 def test_memory_is_compared_by_what_both_runs_have() -> None:
     """Proportional memory of one beside resident memory of the other would say nothing."""
     rough = bare(memory_resident_peak_bytes=2**33)
@@ -344,17 +290,16 @@ def test_memory_is_compared_by_what_both_runs_have() -> None:
     assert re.search(r"memory \(PSS\) +1.0G +1.0G", compare_text(both, both))
 
 
-def test_why_the_loading_is_unknown_is_told_without_the_word_twice() -> None:
-    """The heading says what it is about."""
-    loading = Loading(sentence="loading unknown: it started only 7s ago")
-    assert "Loading   unknown: it started only 7s ago" in report_text(bare(loading=loading))
-
-
-# --- charts ----------------------------------------------------------------------------------
-
-
 def flat(*means: float | None) -> TimeProfile:
     return TimeProfile(minimum=means, mean=means, maximum=means)
+
+
+def drawn(
+    course: TimeProfile, seconds: float, width: int, rows: int, unicode: bool, labels: bool = False
+) -> list[str]:
+    axis = charts.TimeAxis(0.0, seconds)
+    options = {"width": width, "rows": rows, "unicode": unicode, "time_labels": labels}
+    return charts.chart(course, axis, **options)  # type: ignore[arg-type]
 
 
 def dots(line: str) -> int:
@@ -369,16 +314,11 @@ def dots(line: str) -> int:
 @pytest.mark.parametrize(("percent", "labels"), [(0.0, True), (50.0, False), (100.0, True)])
 def test_a_chart_fills_just_what_was_measured(width: int, percent: float, labels: bool) -> None:
     """Every column of dots to its height."""
-    time_axis = charts.TimeAxis(0.0, 100.0)
-    lines = charts.chart(
-        flat(*[percent] * 90), time_axis, width=width, rows=6, unicode=True, time_labels=labels
-    )
+    course = flat(*[percent] * 90)
+    lines, ascii_lines = (drawn(course, 100.0, width, 6, one, labels) for one in (True, False))
     high = max(1, round(percent / 100 * 21))
     assert sum(map(dots, lines)) == high * (2 * (width - 6) - 1)
     assert len(lines) == 7 + labels
-    ascii_lines = charts.chart(
-        flat(*[percent] * 90), time_axis, width=width, rows=6, unicode=False, time_labels=labels
-    )
     filled = sum(line[6:].count("#") for line in ascii_lines)
     assert filled == max(1, round(percent / 100 * 6)) * (width - 6)
 
@@ -386,9 +326,7 @@ def test_a_chart_fills_just_what_was_measured(width: int, percent: float, labels
 def test_a_gap_is_blank_and_a_zero_is_not() -> None:
     """What was not measured must not look like idle."""
     course = flat(*[0.0] * 30, *[None] * 30, *[80.0] * 30)
-    lines = charts.chart(
-        course, charts.TimeAxis(0, 90), width=66, rows=4, unicode=True, time_labels=False
-    )
+    lines = drawn(course, 90, 66, 4, True)
     ground = lines[3][6:].ljust(60)
     assert dots(ground[2:19]) > 0
     assert ground[21:39].strip() == ""
@@ -399,9 +337,7 @@ def test_a_gap_is_blank_and_a_zero_is_not() -> None:
 def test_peaks_stand_above_the_mean() -> None:
     """A GPU that flips between 0 and 99% does not look like a steady 40%."""
     course = TimeProfile(minimum=(0.0,) * 60, mean=(40.0,) * 60, maximum=(99.0,) * 60)
-    lines = charts.chart(
-        course, charts.TimeAxis(0, 60), width=66, rows=6, unicode=False, time_labels=False
-    )
+    lines = drawn(course, 60, 66, 6, False)
     assert lines[0] == " 100%|" + "." * 60
     assert lines[1][6:].strip() == ""
     assert lines[4] == "     |" + "#" * 60
@@ -444,17 +380,11 @@ def test_charts_begin_at_the_job_s_start_or_when_it_was_first_seen() -> None:
 @pytest.mark.parametrize("seconds", [0.5, 3.0, 59.0, 600.0, 86_000.0, 1e7])
 def test_time_labels_fit_any_duration(seconds: float) -> None:
     """At least two, none cut off, none over another."""
-    course = flat(*[50.0] * 100)
-    line = charts.chart(
-        course, charts.TimeAxis(0, seconds), width=80, rows=3, unicode=True, time_labels=True
-    )[-1]
+    line = drawn(flat(*[50.0] * 100), seconds, 80, 3, True, labels=True)[-1]
     labels = line.split()
     assert all(re.fullmatch(r"(\d+[smhd]\d*h?)+", label) for label in labels)
     assert len(labels) >= (2 if seconds > 1 else 1)
     assert len(line) <= 80
-
-
-# --- two reports -----------------------------------------------------------------------------
 
 
 def test_a_comparison_has_both_values_and_the_change(starved: Report, fed: Report) -> None:
@@ -493,9 +423,6 @@ def test_a_list_has_a_line_a_report(starved: Report, fed: Report) -> None:
     assert second.split()[:2] == ["2", "1970-01-01"]
     assert "SIGKILL" in second
     assert second.endswith("python train.py")
-
-
-# --- for any report --------------------------------------------------------------------------
 
 
 @settings(max_examples=25)
