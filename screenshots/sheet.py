@@ -77,11 +77,11 @@ def _grid() -> Iterator[str]:
         for count in COUNTS:
             one = grid(width, height, count)
             band = band_rows(height, count)
-            above = 2 + band + one.host + one.axis + one.rules + one.shown * one.each
+            above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each
             shown = "" if one.shown == count else f"{one.shown} of "
             cells.append(
                 f"{shown}{count} x {one.each} {one.style.name.lower()}, "
-                f"host {one.host}, table {height - above}"
+                f"host {one.host}, table {height - above}{', boxed' if one.edges else ''}"
             )
         yield f"| {width}x{height} | {band} | " + " | ".join(cells) + " |"
 
@@ -122,7 +122,9 @@ the table has what is left, whether or not it is full. Nothing here depends on w
 nothing moves when processes and findings come and go. Of a GPU's rows *stacked* has a heading, the
 busy chart, the power's chart and a row of gauges; *wide* the busy chart and a row of numbers and
 gauges; *single* is one line. Without a GPU the band has three rows (two below 16), then come the
-host and the table. A message stands for a moment over the row above the keys."""
+host and the table. *Boxed* has edges around the parts, with a title and the keys for what is in
+each: five rows, and two columns for the sides. A message stands for a moment over the row above the
+keys."""
 
 _COLOUR_TEXT = """\
 The busy chart of a GPU has the colour of what it does, and the word stands beside it; gauges are

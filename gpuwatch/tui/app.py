@@ -16,13 +16,14 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Click, CursorPosition, Event
+from textual.events import Click, CursorPosition, Event, Key, MouseDown
 from textual.screen import Screen
 
 from gpuwatch.core import lean
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
+from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.controller import Controller, actions_of
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
@@ -32,17 +33,17 @@ from gpuwatch.tui.controllers.timeline import TimelineController
 from gpuwatch.tui.display import Display, without_promises
 from gpuwatch.tui.keys import APP_KEYS, bindings
 from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.terminal.driver import TerminalDriver, forget_styles, terminal_of, write_directly
-from gpuwatch.tui.view import View
+from gpuwatch.tui.terminal.driver import TerminalDriver, terminal_of, write_directly
+from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.recording.running import RunningRecording
+    from gpuwatch.tui.controllers.preferences import Preferences
     from gpuwatch.tui.replay.player import Player
     from gpuwatch.tui.view import Practice
 
-INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _TIDY_SECONDS = 60.0
 _ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)
 _ENDING_SIGNALS = (
@@ -61,7 +62,7 @@ class GpuwatchApp(App[int]):
     picture. ``running``: a job that gpuwatch has started: its output is shown below it.
     ``practice``: what is wrong with it, and the knobs. ``reports``, ``notes``: where reports are
     kept and recordings announced, by default the user's folders. ``player``: plays a recording, and
-    is the ``sampler``.
+    is the ``sampler``. ``preferences``: what begins as it was left.
     """
 
     TITLE = "gpuwatch"
@@ -85,15 +86,26 @@ class GpuwatchApp(App[int]):
         notes: Path | None = None,
         practice: Practice | None = None,
         player: Player | None = None,
+        filter_text: str = "",
+        preferences: Preferences | None = None,
     ) -> None:
         super().__init__(ansi_color=True if without_promises(environment) else None)
         self._source = source
         self._sampler = sampler
         self.player = player
         self._sampling: asyncio.Task[None] | None = None
+        self.preferences = preferences
+        preferred = {} if preferences is None else preferences.values
+        theme = theme or preferred.get("theme")
+        if player is None and "interval_seconds" in preferred:
+            sampler.interval_seconds = preferred["interval_seconds"]
         self.view = view = View(
-            interval_seconds=sampler.interval_seconds, all_processes=source.options.all_processes
+            interval_seconds=sampler.interval_seconds,
+            all_processes=source.options.all_processes,
+            filter_text=clean(filter_text, 200),
         )
+        if preferences is not None:
+            preferences.apply(view)
         self.drawing = display = Display(
             self, view, environment, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link
         )
@@ -149,7 +161,7 @@ class GpuwatchApp(App[int]):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self.drawing.watch(self._sampling)
         self.set_interval(1.0, self.every_second)
-        self.set_interval(_TIDY_SECONDS, tidy)
+        self.set_interval(_TIDY_SECONDS, lean.tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             self._handle_signals(asyncio.get_running_loop())
@@ -195,6 +207,8 @@ class GpuwatchApp(App[int]):
             # "Processes on a GPU" is an empty list then: show the machine's, busiest first.
             self._source.options.all_processes = True
         view.show(snapshot)
+        if first and self.preferences is not None:
+            self.preferences.begin(view, self.theme)
         self.drawing.redraw_at(snapshot.monotonic_seconds)
 
     def every_second(self) -> None:
@@ -219,6 +233,8 @@ class GpuwatchApp(App[int]):
             self.drawing.redraw()
 
     async def on_event(self, event: Event) -> None:
+        if isinstance(event, (Key, MouseDown)):
+            self.drawing.was_read()
         if not any(controller.takes(event) for controller in self.controllers):
             await super().on_event(event)
 
@@ -264,32 +280,16 @@ class GpuwatchApp(App[int]):
             self.diagnosis.show()
         self.drawing.redraw()
 
-    def action_faster(self) -> None:
-        self._change_interval([one for one in INTERVALS if one < self._interval - 1e-9][-1:])
+    def action_speed(self, step: int) -> None:
+        """The next shorter interval (1), or the next longer one (-1)."""
+        now = self.view.interval_seconds
+        beyond = [one for one in INTERVALS if (now - one) * step > 1e-9]
+        self.action_interval(*sorted(beyond, key=lambda one: abs(one - now))[:1])
 
-    def action_slower(self) -> None:
-        self._change_interval([one for one in INTERVALS if one > self._interval + 1e-9][:1])
-
-    @property
-    def _interval(self) -> float:
-        return self._sampler.interval_seconds
-
-    def _change_interval(self, wanted: list[float]) -> None:
+    def action_interval(self, *wanted: float) -> None:
         for seconds in wanted:
             self._sampler.interval_seconds = self.view.interval_seconds = seconds
         self.drawing.redraw()
-
-    def action_help(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
-
-        self.push_screen(help_dialog(self.view, self.drawing.palette, self._source.simulated))
-
-    def action_problems(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
-
-        if self.view.snapshot is not None:
-            simulated = self._source.simulated
-            self.push_screen(problems_dialog(self.view, self.drawing.palette, simulated))
 
     def action_suspend_process(self) -> None:
         terminal = terminal_of(self)
@@ -301,9 +301,3 @@ class GpuwatchApp(App[int]):
 
     def action_interrupt(self) -> None:
         self.exit()
-
-
-def tidy() -> None:
-    """Free what would pile up over hours."""
-    forget_styles()
-    lean.tidy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -86,12 +87,17 @@ def replay_app(
 
 
 def _run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int:
-    if message:
-        app.drawing.say(message)
+    preferences = app.preferences
+    problem = None if preferences is None else preferences.problem
+    if message or problem:
+        app.drawing.say(" ".join([one for one in (message, problem) if one]))
     try:
         app.run()
     finally:
         close()
+    unsaved = None if preferences is None else preferences.save(app.view, app.theme)
+    if unsaved is not None and app.return_code != TERMINAL_GONE:
+        print(f"gpuwatch: {unsaved}", file=sys.stderr)
     if app.return_code == TERMINAL_GONE:
         let_go()
     if app.drawing.error is not None:

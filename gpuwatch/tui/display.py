@@ -49,6 +49,7 @@ class Display:
         self._no_color = bool(environment.get("NO_COLOR"))
         self._message: str | None = None
         self._message_until = 0.0
+        self._read = False
         self._drawn_at = float("-inf")
         self._waits = False
         self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
@@ -85,6 +86,11 @@ class Display:
         """Say it at once."""
         self.say(message)
         self.redraw()
+
+    def was_read(self) -> None:
+        """Take the message back with the next drawing: the person goes on."""
+        self._read = self.view.message is not None
+        self.view.message = self._message = None
 
     def redraw(self) -> None:
         """Draw the screen in front (a dialog over it keeps its own picture)."""
@@ -124,7 +130,7 @@ class Display:
         self.redraw()
 
     def show(
-        self, screen: Screen[Answer], decided: Callable[[Answer | None], None] | None = None
+        self, screen: Screen[Answer], decided: Callable[[Answer | None], Any] | None = None
     ) -> None:
         """Put a screen or a dialog in front; ``decided`` is given what it ends with."""
         self.app.push_screen(screen, decided)
@@ -137,7 +143,7 @@ class Display:
     def every_second(self) -> bool:
         """Take back a message that has been read, notice a slow link; whether to draw."""
         view = self.view
-        changed = False
+        changed, self._read = self._read, False
         if view.message != self._message:
             # Said by a screen: it gets its time from now on.
             self._message, self._message_until = view.message, time.monotonic() + _MESSAGE_SECONDS
@@ -165,10 +171,35 @@ class Display:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def action_theme(self) -> None:
+    def action_help(self) -> None:
+        from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
+
+        self.show(help_dialog(self.view, self.palette))
+
+    def action_problems(self) -> None:
+        from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
+
+        if self.view.snapshot is not None:
+            self.show(problems_dialog(self.view, self.palette))
+
+    def action_palette(self) -> None:
+        """All that can be done on the screen in front, to be found by typing."""
+        from gpuwatch.tui.screens.dialogs.palette import command_palette  # noqa: PLC0415
+
+        app, screen = self.app, self.app.screen
+        bound = screen.active_bindings.values()
+        actions = {("app." if one.node is app else "") + one.binding.action for one in bound}
+
+        async def chosen(action: str | None) -> None:
+            if action:
+                await app.run_action(action, screen)
+
+        self.show(command_palette(self.view, self.palette, actions), chosen)
+
+    def action_theme(self, name: str | None = None) -> None:
         app = self.app
         position = THEMES.index(app.theme) if app.theme in THEMES else -1
-        app.theme = THEMES[(position + 1) % len(THEMES)]
+        app.theme = name or THEMES[(position + 1) % len(THEMES)]
         self.palette = Palette(app.current_theme, self._no_color)
         self._choose_glyphs(self.view.glyphs is ASCII)
         for screen in app.screen_stack:

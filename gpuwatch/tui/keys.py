@@ -73,14 +73,17 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("tab,shift+tab", "switch_focus", "tab", "switch between GPUs and processes", "Move"),
     Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
     Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
-    Key("slash", "filter", "/", "filter processes by typing: name, user, PID", "Processes"),
+    Key("slash,f3,f4", "filter", "/", "filter by typing: name, PID, user:ada", "Processes"),
     Key("escape", "clear", "esc", "clear the filter", "Processes"),
     Key("s", "sort", "s", "sort by the next column", "Processes"),
+    Key("O,f6", "sort_menu", "O", "choose what to sort by", "Processes"),
     Key("r", "reverse", "r", "reverse the order", "Processes"),
-    Key("t", "tree", "t", "children under their parents, or a flat list", "Processes"),
+    Key("C,f2", "columns", "C", "choose the columns", "Processes"),
+    Key("e", "app.command", "e", "the whole command line", "Processes"),
+    Key("t,f5", "tree", "t", "children under their parents, or a flat list", "Processes"),
     Key("a", "app.all_processes", "a", "all processes, or those that use a GPU", "Processes"),
     Key("g", "this_gpu", "g", "only processes on the selected GPU", "Processes"),
-    Key("k", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
+    Key("k,f9", "app.end_process", "k", "kill the selected process (asks first)", "Processes"),
     Key("exclamation_mark", "app.problems", "!", "notes, and what could not be read", "View"),
     *_DIAGNOSIS_KEYS,
     *TIMELINE_KEYS,
@@ -88,14 +91,15 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
 
 APP_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "p", "pause the display; sampling continues", "View"),
-    Key("plus,equals_sign", "faster", "+ -", "refresh more or less often", "View"),
-    Key("minus", "slower"),
+    Key("plus,equals_sign", "speed(1)", "+ -", "refresh more or less often", "View"),
+    Key("minus", "speed(-1)"),
     Key("T", "theme", "T", "next theme: dark, light, 16 colours, ...", "View"),
     Key("A", "ascii", "A", "plain ASCII characters, or blocks", "View"),
     Key("w", "save_picture", "w", "save a picture of the screen (SVG)", "General"),
     Key("W", "record", "W", "start or stop recording to a file", "General"),
-    Key("question_mark,f1", "help", "?", "this help", "General"),
-    Key("q", "quit", "q", "quit", "General"),
+    Key("ctrl+p", "palette", "ctrl+p", "find a command by typing", "General"),
+    Key("question_mark,f1,h", "help", "?", "this help", "General"),
+    Key("q,f10", "quit", "q", "quit", "General"),
     Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
     Key("ctrl+c", "interrupt"),
 )
@@ -115,7 +119,8 @@ JOB_KEYS: tuple[Key, ...] = (
     Key("S", "app.stacks", "S", "where its main threads are: 10 s of stacks", "Job"),
     Key("o", "pane", "o", "output of the job: small, large, hidden", "Job"),
     Key("tab,shift+tab", "switch_focus", "tab", "switch between processes and output", "Job"),
-    Key("k", "app.end_process"),
+    Key("k,f9", "app.end_process"),
+    Key("e", "app.command"),
     Key("exclamation_mark", "app.problems"),
     *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
 )
@@ -162,8 +167,8 @@ PRACTICE_KEYS: tuple[Key, ...] = (
 
 REPLAY_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
-    Key("plus,equals_sign", "faster", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
-    Key("minus", "slower"),
+    Key("plus,equals_sign", "speed(1)", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
+    Key("minus", "speed(-1)"),
     Key("n", "to_mark(1)", "n N  { }", "to the next or previous finding", "Replay"),
     Key("N", "to_mark(-1)"),
     Key("colon,at", "go_to", ":", "go to a time: 14:30  14:30:05  +5m  -30s  50%", "Replay"),
@@ -178,7 +183,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
 
 NOT_IN_REPLAY = frozenset(
     {
-        *("pause", "faster", "pane", "app.end_process", "app.all_processes", "app.report"),
+        *("pause", "speed(1)", "pane", "app.end_process", "app.all_processes", "app.report"),
         *("app.stacks", "app.to_mark(-1)", "app.move_cursor(-1)"),
     }
 )
@@ -196,9 +201,10 @@ def _footer(keys: Sequence[Key], *items: str) -> Footer:
     for item in items:
         text, _, rest = item.rpartition("|")
         word, _, action = rest.rpartition(":")
-        parts = texts[_name(action)].split()
-        short = "".join(parts) if all(len(part) == 1 for part in parts) else parts[0]
-        footer.append((text or short, word or action, action))
+        if not text:
+            parts = texts[_name(action)].split()
+            text = "".join(parts) if all(len(part) == 1 for part in parts) else parts[0]
+        footer.append((text, word or _name(action), action))
     return tuple(footer)
 
 
@@ -210,19 +216,38 @@ _TIME_ITEMS = ("range:zoom(1)", "time:scroll_time(-1)", "cursor")
 OVERVIEW_FOOTER = _footer(
     (*OVERVIEW_KEYS, *APP_KEYS),
     *("quit", "help", "why:findings", "open", "job", "pause", "filter", "sort", "tree"),
-    *("end:end_process", "speed:faster", *_TIME_ITEMS, "all:all_processes", "mark"),
+    *("kill:end_process", "speed(1)", *_TIME_ITEMS, "all:all_processes", "mark"),
     *("save:save_picture", "record", "theme"),
 )
 JOB_FOOTER = _footer(
     (*JOB_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
     *("quit", "help", "machine:back", "why:findings", "report", "stacks", "output:pane", "fold"),
-    *("GPU:open_gpu", "pause", "end:end_process", *_TIME_ITEMS, "speed:faster", "mark"),
+    *("GPU:open_gpu", "pause", "kill:end_process", *_TIME_ITEMS, "speed(1)", "mark"),
     *("save:save_picture", "theme"),
+)
+DETAIL_FOOTER = _footer(
+    (*DETAIL_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
+    *("back", "why:findings", "left right|other GPU:other_gpu(1)", "up down|scroll:scroll_body(1)"),
+    *(*_TIME_ITEMS, "pause", "save:save_picture", "help", "quit"),
+)
+FINDINGS_FOOTER = _footer(
+    (*FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
+    *("esc|back", "enter|evidence:open", "up down|select:move(1)", "copy", "unknown", "mark"),
+    *("quit", "help"),
+)
+EVIDENCE_FOOTER = _footer(
+    (*EVIDENCE_KEYS, *FINDINGS_KEYS, *APP_KEYS, *OVERVIEW_KEYS),
+    *("esc|back", "up down|scroll:scroll_body(1)", "y|copy:copy_finding"),
+    *("left right|other finding:other(1)", "u|unknown", "quit", *_TIME_ITEMS, "help"),
+)
+REPORT_FOOTER = _footer(
+    (*REPORT_KEYS, *APP_KEYS),
+    *("esc|back", "up down|scroll:scroll_body(1)", "save:save_picture", "quit"),
 )
 _REPLAY_FOOTER = _footer(
     (*REPLAY_KEYS, *APP_KEYS),
     *("quit", "help", "play:pause", "n N|finding:to_mark(1)", "go to:go_to"),
-    *(", .|step:move_cursor(1)", "speed:faster"),
+    *(", .|step:move_cursor(1)", "speed(1)"),
 )
 
 

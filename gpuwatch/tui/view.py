@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 RowKey = tuple[int, float | None, str | None]
 
+INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Between two looks at the machine, in seconds: those that the keys step through."""
+
 SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
 
 
@@ -167,6 +170,8 @@ class View:
     process_offset: int = 0
     sort: str = "gpu"
     reverse: bool = False
+    hidden: frozenset[str] = frozenset()
+    """Titles of the columns of the process table that the person has taken out."""
     filter_text: str = ""
     filtering: bool = False
     """The filter is being typed: keys are text."""
@@ -225,7 +230,8 @@ class View:
         if self.snapshot is None:
             self.focus = "gpus" if gpus else "processes"
             if not gpus:
-                self.all_processes, self.sort, self.tree = True, "cpu", False
+                self.all_processes, self.tree = True, False
+                self.sort = "cpu" if self.sort == "gpu" else self.sort
         self.snapshot = snapshot
         if gpus and self.selected_gpu not in {gpu.uuid for gpu in gpus}:
             self.selected_gpu = gpus[0].uuid

@@ -35,6 +35,8 @@ class Glyphs:
     last_branch: str
     trunk: str
     rule: str
+    corners: str
+    """Of boxes: both ends of the top, of a line between two parts, of the bottom."""
     tick: str
     cursor: str
     up: str
@@ -77,6 +79,7 @@ UNICODE = Glyphs(
     last_branch="└ ",
     trunk="│ ",
     rule="─",
+    corners="╭╮├┤╰╯",
     tick="╵",
     cursor="▌",
     up="▲",
@@ -104,6 +107,7 @@ ASCII = Glyphs(
     last_branch="`-",
     trunk="| ",
     rule="-",
+    corners="++++++",
     tick="'",
     cursor="_",
     up="^",

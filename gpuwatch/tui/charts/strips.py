@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Protocol
 
 from gpuwatch.core.history import bucket_index
 from gpuwatch.tui.charts.glyphs import FULL, Glyphs, cells, level
-from gpuwatch.tui.terminal.frame import Run
+from gpuwatch.tui.terminal.frame import Run, on_ground
 
 Column = tuple[float, float, float]
 """Minimum, mean, maximum."""
@@ -149,7 +150,7 @@ class Strip:
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
-            lines = [with_cursor(line, cell) for line in lines]
+            lines = [list(on_ground(line, cell, cell + 1, "c")) for line in lines]
         return lines
 
     def _bring_up_to(
@@ -178,7 +179,7 @@ class Strip:
         if count <= 0:
             return
         columns = series.columns(grid.moment, grid.column_seconds, count)
-        drawn = [_draw_column(column, limit, glyphs, rows) for column in columns]
+        drawn = [draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
@@ -186,7 +187,7 @@ class Strip:
 
 # Most columns are drawn again with the next frames, or alike elsewhere.
 @lru_cache(maxsize=2048)
-def _draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
+def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
     """The characters of one column, the top one first, and their tones."""
     if column is None:
         return " " * rows, FULL * rows
@@ -196,19 +197,15 @@ def _draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int)
     return cells(glyphs, low, high, rows)
 
 
-def with_cursor(line: list[Run], cell: int) -> list[Run]:
-    """``line`` with the cursor on one of its cells, if it has it."""
-    out: list[Run] = []
-    place = 0
-    for text, style in line:
-        inside = cell - place
-        place += len(text)
-        if not 0 <= inside < len(text):
-            out.append((text, style))
-            continue
-        parts = ((text[:inside], style), (text[inside], f"c:{style}"), (text[inside + 1 :], style))
-        out.extend(part for part in parts if part[0])
-    return out
+def idle_spans(columns: Sequence[Column | None], most: float) -> list[tuple[int, int]]:
+    """Where two or more columns in a row never exceed ``most``: (first, behind the last)."""
+    spans, place = [], 0
+    for idle, group in groupby(columns, lambda one: one is not None and one[2] <= most):
+        count = len(list(group))
+        if idle and count > 1:
+            spans.append((place, place + count))
+        place += count
+    return spans
 
 
 _SAME_TONE = re.compile(r"(.)\1*")

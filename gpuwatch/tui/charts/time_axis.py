@@ -87,7 +87,7 @@ def draw(
         row.pad_to(start)
         for text, style in axis(view.spans, window, cells, offset, view.glyphs):
             row.add(text, style)
-        zones.append(Zone(0, start, start + cells, "moment", (start, cells)))
+        zones.append(Zone(0, start, start + cells, "moment"))
     return row.line(), zones
 
 

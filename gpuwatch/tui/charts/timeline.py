@@ -25,6 +25,15 @@ _LEAST_SHOWN = 0.25
 """Scrolled back as far as it goes, so much of the charts still has something to show."""
 
 
+def span_words(seconds: float) -> str:
+    """``30 seconds``, ``1 hour``."""
+    for unit, name in ((3600.0, "hour"), (60.0, "minute")):
+        if seconds >= unit:
+            count = seconds / unit
+            return f"{count:g} {name}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """``end_seconds`` is the moment at the right edge; ``None``: the newest is followed.
@@ -135,6 +144,7 @@ class Marks:
         self._earlier: tuple[FindingMark, ...] = ()
         self._found: FindingSpans | None = None
         self._seen: Diagnosis | None = None
+        self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
         if self._found is None and diagnosis.findings:
@@ -145,8 +155,12 @@ class Marks:
             self._seen = diagnosis
             self._found.push(snapshot, diagnosis)
             offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-            own = [mark_of(span, offset) for span in self._found.spans]
-            self.spans = (*self._earlier, *own)
+            # Those that are over stay the same objects: a day has a thousand of them.
+            before, self._made = self._made, {}
+            for span in self._found.spans:
+                known = before.get(id(span))
+                self._made[id(span)] = known or (span, mark_of(span, offset))
+            self.spans = (*self._earlier, *[mark for _, mark in self._made.values()])
 
     def add(self, marks: Sequence[FindingMark]) -> None:
         """Put in what was found before all that has been pushed."""

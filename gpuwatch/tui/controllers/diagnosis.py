@@ -94,6 +94,8 @@ class DiagnosisController(Controller):
                 )
             self.engine = self._make_engine()
             self.engine.push(self._first)
+            # A snapshot is half a MiB on a large machine.
+            self._first = None
         self.engine.push(snapshot)
         return self.engine.diagnosis
 

@@ -55,6 +55,16 @@ class ProcessController(Controller):
         else:
             self.display.answer("no GPU to open")
 
+    def action_command(self) -> None:
+        """The whole command line of the process under the cursor."""
+        from gpuwatch.tui.screens.dialogs.texts import command_dialog  # noqa: PLC0415
+
+        process = self._selected()
+        if process is None:
+            self.display.answer("select a process first (up and down)")
+        else:
+            self.display.show(command_dialog(process, self.display.palette, self.view.glyphs))
+
     def action_end_process(self) -> None:
         """Ask first; a second time, after TERM, about KILL."""
         from gpuwatch.tui.screens.dialogs.texts import end_process_dialog  # noqa: PLC0415

@@ -1,6 +1,7 @@
 """A recording is played: the player stands where a sampler does, and has keys and a bar."""
 
 import time
+from functools import partial
 
 from textual.events import Click, Event, Key, Paste
 
@@ -21,10 +22,18 @@ from gpuwatch.tui.replay.player import Player
 from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
 from gpuwatch.tui.replay.time import TimeError, parse_time
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.terminal.frame import edited
 
 _PROMPT_LENGTH = 40
 _SLOW_LINK_SECONDS = 1.5
-_NOT_LIVE = "this is a recording, not a live machine"
+_REFUSED = {
+    "all_processes": "a recording shows only the processes that were recorded",
+    "end_process": "this is a recording, not a live machine: there is no process to end",
+    "stacks": "this is a recording, not a live machine: there are no stacks to sample",
+    "report": "gpuwatch report FILE writes the report of a recording, with --pid of one job",
+    "record": "this already is a recording",
+}
+"""Actions of a live screen, and why they are not to be had."""
 
 
 class ReplayController(Controller):
@@ -54,6 +63,8 @@ class ReplayController(Controller):
         """The direction of a finding that is waited for."""
         self.view.replay = player.state
         player.screen = self
+        for name, why in _REFUSED.items():
+            setattr(self, f"action_{name}", partial(display.answer, why))
 
     # -- what the player asks for -----------------------------------------------------------------
 
@@ -136,13 +147,7 @@ class ReplayController(Controller):
             player.diagnose_again()
         self.redraw()
 
-    def action_faster(self) -> None:
-        self._change_speed(1)
-
-    def action_slower(self) -> None:
-        self._change_speed(-1)
-
-    def _change_speed(self, step: int) -> None:
+    def action_speed(self, step: int) -> None:
         state = self._player.state
         place = SPEEDS.index(state.speed) + step
         if not 0 <= place < len(SPEEDS):
@@ -203,22 +208,9 @@ class ReplayController(Controller):
         self._timeline.action_zoom(step)
         self._player.refresh_past()
 
-    def action_all_processes(self) -> None:
-        self.display.answer("a recording shows only the processes that were recorded")
-
-    def action_end_process(self) -> None:
-        self.display.answer(f"{_NOT_LIVE}: there is no process to end")
-
-    def action_stacks(self) -> None:
-        self.display.answer(f"{_NOT_LIVE}: there are no stacks to sample")
-
-    def action_report(self) -> None:
-        self.display.answer(
-            "gpuwatch report FILE writes the report of a recording, with --pid of one job"
-        )
-
-    def action_record(self) -> None:
-        self.display.answer("this already is a recording")
+    def action_range(self, seconds: float) -> None:
+        self._timeline.action_range(seconds)
+        self._player.refresh_past()
 
     def on_click(self, event: Click) -> None:
         """On the bar: go there."""
@@ -274,12 +266,11 @@ class TimePrompt(Controller):
                 self._prompt(None)
             case "enter":
                 self._go_to(typed)
-            case "backspace":
-                self._prompt(typed[:-1] if typed else None)
-            case "ctrl+u":
-                self._prompt("")
-            case _ if event.is_printable and event.character is not None:
-                self._prompt(typed + event.character)
+            case "backspace" if not typed:
+                self._prompt(None)
+            case key:
+                text = edited(typed, key, event.character)
+                self._prompt(typed if text is None else text)
         return True
 
     def _go_to(self, typed: str) -> None:

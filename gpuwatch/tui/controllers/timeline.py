@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.time_axis import wall_offset
-from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside
+from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside, span_words
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.pages import finding_selection as selection
 
@@ -49,10 +49,14 @@ class TimelineController(Controller):
         after = before.zoomed(step, self._now())
         if after.span_seconds == before.span_seconds:
             which, span = ("longest", SPANS[-1]) if step > 0 else ("shortest", SPANS[0])
-            self.display.say(f"the {which} range is {_words(span)}")
+            self.display.say(f"the {which} range is {span_words(span)}")
         else:
-            self.display.say(f"range: {_words(after.span_seconds)}")
+            self.display.say(f"range: {span_words(after.span_seconds)}")
         self._show_time(after)
+
+    def action_range(self, seconds: float) -> None:
+        self._share_range()
+        self._show_time(replace(self.view.timeline, span_seconds=seconds))
 
     def action_scroll_time(self, step: int) -> None:
         """Half a range back or forth."""
@@ -102,6 +106,13 @@ class TimelineController(Controller):
         cursor = max(self._earliest(), min(now, cursor))
         self._show_time(timeline.with_cursor(cursor, now))
 
+    def action_point(self, x: int, start: int, cells: int) -> None:
+        """The cursor where a chart was clicked that begins at ``start``."""
+        self._share_range()
+        grid, now = self.view.window.grid(cells), self._now()
+        at = grid.begin_seconds + (x - start + 0.5) * grid.column_seconds
+        self._show_time(self.view.timeline.with_cursor(min(at, now), now))
+
     def action_to_mark(self, step: int) -> None:
         """To where the finding before or after this moment began."""
         view = self.view
@@ -124,11 +135,3 @@ class TimelineController(Controller):
                 (one for one in mark.gpus if one in present), view.selected_gpu
             )
         self._show_time(timeline.with_cursor(mark.begin_seconds, now))
-
-
-def _words(seconds: float) -> str:
-    for unit, name in ((3600.0, "hour"), (60.0, "minute")):
-        if seconds >= unit:
-            count = seconds / unit
-            return f"{count:g} {name}{'' if count == 1 else 's'}"
-    return f"{seconds:g} seconds"

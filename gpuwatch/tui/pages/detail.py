@@ -1,33 +1,23 @@
 """The detail of one GPU as a pure drawing: large charts, every reading, its processes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import past_gpu
-from gpuwatch.tui.pages.layout import Frame, filled
-from gpuwatch.tui.panels import footer, header
+from gpuwatch.tui.keys import DETAIL_FOOTER
+from gpuwatch.tui.pages import sheet
+from gpuwatch.tui.pages.grid import has_boxes
+from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled
 from gpuwatch.tui.panels.gpus.metrics import scaled_metrics, throttle_text
 from gpuwatch.tui.panels.gpus.readings import readings
 from gpuwatch.tui.panels.gpus.state import state_of
 from gpuwatch.tui.panels.processes import table as processes
-from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left, right
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, left, right, spots
 from gpuwatch.tui.view import View
 
-_FOOT = (
-    ("esc", "back"),
-    ("d", "why"),
-    ("left right", "other GPU"),
-    ("up down", "scroll"),
-    ("[]", "range"),
-    ("<>", "time"),
-    ("c", "cursor"),
-    ("p", "pause"),
-    ("w", "save"),
-    ("?", "help"),
-    ("q", "quit"),
-)
 _GIB = 1024.0**3
 _SIDE_WIDTH = 46
 _BUSY_LEAST, _CHART_LEAST = 7, 5
@@ -50,35 +40,40 @@ class _Chart(NamedTuple):
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     """The frame, and ``offset`` (how far the body is scrolled) brought into range."""
-    position = view.gpu_position()
     if width < 20 or height < 6 or not view.gpus:
         return Frame(lines=[blank(width)] * height), 0
-    area = width - _SIDE_WIDTH if width >= _WIDE else width
-    view.chart_columns = max(1, area - _LEAD - 1)
-    live = view.gpus[position]
-    gpu = past_gpu(view, live)
-    lines = [header.draw(view, width), _title(view, live, width)]
-    if time_axis.is_shown(view):
-        lines.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
-    room = height - len(lines) - 1
-    body = (_wide if width >= _WIDE else _narrow)(view, gpu, width, room)
-    offset = max(0, min(offset, len(body) - room))
-    lines = filled([*lines, *body[offset : offset + room]], width, height - 1)
-    keys = [(key, "resume" if what == "pause" and view.paused else what) for key, what in _FOOT]
-    lines.append(footer.scrolling(view, width, keys, max(0, len(body) - room - offset)))
-    return Frame(lines=lines), offset
+    live = view.gpus[view.gpu_position()]
+    boxes = has_boxes(width, height)
+
+    def body(width: int, room: int) -> sheet.Body:
+        area = width - _SIDE_WIDTH if width >= _WIDE else width
+        view.chart_columns = max(1, area - _LEAD - 1)
+        gpu = past_gpu(view, live)
+        top = [] if boxes else [_title(view, live, width)]
+        if time_axis.is_shown(view):
+            top.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
+        return top, *(_wide if width >= _WIDE else _narrow)(view, gpu, width, room - len(top))
+
+    text, notes = _named(view, live)
+    note, style = notes[0] if notes else ("", "label")
+    title = Title(text, (), note, style)
+    return sheet.draw(view, width, height, title, body, DETAIL_FOOTER, offset)
+
+
+def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
+    """``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
+    count = f" of {len(view.gpus)}" if len(view.gpus) > 1 else ""
+    name = fit(gpu.identity.name, 40, view.glyphs.ellipsis)
+    throttled = throttle_text(gpu.reading)
+    notes = [("GPU is lost", "error")] if gpu.lost else []
+    return f"GPU {units.gpu_label(gpu)}{count}  {name}", [*notes, *filter(None, [throttled])]
 
 
 def _title(view: View, gpu: Gpu, width: int) -> Line:
-    count = len(view.gpus)
-    row = Row(width).add(f" GPU {units.gpu_label(gpu)}", "title")
-    row.add(f" of {count}  " if count > 1 else "  ", "label")
-    row.add(fit(gpu.identity.name, 40, view.glyphs.ellipsis), "title")
-    if gpu.lost:
-        row.add("   GPU is lost", "error")
-    throttled = throttle_text(gpu.reading)
-    if throttled is not None:
-        row.add("   ").add(*throttled)
+    text, notes = _named(view, gpu)
+    row = Row(width).add(f" {text}", "title")
+    for note in notes:
+        row.add("   ").add(*note)
     return row.line()
 
 
@@ -122,7 +117,7 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
     return [*lines, time_axis.draw(view, view.window, [(_LEAD, cells)], width)[0]]
 
 
-def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
+def _wide(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
     """Charts on the left, the busy one over their full width and higher than the others; readings
     on the right, processes below."""
     table = processes.of_gpu(view, gpu.uuid, width, max(4, room // 5))
@@ -134,29 +129,41 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
     most = min(len(others) // columns, (grid_room - _BUSY_LEAST) // _CHART_LEAST)
     height = max(_CHART_LEAST, grid_room // (most + 2))
     grid = _drawn(view, gpu, busy, area, grid_room - most * height)
+    zones = _spots(0, grid, 0, area)
     spare = ((" " * (area % columns), "text"),)
     for row in range(0, most * columns, columns):
         beside = [
             _drawn(view, gpu, one, area // columns, height) for one in others[row : row + columns]
         ]
+        for place, chart in enumerate(beside):
+            zones += _spots(len(grid), chart, place * (area // columns), area // columns)
         for parts in zip(*beside, strict=True):
             grid.append((*[run for part in parts for run in part], *spare))
     right_side = [(("  ", "text"), *fact) for fact in facts]
     rows = max(len(grid), len(facts))
     both = zip(filled(grid, area, rows), filled(right_side, _SIDE_WIDTH, rows), strict=True)
     body = [first + second for first, second in both]
-    return body[: len(grid)] + table + body[len(grid) :]
+    return body[: len(grid)] + table + body[len(grid) :], zones
 
 
-def _narrow(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
+def _spots(top: int, lines: Sequence[Line], left: int, width: int) -> list[Zone]:
+    """Of a chart with its heading, ``width`` cells wide."""
+    return spots(top + 1, len(lines) - 1, left + _LEAD, max(1, width - _LEAD - 1))
+
+
+def _narrow(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
     """One under the other; what does not fit is reached by scrolling."""
     busy, *others = _charts(view, gpu, width)
-    body = _drawn(view, gpu, busy, width, max(_BUSY_LEAST, min(12, room // 2)))
-    for chart in others[:3]:
-        body += _drawn(view, gpu, chart, width, _CHART_LEAST)
+    body: list[Line] = []
+    zones: list[Zone] = []
+    for chart in (busy, *others[:3]):
+        rows = max(_BUSY_LEAST, min(12, room // 2)) if chart is busy else _CHART_LEAST
+        drawn = _drawn(view, gpu, chart, width, rows)
+        zones += _spots(len(body), drawn, 0, width)
+        body += drawn
     body += processes.of_gpu(view, gpu.uuid, width, 6)
     body.append(blank(width))
-    if width >= 76:
+    if width >= 80:
         half = width // 2
         facts = _facts(gpu, half, view)
         middle = (len(facts) + 1) // 2
@@ -165,7 +172,7 @@ def _narrow(view: View, gpu: Gpu, width: int, room: int) -> list[Line]:
         body += [(*one, *two, *rest) for one, two in zip(facts, second_half, strict=False)]
     else:
         body += _facts(gpu, width, view)
-    return body
+    return body, zones
 
 
 def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:

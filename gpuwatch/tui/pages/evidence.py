@@ -24,12 +24,16 @@ from gpuwatch.tui.pages.finding_words import (
     undecided,
     whose,
 )
-from gpuwatch.tui.panels.job import charts, traces
+from gpuwatch.tui.pages.layout import EDGE, Drawn, Title, edge
+from gpuwatch.tui.panels.gpus.state import period_seconds
+from gpuwatch.tui.panels.job import charts as job_charts
+from gpuwatch.tui.panels.job import traces
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left, plain, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
 _LEAST_CHART_SECONDS = 60.0
 _MOST_CHARTS = 4
+_SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 _COPY_WIDTH = 96
 
 
@@ -72,18 +76,19 @@ def body(
     charts: bool = True,
     documentation: str | None = None,
     until: float | None = None,
-) -> list[Line]:
+) -> Drawn:
     """All below the title; the charts end at ``until``, on the snapshots' own clock."""
-    lines = [*_jobs(view, finding, width), *_advice(finding.advice, width)]
-    if charts:
-        lines += _waveform(view, finding, width, until)
+    lines = [*_jobs(view, finding, width), *_advice(view, finding.advice, width)]
+    drawn = _waveform(view, finding, width, until) if charts else []
+    zones = job_charts.clicks(len(lines), len(drawn), width)
+    lines += drawn
     lines += _evidence(view, finding.evidence, width)
-    lines += _ruled_out(finding, width)
-    lines += _not_checked(diagnosis, finding, width)
+    lines += _ruled_out(view, finding, width)
+    lines += _not_checked(view, diagnosis, finding, width)
     if documentation:
-        lines += _heading(f"ABOUT {clean(finding.rule)}", width)
+        lines += _heading(view, f"about {clean(finding.rule)}", width)
         lines += _documentation(documentation, width)
-    return lines
+    return lines, zones
 
 
 def plain_text(
@@ -93,16 +98,24 @@ def plain_text(
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
-    lines = title_lines(view, finding, _COPY_WIDTH)
-    lines += body(view, diagnosis, finding, _COPY_WIDTH, charts=False, documentation=documentation)
-    return "\n".join([*head, *[plain(line).rstrip() for line in lines]]) + "\n"
+    width = _COPY_WIDTH
+    top = title_lines(view, finding, width)
+    rest, _ = body(view, diagnosis, finding, width, charts=False, documentation=documentation)
+    return "\n".join([*head, *[_plain(line) for line in (*top, *rest)]]) + "\n"
+
+
+def _plain(line: Line) -> str:
+    """As text; headings keep their words alone."""
+    if line[0][1] != EDGE:
+        return plain(line).rstrip()
+    return "\n" + "".join([text for text, style in line if style != EDGE]).rstrip()
 
 
 # -- sections -----------------------------------------------------------------------------
 
 
-def _heading(text: str, width: int) -> list[Line]:
-    return [blank(width), Row(width).add(f" {text}", "title").line()]
+def _heading(view: View, text: str, width: int) -> list[Line]:
+    return edge(view.glyphs, width, Title(text))[0]
 
 
 def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
@@ -114,7 +127,7 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
     """Each job with what it loses and what to change there, where several have one cause."""
     if len(finding.members) < 2:
         return
-    yield from _heading("IN EACH JOB" if finding.members[0].job else "ON EACH GPU", width)
+    yield from _heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
     jobs = () if view.snapshot is None else view.snapshot.jobs
     places = [place(one, view.gpus) for one in finding.members]
     for one, where in zip(finding.members, places, strict=True):
@@ -126,8 +139,8 @@ def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield row.line()
 
 
-def _advice(advice: Sequence[Advice], width: int) -> Iterator[Line]:
-    yield from _heading("WHAT TO DO", width)
+def _advice(view: View, advice: Sequence[Advice], width: int) -> Iterator[Line]:
+    yield from _heading(view, "what to do", width)
     if not advice:
         yield from _paragraph("No action needed: this is for information.", width)
     for one in advice:
@@ -147,11 +160,11 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
     gpus = _named(view, finding, job)
     if not gpus and job is None:
         return []
-    span = charts.span(width)
+    span = job_charts.span(width)
     view.chart_columns = max(1, span[1])
     gpus = [past_gpu(view, gpu) for gpu in gpus]
     if view.own_range:
-        seconds = own_span(view, finding)
+        seconds = own_span(view, finding, gpus)
         cursor = view.timeline.cursor_seconds
         step = min(seconds / 10, 6.0)
         window = TimeWindow(snapshot.monotonic_seconds, seconds, step, cursor=cursor)
@@ -159,7 +172,12 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
         window = view.window
     if until is not None:
         window = replace(window, now=min(window.now, until))
-    shown = [(trace, 3 if len(gpus) <= 2 else 1) for trace in traces.gpu_traces(view, gpus)]
+    rows = 3 if len(gpus) <= 2 else 1
+    shown = [(trace, rows) for trace in traces.gpu_traces(view, gpus)]
+    idle = _idle_share(finding)
+    if idle is not None and rows > 1:
+        # The share is that of the finding, which the sentence has as well.
+        shown = [(replace(trace, idle=("idle", idle)), rows) for trace, rows in shown]
     reading = _rule(finding).chart
     shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, reading)]
     if job is not None:
@@ -167,20 +185,35 @@ def _waveform(view: View, finding: Finding, width: int, until: float | None) -> 
         shown += [(trace, 2) for trace in traces.disk_traces(view, job, reading)]
     if until is not None:
         shown = [(traces.of_the_past(trace), rows) for trace, rows in shown]
-    lines = charts.draw(view, shown, window, width)
+    lines = job_charts.draw(view, shown, window, width)
     lines.append(time_axis.draw(view, window, [span], width)[0])
     if time_axis.is_shown(view):
         gpu = gpus[0] if gpus else None
         lines.append(time_axis.values(view, window, span[1], gpu, width))
-    return [*_heading(_span_words(window, until is not None), width), *lines]
+    return [*_heading(view, _span_words(window, until is not None), width), *lines]
 
 
-def own_span(view: View, finding: Finding) -> float:
-    """How many seconds show it best, of those that were watched."""
+def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
+    """How many seconds show it best, of those that were watched: what comes in bursts is seen best
+    in some eight of them, as they were when it was first looked at."""
     seconds = _rule(finding).chart_seconds
     if view.diagnosis is not None:
         seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
-    return seconds
+    kept = view.kept.setdefault("periods", {})
+    if kept.get(finding.key) is None:
+        kept[finding.key] = next(filter(None, (period_seconds(view, gpu) for gpu in gpus)), None)
+    period = kept[finding.key]
+    if period is None or seconds > _LEAST_CHART_SECONDS:
+        return seconds
+    return min(seconds, next(span for span in _SPANS if span >= min(8 * period, _SPANS[-1])))
+
+
+def _idle_share(finding: Finding) -> str | None:
+    """Of a finding about one GPU that is without work again and again."""
+    for one in finding.evidence:
+        if one.name == "idle GPU" and isinstance(one.value, float) and len(finding.gpus) == 1:
+            return f"{one.value:.0f}%"
+    return None
 
 
 def _rule(finding: Finding) -> Rule:
@@ -192,12 +225,12 @@ def _rule(finding: Finding) -> Rule:
 
 def _span_words(window: TimeWindow, gone: bool) -> str:
     span = window.span_seconds
-    words = f"{span:.0f} SECONDS" if span < 120 else f"{span / 60:.0f} MINUTES"
+    words = f"{span:.0f} seconds" if span < 120 else f"{span / 60:.0f} minutes"
     if span >= 7200:
-        words = f"{span / 3600:.0f} HOURS"
+        words = f"{span / 3600:.0f} hours"
     if window.end is not None and window.end < window.now:
-        return f"{words} OF THE PAST"
-    return f"ITS LAST {words}" if gone else f"THE LAST {words}"
+        return f"{words} of the past"
+    return f"its last {words}" if gone else f"the last {words}"
 
 
 def _job(view: View, finding: Finding) -> Job | None:
@@ -216,7 +249,7 @@ def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
 def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
     if not evidence:
         return
-    yield from _heading("EVIDENCE", width)
+    yield from _heading(view, "evidence", width)
     table = [
         (
             clean(one.name, 60),
@@ -257,15 +290,17 @@ def _short(unit: str | None) -> str | None:
     return "%" if unit is not None and unit.startswith("%") else unit
 
 
-def _ruled_out(finding: Finding, width: int) -> Iterator[Line]:
+def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
     if not finding.ruled_out:
         return
-    yield from _heading("RULED OUT", width)
+    yield from _heading(view, "ruled out", width)
     for one in finding.ruled_out:
         yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
 
 
-def _not_checked(diagnosis: Diagnosis | None, finding: Finding, width: int) -> Iterator[Line]:
+def _not_checked(
+    view: View, diagnosis: Diagnosis | None, finding: Finding, width: int
+) -> Iterator[Line]:
     """Rules about the same that could not be decided."""
     if diagnosis is None:
         return
@@ -277,7 +312,7 @@ def _not_checked(diagnosis: Diagnosis | None, finding: Finding, width: int) -> I
     ]
     if not unknown:
         return
-    yield from _heading("NOT CHECKED", width)
+    yield from _heading(view, "not checked", width)
     for missing, causes in undecided(unknown).items():
         hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
         text = f"{missing}{hint}: needed for {', '.join(causes)}"

@@ -1,48 +1,28 @@
 """The list of findings as a pure drawing, with the evidence of the selected one below it."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Finding, FindingKey
-from gpuwatch.tui.pages import evidence
+from gpuwatch.tui.keys import EVIDENCE_FOOTER, FINDINGS_FOOTER
+from gpuwatch.tui.pages import evidence, sheet
 from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.pages.finding_words import by_key
-from gpuwatch.tui.pages.layout import filled
+from gpuwatch.tui.pages.finding_words import by_key, cause
+from gpuwatch.tui.pages.grid import has_boxes
+from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled
 from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.panels.findings import at_length, mark_line
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, wrapped
 from gpuwatch.tui.view import View
 
 _LEAST_PREVIEW = 6
-LIST_FOOT = (
-    ("esc", "back"),
-    ("enter", "evidence"),
-    ("up down", "select"),
-    ("y", "copy"),
-    ("u", "unknown"),
-    ("m", "mark"),
-    ("q", "quit"),
-)
-EVIDENCE_FOOT = (
-    ("esc", "back"),
-    ("up down", "scroll"),
-    ("y", "copy"),
-    ("left right", "other finding"),
-    ("u", "unknown"),
-    ("q", "quit"),
-    ("[]", "range"),
-    ("<>", "time"),
-    ("c", "cursor"),
-)
 
 
 @dataclass(slots=True)
-class FindingsFrame:
+class FindingsFrame(Frame):
     """A picture, and the finding under the cursor."""
 
-    lines: list[Line]
-    zones: list[Zone] = field(default_factory=list)
     selected: Finding | None = None
 
 
@@ -51,8 +31,12 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
     diagnosis = view.diagnosis
     findings = selection.readable(view)
     now = selection.present(view)
-    frame = FindingsFrame(lines=[header.draw(view, width)])
+    boxes = has_boxes(width, height)
+    width -= 2 * boxes
+    frame = FindingsFrame(lines=[header.draw(view, width)], inset=int(boxes))
     lines = frame.lines
+    if boxes:
+        lines += edge(view.glyphs, width, Title("findings", (("u", "unknown", "unknown"),)))[0]
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
         order = "worst first" if view.job.last is None else "those of the job shown first"
@@ -63,7 +47,8 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
         lines.append(mark_line(view, width))
     lines += _watched(view, width)
     lines.append(blank(width))
-    room = max(0, height - 1 - len(lines))
+    bottom = height - 1 - boxes
+    room = max(0, bottom - len(lines))
     if findings:
         frame.selected = by_key(findings, view.finding) or findings[0]
         position = next(n for n, one in enumerate(findings) if one is frame.selected)
@@ -74,13 +59,18 @@ def draw(view: View, width: int, height: int) -> FindingsFrame:
             zone_top = len(lines)
             lines += _entry(view, one, width, selected=one is frame.selected)
             frame.zones += [Zone(zone_top + y, 0, width, "finding", one.key) for y in (0, 1)]
-        below = height - 1 - len(lines)
+        below = bottom - len(lines)
         if below >= _LEAST_PREVIEW:
-            lines.append(((view.glyphs.rule * width, "rule"),))
             until = None if selection.holds(view, frame.selected) else view.job.findings_at
-            body = evidence.body(view, diagnosis, frame.selected, width, until=until)
-            lines += body[1:below]
-    frame.lines = [*filled(lines, width, height - 1), footer.scrolling(view, width, LIST_FOOT)]
+            body, _ = evidence.body(view, diagnosis, frame.selected, width, until=until)
+            lines += body[:below]
+    lines = filled(lines, width, bottom)
+    if boxes:
+        lines += edge(view.glyphs, width, Title())[0]
+    foot, zones = footer.draw(view, width, FINDINGS_FOOTER)
+    frame.zones += [zone._replace(y=height - 1) for zone in zones]
+    lines.append(foot)
+    frame.lines = boxed(lines, view.glyphs) if boxes else lines
     return frame
 
 
@@ -115,24 +105,26 @@ def draw_evidence(
     *,
     gone_at: float | None = None,
     documentation: str | None,
-) -> tuple[list[Line], int]:
+) -> tuple[Frame, int]:
     """One finding over the whole screen, and ``offset`` brought into range. One that is gone is
     shown as it was at ``gone_at``, on the snapshots' own clock."""
-    lines = [header.draw(view, width)]
+    note = ""
     if gone_at is not None:
         ended = any(one is finding for one in selection.of_ended_job(view))
-        what = "The job has ended" if ended else "This no longer holds"
-        note = fit(f" {what}; shown as last seen.", width, view.glyphs.ellipsis)
-        lines.append(Row(width).add(note, "key").line())
-    whole = evidence.title_lines(view, finding, width)
-    whole += evidence.body(
-        view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
-    )
-    room = max(0, height - 1 - len(lines))
-    offset = max(0, min(offset, len(whole) - room))
-    lines = filled([*lines, *whole[offset : offset + room]], width, height - 1)
-    below = max(0, len(whole) - offset - room)
-    return [*lines, footer.scrolling(view, width, EVIDENCE_FOOT, below)], offset
+        note = f"{'The job has ended' if ended else 'This no longer holds'}; shown as last seen."
+    boxes = has_boxes(width, height)
+
+    def body(width: int, _room: int) -> sheet.Body:
+        top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
+        above = evidence.title_lines(view, finding, width)
+        below, zones = evidence.body(
+            view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
+        )
+        zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
+        return [top] if note and not boxes else [], [*above, *below], zones
+
+    title = Title(cause(finding.rule), (), note, "key")
+    return sheet.draw(view, width, height, title, body, EVIDENCE_FOOTER, offset)
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:

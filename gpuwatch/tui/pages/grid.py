@@ -2,7 +2,7 @@
 
 Nothing moves when processes come and go or something is found: each part has its rows whether or
 not it has anything to say. What the GPUs do comes first, then the table, then the rest: where the
-rows do not suffice for a line of every GPU, the rules go, then the host's charts, then rows of the
+rows do not suffice for a line of every GPU, the boxes go, then the host's charts, then rows of the
 table, then the time axis.
 """
 
@@ -43,7 +43,8 @@ class Grid(NamedTuple):
     """Rows of one GPU."""
     host: int
     axis: int
-    rules: int
+    edges: int
+    """Lines around the parts: above each of four, and below the last."""
 
 
 def band_rows(height: int, gpus: int) -> int:
@@ -53,14 +54,19 @@ def band_rows(height: int, gpus: int) -> int:
     return 0 if height < 9 else 1 if height < 16 else 2 if height < 40 else 3
 
 
+def has_boxes(width: int, height: int) -> bool:
+    """There is room for edges around the parts of a page."""
+    return width >= 60 and height >= 30
+
+
 @lru_cache(maxsize=8)
 def grid(width: int, height: int, gpus: int) -> Grid:
     """The grid for so many GPUs, at least one."""
     charts = 3 if height >= 24 and width >= 76 else 1
-    axis, rules = int(height >= 20), 2 if height >= 30 else 0
+    axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = max(4, height // 4), 3 if height >= 14 else 2 if height >= 10 else 1
     for host, above, between, kept in (
-        (charts, axis, rules, table),
+        (charts, axis, edges, table),
         (charts, axis, 0, table),
         (1, axis, 0, table),
         (1, axis, 0, least),

@@ -8,7 +8,21 @@ from gpuwatch.core.model import Job
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.keys import JOB_FOOTER, Footer
-from gpuwatch.tui.pages.layout import Drawn, Frame, Page, Panel, filled, laid_out, rule, too_small
+from gpuwatch.tui.pages.grid import has_boxes
+from gpuwatch.tui.pages.layout import (
+    BOTTOM,
+    EDGE,
+    Drawn,
+    Frame,
+    Page,
+    Panel,
+    Title,
+    edge_panel,
+    filled,
+    laid_out,
+    range_keys,
+    too_small,
+)
 from gpuwatch.tui.panels import findings, footer, header, moment
 from gpuwatch.tui.panels.job import charts, gpus, output, tree
 from gpuwatch.tui.panels.job.header import FACTS, TITLE, ended_at
@@ -47,19 +61,26 @@ def _keys(view: View) -> Footer:
     return [key for key in JOB_FOOTER if key[0] not in without]
 
 
+def _of_processes(page: Page) -> Title:
+    if page.decided["report"]:
+        return Title("report", (("R", "full screen", "report"),))
+    return Title("processes", (("t", "fold", "fold"), ("S", "stacks", "stacks")))
+
+
 _TABLE = Panel("table", _table_rows, _draw_table)
 _AXIS = moment.axis(lambda page: page.tall >= 20 and page.room > page.table_least)
-_RULE = rule(lambda page: page.tall >= 30)
+_ACTIVITY = edge_panel("activity", lambda page: Title("busy and waiting", range_keys(page)))
+_PROCESSES = edge_panel("processes", _of_processes)
 _FOOTER = footer.panel(_keys)
 
 PANELS = (
-    *(header.PANEL, TITLE, findings.PANEL, FACTS, gpus.PANEL, _RULE),
-    *(charts.PANEL, _AXIS, moment.VALUES, _RULE),
-    *(_TABLE, output.PANEL, _FOOTER),
+    *(header.PANEL, TITLE, findings.PANEL, FACTS, gpus.PANEL, _ACTIVITY),
+    *(charts.PANEL, _AXIS, moment.VALUES, _PROCESSES),
+    *(_TABLE, output.PANEL, BOTTOM, _FOOTER),
 )
 """From top to bottom."""
 COMPETING = (
-    *(output.PANEL, FACTS, _RULE, _TABLE, gpus.PANEL, charts.PANEL, _AXIS, charts.PANEL),
+    *(output.PANEL, FACTS, _TABLE, gpus.PANEL, charts.PANEL, _AXIS, charts.PANEL),
     moment.VALUES,
 )
 """By importance: first who waits for whom, the charts of GPU, main thread and loader workers;
@@ -75,7 +96,9 @@ def draw(view: View, width: int, height: int) -> Frame:
     if job is None or view.snapshot is None:
         return _waiting(view, width, height)
     mine = [gpu for gpu in view.gpus if gpu.uuid in job.gpu_uuids]
-    page = Page(view, width, height, _window(view, job), mine, job, tree.rows(view, job))
+    boxes = has_boxes(width, height)
+    width -= 2 * boxes
+    page = Page(view, width, height, boxes, _window(view, job), mine, job, tree.rows(view, job))
     page.decided["report"] = shows_report(view)
     view.chart_columns = max(1, charts.span(width)[1])
     return laid_out(page, PANELS, COMPETING, _TABLE)
@@ -123,6 +146,8 @@ def draw_pane(view: View, frame: Frame) -> list[Line]:
     if page is None or not rows:
         return frame.lines
     pane, _ = output.PANEL.draw(replace(page, view=view), rows)
+    side = ((view.glyphs.separator, EDGE),) * page.boxed
+    pane = [(*side, *line, *side) for line in pane]
     return [*frame.lines[: page.pane_top], *pane, *frame.lines[page.pane_top + rows :]]
 
 
@@ -134,8 +159,7 @@ def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[L
     below = len(texts) - state.report_offset - rows
     row = Row(width, prefix="b:").add(" REPORT", "label")
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
-    if row.room >= len(note) + 2:
-        row.pad_to(width - len(note) - 1).add(note, "warn" if below > 0 else "label")
+    row.note(note, "warn" if below > 0 else "label")
     shown = texts[state.report_offset : state.report_offset + rows]
     return filled([row.line(), *[text_line(view, one, width) for one in shown]], width, height)
 

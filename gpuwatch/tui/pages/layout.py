@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
+from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.grid import Grid, grid
-from gpuwatch.tui.terminal.frame import Line, Zone, blank
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
 from gpuwatch.tui.view import View
 
 Drawn = tuple[list[Line], list[Zone]]
 """Lines, and zones in them: the first line of a panel is line 0."""
+
+EDGE = "edge"
+"""The style of the lines that bound boxes; a line that begins with it is one of them."""
 
 
 class Panel(NamedTuple):
@@ -32,11 +37,13 @@ class Panel(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """One screen while it is laid out and drawn."""
+    """One screen while it is laid out and drawn. ``boxed``: what is between the first and the last
+    of its edges gets sides, a cell each beyond ``width``."""
 
     view: View
     width: int
     height: int
+    boxed: bool
     window: TimeWindow
     gpus: Sequence[Gpu] = ()
     """Those that the page is about."""
@@ -60,6 +67,11 @@ class Page:
     zones: list[Zone] = field(default_factory=list)
 
     @property
+    def across(self) -> int:
+        """Cells with the sides of boxes."""
+        return self.width + 2 * self.boxed
+
+    @property
     def tall(self) -> int:
         """Rows without the output pane of a job."""
         return self.height - self.rows.get("output", 0)
@@ -67,12 +79,12 @@ class Page:
     @property
     def grid(self) -> Grid:
         """The rows of an overview with GPUs."""
-        return grid(self.width, self.height, len(self.gpus))
+        return grid(self.across, self.height, len(self.gpus))
 
     @property
     def pane_top(self) -> int:
         """The row of the output pane's title."""
-        return self.height - 1 - self.rows.get("output", 0)
+        return self.height - 1 - self.boxed - self.rows.get("output", 0)
 
     def give(self, name: str, rows: int) -> None:
         self.room -= rows - self.rows.get(name, 0)
@@ -107,6 +119,8 @@ class Frame:
     lines: list[Line]
     zones: list[Zone] = field(default_factory=list)
     plan: Page | None = None
+    inset: int = 0
+    """The cells before the first that zones count."""
 
     @property
     def table(self) -> Sequence[Any]:
@@ -124,7 +138,8 @@ def laid_out(
     page.share(panels, competing)
     page.fill(panels, table)
     page.view.strips.forget_unused()
-    return Frame(page.lines, page.zones, page)
+    lines = boxed(page.lines, page.view.glyphs) if page.boxed else page.lines
+    return Frame(lines, page.zones, page, int(page.boxed))
 
 
 def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
@@ -132,13 +147,70 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
     return Panel(name, lambda _: rows, draw)
 
 
-def rule(is_shown: Callable[[Page], bool]) -> Panel:
-    """A thin line between two parts; a page has it in two places."""
+class Title(NamedTuple):
+    """What stands in the upper edge of a box: its name, keys for what is in it, and a note."""
+
+    text: str = ""
+    keys: Footer = ()
+    note: str = ""
+    note_style: str = "label"
+
+
+def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
+    """An edge with a title, on a page that has boxes."""
 
     def draw(page: Page, _rows: int) -> Drawn:
-        return [((page.view.glyphs.rule * page.width, "rule"),)], []
+        return edge(page.view.glyphs, page.width, title(page))
 
-    return Panel("rules", lambda page: 2 if is_shown(page) else 0, draw)
+    return Panel(f"edge {name}", lambda page: int(page.boxed), draw)
+
+
+def range_keys(page: Page) -> Footer:
+    """How much time the charts show."""
+    seconds = page.view.timeline.span_seconds
+    text = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    text = text if seconds < 7200 else f"{seconds / 3600:.0f} h"
+    return (("[]", f"range: {text}", "zoom(1)"),)
+
+
+BOTTOM = edge_panel("bottom", lambda _: Title())
+
+
+def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
+    """A line that bounds a box, without its corners."""
+    row, zones = Row(width).add(glyphs.rule, EDGE), []
+    note = f" {title.note} " if title.note else ""
+    if title.text:
+        name = fit(title.text, max(8, row.room - 4 - width_of(note)), glyphs.ellipsis)
+        row.add(f" {name} ", "title").add(glyphs.rule, EDGE)
+    for key, what, action in title.keys:
+        if row.room < len(key) + len(what) + len(note) + 6:
+            break
+        start = row.used
+        row.add(f" {key}", "key").add(f" {what} ", "label").add(glyphs.rule, EDGE)
+        zones.append(Zone(0, start, row.used - 1, action))
+    if row.room < width_of(note) + 1:
+        note = ""
+    row.add(glyphs.rule * (row.room - width_of(note) - 1), EDGE).add(note, title.note_style)
+    return [row.add(glyphs.rule, EDGE).line()], zones
+
+
+def boxed(lines: Sequence[Line], glyphs: Glyphs) -> list[Line]:
+    """``lines`` two cells wider: those from the first edge to the last have sides."""
+    edges = [y for y, line in enumerate(lines) if line[0][1] == EDGE]
+    top, bottom = (edges[0], edges[-1]) if edges else (0, -1)
+    side = (glyphs.separator, EDGE)
+    out: list[Line] = []
+    for y, line in enumerate(lines):
+        if not top <= y <= bottom:
+            out.append(((" ", line[0][1]), *line, (" ", line[-1][1])))
+        elif line[0][1] != EDGE:
+            out.append((side, *line, side))
+        else:
+            place = 0 if y == top else 4 if y == bottom else 2
+            ends = [(corner, EDGE) for corner in glyphs.corners[place : place + 2]]
+            out.append((ends[0], *line, ends[1]))
+    return out
 
 
 def too_small(width: int, height: int, needed: str) -> Frame:

@@ -1,31 +1,53 @@
 """The overview as a pure drawing: from a view and a size to a frame of lines and zones."""
 
 from gpuwatch.tui.keys import OVERVIEW_FOOTER
-from gpuwatch.tui.pages.layout import Frame, Page, laid_out, rule, too_small
+from gpuwatch.tui.pages.grid import grid, has_boxes
+from gpuwatch.tui.pages.layout import (
+    BOTTOM,
+    Frame,
+    Page,
+    Title,
+    edge_panel,
+    laid_out,
+    range_keys,
+    too_small,
+)
 from gpuwatch.tui.panels import findings, footer, header, host, moment
-from gpuwatch.tui.panels.gpus import panel as gpus
+from gpuwatch.tui.panels.gpus import panel as gpu_rows
 from gpuwatch.tui.panels.processes import table
 from gpuwatch.tui.panels.processes.order import rows
 from gpuwatch.tui.view import View
 
 _FOOTER = footer.panel(lambda _: OVERVIEW_FOOTER)
 _AXIS = moment.axis(lambda page: page.grid.axis > 0)
-_RULE = rule(lambda page: page.grid.rules > 0 if page.gpus else page.height >= 30)
+_VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
+_GPUS = edge_panel(
+    "gpus", lambda page: Title("GPUs", (("enter", "open", "open"), *range_keys(page)))
+)
+_HOST = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))
+
+
+def _of_processes(page: Page) -> Title:
+    by = ("s", f"sort: {page.view.sort}", "sort")
+    return Title("processes", (("/", "filter", "filter"), by, ("t", "tree", "tree")))
+
+
+_PROCESSES = edge_panel("processes", _of_processes)
 
 PANELS = (
-    *(header.PANEL, findings.PANEL),
-    *(gpus.PANEL, _AXIS, moment.VALUES, _RULE, host.PANEL, _RULE),
-    *(table.PANEL, _FOOTER),
+    *(header.PANEL, _VERDICT, findings.PANEL),
+    *(_GPUS, gpu_rows.PANEL, _AXIS, moment.VALUES, _HOST, host.PANEL),
+    *(_PROCESSES, table.PANEL, BOTTOM, _FOOTER),
 )
 """From top to bottom."""
 COMPETING = (moment.VALUES,)
 """What the person asks for takes its row from the table; all others have those of the grid."""
 
 PANELS_WITHOUT_GPU = (
-    *(header.PANEL, findings.PANEL, host.PANEL, moment.VALUES, _RULE),
-    *(table.PANEL, _FOOTER),
+    *(header.PANEL, _VERDICT, findings.PANEL, _HOST, host.PANEL, moment.VALUES),
+    *(_PROCESSES, table.PANEL, BOTTOM, _FOOTER),
 )
-COMPETING_WITHOUT_GPU = (_RULE, table.PANEL, host.PANEL, moment.VALUES)
+COMPETING_WITHOUT_GPU = (table.PANEL, host.PANEL, moment.VALUES)
 
 
 def draw(view: View, width: int, height: int) -> Frame:
@@ -42,7 +64,9 @@ def draw(view: View, width: int, height: int) -> Frame:
 
 
 def _draw(view: View, width: int, height: int) -> Frame:
-    page = Page(view, width, height, view.window, view.gpus, table=rows(view))
-    if view.gpus:
+    gpus = view.gpus
+    boxes = grid(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
+    page = Page(view, width - 2 * boxes, height, boxes, view.window, gpus, table=rows(view))
+    if gpus:
         return laid_out(page, PANELS, COMPETING, table.PANEL)
     return laid_out(page, PANELS_WITHOUT_GPU, COMPETING_WITHOUT_GPU, table.PANEL)

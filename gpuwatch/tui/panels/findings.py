@@ -51,7 +51,7 @@ def _draw(page: Page, rows: int) -> Drawn:
     most -= len(trouble)
     lines: list[Line] = []
     if findings and most:
-        lines = _findings(view, findings, width, most)
+        lines = _findings(view, findings, width, most, "" if page.boxed else "[d] why")
     elif ended and most:
         what = "nothing was found in" if view.job.decided else "not enough data on"
         lines = [_quiet_line(view, f"{what} this job before it ended", width)]
@@ -101,9 +101,11 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
     ]
 
 
-def _findings(view: View, findings: Sequence[Finding], width: int, most: int) -> list[Line]:
+def _findings(
+    view: View, findings: Sequence[Finding], width: int, most: int, key: str
+) -> list[Line]:
     if len(findings) == 1 and most > 1:
-        return at_length(view, findings[0], width, "[d] why")
+        return at_length(view, findings[0], width, key)
     shown = findings[:most]
     more = len(findings) - len(shown)
     note = f"+{more} more (d)" if width >= 60 else f"+{more}"

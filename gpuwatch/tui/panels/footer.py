@@ -1,6 +1,7 @@
 """The last line: the keys, most needed first, as many as fit. Each can be clicked."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
@@ -19,8 +20,10 @@ def panel(keys: Callable[[View], Footer]) -> Panel:
     return fixed("footer", 1, draw_keys)
 
 
-def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, list[Zone]]:
-    """The filter while it is typed, else the keys."""
+def draw(
+    view: View, width: int, keys: Footer = OVERVIEW_FOOTER, below: int = 0
+) -> tuple[Line, list[Zone]]:
+    """The filter while it is typed, else the keys, and how many lines are below those shown."""
     row = Row(width, prefix="b:")
     if view.replay is not None:
         if view.replay.prompt is not None:
@@ -33,24 +36,22 @@ def draw(view: View, width: int, keys: Footer = OVERVIEW_FOOTER) -> tuple[Line, 
         row.add(view.glyphs.cursor, "key")
         row.fits("   enter keeps it, esc clears it", "label")
         return row.line("label"), []
+    more = f" {view.glyphs.down}{below} more lines" if below else ""
+    line, zones = _keys(tuple(keys), width, view.paused, more)
+    return line, list(zones)
+
+
+# The same at nearly every look.
+@lru_cache(maxsize=8)
+def _keys(keys: Footer, width: int, paused: bool, more: str) -> tuple[Line, Sequence[Zone]]:
+    row = Row(width, prefix="b:")
     zones = []
     for key, what, action in keys:
-        if row.room < len(key) + len(what) + 3:
-            break
-        start = row.used
-        label = "resume" if action == "pause" and view.paused else what
-        row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
-        zones.append(Zone(0, start, row.used, action))
-    return row.line("label"), zones
-
-
-def scrolling(view: View, width: int, keys: Sequence[tuple[str, str]], below: int = 0) -> Line:
-    """The last line of a screen that scrolls: its keys, and how many lines are below."""
-    row = Row(width, prefix="b:")
-    more = f" {view.glyphs.down}{below} more lines" if below else ""
-    for key, what in keys:
         if row.room < len(key) + len(what) + 3 + len(more):
             break
-        row.add(" ").add(key, "key").add(" " + what, "label").add(" ")
-    row.pad_to(width - len(more) - 1).add(more, "warn")
-    return row.line("label")
+        start = row.used
+        label = "resume" if action == "pause" and paused else what
+        row.add(" ").add(key, "key").add(" " + label, "label").add(" ")
+        zones.append(Zone(0, start, row.used, action))
+    row.pad_to(width - len(more) - 1, "label").add(more, "warn")
+    return row.line("label"), zones

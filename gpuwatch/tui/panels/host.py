@@ -116,7 +116,9 @@ class _Painter:
         self._glyphs = view.glyphs
         self._window = view.window
 
-    def _chart(self, name: str, width: int, limit: float, rows: int = 1) -> list[list[Run]]:
+    def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
+        if limit is None:
+            return [[(" " * width, "text")]] * rows
         strip = self._view.strips.get(("host", name, width, rows))
         series = self._view.history.host(name)
         return strip.draw(series, self._window, width, limit, self._glyphs, "host", rows)
@@ -168,14 +170,14 @@ class _Painter:
     def _chart_cell(self, label: str, value: Run, width: int) -> Row:
         row = Row(width).add("  ").add(left(label, 7), "label")
         row.add(right(value[0], 13), value[1]).add(" ").add(self._glyphs.separator, "rule")
-        room = row.room - 1
+        room = max(0, row.room - 1)
         return row.add_runs(self._chart(*self._share(label, room))[0], room)
 
-    def _share(self, label: str, width: int) -> tuple[str, int, float]:
-        """Series, width and limit of what has a natural limit."""
+    def _share(self, label: str, width: int) -> tuple[str, int, float | None]:
+        """Series, width and limit of what has a natural limit; ``None``: it is not known."""
         if label == "cpu":
             return "cpu_percent", width, 100.0
-        return "memory_used_bytes", width, self._host.memory_total_bytes or 1.0
+        return "memory_used_bytes", width, self._host.memory_total_bytes or None
 
     def _rates_cell(self, label: str, width: int) -> Row:
         """Both directions, each with its chart and, where there is room, the chart's scale."""

@@ -8,7 +8,8 @@ import time
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import SEVERITIES
-from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs, cells, level
+from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs
+from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
@@ -99,7 +100,8 @@ def _band(view: View, state: ReplayState, width: int, inner: int, count: int) ->
     if state.progress < 1.0:
         end = state.buckets[-1].end_unix_seconds if state.buckets else state.first
         known = _place(state, end, inner)
-    drawn = [_cell(column, glyphs, count) for column in columns]
+    bands = [None if one is None else (one[0], *one) for one in columns]
+    drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
     lines = []
     for number in range(count):
         row = Row(width).add(" ")
@@ -113,13 +115,6 @@ def _band(view: View, state: ReplayState, width: int, inner: int, count: int) ->
                 row.add(text[number], "unknown" if tone == FULL else f"unknown.{tone}")
         lines.append(row.line())
     return lines
-
-
-def _cell(column: tuple[float, float] | None, glyphs: Glyphs, count: int) -> tuple[str, str]:
-    if column is None:
-        return " " * count, FULL * count
-    low, high = (level(value, 100.0, count) for value in column)
-    return cells(glyphs, low, high, count)
 
 
 def _needle(glyphs: Glyphs) -> str:

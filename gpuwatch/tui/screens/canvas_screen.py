@@ -1,6 +1,6 @@
 """A screen that is one canvas, drawn whole from the view."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual import events
@@ -29,13 +29,12 @@ class CanvasScreen(Screen[None]):
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
-    OWN_ZONES: ClassVar[frozenset[str]] = frozenset()
-    """Actions of zones that are the screen's own; the others are the application's."""
 
     def __init__(self, view: View, palette: Palette) -> None:
         super().__init__()
         self.view = view
         self.canvas = Canvas(palette, id=self.CANVAS_ID)
+        self.shown = Frame(lines=[])
 
     def compose(self) -> ComposeResult:
         yield self.canvas
@@ -46,9 +45,16 @@ class CanvasScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         self.redraw()
 
-    def redraw(self) -> None:
-        """Draw the view at the present size."""
+    def drawn(self, width: int, height: int) -> Frame:
+        """The page at this size."""
         raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw the view at the present size; only what changed goes to the terminal."""
+        width, height = self.room
+        if width and height:
+            self.shown = self.drawn(width, height)
+            self.show_lines(self.shown.lines)
 
     def redraw_output(self) -> None:
         """Draw what a started job prints, where it is shown."""
@@ -87,39 +93,34 @@ class CanvasScreen(Screen[None]):
     # -- the mouse --------------------------------------------------------------------------------
 
     @property
-    def zones(self) -> Iterable[Zone]:
+    def zones(self) -> Sequence[Zone]:
         """Places that can be clicked."""
-        return ()
+        return self.shown.zones
+
+    @property
+    def inset(self) -> int:
+        """The cells before the first that zones count."""
+        return self.shown.inset
 
     async def on_click(self, event: events.Click) -> None:
-        for zone in self.zones:
-            if zone.y == event.screen_y and zone.left <= event.screen_x < zone.right:
-                await self.clicked(zone, event)
-                return
+        x, y = event.screen_x - self.inset, event.screen_y
+        # A chart is in the row of what it is about.
+        for zone in [one for one in self.zones if one.y == y and one.left <= x < one.right]:
+            await self.clicked(zone, event)
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         """Do what the zone is for, where that is the same on every screen."""
         if zone.action == "moment":
-            self._point_at(event.screen_x, zone.argument)
+            # The second click of two takes back the cursor that the first has set.
+            x = event.screen_x - self.inset
+            point = f"app.point({x}, {zone.left}, {zone.right - zone.left})"
+            await self.run_action(point if event.chain == 1 else "app.cursor")
         elif zone.action == "finding":
             self.view.finding = zone.argument  # type: ignore[assignment]
             await self.run_action("app.evidence")
         else:
-            own = zone.action in self.OWN_ZONES
+            own = any(zone.action == one.action for one in self.BINDINGS)  # type: ignore[union-attr]
             await self.run_action(zone.action if own else f"app.{zone.action}")
-
-    def _point_at(self, x: int, chart: object) -> None:
-        """Put the cursor where the time axis of a chart (its first cell, its width) was clicked."""
-        assert isinstance(chart, tuple)
-        start, cells = chart
-        view = self.view
-        if view.snapshot is None:
-            return
-        grid = view.window.grid(cells)
-        at = grid.begin_seconds + (x - start + 0.5) * grid.column_seconds
-        now = view.snapshot.monotonic_seconds
-        view.timeline = view.timeline.with_cursor(min(at, now), now)
-        self.redraw()
 
     async def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         await self.wheel(event.screen_y, 1)
@@ -135,14 +136,6 @@ class ListScreen(CanvasScreen):
     """A screen whose page has findings and a list. Subclasses say what is drawn, and which row of
     the list is chosen."""
 
-    def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__(view, palette)
-        self.shown = Frame(lines=[])
-
-    def drawn(self, width: int, height: int) -> Frame:
-        """The page at this size."""
-        raise NotImplementedError
-
     @property
     def chosen(self) -> object:
         """The key of the row under the cursor, whether or not it is there."""
@@ -152,18 +145,15 @@ class ListScreen(CanvasScreen):
         """Put the cursor on the row with this key."""
         raise NotImplementedError
 
-    def redraw(self) -> None:
-        """Draw the view at the present size; only what changed goes to the terminal."""
-        width, height = self.room
-        if width and height:
-            self.shown = self.drawn(width, height)
-            if selection.keep_in_sight(self.view, self.finding_keys):
-                self.shown = self.drawn(width, height)
-            self.show_lines(self.shown.lines)
+    def page(self, width: int, height: int) -> Frame:
+        """As it is before the cursor of the findings is brought into sight."""
+        raise NotImplementedError
 
-    @property
-    def zones(self) -> list[Zone]:
-        return self.shown.zones
+    def drawn(self, width: int, height: int) -> Frame:
+        frame = self.page(width, height)
+        if selection.keep_in_sight(self.view, keys_in(frame.zones)):
+            frame = self.page(width, height)
+        return frame
 
     @property
     def finding_keys(self) -> list[FindingKey]:

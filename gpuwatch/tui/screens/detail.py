@@ -7,6 +7,7 @@ from textual.binding import BindingType
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.tui.keys import DETAIL_KEYS, bindings
 from gpuwatch.tui.pages import detail
+from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
@@ -25,12 +26,10 @@ class DetailScreen(ScrolledScreen):
     def on_unmount(self) -> None:
         self._options.detailed_gpu = None
 
-    def redraw(self) -> None:
-        width, height = self.room
+    def drawn(self, width: int, height: int) -> Frame:
         self._options.detailed_gpu = self.view.selected_gpu
-        if width and height:
-            frame, self.body_offset = detail.draw(self.view, width, height, self.body_offset)
-            self.show_lines(frame.lines)
+        frame, self.body_offset = detail.draw(self.view, width, height, self.body_offset)
+        return frame
 
     def action_other_gpu(self, step: int) -> None:
         gpus = self.view.gpus

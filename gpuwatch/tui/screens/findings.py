@@ -9,6 +9,7 @@ from gpuwatch.diagnosis.finding import Finding, FindingKey
 from gpuwatch.tui.keys import EVIDENCE_KEYS, FINDINGS_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import findings
+from gpuwatch.tui.pages.layout import Frame, filled
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen, ScrolledScreen
 from gpuwatch.tui.terminal.frame import Zone
 from gpuwatch.tui.terminal.palette import Palette
@@ -20,20 +21,16 @@ class FindingsScreen(CanvasScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FINDINGS_KEYS)
     CANVAS_ID = "findings"
+    _selected: Finding | None = None
 
-    def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__(view, palette)
-        self.shown = findings.FindingsFrame(lines=[])
-
-    def redraw(self) -> None:
-        width, height = self.room
-        if width and height:
-            self.shown = findings.draw(self.view, width, height)
-            self.show_lines(self.shown.lines)
-            self.view.strips.forget_unused()
+    def drawn(self, width: int, height: int) -> Frame:
+        frame = findings.draw(self.view, width, height)
+        self._selected = frame.selected
+        self.view.strips.forget_unused()
+        return frame
 
     def action_move(self, step: int) -> None:
-        present = self.shown.selected
+        present = self._selected
         if present is None:
             return
         keys = [one.key for one in selection.readable(self.view)]
@@ -51,9 +48,9 @@ class FindingsScreen(CanvasScreen):
 
     def _settle(self) -> bool:
         """Mean the finding under the cursor from now on; true if there is one."""
-        if self.shown.selected is None:
+        if self._selected is None:
             return False
-        self.view.finding = self.shown.selected.key
+        self.view.finding = self._selected.key
         return True
 
     async def action_open(self) -> None:
@@ -67,13 +64,12 @@ class FindingsScreen(CanvasScreen):
         self._settle()
         await self.run_action("app.copy_finding")
 
-    @property
-    def zones(self) -> list[Zone]:
-        return [zone for zone in self.shown.zones if isinstance(zone.argument, FindingKey)]
-
     async def clicked(self, zone: Zone, event: events.Click) -> None:
+        if not isinstance(zone.argument, FindingKey):
+            await super().clicked(zone, event)
+            return
         again = zone.argument == self.view.finding
-        self._choose(zone.argument)  # type: ignore[arg-type]
+        self._choose(zone.argument)
         if again and event.chain > 1:
             await self.run_action("app.evidence")
 
@@ -93,8 +89,7 @@ class EvidenceScreen(ScrolledScreen):
         self._last: Finding | None = None
         self._last_at = 0.0
 
-    def redraw(self) -> None:
-        width, height = self.room
+    def drawn(self, width: int, height: int) -> Frame:
         view = self.view
         now = selection.chosen(view)
         holds = now is not None and selection.holds(view, now)
@@ -103,9 +98,9 @@ class EvidenceScreen(ScrolledScreen):
         elif now is not None:
             self._last_at = view.job.findings_at
         shown = self._last = now or self._last
-        if not width or not height or shown is None:
-            return
-        lines, self.body_offset = findings.draw_evidence(
+        if shown is None:
+            return Frame(filled([], width, height))
+        frame, self.body_offset = findings.draw_evidence(
             view,
             shown,
             width,
@@ -114,8 +109,8 @@ class EvidenceScreen(ScrolledScreen):
             gone_at=None if holds else self._last_at,
             documentation=documentation_of(shown.rule),
         )
-        self.show_lines(lines)
         self.view.strips.forget_unused()
+        return frame
 
     def action_other(self, step: int) -> None:
         key = findings.neighbour(self.view, step)

@@ -23,9 +23,8 @@ class JobScreen(ListScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(JOB_KEYS)
     CANVAS_ID = "job"
-    OWN_ZONES = frozenset({"back", "pane", "open_gpu", "fold"})
 
-    def drawn(self, width: int, height: int) -> Frame:
+    def page(self, width: int, height: int) -> Frame:
         return job.draw(self.view, width, height)
 
     @property
@@ -37,7 +36,7 @@ class JobScreen(ListScreen):
 
     def redraw_output(self) -> None:
         """Draw the output pane alone: it changes more often than the rest."""
-        if self.shown.plan is not None and self.shown.plan.width == self.size.width:
+        if self.shown.plan is not None and self.shown.plan.across == self.size.width:
             self.shown.lines = job.draw_pane(self.view, self.shown)
             self.show_lines(self.shown.lines)
 
@@ -186,8 +185,11 @@ class JobScreen(ListScreen):
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         if zone.action == "member":
             self.view.job.pane_focused = self.view.in_findings = False
+            again = self.view.job.selected == zone.argument
             self.view.job.selected = zone.argument  # type: ignore[assignment]
             self.redraw()
+            if again and event.chain > 1:
+                await self.action_open_gpu()
         else:
             await super().clicked(zone, event)
 

@@ -10,9 +10,12 @@ from gpuwatch.tui.keys import OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels.processes import table
 from gpuwatch.tui.screens.canvas_screen import ListScreen
-from gpuwatch.tui.terminal.frame import Zone
+from gpuwatch.tui.terminal.frame import Zone, edited
 from gpuwatch.tui.view import SORT_KEYS, RowKey
+
+_FILTERS = {"slash", "f3", "f4"}
 
 
 class OverviewScreen(ListScreen):
@@ -20,9 +23,8 @@ class OverviewScreen(ListScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(OVERVIEW_KEYS)
     CANVAS_ID = "overview"
-    OWN_ZONES = frozenset({"filter", "sort", "tree"})
 
-    def drawn(self, width: int, height: int) -> Frame:
+    def page(self, width: int, height: int) -> Frame:
         return overview.draw(self.view, width, height)
 
     @property
@@ -108,6 +110,37 @@ class OverviewScreen(ListScreen):
             self.view.sort, self.view.reverse = key, False
         self.redraw()
 
+    def action_sort_by(self, key: str) -> None:
+        if key and key != self.view.sort:
+            self._sort_by(key)
+
+    def action_sort_menu(self) -> None:
+        from gpuwatch.tui.screens.dialogs.menu import Choice, Menu  # noqa: PLC0415
+
+        at = SORT_KEYS.index(self.view.sort)
+        choices = [Choice(key, key) for key in SORT_KEYS]
+        menu = Menu("sort processes by", choices, self.canvas.palette, self.view.glyphs, at=at)
+        self.app.push_screen(menu, lambda key: self.action_sort_by(key or ""))
+
+    def action_columns(self) -> None:
+        from gpuwatch.tui.screens.dialogs.menu import Choice, Menu  # noqa: PLC0415
+
+        view = self.view
+
+        def choices() -> list[Choice]:
+            return [
+                Choice(title, f"{title:8}{about}", ticked=title not in view.hidden)
+                for title, about in table.CHOICES.items()
+            ]
+
+        def toggle(title: str) -> list[Choice]:
+            view.hidden ^= {title}
+            self.redraw()
+            return choices()
+
+        title, palette = "columns: as many as fit", self.canvas.palette
+        self.app.push_screen(Menu(title, choices(), palette, view.glyphs, toggle=toggle))
+
     def action_reverse(self) -> None:
         self.view.reverse = not self.view.reverse
         self.redraw()
@@ -140,26 +173,21 @@ class OverviewScreen(ListScreen):
 
     def on_key(self, event: events.Key) -> None:
         view = self.view
-        if not view.filtering and event.key != "slash":
+        if not view.filtering and event.key not in _FILTERS:
             return
         # At once, not by the binding: bindings run a moment later, after what is typed behind it.
         event.stop()
         event.prevent_default()
         match event.key:
-            case "slash" if not view.filtering:
+            case "slash" | "f3" | "f4" if not view.filtering:
                 view.filtering = True
             case "enter":
                 view.filtering = False
             case "escape":
                 view.filtering, view.filter_text = False, ""
-            case "backspace":
-                view.filter_text = view.filter_text[:-1]
-            case "ctrl+u":
-                view.filter_text = ""
-            case "ctrl+w":
-                view.filter_text = view.filter_text.rstrip().rpartition(" ")[0]
-            case _ if event.is_printable and event.character is not None:
-                view.filter_text += event.character
+            case key:
+                text = edited(view.filter_text, key, event.character)
+                view.filter_text = view.filter_text if text is None else text
         self.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -180,8 +208,11 @@ class OverviewScreen(ListScreen):
                 await self.run_action("app.open")
         elif zone.action == "process":
             view.focus, view.in_findings = "processes", False
+            again = view.selected_row == zone.argument
             view.selected_row = zone.argument  # type: ignore[assignment]
             self.redraw()
+            if again and event.chain > 1:
+                await self.run_action("app.open")
         elif zone.action == "sort" and zone.argument is not None:
             self._sort_by(str(zone.argument))
         else:

@@ -5,15 +5,12 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from gpuwatch.tui.keys import REPORT_KEYS, bindings
-from gpuwatch.tui.pages import job
-from gpuwatch.tui.pages.layout import filled
-from gpuwatch.tui.panels import footer, header
+from gpuwatch.tui.keys import REPORT_FOOTER, REPORT_KEYS, bindings
+from gpuwatch.tui.pages import job, sheet
+from gpuwatch.tui.pages.layout import Frame, Title
 from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
-
-_FOOT = (("esc", "back"), ("up down", "scroll"), ("w", "save"), ("q", "quit"))
 
 
 class ReportScreen(ScrolledScreen):
@@ -28,16 +25,13 @@ class ReportScreen(ScrolledScreen):
         self._texts: Sequence[str] = ()
         self._width = 0
 
-    def redraw(self) -> None:
-        width, height = self.room
-        if not width or not height:
-            return
+    def drawn(self, width: int, height: int) -> Frame:
+        frame, self.body_offset = sheet.draw(
+            self.view, width, height, Title("report"), self._body, REPORT_FOOTER, self.body_offset
+        )
+        return frame
+
+    def _body(self, width: int, _room: int) -> sheet.Body:
         if width != self._width:
             self._texts, self._width = self._write(width - 1), width
-        room = max(0, height - 2)
-        self.body_offset = max(0, min(self.body_offset, len(self._texts) - room))
-        shown = self._texts[self.body_offset : self.body_offset + room]
-        lines = [job.text_line(self.view, text, width) for text in shown]
-        lines = filled([header.draw(self.view, width), *lines], width, height - 1)
-        below = max(0, len(self._texts) - self.body_offset - room)
-        self.show_lines([*lines, footer.scrolling(self.view, width, _FOOT, below)])
+        return [], [job.text_line(self.view, text, width) for text in self._texts], []

@@ -16,7 +16,7 @@ from gpuwatch.tui.terminal.frame import Line, to_ascii
 from gpuwatch.tui.terminal.output import Change, Encoder
 from gpuwatch.tui.terminal.palette import Palette
 
-_TEXTUALS_OWN = "-textual-system"
+_TEXTUALS = "-textual-system"
 
 
 class Canvas(Widget):
@@ -69,14 +69,10 @@ class Canvas(Widget):
         """Send the changes to the terminal, if nothing but this canvas is on it."""
         app, screen = self.app, self.screen
         write = getattr(app, "write_directly", None)
-        if write is None or app.screen is not screen:
-            return False
         # Every screen has Textual's (unused) toasts and tooltip; anything else may cover us.
-        if any(
-            child is not self and not child.has_class(_TEXTUALS_OWN) for child in screen.children
-        ):
-            return False
-        if self.size != screen.size or self.size != (self._line_width, len(self._lines)):
+        others = [one for one in screen.children if not (one is self or one.has_class(_TEXTUALS))]
+        fits = self.size == screen.size == (self._line_width, len(self._lines))
+        if write is None or app.screen is not screen or others or not fits:
             return False
         colors = app.console.color_system
         color_system = None if colors is None else COLOR_SYSTEMS[colors]

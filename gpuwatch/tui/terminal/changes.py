@@ -1,8 +1,12 @@
 """Which cells of a line differ from what is shown of it, and charts that only moved to the left."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from functools import lru_cache
+from itertools import accumulate, takewhile
+from operator import eq
+from typing import NamedTuple
 
 from gpuwatch.tui.terminal.frame import Line, plain, width_of
 
@@ -11,11 +15,13 @@ Piece = tuple[int, str, str]
 
 # A character that is not one cell wide, as far as this cannot be told at once: anything outside
 # ASCII and the box, block and braille glyphs that charts are made of.
-_MAYBE_WIDE = re.compile(r"[^\x00-\x7e\u2500-\u25ff\u2800-\u28ff\u00b7\u2026]")
+_MAYBE_WIDE = re.compile(r"[^\x00-\x7e\u2500-\u25fc\u2800-\u28ff\u00b7\u2026]")
 
-_CHUNK = 8
 _MERGE_GAP = 4
 """Cells between two changes of one run that are sent with them: skipping takes as many bytes."""
+_SPAN = re.compile(rb"x(?:\0{0,%d}x)*" % (2 * _MERGE_GAP + 1))
+"""Of cells that are two bytes each, ``x`` where they changed."""
+_MARKED = b"\0" + 255 * b"x"
 
 _MOVED_LEAST = 24
 """Cells: fewer are sent anew for about what it costs to move them."""
@@ -25,77 +31,122 @@ _TRIED_MOST = 8
 _ASKED_MOST = 3
 _BLANK = "\0"
 """Stands for a cell that shows nothing known."""
-_BEYOND = (_BLANK * 10_000, "")
-"""What a line that is too short shows."""
 
 
-def _may_be_wide(text: str) -> bool:
-    return not text.isascii() and _MAYBE_WIDE.search(text) is not None
+class Move(NamedTuple):
+    """So many ``cells`` are taken out at ``start``, and as many put in before what stands at
+    ``stop``, which stays."""
+
+    start: int
+    stop: int
+    cells: int
 
 
-def differences(before: Line, after: Line) -> list[Piece]:
+class _Cells(NamedTuple):
+    """Of a line in which every character is one cell wide. All is worked out for the whole line at
+    once: what asks each cell costs ten times that."""
+
+    text: str
+    number: int
+    """The text as one: two lines differ where the bits of their numbers do."""
+    styles: str
+    """A character for each cell's style."""
+
+
+_marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
+"""A character for each style there is."""
+
+
+def changes(
+    before: Line, after: Line, moves: list[Move] | None = None
+) -> tuple[Move | None, list[Piece]]:
     """What is to be written to make one line of the other, from left to right, each piece of one
-    run of ``after``. Where characters may be wide it is all from the first difference on."""
-    most = min(len(before), len(after))
-    head = tail = 0
-    while head < most and before[head] == after[head]:
-        head += 1
-    while tail < most - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    if head == len(before) == len(after):
-        return []
-    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
-    same = plain(before[:head])
-    x = sum([width_of(text) for text, _ in before[:head]]) if _may_be_wide(same) else len(same)
-    if not _may_be_wide(plain(old)) and not _may_be_wide(plain(new)):
-        return _differences(old, new, x)
-    starts = accumulate([width_of(text) for text, _ in after[head:]], initial=x)
-    return [(x, *run) for x, run in zip(starts, after[head:], strict=False)]
+    run of ``after``; where characters may be wide it is all from the first difference on. And a
+    move to the left that makes it less: ``moves`` are those of the lines above, to which one is
+    added, as charts under each other move alike."""
+    old, new = _cells(before), _cells(after)
+    if old is None or new is None:
+        return None, _all_from_the_first(before, after)
+    pieces = _pieces(old, new, after)
+    if moves is None or (changed := _cells_in(pieces)) < _MOVED_LEAST:
+        return None, pieces
+    move = _move(old.text, new.text, pieces, moves)
+    rest = pieces if move is None else _pieces(_moved(old, move), new, after)
+    return (move, rest) if changed - _cells_in(rest) >= _MOVED_LEAST else (None, pieces)
 
 
-def _differences(before: Line, after: Line, x: int) -> list[Piece]:
-    """Of runs in which every character is one cell wide; they need not be cut alike."""
+# What was drawn last is what the next picture is compared with.
+@lru_cache(maxsize=128)
+def _cells(line: Line) -> _Cells | None:
+    text = plain(line)
+    if not text.isascii() and _MAYBE_WIDE.search(text) is not None:
+        return None
+    styles = "".join([_marks[style] * len(run) for run, style in line])
+    return _Cells(text, _number(text), styles)
+
+
+def _moved(line: _Cells, by: Move) -> _Cells:
+    start, stop, cells = by
+    text, styles = [
+        one[:start] + one[start + cells : stop] + _BLANK * cells + one[stop:]
+        for one in (line.text, line.styles)
+    ]
+    return _Cells(text, _number(text), styles)
+
+
+def _all_from_the_first(before: Line, after: Line) -> list[Piece]:
+    starts = accumulate([width_of(text) for text, _ in after], initial=0)
+    pieces = [(x, *run) for x, run in zip(starts, after, strict=False)]
+    alike = takewhile(bool, map(eq, before, after))
+    return pieces[sum(alike) :]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(text.encode("utf-16-le"), "little")
+
+
+def _cells_in(pieces: Sequence[Piece]) -> int:
+    return sum([len(text) for _, text, _ in pieces])
+
+
+def _pieces(old: _Cells, new: _Cells, after: Line) -> list[Piece]:
+    differ = old.number ^ new.number
+    if old.styles != new.styles:
+        differ |= _number(old.styles) ^ _number(new.styles)
+    length = max(len(old.text), len(new.text))
+    marked = differ.to_bytes(2 * length, "little").translate(_MARKED)
     pieces: list[Piece] = []
-    old_runs = chain(before, [_BEYOND])
-    old, old_style = next(old_runs)
-    old_x, old_end = x, x + len(old)
-    for text, style in after:
-        run_x, end, written_to = x, x + len(text), -_MERGE_GAP - 1
-        while x < end:
-            upto = end if end < old_end else old_end
-            if style != old_style:
-                spans = [(x, upto)]
-            else:
-                spans = _rewritten(old[x - old_x : upto - old_x], text[x - run_x : upto - run_x], x)
-            for start, stop in spans:
-                # What was written of this run before, and ends near, goes on.
-                first = pieces.pop()[0] if start - written_to <= _MERGE_GAP else start
-                pieces.append((first, text[first - run_x : stop - run_x], style))
-                written_to = stop
-            x = upto
-            if x == old_end:
-                old, old_style = next(old_runs)
-                old_x, old_end = x, x + len(old)
+    runs = iter(after)
+    run_end, style = 0, ""
+    for span in _SPAN.finditer(marked, 0, 2 * len(new.text)):
+        start, end = span.start() // 2, (span.end() + 1) // 2
+        while start < end:
+            while start >= run_end:
+                run, style = next(runs)
+                run_end += len(run)
+            upto = min(end, run_end)
+            pieces.append((start, new.text[start:upto], style))
+            start = upto
     return pieces
 
 
-def _rewritten(old: str, new: str, x: int) -> list[tuple[int, int]]:
-    """Where characters differ, to a few cells, as (first, behind the last)."""
-    if old == new:
-        return []
-    high = len(new)
-    low = _alike_for(old, new) if high > _CHUNK else 0
-    spans = []
-    for start in range(low, high, _CHUNK):
-        was, now = old[start : start + _CHUNK], new[start : start + _CHUNK]
-        if was != now:
-            first, last = 0, len(now)
-            while was[first] == now[first]:
-                first += 1
-            while was[last - 1] == now[last - 1]:
-                last -= 1
-            spans.append((x + start + first, x + start + last))
-    return spans
+def _move(old: str, new: str, pieces: Sequence[Piece], moves: list[Move]) -> Move | None:
+    """A stretch of ``new`` that stood further to the right."""
+    for start, _, cells in moves:
+        alike = _alike_for(old[start + cells :], new[start:])
+        if alike >= _MOVED_LEAST:
+            return Move(start, start + cells + alike, cells)
+    # What is new at a chart's end was nowhere before, so the longest piece may not be the one.
+    longest = sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]
+    best = max([_found_again(old, new, at) for at, _, _ in longest], key=_length)
+    if _length(best) < _MOVED_LEAST:
+        return None
+    moves.append(best)
+    return best
+
+
+def _length(move: Move) -> int:
+    return move.stop - move.start - move.cells
 
 
 def _alike_for(one: str, other: str) -> int:
@@ -110,35 +161,10 @@ def _alike_for(one: str, other: str) -> int:
     return low
 
 
-def moved(before: Line, after: Line, pieces: Sequence[Piece]) -> tuple[int, int, int, Line] | None:
-    """What moved to the left in a line with these differences, if that is worth it: (start, stop,
-    cells, the line once it is done). So many cells are taken out at ``start``, and as many put in
-    before what stands at ``stop``, which stays."""
-    changed = sum([len(text) for _, text, _ in pieces])
-    if changed < _MOVED_LEAST:
-        return None
-    old, new = plain(before), plain(after)
-    if _may_be_wide(old) or _may_be_wide(new):
-        return None
-    # What is new at a chart's end was nowhere before, so the longest piece may not be the one.
-    longest = sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]
-    found = [_found_again(old, new, at) for at, _, _ in longest]
-    start, stop, cells = max(found, key=lambda one: one[1] - one[0] - one[2])
-    if not cells:
-        return None
-    blank: Line = ((_BLANK * cells, ""),)
-    shown = (
-        *(_cut(before, 0, start) + _cut(before, start + cells, stop)),
-        *(blank + _cut(before, stop, len(old))),
-    )
-    left = sum([len(text) for _, text, _ in differences(shown, after)])
-    return (start, stop, cells, shown) if changed - left >= _MOVED_LEAST else None
-
-
-def _found_again(old: str, new: str, at: int) -> tuple[int, int, int]:
+def _found_again(old: str, new: str, at: int) -> Move:
     """Where the longest stretch begins that holds the cell ``at`` and stood further to the right,
-    where it ended there, and by how many cells it moved; 0 if there is none."""
-    best = (at, at, 0)
+    where it ended there, and by how many cells it moved; nothing if there is none."""
+    best = Move(at, at, 0)
     place = at
     for _ in range(_TRIED_MOST):
         place = old.find(new[at : at + _PROBE], place + 1)
@@ -146,18 +172,6 @@ def _found_again(old: str, new: str, at: int) -> tuple[int, int, int]:
             break
         ahead = _alike_for(old[place:], new[at:])
         back = _alike_for(old[place - 1 :: -1], new[at - 1 :: -1]) if at else 0
-        if ahead + back > best[1] - best[0] - best[2]:
-            best = (at - back, place + ahead, place - at)
+        found = Move(at - back, place + ahead, place - at)
+        best = max(best, found, key=_length)
     return best
-
-
-def _cut(line: Line, start: int, stop: int) -> Line:
-    """The cells from ``start`` up to ``stop``, all characters being one cell wide."""
-    out = []
-    x = 0
-    for text, style in line:
-        part = text[max(0, start - x) : max(0, stop - x)]
-        if part:
-            out.append((part, style))
-        x += len(text)
-    return tuple(out)

@@ -18,6 +18,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache, partial
 from queue import Empty
 from typing import Any, TextIO
 
@@ -41,6 +42,18 @@ _READ_BYTES = 4096
 
 _TICK_SECONDS = 0.05
 """While what was typed may go on (an Esc is a key, or begins another)."""
+
+
+def _styles_without_owners() -> None:
+    """Textual's cache keys by mistake hold a widget, with every line drawn of it, long after it has
+    gone; what is computed needs the two colours alone."""
+    compute = getattr(getattr(StylesCache, "get_inner_outer", None), "__wrapped__", None)
+    if compute is not None:
+        of_colours = lru_cache(64)(partial(compute, None))
+        setattr(StylesCache, "get_inner_outer", staticmethod(of_colours))  # noqa: B010
+
+
+_styles_without_owners()
 
 
 def driver_of(app: App[Any]) -> Driver | None:
@@ -73,14 +86,6 @@ def write_directly(app: App[Any], text: str) -> bool:
 def strips_of(screen: Screen[Any]) -> list[Strip]:
     """The screen's picture, dialogs and all, line by line."""
     return screen._compositor.render_strips()
-
-
-def forget_styles() -> None:
-    """Free a cache that by mistake keeps each widget, with the lines drawn of it, long after it has
-    gone."""
-    forget = getattr(getattr(StylesCache, "get_inner_outer", None), "cache_clear", None)
-    if forget is not None:
-        forget()
 
 
 def let_go() -> None:

@@ -19,6 +19,9 @@ Run = tuple[str, str]
 
 Line = tuple[Run, ...]
 
+_END = 100_000
+"""Cells: beyond every line."""
+
 
 class Zone(NamedTuple):
     """Cells ``[left, right)`` of line ``y`` that do ``action`` with ``argument`` when clicked."""
@@ -28,6 +31,11 @@ class Zone(NamedTuple):
     right: int
     action: str
     argument: object = None
+
+
+def spots(top: int, rows: int, start: int, cells: int) -> list[Zone]:
+    """A chart of ``cells`` cells from ``start`` on: a click on it sets the cursor."""
+    return [Zone(y, start, start + cells, "moment") for y in range(top, top + rows)]
 
 
 def width_of(text: str) -> int:
@@ -44,6 +52,18 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
     return set_cell_size(text, width - 1).rstrip() + ellipsis
 
 
+def edited(text: str, key: str, character: str | None) -> str | None:
+    """``text`` after a key (with the character it stands for); ``None``: it changes no text."""
+    match key:
+        case "backspace":
+            return text[:-1]
+        case "ctrl+u":
+            return ""
+        case "ctrl+w":
+            return text.rstrip().rpartition(" ")[0]
+    return text + character if character is not None and character.isprintable() else None
+
+
 def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
     """``text`` with its front cut away, so that its end takes at most ``width`` cells."""
     if width_of(text) <= width:
@@ -53,6 +73,18 @@ def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
     starts = range(len(text))
     start = bisect_left(starts, True, key=lambda start: width_of(text[start:]) <= width - 1)
     return ellipsis + text[start:]
+
+
+_BOTH_ENDS = 28
+
+
+def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` with its middle cut away: commands differ in their last words, ``--rank 3``. Where
+    there is room for little, it is for its beginning."""
+    if width < _BOTH_ENDS or width_of(text) <= width:
+        return fit(text, width, ellipsis)
+    head = fit(text, width * 3 // 5, "")
+    return head + fit_end(text, width - width_of(head), ellipsis)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -151,10 +183,42 @@ class Row:
             self.add(" " * (column - self.used), style)
         return self
 
+    def note(self, text: str, style: str = "label") -> Row:
+        """At the right, if there is room."""
+        if text and self.room >= width_of(text) + 2:
+            self.pad_to(self._width - width_of(text) - 1).add(text, style)
+        return self
+
     def line(self, fill: str = "text") -> Line:
         """The line, padded to its full width."""
         self.pad_to(self._width, fill)
         return tuple(self._runs)
+
+
+def cut(line: Sequence[Run], start: int, stop: int) -> Line:
+    """The cells from ``start`` up to ``stop``, all characters being one cell wide."""
+    out = []
+    x = 0
+    for text, style in line:
+        part = text[max(0, start - x) : max(0, stop - x)]
+        if part:
+            out.append((part, style))
+        x += len(text)
+    return tuple(out)
+
+
+def written_over(line: Sequence[Run], text: str, start: int = 0, style: str = "value") -> Line:
+    """``line`` with some of its cells taken by ``text``."""
+    stop = start + len(text)
+    return (*cut(line, 0, start), (text, style), *cut(line, stop, _END))
+
+
+def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
+    """``line`` with some of its cells on another ground (a prefix of style names), but for those
+    that have one."""
+    part = cut(line, start, stop)
+    other = [(text, style if style[1:2] == ":" else f"{ground}:{style}") for text, style in part]
+    return (*cut(line, 0, start), *other, *cut(line, stop, _END))
 
 
 def to_ascii(text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from rich.color import ColorSystem
 from rich.style import Style
 
-from gpuwatch.tui.terminal.changes import differences, moved
+from gpuwatch.tui.terminal.changes import Move, changes
 from gpuwatch.tui.terminal.frame import Line, width_of
 from gpuwatch.tui.terminal.palette import Palette
 
@@ -36,19 +36,18 @@ class Encoder:
         self.color_system = color_system
         self._codes: dict[str, Codes] = {}
 
-    def encode(self, changes: Iterable[Change]) -> str:
+    def encode(self, lines: Iterable[Change]) -> str:
         """The text that brings the terminal up to date, empty if it is; it leaves the style
         reset."""
         out: list[str] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
-        for y, before, after in changes:
-            pieces = differences(before, after)
-            move = moved(before, after, pieces)
+        moves: list[Move] = []
+        for y, before, after in lines:
+            move, pieces = changes(before, after, moves)
             if move is not None:
-                start, stop, cells, shown = move
+                start, stop, cells = move
                 out.append(f"\x1b[{y + 1};{start + 1}H\x1b[{cells}P")
                 out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
-                pieces = differences(shown, after)
             for x, text, name in pieces:
                 codes = self._codes.get(name) or self._remember(name)
                 places = by_style.get(codes)

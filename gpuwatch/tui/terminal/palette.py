@@ -6,7 +6,7 @@ force. Meaning never rests on colour alone: a warning also carries a sign or a w
 
 from rich.style import Style
 from textual.color import Color
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 # On a dark and on a light ground.
 _HUES = {
@@ -26,6 +26,7 @@ _HUES = {
     "dim": ("#737d88", "#77808a"),
     "label": ("#98a2ad", "#555f69"),
     "rule": ("#2b333b", "#d5d9dc"),
+    "edge": ("#46525e", "#b4bcc3"),
     "select": ("#212a33", "#e2e8ee"),
     "bar": ("#181f26", "#eef0f1"),
     "cursor": ("#4a5766", "#c3ccd4"),
@@ -82,6 +83,7 @@ _ANSI = {
     "dim": "bright_black",
     "label": "default",
     "rule": "bright_black",
+    "edge": "bright_black",
     "warning": "bright_yellow",
     "error": "bright_red",
     "simulated": "bright_magenta",
@@ -101,15 +103,17 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "marker": ("accent", True, False),
 }
 
-_GROUNDS = {"": "background", "s": "select", "b": "bar", "c": "cursor"}
+_GROUNDS = {"": "background", "s": "select", "i": "select", "b": "bar", "c": "cursor"}
 
 THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "tokyo-night")
 """The themes the theme key walks through, in order."""
+KNOWN_THEMES = frozenset({*THEMES, *BUILTIN_THEMES})
 
 
 class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
-    ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts."""
+    ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts, ``i:``
+    where a chart idles (not in sixteen colours, of which none is a quiet ground)."""
 
     def __init__(self, theme: Theme, no_color: bool = False) -> None:
         super().__init__()
@@ -137,7 +141,7 @@ class Palette(dict[str, Style]):
         if self._no_color:
             return Style(
                 bold=bold,
-                dim=name in {"dim", "rule"},
+                dim=name in {"dim", "rule", "edge"},
                 reverse=reverse or None,
                 underline=(surface == "b") or None,
             )
@@ -180,6 +184,7 @@ def _hues(theme: Theme) -> dict[str, str]:
             select=generated["panel"],
             bar=generated["surface"],
             rule=generated["panel"],
+            edge=generated["panel-lighten-2"],
         )
     own["text"] = theme.foreground or generated["foreground"]
     own["background"] = theme.background or generated["background"]

@@ -29,10 +29,11 @@ _BOXES = {
     "─": "lr", "│": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu",
     "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud", "╵": "u",
 }  # fmt: skip
+_CORNERS = {"╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu"}
 _STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_SHAPES = "▁-█\u2800-\u28ff▌" + "".join(_BOXES)
+_SHAPES = "▁-█\u2800-\u28ff▌" + "".join([*_BOXES, *_CORNERS])
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
 _PARTS = re.compile(rf"([▁-█─])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 # Braille bit n stands at (column, row) of the 2 x 4 dots.
@@ -102,6 +103,8 @@ class _Painter:
                 self._rectangle(self._shapes, x, y, width, 1 - share, share, fill)
             elif "\u2800" <= first <= "\u28ff":
                 self._braille(x, y, ord(first) - 0x2800, fill)
+            elif first in _CORNERS:
+                self._corner(x, y, first, fill)
             elif first in _BOXES:
                 self._box(x, y, first, width, fill)
             elif first == "▌":
@@ -144,6 +147,14 @@ class _Painter:
                 f"M{middle_x:.1f} {middle_y:.1f}l{dx * _CELL_WIDTH:.1f} {dy * _CELL_HEIGHT:.1f}"
                 for dx, dy in (_STROKES[side] for side in _BOXES[character])
             )
+        self._shapes.append(f'<path d="{path}" stroke="{fill}" fill="none"/>')
+
+    def _corner(self, x: int, y: int, character: str, fill: str) -> None:
+        (dx, _), (_, dy) = (_STROKES[side] for side in _CORNERS[character])
+        dx, dy = dx * _CELL_WIDTH, dy * _CELL_HEIGHT
+        left = _MARGIN + (x + 0.5) * _CELL_WIDTH
+        top = _MARGIN + (y + 0.5) * _CELL_HEIGHT
+        path = f"M{left + dx:.1f} {top:.1f}Q{left:.1f} {top:.1f} {left:.1f} {top + dy:.1f}"
         self._shapes.append(f'<path d="{path}" stroke="{fill}" fill="none"/>')
 
     def _braille(self, x: int, y: int, bits: int, fill: str) -> None:

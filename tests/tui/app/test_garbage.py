@@ -81,7 +81,7 @@ async def test_closed_screens_go() -> None:
     """Nothing keeps a screen, a dialog or the lines drawn of them once they are closed."""
     async with driven(scene("starved", 2), (150, 50)) as drive:
         gone: list[weakref.ref[object]] = []
-        for key in ("question_mark", "enter", "j", "exclamation_mark"):
+        for key in ("question_mark", "enter", "j", "O", "ctrl+p"):
             await drive.press(key)
             for widget in drive.app.screen.walk_children(with_self=True):
                 gone += [weakref.ref(widget), weakref.ref(widget._styles_cache)]
@@ -90,7 +90,7 @@ async def test_closed_screens_go() -> None:
         for _ in range(600):
             # A screen ends in a task of its own.
             await asyncio.sleep(0.05)
-            app_module.tidy()
+            gc.collect()
             if not any(kept() for kept in gone):
                 break
         assert [kept() for kept in gone if kept() is not None] == []
@@ -100,6 +100,6 @@ async def test_what_has_piled_up_is_freed_now_and_then(monkeypatch: pytest.Monke
     """While the dashboard runs, a timer does it."""
     tidied = asyncio.Event()
     monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
-    monkeypatch.setattr(app_module, "tidy", tidied.set)
+    monkeypatch.setattr(app_module.lean, "tidy", tidied.set)
     async with driven():
         await asyncio.wait_for(tidied.wait(), 30)

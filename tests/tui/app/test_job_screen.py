@@ -270,7 +270,7 @@ async def test_orphans_of_a_job_that_ended_are_to_be_seen(tmp_path: Path) -> Non
         await drive.feed(machine(one_job(attached=True), at=101.0))
         await drive.feed(machine(ended, at=102.0))
         assert "orphaned loader worker" in drive.text
-        assert "k end" in drive.lines[-1]
+        assert "k kill" in drive.lines[-1]
         assert " REPORT" not in drive.text
         await drive.press("R")
         assert isinstance(drive.app.screen, ReportScreen)
@@ -278,18 +278,18 @@ async def test_orphans_of_a_job_that_ended_are_to_be_seen(tmp_path: Path) -> Non
         gone = dataclasses.replace(ended, members=())
         await drive.feed(machine(gone, at=103.0))
         assert " REPORT" in drive.text
-        assert "k end" not in drive.lines[-1]
+        assert "k kill" not in drive.lines[-1]
 
 
 async def test_the_footer_offers_only_what_can_be_done() -> None:
     """A job that has ended has no stacks, and no process to fold or to end."""
     clock, source, first = demo("finished")
     async with driven(first, (200, 50), attached=first.jobs[0].key) as drive:
-        for key in ("S stacks", "t fold", "k end"):
+        for key in ("S stacks", "t fold", "k kill"):
             assert key in drive.lines[-1]
         await ending(drive, clock, source, 70)
         drive.view.message = None
         drive.app.drawing.redraw()
-        for key in ("S stacks", "t fold", "k end"):
+        for key in ("S stacks", "t fold", "k kill"):
             assert key not in drive.lines[-1]
         assert "R report" in drive.lines[-1]

@@ -132,6 +132,31 @@ async def sort(drive: Driven, key: str) -> None:
     assert tuple(seen) == (*SORT_KEYS[1:], SORT_KEYS[0])
 
 
+@expect("overview", "O", "f6")
+async def sort_menu(drive: Driven, key: str) -> None:
+    for wanted, typed in (
+        ("pid", (*"pid", "enter")),
+        ("pid", ("home", "down", "escape")),
+        ("command", ("end", "enter")),
+        ("user", ("up", "enter")),
+        (SORT_KEYS[0], (*"zzz", "enter", "backspace", "ctrl+u", "pageup", "enter")),
+    ):
+        await drive.press(key)
+        await drive.press(*typed)
+        assert (drive.view.sort, drive.dialog) == (wanted, None)
+
+
+@expect("overview", "C", "f2")
+async def columns(drive: Driven, key: str) -> None:
+    assert "USER" in drive.text
+    await drive.press(key)
+    await drive.press(*"owner", "space")
+    assert "[ ] USER" in drive.dialog.text
+    assert "USER" not in drive.text
+    await drive.press("enter", "escape")
+    assert "USER" in drive.text
+
+
 @expect("overview", "r")
 async def reverse(drive: Driven, key: str) -> None:
     await drive.press("t")
@@ -303,7 +328,22 @@ async def record(drive: Driven, key: str) -> None:
     assert os.stat("night").st_size > 0  # noqa: PTH116 - a test, and at once
 
 
-@expect("app", "question_mark", "f1")
+@expect("app", "ctrl+p")
+async def palette(drive: Driven, key: str) -> None:
+    for typed, holds in (
+        ("hour", lambda: drive.view.timeline.span_seconds == 3600.0),
+        ("nord", lambda: drive.app.theme == "nord"),
+        ("30s", lambda: interval(drive) == 30.0),
+        ("reverse", lambda: drive.view.reverse),
+        ("ascii", lambda: drive.view.glyphs is ASCII),
+        ("whole", lambda: drive.dialog is None and "select a process" in drive.lines[-2]),
+    ):
+        await drive.press(key)
+        await drive.press(*typed, "enter")
+        assert holds(), typed
+
+
+@expect("app", "question_mark", "f1", "h")
 async def help_dialog(drive: Driven, key: str) -> None:
     await drive.press(key)
     assert drive.dialog is not None
@@ -446,12 +486,13 @@ AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {
         "",
         lambda it: it.job_screen and it.view.job.key == it.source.options.attached is not None,
     ),
-    ("overview", "slash"): ("slash 9 enter", lambda it: it.view.filtering),
+    ("overview job", "e"): ("tab end", lambda it: "train.py" in it.dialog.text),
+    ("overview", "slash f3 f4"): ("slash 9 enter", lambda it: it.view.filtering),
     ("overview", "escape"): (
         "slash 9 enter g",
         lambda it: not (it.view.filter_text or it.view.this_gpu_only),
     ),
-    ("overview", "t"): ("t", lambda it: any(row.branch for row in table(it))),
+    ("overview", "t f5"): ("t", lambda it: any(row.branch for row in table(it))),
     ("overview job", "exclamation_mark"): (
         "",
         lambda it: "Everything this machine reports" in it.dialog.text,
@@ -473,7 +514,7 @@ AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {
     ),
     ("app", "A"): ("", lambda it: it.view.glyphs is ASCII and it.text.isascii()),
     ("app", "ctrl+z"): ("", lambda it: says(it, "no shell to return to")),
-    ("app", "q ctrl+c"): ("", lambda it: not it.app.is_running and it.app.return_code == 0),
+    ("app", "q f10 ctrl+c"): ("", lambda it: not it.app.is_running and it.app.return_code == 0),
     ("detail", "escape enter backspace"): (
         "",
         lambda it: on(it, OverviewScreen) and detailed(it) is None,
@@ -489,7 +530,7 @@ AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {
     ("job", "pageup"): ("end", lambda it: chosen(it) == max(0, len(members(it)) - 1 - page(it))),
     ("job", "S"): ("", lambda it: says(it, "simulated job has no stacks")),
     ("job", "R"): ("", lambda it: on(it, ReportScreen) and str(it.view.job.key[0]) in it.text),
-    ("overview job", "k"): (
+    ("overview job", "k f9"): (
         "tab down",
         lambda it: it.dialog is None and says(it, "simulated process cannot be"),
     ),

@@ -4,8 +4,16 @@ import pytest
 from textual.actions import parse
 
 from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.keys import JOB_FOOTER, OVERVIEW_FOOTER
+from gpuwatch.tui.keys import (
+    DETAIL_FOOTER,
+    EVIDENCE_FOOTER,
+    FINDINGS_FOOTER,
+    JOB_FOOTER,
+    OVERVIEW_FOOTER,
+    REPORT_FOOTER,
+)
 from gpuwatch.tui.screens.detail import DetailScreen
+from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import driven
 from tests.tui.scenes import scene
 
@@ -32,6 +40,32 @@ async def test_a_click_selects_a_process() -> None:
         assert drive.view.selected_row == zone.argument
         await drive.press("up", "down")
         assert drive.view.selected_row == zone.argument
+        await drive.click(zone, times=2)
+        assert drive.job_screen.shown.table
+        await drive.click(drive.zones("member")[-1], times=2)
+        assert isinstance(drive.app.screen, DetailScreen)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("way", [(), ("j",), ("enter",), ("d", "enter")])
+async def test_a_click_in_a_chart_sets_the_cursor(
+    way: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    """On every screen with charts, in each of their rows; a second click takes it back."""
+    what = scene("starved", 2)
+    async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
+        await drive.press(*way)
+        charts = drive.zones("moment")
+        assert len(charts) > 2
+        for zone in (charts[0], charts[-1]):
+            await drive.click_at(zone.left + (zone.right - zone.left) // 2, zone.y)
+            timeline = drive.view.timeline
+            at = drive.view.window.now - timeline.span_seconds / 2
+            assert timeline.cursor_seconds == pytest.approx(at, abs=timeline.span_seconds / 10)
+            assert "AGO" in drive.lines[0]
+            await drive.press("c")
+        await drive.click(charts[1], times=2)
+        assert drive.view.timeline.moment is None
 
 
 async def test_a_click_on_a_heading_sorts_and_a_second_reverses() -> None:
@@ -48,7 +82,17 @@ async def test_a_click_on_a_heading_sorts_and_a_second_reverses() -> None:
             assert (drive.view.sort, drive.view.reverse) == (zone.argument, True)
 
 
-@pytest.mark.parametrize("way", [(), ("j",)], ids=["overview", "job"])
+FOOTERS = {
+    (): OVERVIEW_FOOTER,
+    ("j",): JOB_FOOTER,
+    ("j", "R"): REPORT_FOOTER,
+    ("enter",): DETAIL_FOOTER,
+    ("d",): FINDINGS_FOOTER,
+    ("d", "enter"): EVIDENCE_FOOTER,
+}
+
+
+@pytest.mark.parametrize("way", FOOTERS)
 async def test_every_key_in_the_footer_can_be_clicked(
     way: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,22 +101,23 @@ async def test_every_key_in_the_footer_can_be_clicked(
 
     async def run_action(app: GpuwatchApp, action: str, *places: object) -> bool:
         name = action.removeprefix("app.")
-        assert action != name or hasattr(app.screen, f"action_{name}")
+        assert action != name or hasattr(app.screen, f"action_{parse(name)[1]}")
         assert action == name or callable(app._own_actions.get(parse(name)[1], app.action_quit))
         done.append(name)
         return True
 
-    async with driven(scene("healthy", 2), (200, 50)) as drive:
-        await drive.press(*way)
+    what = scene("healthy", 2)
+    async with driven(what, (200, 50), engine=HandEngine(several(what.now))) as drive:
+        for key in way:
+            await drive.press(key)
         foot = [zone for zone in drive.front.zones if zone.y == 49]
         with monkeypatch.context() as patch:
             patch.setattr(GpuwatchApp, "run_action", run_action)
             for zone in foot:
                 await drive.click(zone)
-    table = JOB_FOOTER if way else OVERVIEW_FOOTER
-    without = {"pane"} if way else set()
+    without = {"pane"} if way == ("j",) else set()
     assert done == [zone.action for zone in foot]
-    assert done == [action for _, _, action in table if action not in without]
+    assert done == [action for _, _, action in FOOTERS[way] if action not in without]
 
 
 async def test_a_click_on_nothing_does_nothing() -> None:

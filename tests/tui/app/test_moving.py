@@ -206,7 +206,7 @@ def test_the_problems_dialog_says_all_of_them_whole(
         for severity in severities
     ]
     view = view_of(dataclasses.replace(machine(), problems=tuple(reversed(problems))))
-    dialog = problems_dialog(view, Palette(GPUWATCH_DARK), simulated=False)
+    dialog = problems_dialog(view, Palette(GPUWATCH_DARK))
     places = [dialog.text.index(problem.message) for problem in problems]
     assert places == sorted(places)
     assert dialog.labels[0] == title

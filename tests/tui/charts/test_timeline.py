@@ -11,9 +11,11 @@ from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
 from gpuwatch.tui.pages import overview
+from gpuwatch.tui.panels.gpus.state import state_of
 from gpuwatch.tui.terminal.frame import plain
+from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, starved
-from tests.tui.scenes import GLYPHS, scene, view_of
+from tests.tui.scenes import GLYPHS, history_of, scene, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0
 STEPS = st.lists(
@@ -145,6 +147,42 @@ def test_the_charts_do_not_move_when_the_cursor_comes(size: tuple[int, int]) -> 
     assert frame.plan is not None
     assert all(frame.plan.rows[one] == before.rows[one] for one in ("gpus", "host"))
     assert any("AGO" in plain(line) for line in frame.lines)
+
+
+@pytest.mark.parametrize(
+    ("rule", "ago", "state"),
+    [
+        (None, None, "idle"),
+        ("power_throttle", None, "idle"),
+        (None, 50.0, "fed"),
+        ("power_throttle", 50.0, "throttled"),
+        ("power_throttle", 10.0, "idle"),
+        ("straggler", 50.0, "slowest"),
+        ("gpu_lost", 50.0, "lost"),
+        ("loader_cpu_bound", 25.0, "starved"),
+        (None, 25.0, "in use"),
+        (None, 300.0, "unknown"),
+    ],
+)
+def test_the_state_is_that_of_the_moment_looked_at(
+    rule: str | None, ago: float | None, state: str
+) -> None:
+    """By what was read and found then: here a GPU that was busy until 40 seconds ago, with
+    a finding that held until 19 seconds ago."""
+    busy = [98.0] * 70 + [0.0] * 40
+    past = [
+        snapshot(at=float(at), gpus=(gpu(busy_percent=percent),)) for at, percent in enumerate(busy)
+    ]
+    view = view_of(past[-1], history=history_of(past))
+    severity, gpus = "warning", ("GPU-a",)
+    if rule is not None:
+        found = FindingMark(
+            rule=rule, severity=severity, summary="", gpus=gpus, begin_seconds=0.0, end_seconds=90.0
+        )
+        view.spans = (found,)
+    if ago is not None:
+        view.timeline = view.timeline.with_cursor(109.0 - ago, 109.0)
+    assert state_of(view, past[-1].gpus[0]).word == state
 
 
 # -- marks ----------------------------------------------------------------------------------

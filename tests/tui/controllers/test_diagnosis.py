@@ -12,6 +12,7 @@ from gpuwatch.core.model import Job, Snapshot
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.dashboard import new_engine
@@ -132,7 +133,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
     for size, glyphs in product(SIZES, (UNICODE, ASCII)):
         view = view_of(what, diagnosis=told, glyphs=glyphs)
         pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
-        pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0])
+        pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0].lines)
         calm = fresh(view, diagnosis=dataclasses.replace(told, findings=()))
         pages.append(overview.draw(calm, *size).lines)
         for lines in pages:
@@ -209,12 +210,12 @@ async def test_a_starved_machine_is_diagnosed_on_the_screen() -> None:
     documentation of the rule and the chart."""
     what = scene("starved", 1, seconds=20)
     async with driven(what.past[0], (120, 40), make_engine=new_engine) as drive:
-        assert "Collecting data for a diagnosis" in drive.lines[1]
+        assert "Collecting data for a diagnosis" in drive.lines[2]
         for snapshot in what.past[1:16]:
             await drive.sampler.feed(snapshot)
         await drive.settle()
-        assert "waited for data" in drive.lines[1]
-        assert "num_workers from 2" in drive.lines[2] or "num_workers 2 ->" in drive.lines[2]
+        assert "waited for data" in drive.lines[2]
+        assert "num_workers 2 ->" in drive.lines[3]
         await drive.press("d")
         await drive.press("enter")
         assert "loader_cpu_bound" in drive.text
@@ -329,7 +330,7 @@ async def test_the_cursor_leaves_the_panel_with_the_last_finding() -> None:
         engine.diagnosis = diagnosis(what.now, degraded(what.now, 1))
         await drive.next()
         assert drive.view.in_findings
-        assert drive.lines[1].startswith(UNICODE.marker)
+        assert drive.lines[2].startswith("\u2502" + UNICODE.marker)
         engine.diagnosis = nothing(what.now)
         await drive.next()
         assert not drive.view.in_findings
@@ -355,12 +356,29 @@ def test_the_waveform_has_the_reading_that_shows_it(rule: str, label: str) -> No
     what = scene("checkpoint", 1)
     one = starved(what.now, rule=rule)
     view = view_of(what, diagnosis=diagnosis(what.now, one))
-    lines, _ = findings.draw_evidence(view, one, 80, 90, 0, documentation=None)
-    (line,) = [text for text in texts(lines) if text.startswith(f"  {label}")]
+    frame, _ = findings.draw_evidence(view, one, 80, 90, 0, documentation=None)
+    (line,) = [text for text in texts(frame.lines) if text.startswith(f"\u2502  {label}")]
     assert re.search(r" [0-9.]+(%|[KMG]?B?(/s)?|W|C) \u2502", line), line
     other = starved(what.now, rule="loader_cpu_bound")
-    lines, _ = findings.draw_evidence(view, other, 80, 90, 0, documentation=None)
-    assert not any(text.startswith(f"  {label}") for text in texts(lines))
+    frame, _ = findings.draw_evidence(view, other, 80, 90, 0, documentation=None)
+    assert not any(text.startswith(f"\u2502  {label}") for text in texts(frame.lines))
+
+
+def test_the_cursor_is_seen_where_the_gpu_idles() -> None:
+    """Idle spans have a ground of their own, and the cursor within one has its own."""
+    what = scene("starved", 1)
+    one = starved(what.now, evidence=(Evidence("idle GPU", 62.0, "%"),))
+    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    now = what.now.monotonic_seconds
+    shown = set()
+    for back in range(1, 13):
+        view.timeline = Timeline(30.0).with_cursor(now - back, now)
+        frame, _ = findings.draw_evidence(view, one, 120, 60, 0, documentation=None)
+        runs = [run for line in frame.lines for run in line]
+        assert any(style.startswith("i:") for _, style in runs)
+        shown |= {style.count(":") for _, style in runs}
+        assert any(style.startswith("c:") for _, style in runs), back
+    assert shown == {0, 1}
 
 
 async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
@@ -369,7 +387,7 @@ async def test_the_waveform_of_a_finding_that_cleared_stays() -> None:
     engine = HandEngine(several(what.now))
 
     def chart(lines: list[str]) -> list[str]:
-        top = next(n for n, line in enumerate(lines) if "ITS LAST" in line)
+        top = next(n for n, line in enumerate(lines) if "its last" in line)
         return [line.partition("\u2502")[2] for line in lines[top + 1 : top + 4]]
 
     async with driven(what, (120, 40), engine=engine) as drive:

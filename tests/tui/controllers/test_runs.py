@@ -214,7 +214,7 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
         assert "The job has ended" in drive.text
         (busy,) = [line for line in drive.lines if "GPU 0 busy" in line]
         # The chart ends when the job did, and says nothing of now.
-        assert busy.rstrip()[-1] == "\u2588"
+        assert busy.rstrip("\u2502 ")[-1] == "\u2588"
         assert "%" not in busy
 
 

@@ -131,7 +131,7 @@ def history_of(*columns: tuple[float, float]) -> View:
 
 
 def chart(lines: list[str], label: str) -> str:
-    line = next(line for line in lines if line.strip().startswith(label))
+    line = next(line for line in lines if line.strip("\u2502 ").startswith(label))
     return line.partition("│")[2]
 
 
@@ -167,8 +167,8 @@ def test_several_gpus_are_drawn_as_their_mean() -> None:
 
 
 def rows_of(lines: list[str]) -> list[str]:
-    start = next(n for n, line in enumerate(lines) if line.startswith(" ROLE"))
-    return [line for line in lines[start + 1 : -1] if line.strip()]
+    start = next(n for n, line in enumerate(lines) if line.strip("\u2502 ").startswith("ROLE"))
+    return [line for line in lines[start + 1 : -1] if line.strip("\u2502\u2500\u2570\u256f ")]
 
 
 def test_a_command_like_the_parents_is_left_out() -> None:
@@ -251,6 +251,16 @@ def test_a_job_that_has_ended_says_when_and_how(code: int | None, said: str) -> 
     assert said in title
 
 
+def test_a_long_command_leaves_room_for_how_it_ended() -> None:
+    """On a screen with boxes, whose edge has both."""
+    long = "python train.py " + 20 * "--option value "
+    one = one_job(command=long, ended_at_unix_seconds=1100.0, exit_code=3, members=())
+    view = job_view_of(dataclasses.replace(machine(one), taken_at_unix_seconds=1160.0))
+    title = job_drawn(view, 80, 30)[1]
+    assert title.startswith("\u256d\u2500 python train.py")
+    assert "after 1m40, exit code 3" in title
+
+
 def test_a_job_that_left_the_list_is_shown_as_it_was() -> None:
     """One that nobody is attached to just disappears: what was seen last stays, marked as ended."""
     view = job_view_of(machine(one_job()))
@@ -282,7 +292,7 @@ def test_a_report_that_was_scrolled_to_its_end_has_nothing_below() -> None:
     view.job.write_report = lambda width: [f"line {n} of {width}" for n in range(80)]
     view.job.report_offset = 10_000
     lines = job_drawn(view, 100, 30)
-    assert "line 79 of 99" in lines[-2]
+    assert "line 79 of 97" in lines[-3]
     assert not any("more lines" in line for line in lines)
 
 
@@ -337,5 +347,5 @@ def test_what_a_job_was_stays_when_it_has_ended() -> None:
     follow(view, later)
     lines = job_drawn(view, 120, 40)
     assert "1 loader worker, pinned memory on" in "\n".join(lines[:8])
-    assert any(line.startswith("  1 worker") for line in lines)
-    assert any(line.startswith("  GPU 0 busy") for line in lines)
+    assert any("  1 worker" in line for line in lines)
+    assert any("  GPU 0 busy" in line for line in lines)

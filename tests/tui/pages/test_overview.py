@@ -9,6 +9,7 @@ import pytest
 from gpuwatch.core.model import Host, OwnCost, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
+from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
@@ -207,6 +208,9 @@ BOTH = machine(*[Process(pid=9, gpu_uuid=uuid) for uuid in ("GPU-a", "GPU-b")])
         (FAMILY, {"filter_text": "31"}, [1, 30, 31]),
         (FAMILY, {"filter_text": "TRAIN b", "tree": False}, [31]),
         (FAMILY, {"filter_text": "train ada", "tree": False}, []),
+        # A user by the whole name, or one of several.
+        (FAMILY, {"filter_text": "user:a", "tree": False}, [5]),
+        (FAMILY, {"filter_text": "user:b,z", "tree": False}, [30, 20, 31]),
         # Processes on another GPU are hidden, the helpers of those on this one are not.
         (FAMILY, {"this_gpu_only": True, "selected_gpu": "GPU-a", "tree": False}, [30, 31]),
         # Nobody is hidden for a loop, and a process on two GPUs has a row for each.
@@ -252,8 +256,15 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
     assert "/" not in power.text
     lines = drawn(view_of(what), 100, 30)
     for label in ("memory", "power"):
-        line = next(line for line in lines if line.lstrip().startswith(label))
+        line = next(line for line in lines if line.lstrip("\u2502 ").startswith(label))
         assert set(line.partition("│")[2].strip()) & set("▁▂▃▄▅▆▇█")
+
+
+def test_memory_without_a_total_has_no_chart() -> None:
+    """Of the host: any number of bytes would be all of it."""
+    host = Host(name="box", memory_used_bytes=5)
+    lines = texts(host_panel.draw(view_of(snapshot(host=host)), 120, 3))
+    assert lines[1].partition("│")[2][:30].strip() == ""
 
 
 def test_only_a_unified_gpu_is_measured_against_the_host() -> None:

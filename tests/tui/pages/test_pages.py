@@ -48,7 +48,9 @@ def evidence_of(view: View, width: int, height: int) -> list[Line]:
     if one is None:
         return findings.draw(view, width, height).lines
     about = "x " * 90
-    return findings.draw_evidence(view, one, width, height, 3, gone_at=0.0, documentation=about)[0]
+    size = (width, height)
+    frame, _ = findings.draw_evidence(view, one, *size, 3, gone_at=0.0, documentation=about)
+    return frame.lines
 
 
 PAGES: dict[str, Draw] = {

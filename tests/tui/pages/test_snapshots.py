@@ -123,7 +123,7 @@ def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
         return texts(findings.draw(view, *size).lines)
     finding = starved(now)
     view.diagnosis = diagnosis_of(now, finding)
-    return texts(findings.draw_evidence(view, finding, *size, 0, documentation=ABOUT)[0])
+    return texts(findings.draw_evidence(view, finding, *size, 0, documentation=ABOUT)[0].lines)
 
 
 Wanted = tuple[Callable[[str, int, Size, str], list[str]], str, int, Size, str, str]

@@ -105,13 +105,21 @@ def test_without_colour_a_selection_is_seen() -> None:
     assert palette["warn"].bold
 
 
+def test_idle_time_never_looks_like_work() -> None:
+    """Where no quiet ground is to be had, the idle spans of a chart are not painted over."""
+    for no_color in (False, True):
+        palette = Palette(themes()["ansi-dark"], no_color=no_color)
+        assert palette["i:fed"] == palette["fed"]
+    assert Palette(GPUWATCH_DARK)["i:fed"] != Palette(GPUWATCH_DARK)["fed"]
+
+
 @pytest.mark.parametrize("theme", [GPUWATCH_DARK, GPUWATCH_LIGHT], ids=lambda theme: theme.name)
 def test_text_can_be_read(theme: Theme) -> None:
     """In our own themes everything but thin rules and pale chart tones stands out from its
     ground by at least 3 to 1."""
     palette = Palette(theme)
     for style in styles_in_use():
-        if "." in style or style.endswith(("rule", "simulated")):
+        if "." in style or style.endswith(("rule", "edge", "simulated")):
             continue
         look = palette[style]
         assert look.color is not None

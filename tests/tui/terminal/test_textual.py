@@ -65,7 +65,6 @@ async def test_a_running_application_has_what_is_used_of_it() -> None:
         assert not driver.write_directly(app, "x")
     writer = WriterThread(None)  # type: ignore[arg-type]
     assert writer._queue.qsize() == 0
-    driver.forget_styles()
     parser = XTermParser()
     assert list(parser.feed("\x1b")) == []
     assert parser._timeout_time is not None

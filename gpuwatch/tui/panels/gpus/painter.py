@@ -17,7 +17,7 @@ from gpuwatch.tui.panels.gpus.metrics import (
     throttle_text,
 )
 from gpuwatch.tui.panels.gpus.state import State, duty, state_of
-from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right
+from gpuwatch.tui.terminal.frame import Line, Row, Run, blank, fit, left, right, written_over
 from gpuwatch.tui.view import View
 
 _LABEL_WIDTH = 7
@@ -128,7 +128,7 @@ class GpuPainter:
             words.append((f"range {right(f'{low:.0f}-{high:.0f}%', 7)}", "dim"))
         text = duty(self._view, gpu, self._window, width)
         if text is not None and len(text) + 2 <= width:
-            lines[0] = _written_over(lines[0], f" {text} ")
+            lines[0] = written_over(lines[0], f" {text} ")
         return lines, words
 
     def _ticks(self, number: int, rows: int) -> str:
@@ -249,13 +249,3 @@ class GpuPainter:
             row.add(label, "label").add_runs(self._gauge(metric, gauge), gauge)
             row.add(*self._value(metric, size + bool(gauge), brief=brief)).add(" ")
         return self._add_facts(row, gpu).line()
-
-
-def _written_over(line: Line, text: str) -> Line:
-    """``line`` with its first cells taken by ``text``."""
-    cut, out = len(text), [(text, "value")]
-    for drawn, style in line:
-        if drawn[cut:]:
-            out.append((drawn[cut:], style))
-        cut = max(0, cut - len(drawn))
-    return tuple(out)

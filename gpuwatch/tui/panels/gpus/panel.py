@@ -1,8 +1,12 @@
 """The GPU half of the overview."""
 
+from gpuwatch.tui.pages.grid import GpuStyle
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, scrolled
 from gpuwatch.tui.panels.gpus.painter import GpuPainter
-from gpuwatch.tui.terminal.frame import Line, Zone
+from gpuwatch.tui.terminal.frame import Line, Zone, spots
+
+_BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SINGLE: (0, 0)}
+"""Lines of a GPU above and below those with a chart."""
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
@@ -21,6 +25,9 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
         drawn = painter.draw(gpu, shares.style, shares.each)
         places = range(len(lines), len(lines) + len(drawn))
         zones += [Zone(y, 0, page.width, "gpu", gpu.uuid) for y in places]
+        above, below = _BESIDE_CHARTS[shares.style]
+        for span in painter.spans:
+            zones += spots(len(lines) + above, len(drawn) - above - below, *span)
         lines += drawn
     if note:
         blanks = ((" " * len(note), "text"),)

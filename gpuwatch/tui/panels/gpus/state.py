@@ -10,7 +10,9 @@ from statistics import median
 from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core.model import Gpu
+from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.finding_words import about_gpu
 from gpuwatch.tui.panels.gpus.metrics import throttle_text
 from gpuwatch.tui.view import View
@@ -49,19 +51,21 @@ _BY_RULE = {
 _RECENT_SECONDS = 30.0
 _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
 _HELD_SECONDS = 4.0
-_IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
+IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
 """Never more than the first is idle, a mean from the second on is fed. Where a finding says that
 time is lost, a mean below the third is starved."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
-    """The state of now, whatever stretch of time is looked at."""
+    """The state of now, or of the moment that is looked at."""
+    moment = view.timeline.moment
+    if moment is not None:
+        return _state_then(view, gpu, moment)
     if gpu.lost:
         return LOST
     finding = about_gpu(view.diagnosis, gpu.uuid)
     if finding is not None and finding.rule in _BY_RULE:
-        slowest = finding.rule == "straggler" and finding.gpus[0] == gpu.uuid
-        return SLOWEST if slowest else _BY_RULE[finding.rule]
+        return _by_rule(finding, gpu)
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
@@ -72,6 +76,22 @@ def state_of(view: View, gpu: Gpu) -> State:
         (gpu.uuid, loses_time),
         lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time),
     )
+
+
+def _state_then(view: View, gpu: Gpu, moment: float) -> State:
+    """By what was found and read then: why it was throttled is not kept."""
+    said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
+    if said is not None and said.rule == "gpu_lost":
+        return LOST
+    if said is not None and said.rule in _BY_RULE:
+        return _by_rule(said, gpu)
+    loses_time = said is not None and said.severity != "info"
+    return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
+
+
+def _by_rule(said: Finding | FindingMark, gpu: Gpu) -> State:
+    slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
+    return SLOWEST if slowest else _BY_RULE[said.rule]
 
 
 def _held(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
@@ -89,7 +109,7 @@ def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
     known = [one for one in recent if one is not None]
     if not known:
         return UNKNOWN
-    if max(high for _, _, high in known) <= _IDLE_PERCENT:
+    if max(high for _, _, high in known) <= IDLE_PERCENT:
         return IDLE
     mean = sum(mean for _, mean, _ in known) / len(known)
     if loses_time and mean < _FULL_PERCENT:
@@ -98,10 +118,11 @@ def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
 
 
 def _recent(view: View, gpu: Gpu, seconds: float) -> Sequence[Column | None]:
-    series = view.history.gpu(gpu.uuid, "busy_percent")
+    series, end = view.history.gpu(gpu.uuid, "busy_percent"), view.timeline.moment
     if series is None or view.snapshot is None:
         return []
-    return series.columns(view.snapshot.monotonic_seconds, seconds, int(_RECENT_SECONDS / seconds))
+    end = view.snapshot.monotonic_seconds if end is None else end
+    return series.columns(end, seconds, int(_RECENT_SECONDS / seconds))
 
 
 # -- what a chart with too few columns can still say ----------------------------------------------
@@ -128,13 +149,18 @@ def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
     return _held(view, key, lambda: _duty(view, gpu, grid, width))
 
 
+def period_seconds(view: View, gpu: Gpu) -> float | None:
+    """From one burst of work to the next, of a GPU that works in regular bursts now."""
+    return _period(_recent(view, gpu, _FINE_SECONDS))
+
+
 def _duty(view: View, gpu: Gpu, grid: Grid, width: int) -> str | None:
     seconds, series = grid.column_seconds, view.history.gpu(gpu.uuid, "busy_percent")
     if series is None:
         return None
     known = [one for one in grid.columns_of(series) if one is not None]
     swings = [one for one in known if one[0] <= _LOW_PERCENT and one[2] >= _HIGH_PERCENT]
-    period = _period(_recent(view, gpu, _FINE_SECONDS)) if len(swings) * 4 > len(known) else None
+    period = period_seconds(view, gpu) if len(swings) * 4 > len(known) else None
     if period is None or period >= _COLUMNS_A_PERIOD * seconds:
         return None
     if period < seconds and len(swings) * 2 < len(known):

@@ -3,11 +3,23 @@
 from collections.abc import Sequence
 
 from gpuwatch.core import units
-from gpuwatch.tui.charts.strips import TimeWindow, rate_ceiling
+from gpuwatch.tui.charts.strips import Column, TimeWindow, idle_spans, rate_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.panels.gpus.state import IDLE_PERCENT
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.panels.job.traces import Trace, kinds, traces
-from gpuwatch.tui.terminal.frame import Line, Row, left, right, width_of
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    Zone,
+    left,
+    on_ground,
+    right,
+    spots,
+    width_of,
+    written_over,
+)
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024.0 * 1024.0
@@ -55,7 +67,8 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
     heights = decided["heights"]
     shown = [(trace, heights[trace.kind]) for trace in every if trace.kind in heights]
     page.spans = [span(page.width)]
-    return draw(view, shown, page.window, page.width), []
+    lines = draw(view, shown, page.window, page.width)
+    return lines, clicks(0, len(lines), page.width)
 
 
 PANEL = Panel("charts", _rows, _draw)
@@ -69,6 +82,11 @@ def lead_of(width: int) -> int:
 def span(width: int) -> tuple[int, int]:
     """First cell and width of the charts."""
     return lead_of(width), max(0, width - lead_of(width) - 1)
+
+
+def clicks(top: int, rows: int, width: int) -> list[Zone]:
+    """Where charts of ``rows`` lines can be clicked."""
+    return spots(top, rows, *span(width))
 
 
 def draw(
@@ -88,6 +106,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
         scale = f" {glyphs.up}{top}"
     strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
     chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    if trace.idle is not None and trace.series is not None and chart_width:
+        chart = _shaded(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -109,6 +129,22 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
             row.add_runs(drawn, chart_width)
         out.append(row.line())
     return out
+
+
+def _shaded(
+    chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
+) -> list[list[Run]]:
+    """The idle spans on another ground, with what is said of them in the widest."""
+    spans = idle_spans(columns, IDLE_PERCENT)
+    for start, stop in spans:
+        chart = [list(on_ground(line, start, stop, "i")) for line in chart]
+    widest = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
+    if widest[1] - widest[0] < max(map(len, says), default=0) + 2:
+        return chart
+    for place, text in enumerate(says):
+        start = (widest[0] + widest[1] - len(text)) // 2
+        chart[place] = list(written_over(chart[place], text, start, "i:label"))
+    return chart
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:

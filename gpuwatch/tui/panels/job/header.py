@@ -6,7 +6,7 @@ from functools import partial
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, Title, edge, fixed
 from gpuwatch.tui.panels.job.traces import has_reported, kinds
 from gpuwatch.tui.terminal.frame import Line, Row, Run, fit, width_of
 from gpuwatch.tui.view import View
@@ -21,8 +21,10 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     assert job is not None
     ended = end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
-    row = Row(width).add(" ")
     command = job.command or f"PID {job.pid}"
+    if page.boxed:
+        return edge(view.glyphs, width, Title(command, (), *(ended or ())))
+    row = Row(width).add(" ")
     row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
     if ended is not None:
         row.pad_to(width - width_of(note)).add(note, ended[1])

@@ -54,6 +54,4 @@ def _title(view: View, width: int, first: int, total: int, rows: int) -> Line:
         # Which file it is stands at the end of its path.
         room = row.room - len(note) - 4
         row.add("  ").add(fit_end(state.output_name, room, view.glyphs.ellipsis))
-    if row.room >= len(note) + 2:
-        row.pad_to(width - len(note) - 1).add(note, style)
-    return row.line()
+    return row.note(note, style).line()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from operator import truediv
 
 from gpuwatch.core import units
-from gpuwatch.core.history import Series
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.past_readings import past_column, past_gpu
 from gpuwatch.tui.charts.strips import Column, Columns
@@ -26,7 +25,7 @@ class Together:
 
     __slots__ = ("_find",)
 
-    def __init__(self, find: Callable[[], Sequence[Series | None]]) -> None:
+    def __init__(self, find: Callable[[], Sequence[Columns | None]]) -> None:
         self._find = find
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
@@ -68,6 +67,8 @@ class Trace:
     """Said in place of a chart that cannot be."""
     bytes: bool = True
     """A rate is one of bytes."""
+    idle: tuple[str, ...] | None = None
+    """Idle spans are shaded, and this is written into the widest: a line for each row."""
 
 
 def traces(

@@ -1,16 +1,17 @@
 """The processes of a job as a tree: what each is, what it does, what it waits for."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, TrainingLoop
 from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.pages.layout import Drawn, Page, filled, scrolled
 from gpuwatch.tui.panels.job.traces import Together, kept
 from gpuwatch.tui.panels.processes.table import spark_span, spark_window
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left, width_of
 from gpuwatch.tui.terminal.listing import (
     ListColumn,
     begin_row,
@@ -46,16 +47,6 @@ class TreeRow:
     @property
     def key(self) -> ProcessKey:
         return self.member.key
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 _NOTHING = {units.UNKNOWN, "0%", "0B", "0B/s", ""}
@@ -98,11 +89,11 @@ def _wait_style(row: TreeRow, text: str) -> str:
 
 def _gpu_busy(row: TreeRow) -> str:
     """Over several GPUs the mean."""
-    return units.percent(_mean(p.gpu_busy_percent for p in row.on_gpus)) if row.on_gpus else ""
+    return units.percent(mean(p.gpu_busy_percent for p in row.on_gpus)) if row.on_gpus else ""
 
 
 def _gpu_memory(row: TreeRow) -> str:
-    return units.size(_sum(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
+    return units.size(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
 
 
 COLUMNS: tuple[ListColumn[TreeRow], ...] = (
@@ -222,8 +213,8 @@ _SUMS = (
 
 def _as_one(family: Sequence[JobMember]) -> JobMember:
     """Shares as means, bytes as sums; the state is the one most of them are in."""
-    readings = {name: _mean(getattr(one, name) for one in family) for name in _MEANS}
-    readings |= {name: _sum(getattr(one, name) for one in family) for name in _SUMS}
+    readings = {name: mean(getattr(one, name) for one in family) for name in _MEANS}
+    readings |= {name: total(getattr(one, name) for one in family) for name in _SUMS}
     states = [one.state for one in family]
     return replace(
         family[0],
@@ -278,10 +269,7 @@ def _heading(view: View, shape: _Shape, width: int, total: int) -> Line:
         row.add(left(f"CPU {spark_span(view, shape.spark)}", shape.spark), "label").add(" ")
     if shape.command:
         row.add("COMMAND", "label")
-    note = count_text(total, "process")
-    if row.room >= len(note) + 2:
-        row.pad_to(width - len(note) - 1).add(note, "label")
-    return row.line()
+    return row.note(count_text(total, "process")).line()
 
 
 def _row(view: View, entry: TreeRow, shape: _Shape, window: TimeWindow, width: int) -> Line:
@@ -298,7 +286,7 @@ def _row(view: View, entry: TreeRow, shape: _Shape, window: TimeWindow, width: i
     if shape.spark:
         row.add_runs(_spark(view, entry, window, shape.spark), shape.spark).add(" ")
     if shape.command:
-        row.add(fit(entry.command, row.room, ellipsis), "label")
+        row.add(fit_middle(entry.command, row.room, ellipsis), "label")
     return row.line()
 
 

@@ -9,6 +9,9 @@ from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.terminal.listing import branches
 from gpuwatch.tui.view import RowKey, View, row_key
 
+USER = "user:"
+"""Begins a word of a filter that names users, whole and with commas: ``user:ada,bob``."""
+
 
 class TableRow(NamedTuple):
     """A process, and what the table says of it that is not its own."""
@@ -107,12 +110,17 @@ def _sort_key(view: View) -> Callable[[Process], tuple[float | str, ...]]:
 
 def _wanted(view: View) -> Callable[[Process], bool]:
     words = view.filter_text.lower().split()
+    users = [word.removeprefix(USER) for word in words if word.startswith(USER)]
+    words = [word for word in words if not word.startswith(USER)]
     among = None
     if view.this_gpu_only and view.selected_gpu is not None and view.snapshot is not None:
         among = _of_gpu(view.snapshot.processes, view.selected_gpu)
 
     def keep(process: Process) -> bool:
         if among is not None and row_key(process) not in among:
+            return False
+        user = (process.user or "").lower()
+        if any(user not in names.split(",") for names in users):
             return False
         if not words:
             return True
@@ -139,6 +147,8 @@ def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> l
     """Children under their parents. A match below keeps its ancestors in sight; a process on
     several GPUs has a row for each and its children under the first."""
     present = {process.pid: process for process in ordered}
+    if not any(one.parent_pid in present for one in ordered):
+        return [process for process in ordered if wanted(process)]
     children: dict[int, list[Process]] = {}
     roots: list[Process] = []
     for process in ordered:

@@ -8,7 +8,7 @@ from gpuwatch.core.model import Process
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
 from gpuwatch.tui.panels.processes.order import TableRow, rows
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left
 from gpuwatch.tui.terminal.listing import (
     ListColumn,
     always_dim,
@@ -46,7 +46,23 @@ COLUMNS: tuple[ListColumn[TableRow], ...] = (
     ListColumn("THR", 4, 1, lambda r: units.count(r.process.threads), always_dim),
     ListColumn("TIME", 6, 3, lambda r: _for(r.seconds), always_dim, "time"),
 )
-"""Left to right; the spark and the command come after them."""
+"""Left to right; the chart and the command come after them."""
+
+_CHART = "CHART"
+CHOICES = {
+    "GPU": "index of its GPU",
+    "USER": "owner",
+    "S": "state: R runs, S sleeps, D waits for a disk, Z has ended",
+    "GPU-MEM": "memory on its GPU",
+    "SM": "share of its GPU's time",
+    "DATA": "waits for data, as reported by the job",
+    "CPU": "100% is one core",
+    "MEM": "resident memory",
+    "THR": "threads",
+    "TIME": "since it began",
+    _CHART: "SM or CPU over time",
+}
+"""Columns that can be taken out, and what they show."""
 
 _GPU_SORTS = {"gpu", "gpu memory", "sm"}
 _SPARK_WIDTH = 12
@@ -63,10 +79,13 @@ def _chosen(view: View, width: int) -> tuple[list[ListColumn[TableRow]], int]:
     columns = [
         one
         for one in COLUMNS
-        if (one.title != "DATA" or reported) and (view.gpus or one.sort not in _GPU_SORTS)
+        if one.title not in view.hidden
+        and (one.title != "DATA" or reported)
+        and (view.gpus or one.sort not in _GPU_SORTS)
     ]
     room = width - 1 - _COMMAND_LEAST
-    chosen, spark = fitting(columns, _SPARK_WIDTH, _SPARK_IMPORTANCE, room)
+    spark = 0 if _CHART in view.hidden else _SPARK_WIDTH
+    chosen, spark = fitting(columns, spark, _SPARK_IMPORTANCE, room)
     if view.slow_link:
         return chosen, 0
     return chosen, _WIDE_SPARK_WIDTH if spark and width >= 150 else spark
@@ -150,9 +169,7 @@ def _heading(
         return row.add(fit(notes[-1], row.room, view.glyphs.ellipsis), style).line(), zones
     row.add(title, "value" if by_command else "label")
     zones.append(Zone(0, start, row.used, "sort", "command"))
-    if note is not None:
-        row.pad_to(width - len(note) - 1).add(note, style)
-    return row.line(), zones
+    return row.note(note or "", style).line(), zones
 
 
 def _notes(view: View, total: int) -> list[str]:
@@ -207,7 +224,7 @@ def _line(
         row.add_runs(runs, spark).add(" ")
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
-    return row.add(fit(entry.command, row.room, ellipsis), style).line()
+    return row.add(fit_middle(entry.command, row.room, ellipsis), style).line()
 
 
 def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list[Run]:

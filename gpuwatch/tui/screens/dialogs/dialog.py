@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
@@ -13,9 +14,10 @@ from textual.widgets import Static
 
 from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.terminal.frame import to_ascii
+from gpuwatch.tui.view import View
 
-CLOSES = {"escape,enter,q,question_mark,exclamation_mark": ""}
-_KEYS = ("escape", "enter", "question_mark", "exclamation_mark", *"ilnqsy")
+CLOSES = {"escape,enter,q,question_mark,exclamation_mark,f1,h,e": ""}
+_KEYS = ("escape", "enter", "question_mark", "exclamation_mark", "f1", *"ehilnqsy")
 """All that any dialog takes for an answer."""
 
 
@@ -94,11 +96,13 @@ class Dialog(ModalScreen[str]):
     def action_answer(self, key: str) -> None:
         self.dismiss(self._answers[key])
 
-    def on_click(self) -> None:
+    def on_click(self, event: events.Click) -> None:
+        del event
         if self._closes:
             self.dismiss("")
 
 
-def closing_hint(simulated: bool) -> str:
+def closing_hint(view: View) -> str:
     """A dialog can cover the header, where it also says that all this is simulated."""
+    simulated = view.snapshot is not None and view.snapshot.simulated
     return "SIMULATED, esc closes" if simulated else "esc closes"

@@ -17,7 +17,7 @@ from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 
-def help_dialog(view: View, palette: Palette, simulated: bool) -> Dialog:
+def help_dialog(view: View, palette: Palette) -> Dialog:
     """The keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
@@ -31,7 +31,7 @@ def help_dialog(view: View, palette: Palette, simulated: bool) -> Dialog:
     else:
         _add_charts(text, palette, view.glyphs)
     title = "gpuwatch replay: keys" if replay else "gpuwatch: keys"
-    return Dialog(title, closing_hint(simulated), text, view.glyphs)
+    return Dialog(title, closing_hint(view), text, view.glyphs)
 
 
 def _add_bar(text: Text, palette: Palette) -> None:
@@ -74,7 +74,7 @@ def _add_charts(text: Text, palette: Palette, glyphs: Glyphs) -> None:
     )
 
 
-def problems_dialog(view: View, palette: Palette, simulated: bool) -> Dialog:
+def problems_dialog(view: View, palette: Palette) -> Dialog:
     """Everything that could not be read, and what is merely good to know."""
     problems = () if view.snapshot is None else view.snapshot.problems
     text = Text()
@@ -92,7 +92,7 @@ def problems_dialog(view: View, palette: Palette, simulated: bool) -> Dialog:
     title = "notes" if problems and notes else "what could not be read"
     if not notes and any(problem.severity == "info" for problem in problems):
         title += ", and notes"
-    return Dialog(title, closing_hint(simulated), text, view.glyphs)
+    return Dialog(title, closing_hint(view), text, view.glyphs)
 
 
 def unknown_dialog(
@@ -119,6 +119,14 @@ def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
     if named or one.job is None:
         return named
     return [f"PID {one.job[0]}"]
+
+
+def command_dialog(process: Process, palette: Palette, glyphs: Glyphs) -> Dialog:
+    """The command line in full."""
+    text = Text()
+    text.append(f"user {clean(process.user or '-')}\n\n", palette["b:label"])
+    text.append(process.command or process.name or "-", palette["b:text"])
+    return Dialog(f"PID {process.pid}", "esc closes", text, glyphs)
 
 
 def end_process_dialog(process: Process, force: bool, palette: Palette, glyphs: Glyphs) -> Dialog:

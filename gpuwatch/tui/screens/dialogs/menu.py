@@ -1,0 +1,141 @@
+"""A list to choose from, in a window. Typing shortens it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+from textual import events
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.pages.layout import scrolled
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.terminal.frame import Row, edited
+from gpuwatch.tui.terminal.palette import Palette
+
+_HEAD_ROWS = 2
+"""The line that is typed into, and a blank one below it."""
+_FRAME_CELLS = 4
+_WIDTH = 76
+
+
+class Choice(NamedTuple):
+    """``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not ticked."""
+
+    name: str
+    text: str
+    note: str = ""
+    ticked: bool | None = None
+
+
+class Menu(Dialog):
+    """Ends with the name of what was chosen, an empty one for nothing. With ``toggle``, which is
+    given a name and answers with the choices as they are then, it stays until it is closed."""
+
+    AUTO_FOCUS = ""
+
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        palette: Palette,
+        glyphs: Glyphs,
+        *,
+        at: int = 0,
+        toggle: Callable[[str], Sequence[Choice]] | None = None,
+    ) -> None:
+        self._choices = choices
+        self._toggle = toggle
+        self._palette = palette
+        self._typed = ""
+        self._position, self._offset = at, 0
+        hint = "enter chooses, esc closes" if toggle is None else "space: in or out, esc closes"
+        super().__init__(title, hint, Text(), glyphs, {})
+
+    def on_mount(self) -> None:
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    @property
+    def _found(self) -> list[Choice]:
+        words = self._typed.lower().split()
+        return [one for one in self._choices if all(word in one.text.lower() for word in words)]
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        match event.key:
+            case "escape" | "ctrl+c":
+                self.dismiss("")
+            case "enter" | "space" if event.key == "enter" or self._toggle is not None:
+                self._choose()
+            case "up" | "down" | "pageup" | "pagedown" | "home" | "end":
+                page = self._rows
+                steps = {"up": -1, "down": 1, "pageup": -page, "pagedown": page}
+                self._move(steps.get(event.key, len(self._choices) * (event.key == "end" or -1)))
+            case key:
+                text = edited(self._typed, key, event.character)
+                if text is not None:
+                    self._typed, self._position = text, 0
+                    self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """On a choice, or beside the window to close it."""
+        place = event.screen_y - self.query_one(Static).region.y - _HEAD_ROWS
+        if not self.query_one(VerticalScroll).region.contains(event.screen_x, event.screen_y):
+            self.dismiss("")
+        elif 0 <= place < min(self._rows, len(self._found) - self._offset):
+            self._position = self._offset + place
+            self._choose()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._move(-1)
+
+    def _move(self, step: int) -> None:
+        self._position = max(0, min(self._position + step, len(self._found) - 1))
+        self._draw()
+
+    def _choose(self) -> None:
+        found = self._found
+        if found and self._toggle is not None:
+            self._choices = self._toggle(found[self._position].name)
+            self._draw()
+        elif found:
+            self.dismiss(found[self._position].name)
+
+    @property
+    def _rows(self) -> int:
+        return max(1, self.app.size.height - _HEAD_ROWS - 2)
+
+    def _draw(self) -> None:
+        palette, glyphs, found = self._palette, self._glyphs, self._found
+        width = max(1, min(_WIDTH, self.app.size.width - _FRAME_CELLS))
+        rows = min(self._rows, len(self._choices))
+        self._offset = scrolled(self._offset, self._position, rows, len(found))
+        line = Row(width, prefix="b:")
+        line.add(f"{self._typed}{glyphs.cursor}", "key")
+        line.add("" if self._typed else " type to search", "dim")
+        lines = [line.line(), Row(width, prefix="b:").line()]
+        for place in range(self._offset, self._offset + rows):
+            chosen = place == self._position
+            line = Row(width, prefix="s:" if chosen else "b:")
+            if place < len(found):
+                one = found[place]
+                line.add(f"{glyphs.marker} " if chosen else "  ", "marker")
+                line.add("" if one.ticked is None else "[x] " if one.ticked else "[ ] ", "key")
+                line.add(one.text)
+                if line.room > len(one.note) + 1:
+                    line.pad_to(width - len(one.note)).add(one.note, "label")
+            elif not found and place == self._offset:
+                line.add("  nothing of that name", "label")
+            lines.append(line.line())
+        text = Text("\n").join(
+            [Text.assemble(*[(what, palette[style]) for what, style in line]) for line in lines]
+        )
+        self.say(text)
