@@ -93,7 +93,7 @@ def endless(rows: int) -> Iterator[str]:
 
 
 def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
-    """One moment is held at a time."""
+    """One moment is held at a time; 4,500 rows would take more than what else may be made."""
     peaks = []
     for rows in (500, 5_000):
         tracemalloc.start()
@@ -101,7 +101,7 @@ def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < peaks[0] * 1.5
+    assert peaks[1] - peaks[0] < 4_500 * 50
 
 
 @pytest.mark.parametrize("log", LOGS, ids=range(len(LOGS)))
