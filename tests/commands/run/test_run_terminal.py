@@ -200,7 +200,7 @@ class TestDashboard:
             (tmp_path / "enough").touch()
             it.until_it_says("the end")
             wait_until(lambda: path.read_bytes().endswith(b"the end\n"))
-            assert it.read(0.3)
+            it.until_it_says("exit code 7")
             assert it.program.poll() is None
             it.type("q")
             assert it.end() == 7
