@@ -372,7 +372,7 @@ class TestDashboard:
             assert it.program.poll() is None
             it.program.send_signal(signal.SIGTERM)
             wait_until(lambda: b"heard 15" in path.read_bytes())
-            it.until_it_says("sent SIGTERM to the job")
+            it.until(lambda: b"sent SIGTERM to the job" in it.raw.partition(b"\x1b[?1049l")[2])
             it.program.send_signal(signal.SIGUSR1)
             wait_until(lambda: path.read_bytes().count(b"heard 10") == 2)
             (tmp_path / "enough").touch()
