@@ -1,7 +1,4 @@
-"""Results of the diagnosis: findings with their evidence, and what could not be checked.
-
-The names are those of ``gpuwatch diagnose --json``.
-"""
+"""Results of the diagnosis: findings with their evidence, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -43,9 +40,9 @@ class Advice:
     _: KW_ONLY
     setting: str | None = None
     present: str | None = None
-    """What the setting is now (``from`` in the JSON)."""
+    """What the setting is now."""
     wanted: str | None = None
-    """What to set it to (``to`` in the JSON)."""
+    """What to set it to."""
     why: str = ""
 
     @property

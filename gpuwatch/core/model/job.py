@@ -135,6 +135,9 @@ class JobRank(Identified):
     """Its sign, or why it is unknown, as a phrase."""
     numa_nodes: tuple[Whole, ...] | None = None
     """The NUMA nodes whose cores it may use."""
+    collectives_behind: Whole | None = None
+    """How many collectives fewer than the rank that was ahead it had launched, by NCCL's own count
+    when it was asked last (RAS); ``None``: NCCL was not asked, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,9 @@ class Job(Identified):
     ``MuJoCo is loaded in it``; ``None``: nothing shows it."""
     collectives: Text | None = None
     """``nccl`` or ``gloo``, where threads of it show what the ranks exchange gradients with."""
+    behind_elsewhere: Text | None = None
+    """A rank on another machine that was further behind (``collectives_behind``) than all ranks
+    here: ``rank 21 on 10.0.0.3``."""
     cpu_build: bool | None = None
     """The PyTorch that is loaded knows no GPUs; ``None``: none is loaded, or it may not be read."""
     world_size: Whole | None = None

@@ -76,7 +76,7 @@ class GpuTime:
         longest: float,
     ) -> None:
         """Each speaks for the time since the one before; they may come a second late."""
-        covered = idle = hole = 0.0
+        covered = busy = hole = 0.0
         for stamp, percent in samples:
             step = stamp - offset - until
             if not 0.0 < step <= now - until:
@@ -84,12 +84,14 @@ class GpuTime:
             until += step
             if step <= longest:
                 # Where looks are rare, the driver's buffer has only the newest part.
-                hole += max(0.0, step - SAMPLE_SECONDS)
-                covered += min(step, SAMPLE_SECONDS)
-                idle += min(step, SAMPLE_SECONDS) * _idle(percent)
+                seconds = step if step < SAMPLE_SECONDS else SAMPLE_SECONDS
+                hole += step - seconds
+                covered += seconds
+                busy += seconds * percent
         self._read_until[uuid] = until
         if covered > 0.0:
-            self.add(uuid, until, covered + hole, idle * (covered + hole) / covered)
+            seconds = covered + hole
+            self.add(uuid, until, seconds, seconds * _idle(busy / covered))
 
     def add(self, key: Hashable, end: float, seconds: float, idle: float) -> None:
         """The ``seconds`` up to ``end``, in which it idled for ``idle``."""
@@ -102,20 +104,21 @@ class GpuTime:
                 del self._cells[gone]
                 self._claims.pop(gone, None)
             self._cells[key] = _Cells(*[array("d") for _ in _Cells._fields])
-        cells = self._cells[key]
-        new = (end, seconds, idle, seconds, idle)
+        ends, lengths, idles, left, idle_left = cells = self._cells[key]
         if (
-            cells.end
-            and cells.left[-1] == cells.seconds[-1] < CELL_SECONDS
-            and end - seconds - cells.end[-1] < 0.5 * seconds
+            ends
+            and left[-1] == lengths[-1] < CELL_SECONDS
+            and end - seconds - ends[-1] < 0.5 * seconds
         ):
-            for column, more in zip(cells[1:], new[1:], strict=True):
-                column[-1] += more
-            cells.end[-1] = end
+            ends[-1] = end
+            lengths[-1] += seconds
+            idles[-1] += idle
+            left[-1] += seconds
+            idle_left[-1] += idle
         else:
-            for column, number in zip(cells, new, strict=True):
+            for column, number in zip(cells, (end, seconds, idle, seconds, idle), strict=True):
                 column.append(number)
-        old = bisect_left(cells.end, end - KEEP_SECONDS)
+        old = bisect_left(ends, end - KEEP_SECONDS)
         for column in cells if old else ():
             del column[:old]
 

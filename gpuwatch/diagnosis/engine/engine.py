@@ -8,14 +8,13 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from gpuwatch.core.history import GAP_INTERVALS, without_late
-from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.engine.subject import Subject
+from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
 from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
@@ -29,6 +28,8 @@ EVALUATE_SECONDS = 2.0
 LOOKS_AT_ONCE = 4
 """Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
 and what is new comes first."""
+UNMOVED = 2.0
+"""Times as long waits what has been watched for a whole window, while its GPUs do the same."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
 LONGEST_STEP_SECONDS = 4.0
@@ -67,6 +68,8 @@ class Engine:
         self._unix = 0.0
         self._changed = True
         self._there: tuple[object, ...] = ()
+        self._rows: dict[int, tuple[object, ...]] = {}
+        """What is there of each job of the newest snapshot, which keeps them, by ``id``."""
         self._read: tuple[bool, ...] = ()
 
     def push(self, snapshot: Snapshot) -> None:
@@ -102,7 +105,9 @@ class Engine:
 
     def _take_there(self, snapshot: Snapshot) -> bool:
         """Notes what is there, and whether the GPUs of which there are readings are others now."""
-        there = (*_there(snapshot), self._observer.groups)
+        self._rows = {id(job): self._rows.get(id(job)) or _row(job) for job in snapshot.jobs}
+        gpus = [(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus]
+        there = (*self._rows.values(), *gpus, self._observer.groups)
         read = tuple([is_read(gpu.reading) for gpu in snapshot.gpus])
         others = read != self._read
         if others or there != self._there:
@@ -150,13 +155,22 @@ class Engine:
         """Those whose next look can wait, or whose turn is a later one, while no job or GPU comes
         or goes."""
         due = [
-            (subject.looked_at or 0.0, key)
-            for key, subject in self._subjects.items()
-            if subject.looked_at is None
-            or now - subject.looked_at >= subject.can_wait_seconds - EARLY_BY_SECONDS
+            # Those that share GPUs together: much of what is to be known of them is the same.
+            (subject.looked_at or 0.0, subject.gpus, place, key)
+            for place, (key, subject) in enumerate(self._subjects.items())
+            if self._is_due(subject, now)
         ]
-        first = [key for _, key in sorted(due, key=itemgetter(0))[:LOOKS_AT_ONCE]]
+        first = [key for *_, key in sorted(due)[:LOOKS_AT_ONCE]]
         return {key: one for key, one in self._subjects.items() if key not in first}
+
+    def _is_due(self, subject: Subject, now: float) -> bool:
+        if subject.looked_at is None or subject.window is None:
+            return True
+        waited, wait = now - subject.looked_at + EARLY_BY_SECONDS, subject.can_wait_seconds
+        if waited < wait:
+            return False
+        young = wait < 0.9 * NEW_SHARE * subject.window.seconds
+        return young or waited >= UNMOVED * wait or self._observer.has_moved(subject.window)
 
     def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
         if not _has_ended(window):
@@ -202,18 +216,10 @@ class Engine:
         ]
 
 
-def _there(snapshot: Snapshot) -> tuple[object, ...]:
-    """Jobs that run, on what, whether one is stopped, and GPUs that answer."""
-    jobs = [
-        (
-            job.key,
-            job.ended_at_unix_seconds is None,
-            job.gpu_uuids,
-            any(member.state in STOPPED_STATES for member in job.members),
-        )
-        for job in snapshot.jobs
-    ]
-    return (*jobs, *[(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus])
+def _row(job: Job) -> tuple[object, ...]:
+    """Whether it runs, on what, and whether a part of it is stopped."""
+    stopped = any(member.state in STOPPED_STATES for member in job.members)
+    return (job.key, job.ended_at_unix_seconds is None, job.gpu_uuids, stopped)
 
 
 def _has_ended(window: Window) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from gpuwatch.core.model import Job
+from gpuwatch.core.model import GpuKey, Job
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
@@ -119,6 +119,10 @@ class Subject:
         return NEW_SHARE * min(window.watched_seconds, window.steady_seconds)
 
     @property
+    def gpus(self) -> tuple[GpuKey, ...]:
+        return () if self.window is None else tuple([gpu.uuid for gpu in self.window.gpus])
+
+    @property
     def has_found(self) -> bool:
         """Something was found, mere information apart unless it says why the GPU idles."""
         return any(one.held.severity != "info" or one.held.rule.settles for one in self._causes)
@@ -143,7 +147,7 @@ class Subject:
         return self._unknown
 
     def _lacking(self, window: Window) -> Iterator[Unchecked]:
-        gpus = tuple([gpu.uuid for gpu in window.gpus])
+        gpus = self.gpus
         job = None if window.job is None else window.job.key
         for rule, verdict in self.verdicts.items():
             held = self._held.get(rule)
@@ -152,7 +156,7 @@ class Subject:
 
     def _finding(self, window: Window, cause: Cause) -> Finding:
         held, firing = cause.held, cause.firing
-        gpus = firing.gpus or tuple([gpu.uuid for gpu in window.gpus])
+        gpus = firing.gpus or self.gpus
         says = _named(window, firing.summary)
         lost = self._costs.get(cause.name)
         time = self._watched_seconds * (len(window.gpus) or 1)

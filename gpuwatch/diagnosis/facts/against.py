@@ -63,12 +63,13 @@ class CpuSamples(Samples):
 
     def push(self, fresh: Iterable[BusySample] | None, at: float, offset: float) -> None:
         """``offset`` is unix less monotonic time."""
-        newest = self[-1][0] if self else at - WINDOW_SECONDS
+        newest, found = self[-1][0] if self else at - WINDOW_SECONDS, list[tuple[float, float]]()
         for stamp, percent in fresh or ():
             moment = stamp - offset
             if newest < moment <= at + AHEAD_SECONDS:
-                self.append(moment, percent)
+                found.append((moment, percent))
                 newest = moment
+        self.extend(found)
         self.forget_until(at - WINDOW_SECONDS)
 
     def spans(self, since: float) -> list[Span]:
@@ -116,7 +117,7 @@ class Readings:
         if high - low < 2.0 * SWING_PERCENT:
             return _without_swing([reading for *_, reading in rows], low, high)
         tracks = [gpu for gpu, _ in shapes[:COMPARED_GPUS_MAX]]
-        integrals = [Integral(list(gpu.series), usual_step(gpu.series)) for gpu in tracks]
+        integrals = [Integral(gpu.series, usual_step(gpu.series)) for gpu in tracks]
         coarse = max([shape.sample_seconds for _, shape in shapes]) > FINE_SECONDS
         busy = _busy_over(rows, integrals)
         unseen = coarse and _too_fast([shape for _, shape in shapes])

@@ -32,6 +32,8 @@ STAYS = 0.2
 """Less suffices for what they are already."""
 LOOK_SECONDS = 5.0
 """Two looks must agree: ranks fill their memory within seconds of each other, not at once."""
+SETTLED_SECONDS = 15.0
+"""Between two looks, while they agree and memory in use stays what it is."""
 MOVES_SECONDS = 180.0
 """How far back their load is compared: in a minute, two pauses are alike by chance."""
 
@@ -42,20 +44,32 @@ class Choice:
     """The jobs followed, chosen anew each half minute."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._followed: frozenset[ProcessKey] | None = None
         self._chosen_at = -math.inf
         self._use: dict[ProcessKey, float] = {}
+        self._busy: dict[int, float] = {}
+        """Percent times seconds of each process, since it was counted for its job."""
+        self._seconds = 0.0
 
     def push(self, snapshot: Snapshot, at: float, seconds: float) -> None:
         if len(snapshot.jobs) <= FOLLOWED_JOBS_MAX:
-            self._followed = None
-            self._chosen_at = -math.inf
-            self._use.clear()
+            self._begin()
             return
-        self._take_use(snapshot, min(1.0, seconds / USE_SECONDS))
+        busy = self._busy
+        for process in snapshot.processes:
+            if process.gpu_busy_percent:
+                used = seconds * process.gpu_busy_percent
+                busy[process.pid] = busy.get(process.pid, 0.0) + used
+        self._seconds += seconds
         before = self._followed or frozenset()
         asked_for = all(job.key in before for job in snapshot.jobs if job.attached)
-        if asked_for and at < self._chosen_at + CHOSEN_SECONDS:
+        due = not asked_for or at >= self._chosen_at + CHOSEN_SECONDS
+        if due or self._seconds >= LOOK_SECONDS:
+            self._take_use(snapshot.jobs)
+        if not due:
             return
         self._chosen_at = at
 
@@ -66,15 +80,13 @@ class Choice:
         ranked = sorted(snapshot.jobs, key=weight, reverse=True)
         self._followed = frozenset([job.key for job in ranked[:FOLLOWED_JOBS_MAX]])
 
-    def _take_use(self, snapshot: Snapshot, share: float) -> None:
-        """Add up how much each job uses GPUs, as a mean in which the newest counts ``share``."""
-        busy: dict[int, float] = {}
-        for process in snapshot.processes:
-            if process.gpu_uuid is not None and process.gpu_busy_percent is not None:
-                busy[process.pid] = busy.get(process.pid, 0.0) + process.gpu_busy_percent
-        before, self._use = self._use, {}
-        for job in snapshot.jobs:
-            used = sum([busy.get(member.pid, 0.0) for member in job.members])
+    def _take_use(self, jobs: Sequence[Job]) -> None:
+        """Work out how much each job uses GPUs, as a mean in which the newest counts most."""
+        busy, seconds, before = self._busy, self._seconds, self._use
+        share = min(1.0, seconds / USE_SECONDS)
+        self._busy, self._seconds, self._use = {}, 0.0, {}
+        for job in jobs:
+            used = sum([busy.get(member.pid, 0.0) for member in job.members]) / seconds
             known = before.get(job.key, used)
             self._use[job.key] = known + share * (used - known)
 
@@ -83,7 +95,8 @@ class Choice:
         followed = self._followed
         if followed is None:
             return snapshot.jobs
-        return [job for job in snapshot.jobs if job.key in followed]
+        pids = {pid for pid, _ in followed}
+        return [job for job in snapshot.jobs if job.pid in pids and job.key in followed]
 
 
 class Groups:
@@ -94,6 +107,8 @@ class Groups:
         self.found: tuple[_Group, ...] = ()
         self._wanted: tuple[_Group, ...] = ()
         self._looked_at = -math.inf
+        self._held: dict[GpuKey, int] = {}
+        """Memory in use at the last look, roughly."""
 
     def push(self, gpus: Sequence[GpuTrack], at: float) -> None:
         """``gpus``: all that no running job uses."""
@@ -101,7 +116,11 @@ class Groups:
         gone = any(not uuids.issuperset(group) for group in self.found)
         if at < self._looked_at + LOOK_SECONDS and not gone:
             return
-        self._looked_at = at
+        held = {gpu.identity.uuid: round(_held(gpu) / ALIKE_BYTES) for gpu in gpus}
+        settled = held == self._held and self._wanted == self.found
+        if settled and at < self._looked_at + SETTLED_SECONDS and not gone:
+            return
+        self._looked_at, self._held = at, held
         by_model = sorted([gpu for gpu in gpus if gpu.identity.mig_instance is None], key=_model)
         wanted = tuple(
             [group for _, alike in groupby(by_model, _model) for group in self._of([*alike], at)]
@@ -123,8 +142,7 @@ class Groups:
         ]
         uuids, since = _keys(gpus), at - MOVES_SECONDS
         less = STAYS if uuids in self.found else 0.0
-        cells = [gpu.load.after(since) for gpu in gpus]
-        busy, power = [agreement(cells, place) for place in (0, 1)]
+        busy, power = agreement([gpu.load for gpu in gpus], since)
         for value in (busy, power):
             turns = 0.0 if value is None else value * (1 - len(gpus))
             if max(value or 0.0, turns) >= TOGETHER - less:

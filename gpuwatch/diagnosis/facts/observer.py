@@ -6,23 +6,26 @@ processes there are.
 """
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.facts import startup
-from gpuwatch.diagnosis.facts.against import usual_step
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.choosing import MOVES_SECONDS, Choice, Groups
 from gpuwatch.diagnosis.facts.pauses import Pauses
 from gpuwatch.diagnosis.facts.recovery import recovered
-from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
+from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
-from gpuwatch.diagnosis.facts.watched_job import LAG_SECONDS, LATELY_SECONDS, JobTrack
-from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window
+from gpuwatch.diagnosis.facts.watched_job import JobTrack, is_starting
+from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.signals.load import agreement
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
+MOVED_PERCENT = 10.0
+"""Of ten seconds against a minute: in so few, a swing of seconds is cut anywhere."""
+GROWS_ERRORS = 3.0
+"""A slope of so many of its errors: rules ask for four."""
 
 Stacks = tuple[tuple[str, float, str | None], ...]
 SubjectKey = tuple[ProcessKey | None, tuple[GpuKey, ...]]
@@ -38,11 +41,10 @@ class Observer:
     def _begin(self) -> None:
         self._last: Snapshot | None = None
         self._jobs: dict[ProcessKey, JobTrack] = {}
-        self._gpus: dict[tuple[GpuKey, ProcessKey | None], GpuTrack] = {}
+        self._gpus: dict[tuple[GpuKey, ProcessKey | None], GpuUse] = {}
         self._host = HostTrack()
         self._choice = Choice()
         self._groups = Groups()
-        self._looked_at: list[tuple[float, float]] = []
         self._forget_at = 0.0
 
     def push(self, snapshot: Snapshot) -> None:
@@ -58,15 +60,11 @@ class Observer:
             return
         self._last = snapshot
         self._host.push(snapshot.host, at, seconds)
-        self._looked_at.append((at, seconds))
-        if self._looked_at[0][0] <= at - 2 * WINDOW_SECONDS:
-            since = at - WINDOW_SECONDS
-            self._looked_at = [one for one in self._looked_at if one[0] > since]
         self._choice.push(snapshot, at, seconds)
         users = self._push_jobs(snapshot, seconds, first_look=before is None)
         self._push_gpus(snapshot, seconds, users)
         free = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus if gpu.uuid not in users]
-        self._groups.push([gpu for gpu in free if gpu is not None], at)
+        self._groups.push([use.track for use in free if use is not None], at)
         if at >= self._forget_at:
             self._forget(at)
 
@@ -95,10 +93,25 @@ class Observer:
                 continue
             group = next((one for one in self._groups.found if gpu.uuid in one), (gpu.uuid,))
             used.update(group)
-            tracks = [one for uuid in group if (one := self._gpus.get((uuid, None))) is not None]
-            if tracks and (None, group) not in without:
-                made.append(self._gpu_window(snapshot, tracks, host))
+            uses = [one for uuid in group if (one := self._gpus.get((uuid, None))) is not None]
+            if uses and (None, group) not in without:
+                now = snapshot.monotonic_seconds
+                made.append(self._window(snapshot, uses, host, None, now))
         return tuple(made)
+
+    def has_moved(self, window: Window) -> bool:
+        """Check whether its GPUs do more or less than in the window, or may; or memory grows."""
+        job = None if window.job is None else window.job.key
+        uses = [self._gpus.get((gpu.uuid, job)) for gpu in window.gpus]
+        now = [None if use is None else use.track.recovery.lately() for use in uses]
+        return (
+            not now
+            or _grows(window)
+            or any(
+                level is None or abs(level - 100.0 * (1.0 - gpu.idle_share)) > MOVED_PERCENT
+                for level, gpu in zip(now, window.gpus, strict=True)
+            )
+        )
 
     @property
     def groups(self) -> tuple[tuple[GpuKey, ...], ...]:
@@ -125,8 +138,7 @@ class Observer:
     def _push_gpus(
         self, snapshot: Snapshot, seconds: float, users: dict[GpuKey, list[JobTrack]]
     ) -> None:
-        at = snapshot.monotonic_seconds
-        offset = snapshot.taken_at_unix_seconds - at
+        at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         on_gpu: dict[GpuKey, list[Process]] = {}
         for process in snapshot.processes:
             if process.gpu_uuid is not None:
@@ -134,33 +146,55 @@ class Observer:
         listed = snapshot.host.core_count is not None and all(
             problem.reading != "processes" for problem in snapshot.problems
         )
-        for gpu in snapshot.gpus:
-            there = on_gpu.get(gpu.uuid, [])
-            for job in users.get(gpu.uuid, (None,)):
-                track = self._gpu_track(gpu, job, at)
-                if job is not None and job.is_stopped:
-                    track.rest(gpu, at)
-                    continue
-                mine: list[Process] | None = None
-                others: list[Process] | None = None
-                if snapshot.processes:
-                    own = frozenset[int]() if job is None else job.pids
-                    mine = [process for process in there if process.pid in own]
-                    others = [process for process in there if process.pid not in own]
-                elif job is None and listed:
-                    others = []
-                track.push(gpu, at, seconds, offset, mine, others)
+        new: dict[tuple[GpuKey, float], GpuTrack] = {}
+        used = [
+            (gpu, job, self._use(gpu, job, at, unix - at, new))
+            for gpu in snapshot.gpus
+            for job in users.get(gpu.uuid, (None,))
+        ]
+        fed = {use for _, job, use in used if job is None or not job.is_stopped}
+        for use in self._gpus.values():
+            if use not in fed:
+                use.part()
+        for gpu, job, use in used:
+            rests = use not in fed
+            if use.track.seen_at != at:
+                use.track.push(gpu, at, seconds, unix - at, rests=rests)
+            if gpu.lost or rests or not use.push(gpu.reading, at, seconds):
+                continue
+            mine: list[Process] | None = None
+            others: list[Process] | None = None
+            if snapshot.processes:
+                there = on_gpu.get(gpu.uuid, [])
+                own = frozenset[int]() if job is None else job.pids
+                mine = [process for process in there if process.pid in own]
+                others = [process for process in there if process.pid not in own]
+            elif job is None and listed:
+                others = []
+            use.see(at, mine, others)
 
-    def _gpu_track(self, gpu: Gpu, job: JobTrack | None, at: float) -> GpuTrack:
+    def _use(
+        self,
+        gpu: Gpu,
+        job: JobTrack | None,
+        at: float,
+        offset: float,
+        new: dict[tuple[GpuKey, float], GpuTrack],
+    ) -> GpuUse:
+        """One that begins shares the track with those ``new`` ones of which the driver remembers
+        the same."""
         key = (gpu.uuid, None if job is None else job.job.key)
-        track = self._gpus.get(key)
-        if track is None:
+        use = self._gpus.get(key)
+        if use is None:
             # Without a job, what the driver remembers is of one that has ended.
-            not_before = at if job is None else at - WINDOW_SECONDS
+            since = at if job is None else at - WINDOW_SECONDS
             if job is not None and job.began_at is not None:
-                not_before = max(not_before, job.began_at)
-            track = self._gpus[key] = GpuTrack(gpu, not_before)
-        return track
+                since = max(since, job.began_at)
+            stamps = [stamp - offset for stamp, _ in gpu.reading.busy_samples or ()]
+            first = min([one for one in stamps if one > since], default=since)
+            track = new.setdefault((gpu.uuid, first), GpuTrack(gpu, since))
+            use = self._gpus[key] = GpuUse(track)
+        return use
 
     def _forget(self, at: float) -> None:
         self._forget_at = at + FORGOTTEN_SECONDS / 2
@@ -170,161 +204,90 @@ class Observer:
             key: one
             for key, one in self._gpus.items()
             # Those of an ended job are not fed any more, and still shown.
-            if one.seen_at >= oldest or (key[1] is not None and key[1] in self._jobs)
+            if one.track.seen_at >= oldest or (key[1] is not None and key[1] in self._jobs)
         }
 
     def _job_window(self, snapshot: Snapshot, job: Job, host: HostFacts) -> Window:
         track = self._jobs[job.key]
-        gpus = [
-            gpu
+        track.catch_up()
+        uses = [
+            use
             # A recording may name one twice.
             for uuid in dict.fromkeys(job.gpu_uuids)
-            if (gpu := self._gpus.get((uuid, job.key))) is not None
+            if (use := self._gpus.get((uuid, job.key))) is not None
         ]
         now = snapshot.monotonic_seconds
         if track.ended:
             # As it was when it ended.
-            now = max([gpu.seen_at for gpu in gpus], default=now)
-        starting = not track.ended and _is_starting(track, gpus, now)
-        seconds = WINDOW_SECONDS
-        since = now - seconds
-        if track.steady_at is not None:
-            since = max(since, min(track.steady_at, now))
-        if not track.ended:
-            # Without a GPU, by what it reports itself.
-            fed = recovered([gpu.recovery for gpu in gpus] or track.recoveries)
-            track.fed_since = track.fed_since if fed is None else fed
-        if track.fed_since is not None and since < track.fed_since < now:
-            since, seconds = track.fed_since, now - track.fed_since
-        facts = tuple([gpu.facts(since) for gpu in gpus])
-        shapes = [(gpu, one.busy) for gpu, one in zip(gpus, facts, strict=True)]
-        pauses = Pauses(snapshot, gpus, track, self._host)
-        busy, power = _together(gpus, since)
-        return Window(
-            taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
-            seconds=seconds,
-            watched_seconds=track.watched(since),
-            interval_seconds=snapshot.interval_seconds,
-            gpus=facts,
-            job=track.facts(since, shapes),
-            host=host,
-            starting=starting,
-            pauses=pauses.over(),
-            ongoing=() if track.ended else pauses.ongoing(),
-            steady_seconds=0.0 if starting else track.steady_seconds(now),
-            unused=() if gpus or track.ended else self._unused(snapshot),
-            busy_together=busy,
-            power_together=power,
-        )
+            now = max([use.track.seen_at for use in uses], default=now)
+        made = self._window(snapshot, uses, host, track, now)
+        return made if uses or track.ended else replace(made, unused=self._unused(snapshot))
 
     def _unused(self, snapshot: Snapshot) -> tuple[GpuFacts, ...]:
         now = snapshot.monotonic_seconds
-        tracks = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus]
-        here = [one for one in tracks if one is not None and one.seen_at == now]
+        uses = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus]
+        here = [one for one in uses if one is not None and one.track.seen_at == now]
         return tuple([one.facts(now - WINDOW_SECONDS) for one in here])
 
-    def _gpu_window(self, snapshot: Snapshot, gpus: list[GpuTrack], host: HostFacts) -> Window:
-        now, seconds = snapshot.monotonic_seconds, WINDOW_SECONDS
-        fed = recovered([gpu.recovery for gpu in gpus])
-        if fed is not None and now - seconds < fed < now:
-            seconds = now - fed
-        watched = sum([length for at, length in self._looked_at if at > now - seconds])
-        pauses = Pauses(snapshot, gpus, None, self._host)
-        busy, power = _together(gpus, now - MOVES_SECONDS)
+    def _window(
+        self,
+        snapshot: Snapshot,
+        uses: Sequence[GpuUse],
+        host: HostFacts,
+        job: JobTrack | None,
+        now: float,
+    ) -> Window:
+        gpus = [use.track for use in uses]
+        seconds, since, compared = WINDOW_SECONDS, now - WINDOW_SECONDS, now - MOVES_SECONDS
+        # Without a GPU, by what it reports itself.
+        fed = recovered([gpu.recovery for gpu in gpus] or (job.recoveries if job else []))
+        starting = ended = False
+        if job is not None:
+            ended = job.ended
+            starting = not ended and is_starting(job, uses, now)
+            if job.steady_at is not None:
+                since = max(since, min(job.steady_at, now))
+            if fed is not None and not ended:
+                job.fed_since = fed
+            fed = job.fed_since
+        if fed is not None and since < fed < now:
+            since, seconds = fed, now - fed
+        watched = self._host.means.watched_seconds(since)
+        steady, facts = watched, tuple([use.facts(since) for use in uses])
+        about = None
+        if job is not None:
+            compared, watched = since, job.watched(since)
+            steady = 0.0 if starting else job.steady_seconds(now)
+            about = job.facts(since, list(zip(gpus, [one.busy for one in facts], strict=True)))
+        pauses = Pauses(snapshot, gpus, job, self._host)
+        busy, power = agreement([gpu.load for gpu in gpus], compared)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
             watched_seconds=watched,
             interval_seconds=snapshot.interval_seconds,
-            gpus=tuple([gpu.facts(now - seconds) for gpu in gpus]),
+            gpus=facts,
+            job=about,
             host=host,
+            starting=starting,
             pauses=pauses.over(),
-            gathered_seconds=max([gpu.watched_seconds for gpu in gpus]),
-            ongoing=pauses.ongoing(),
-            steady_seconds=watched,
+            gathered_seconds=0.0 if job else max([gpu.watched_seconds for gpu in gpus]),
+            ongoing=() if ended else pauses.ongoing(),
+            steady_seconds=steady,
             busy_together=busy,
             power_together=power,
         )
 
 
-def _together(gpus: Sequence[GpuTrack], since: float) -> tuple[float | None, float | None]:
-    cells = [gpu.load.after(since) for gpu in gpus] if len(gpus) > 1 else []
-    return agreement(cells, 0), agreement(cells, 1)
-
-
-def _is_starting(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
-    """Check whether the job is still in its start-up; if it just came out, what was before is left
-    out from now on."""
-    if gpus and job.bare_since is not None and now - job.bare_since >= startup.WORK_SECONDS:
-        # What it did before it took a GPU was preparation.
-        job.starts_at, job.steady_at, job.bare_since = now, None, None
-    if job.steady_at is not None:
-        return False
-    if job.job.serves is not None:
-        # A server listens when it has loaded what it serves.
-        job.settle(now)
-        return False
-    if _is_too_old(job, gpus, now):
-        job.settle(job.starting_until)
-        job.bare_since = None if gpus else now
-        return False
-    since = _steps_from(job, gpus, now)
-    if since is None:
-        job.starting_until = now
-        return True
-    job.settle(since)
-    for gpu in gpus:
-        gpu.memory.forget_before(since)
-    return False
-
-
-def _steps_from(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> float | None:
-    reported = job.steps_since
-    if reported is not None and now - reported >= startup.WORK_SECONDS:
-        if not gpus:
-            return reported
-        if job.steps_reported >= startup.REPORTED_STEPS:
-            return now - startup.WORK_SECONDS
-    if now - job.compiled_at < startup.COMPILED_SECONDS:
-        # What compilers try out on the GPU can have a rhythm as well.
-        return None
-    grew = [gpu.memory.rose_at for gpu in gpus if gpu.memory.grown() > startup.GROWS]
-    job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
-    loads = job.ledger.mean("busiest", now - LATELY_SECONDS, now)
-    delivers = (loads or 0.0) >= startup.LOADS_PERCENT
-    found: list[float | None] = []
-    for gpu in gpus:
-        samples = [one for one in gpu.series if one[0] > after]
-        if len(samples) <= 2:
-            continue
-        step = usual_step(samples)
-        found.append(startup.steps_from(samples, step, delivers=delivers))
-        # Work before these workers came was none of theirs: a sanity check, a warm-up.
-        theirs = [one for one in samples if one[0] - step > job.workers_since()]
-        fed = startup.burst(theirs, step)
-        if fed is not None and _waits_for_batch(job, fed[1], now):
-            found.append(fed[0])
-    return min([since for since in found if since is not None], default=None)
-
-
-def _waits_for_batch(job: JobTrack, since: float, now: float) -> bool:
-    """Check whether its main threads slept since then, and a loader worker did not."""
-    since = min(now - 1.0, since + (0.0 if job.job.attached else LAG_SECONDS))
-    main, busiest = [job.ledger.mean(name, since, now) for name in ("main", "busiest")]
-    sleeps = main is not None and main <= startup.SLEEPS_PERCENT
-    return sleeps and (busiest or 0.0) >= startup.LOADS_PERCENT
-
-
-def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
-    """Check whether it has had its time to start, and nothing shows that it still does."""
-    age = now - job.starts_at
-    if not gpus or age <= startup.LONGEST_SECONDS:
-        return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
-    compiles = now - job.compiled_at < startup.COMPILED_SECONDS
-    cores = job.cores_lately(now)
-    works = cores is None or cores >= startup.WORKING_CORES
-    silent = all(startup.is_silent(gpu.series) for gpu in gpus)
-    return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))
+def _grows(window: Window) -> bool:
+    those: list[HostFacts | GpuFacts | WorkerFacts | None] = [window.host, *window.gpus]
+    those += [] if window.job is None else [window.job.workers, window.job.own_workers]
+    return any(
+        (one.memory_slope_bytes_per_second or 0.0)
+        > GROWS_ERRORS * (one.memory_slope_error_bytes_per_second or 0.0)
+        for one in those
+        if one is not None
+    )
 
 
 def spoken_for(snapshot: Snapshot, before: float | None) -> float:

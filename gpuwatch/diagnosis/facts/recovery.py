@@ -5,6 +5,9 @@ Without it a minute's means still show, for most of a minute, a trouble that was
 """
 
 from collections import deque
+from collections.abc import Sequence
+
+from gpuwatch.diagnosis.signals.stretches import Sample
 
 CELL_SECONDS = 2.0
 """Long enough for a fed GPU's logging and optimizer gaps to be a small part."""
@@ -12,6 +15,7 @@ FULL_PERCENT = 90.0
 """Of a cell: nothing is missing."""
 FED_CELLS = 6
 """Twelve seconds on end: loaders catch up for a while after each epoch."""
+LATELY_CELLS = 5
 REMEMBERED_CELLS = 36
 BEFORE_CELLS = 8
 """So much is looked at, at least, to know what was usual before."""
@@ -35,24 +39,29 @@ class Recovery:
         self._cells: deque[tuple[float, float]] = deque(maxlen=REMEMBERED_CELLS)
         self._area = self._seconds = 0.0
 
-    def add(self, at: float, percent: float, length: float) -> None:
-        """A sample: the mean over the ``length`` up to ``at``."""
-        self._area += percent * length
-        self._seconds += length
-        if self._seconds < 0.99 * CELL_SECONDS:
-            return
-        level = self._area / self._seconds
-        self._cells.append((at - self._seconds, level))
-        self._area = self._seconds = 0.0
-        self.full_cells = self.full_cells + 1 if level >= FULL_PERCENT else 0
-        if self.full_cells == FED_CELLS and self._was_poor():
-            self.at = self._cells[-FED_CELLS][0]
+    def extend(self, samples: Sequence[Sample]) -> None:
+        for at, percent, length in samples:
+            self._area += percent * length
+            self._seconds += length
+            if self._seconds < 0.99 * CELL_SECONDS:
+                continue
+            level = self._area / self._seconds
+            self._cells.append((at - self._seconds, level))
+            self._area = self._seconds = 0.0
+            self.full_cells = self.full_cells + 1 if level >= FULL_PERCENT else 0
+            if self.full_cells == FED_CELLS and self._was_poor():
+                self.at = self._cells[-FED_CELLS][0]
 
     def gap(self) -> None:
         """Nothing is known of the time up to the next sample."""
         self._cells.clear()
         self._area = self._seconds = 0.0
         self.full_cells = 0
+
+    def lately(self) -> float | None:
+        """The mean of the last cells, in percent; ``None``: there are too few."""
+        newest = [level for _, level in self._cells][-LATELY_CELLS:]
+        return sum(newest) / LATELY_CELLS if len(newest) == LATELY_CELLS else None
 
     @property
     def is_fed(self) -> bool:

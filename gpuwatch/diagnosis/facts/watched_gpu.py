@@ -1,20 +1,27 @@
-"""One GPU as one job uses it (or as nobody does), followed from snapshot to snapshot."""
+"""One GPU, and how one job uses it (or nobody does), followed from snapshot to snapshot."""
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from copy import deepcopy
 from operator import attrgetter
+from typing import Any
 
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
-from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Counter, Highest, Samples
-from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch
+from gpuwatch.diagnosis.signals.running import (
+    BUCKET_SECONDS,
+    Counter,
+    Highest,
+    RunningMeans,
+    Samples,
+)
+from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Sample
 from gpuwatch.diagnosis.signals.trend import Trend
-from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, Waveform, analyse
+from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, analyse
 
 DENSEST_SECONDS = 0.08
 """Samples nearer together than this are merged to ``MERGED_SECONDS``: nothing here needs them, and
@@ -27,21 +34,25 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
 NOW_SECONDS = 5.0
+USERS_SECONDS = 2.9
+"""How much of a GPU each process uses is a mean of seconds; and jobs are read as seldom."""
 
 
 class GpuTrack:
-    """``not_before``: monotonic time of the job's start, where it is known."""
+    """What it does, whoever uses it. ``not_before``: monotonic time from which on the driver's
+    samples count."""
 
     def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity = gpu.identity
         self.lost = gpu.lost
-        self.seen_at = 0.0
+        self.seen_at = -math.inf
+        self.uses = 0
+        """So many share it."""
         self.watched_seconds = 0.0
         self.read_at: float | None = None
         """When its utilisation was read last."""
         self.pauses = PauseWatch()
         self.recovery = Recovery()
-        self.memory = Trend()
         self.fine = False
         """``series`` holds the driver's samples, not polls."""
         self.series = Samples()
@@ -50,39 +61,28 @@ class GpuTrack:
         self._not_before = not_before
         self._began = math.inf
         self._means = Averages(GpuFacts)
-        self._memory_highest = Highest(WINDOW_SECONDS)
-        self._temperature_highest = Highest(WINDOW_SECONDS)
-        self._generation = Highest(WINDOW_SECONDS)
-        self._width = Highest(WINDOW_SECONDS)
-        self._corrected = Counter(WINDOW_SECONDS)
-        self._uncorrected = Counter(WINDOW_SECONDS)
+        self._memory_highest, self._temperature_highest, self._generation, self._width = [
+            Highest(WINDOW_SECONDS) for _ in range(4)
+        ]
+        self._corrected, self._uncorrected = Counter(WINDOW_SECONDS), Counter(WINDOW_SECONDS)
         self._reasons: deque[tuple[float, dict[str, float]]] = deque()
         self._last = GpuReading()
-        self._others: tuple[Process, ...] | None = None
+        self._boiled_down: tuple[tuple[float, float], dict[str, Any]] | None = None
+        """The newest facts, and of when."""
 
-    def push(
-        self,
-        gpu: Gpu,
-        at: float,
-        seconds: float,
-        offset: float,
-        mine: Sequence[Process] | None,
-        others: Sequence[Process] | None,
-    ) -> None:
+    def push(self, gpu: Gpu, at: float, seconds: float, offset: float, *, rests: bool) -> None:
         """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for;
-        ``mine`` are the job's processes on it, ``None`` where none could be read."""
-        self.seen_at = at
-        self._began = at if gpu.lost else min(at, self._began)
-        self.lost = gpu.lost
-        self.identity = gpu.identity
-        if gpu.lost:
-            self.pauses.gap()
-            self.recovery.gap()
-            return
+        ``rests``: its job is stopped, and what the GPU does now says nothing of it."""
         reading = gpu.reading
-        self.watched_seconds += seconds
-        if is_read(reading):
+        self.seen_at, self.lost, self.identity = at, gpu.lost, gpu.identity
+        if is_read(reading) and not gpu.lost:
             self.read_at = at
+        if gpu.lost or rests:
+            self._began = at
+            self._gap()
+            return
+        self._began = min(at, self._began)
+        self.watched_seconds += seconds
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
         self.load.add(at, seconds, _newest(self.series, at - seconds), power)
@@ -93,24 +93,13 @@ class GpuTrack:
             "pcie_rx_idle_bytes_per_second": reading.pcie_rx_bytes_per_second
             if high <= IDLE_PERCENT
             else None,
-            "own_busy_percent": _added(mine, _busy),
-            "own_memory_bytes": _added(mine, _memory),
-            "foreign_busy_percent": _added(others, _busy),
-            "foreign_memory_bytes": _added(others, _memory),
         }
         self._means.add(at, reading, seconds, worked_out)
-        self._others = None if others is None else tuple(others)
         # A link powers down some time after the last kernel, not between two.
         self._take_rest(reading, at, seconds, under_load=high > IDLE_PERCENT)
         self._last = reading
 
-    def rest(self, gpu: Gpu, at: float) -> None:
-        """Its job is stopped: what the GPU does now says nothing of it."""
-        self.seen_at = self._began = at
-        self.lost = gpu.lost
-        self.identity = gpu.identity
-        if is_read(gpu.reading):
-            self.read_at = at
+    def _gap(self) -> None:
         self.pauses.gap()
         self.recovery.gap()
 
@@ -119,7 +108,6 @@ class GpuTrack:
     ) -> None:
         self._memory_highest.add(at, reading.memory_used_bytes)
         self._temperature_highest.add(at, reading.temperature_celsius)
-        self.memory.add(at, reading.memory_used_bytes)
         if under_load:
             self._generation.add(at, reading.pcie_generation)
             self._width.add(at, reading.pcie_width)
@@ -136,8 +124,7 @@ class GpuTrack:
         if fresh:
             if not self.fine:
                 self.series.clear()
-                self.pauses.gap()
-                self.recovery.gap()
+                self._gap()
                 self.fine = True
             spacing = fresh[-1][0] - fresh[-2][0] if len(fresh) > 1 else seconds
             self._append(fresh, spacing)
@@ -175,19 +162,25 @@ class GpuTrack:
 
     def _append(self, fresh: list[tuple[float, float]], spacing: float) -> None:
         """``spacing``: their usual distance."""
-        series, pauses = self.series, self.pauses
-        longest = GAP_SAMPLES * max(spacing, MERGED_SECONDS)
+        longest, series = GAP_SAMPLES * max(spacing, MERGED_SECONDS), self.series
         before = series[-1][0] if series else fresh[0][0] - spacing
+        rows = list[Sample]()
         for at, percent in fresh:
             length = at - before
-            if length > longest:
-                pauses.gap()
-                self.recovery.gap()
-                length = spacing
             before = at
-            series.append(at, percent)
-            pauses.add(at, percent, length)
-            self.recovery.add(at, percent, length)
+            if length > longest:
+                self._follow(rows)
+                rows.clear()
+                self._gap()
+                length = spacing
+            rows.append((at, percent, length))
+        self._follow(rows)
+
+    def _follow(self, rows: Sequence[Sample]) -> None:
+        if rows:
+            self.series.extend(rows)
+            self.pauses.extend(rows)
+            self.recovery.extend(rows)
 
     def _trim(self, at: float) -> None:
         self.series.forget_until(at - WINDOW_SECONDS)
@@ -215,27 +208,25 @@ class GpuTrack:
     def memory_used_bytes(self) -> int | None:
         return self._last.memory_used_bytes
 
-    def waveform(self, since: float) -> Waveform | None:
-        """Of the samples after ``since``."""
-        samples = list(self.series)
-        if samples and samples[0][0] <= since:
-            samples = [sample for sample in samples if sample[0] > since]
+    def facts(self, since: float) -> dict[str, Any]:
+        """By name, over the time after ``since``; jobs that share it are looked at together."""
+        if self._boiled_down is None or self._boiled_down[0] != (self.seen_at, since):
+            self._boiled_down = ((self.seen_at, since), self._facts(since))
+        return self._boiled_down[1]
+
+    def _facts(self, since: float) -> dict[str, Any]:
+        samples = self.series.after(since)
         span = samples[-1][0] - samples[0][0] if samples else 0.0
         enough = span >= SPAN * (self.seen_at - max(since, self._began))
-        return _shape(tuple(samples)) if enough else None
-
-    def facts(self, since: float) -> GpuFacts:
-        """Over the time after ``since``."""
-        slope, slope_error = self.memory.slope() or (None, None)
         generation, width = self._generation.over(since), self._width.over(since)
         usual, plateau = self.load.watts_at(0.75, PLATEAU)
         spins_share, spins = self.load.spins(since)
         corrected, uncorrected = self._corrected.risen(since), self._uncorrected.risen(since)
-        return GpuFacts(
-            **self._means.over(since),
+        return dict(
+            self._means.over(since),
             identity=self.identity,
             lost=self.lost,
-            busy=self.waveform(since),
+            busy=analyse(samples) if enough else None,
             busy_read=bool(self.series),
             busy_now_percent=_newest(self.series, self.seen_at - NOW_SECONDS),
             unread_seconds=0.0 if self.read_at is None else self.seen_at - self.read_at,
@@ -244,9 +235,6 @@ class GpuTrack:
             spins_share=spins_share,
             spins=spins,
             memory_highest_bytes=self._memory_highest.over(since),
-            memory_slope_bytes_per_second=slope,
-            memory_slope_error_bytes_per_second=slope_error,
-            memory_rises=self.memory.rises(),
             temperature_highest_celsius=self._temperature_highest.over(since),
             throttle_shares=self._throttled(since),
             pcie_generation_busy=None if generation is None else int(generation),
@@ -255,7 +243,6 @@ class GpuTrack:
             ecc_corrected_new=None if corrected is None else int(corrected),
             remapped_rows_failed=self._last.remapped_rows_failed,
             remapped_rows_pending=self._last.remapped_rows_pending,
-            others=self._others,
         )
 
     def _throttled(self, since: float) -> tuple[ReasonSeconds, ...] | None:
@@ -269,10 +256,59 @@ class GpuTrack:
         return tuple([ReasonSeconds(name, seconds) for name, seconds in total.items()])
 
 
-# Jobs that share a GPU have its samples in common.
-@lru_cache(maxsize=4)
-def _shape(samples: tuple[tuple[float, float], ...]) -> Waveform | None:
-    return analyse(samples)
+class GpuUse:
+    """A GPU as one job uses it, or nobody does."""
+
+    def __init__(self, track: GpuTrack) -> None:
+        self.track = track
+        track.uses += 1
+        self.memory = Trend()
+        self._means = RunningMeans(len(_SHARES), WINDOW_SECONDS)
+        self._seconds = 0.0
+        """Since it was seen who uses it."""
+        self._others: tuple[Process, ...] | None = None
+
+    def part(self) -> None:
+        """From here on others of the GPU see what this one does not."""
+        if self.track.uses > 1:
+            self.track.uses -= 1
+            self.track = deepcopy(self.track)
+            self.track.uses = 1
+
+    def push(self, reading: GpuReading, at: float, seconds: float) -> bool:
+        """Check whether it is time to see who uses it."""
+        self.memory.add(at, reading.memory_used_bytes)
+        self._seconds += seconds
+        return self._others is None or self._seconds >= USERS_SECONDS
+
+    def see(
+        self, at: float, mine: Sequence[Process] | None, others: Sequence[Process] | None
+    ) -> None:
+        """``mine`` are the job's processes on it, ``None`` where none could be read."""
+        seconds, self._seconds = self._seconds, 0.0
+        shares = [_added(those, read) for those in (mine, others) for read in (_busy, _memory)]
+        self._means.add(at, shares, seconds)
+        self._others = None if others is None else tuple(others)
+
+    def facts(self, since: float) -> GpuFacts:
+        """Over the time after ``since``."""
+        slope, slope_error = self.memory.slope() or (None, None)
+        shares: dict[str, Any] = dict(zip(_SHARES, self._means.over(since), strict=True))
+        return GpuFacts(
+            **self.track.facts(since),
+            **shares,
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=slope_error,
+            memory_rises=self.memory.rises(),
+            others=self._others,
+        )
+
+
+_busy = attrgetter("gpu_busy_percent")
+_memory = attrgetter("gpu_memory_bytes")
+_SHARES = (
+    "own_busy_percent", "own_memory_bytes", "foreign_busy_percent", "foreign_memory_bytes",
+)  # fmt: skip
 
 
 def is_read(reading: GpuReading) -> bool:
@@ -288,10 +324,6 @@ def _newest(samples: Sequence[tuple[float, float]], since: float) -> float | Non
             break
         found.append(percent)
     return sum(found) / len(found) if found else None
-
-
-_busy = attrgetter("gpu_busy_percent")
-_memory = attrgetter("gpu_memory_bytes")
 
 
 def _added(

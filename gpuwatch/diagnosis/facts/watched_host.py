@@ -15,13 +15,13 @@ LEDGER_SECONDS = 960.0
 class HostTrack:
     def __init__(self) -> None:
         self.ledger = Ledger(("written", "sent"), LEDGER_SECONDS)
-        self._means = Averages(HostFacts)
+        self.means = Averages(HostFacts)
         self._memory = Trend()
         self._swap: deque[tuple[float, int]] = deque()
         self._last = Host(name="")
 
     def push(self, host: Host, at: float, seconds: float) -> None:
-        self._means.add(at, host, seconds)
+        self.means.add(at, host, seconds)
         rates = (host.disk_write_bytes_per_second, host.network_transmit_bytes_per_second)
         self.ledger.add(at, rates, seconds)
         self._memory.add(at, host.memory_used_bytes)
@@ -39,7 +39,7 @@ class HostTrack:
         swap = [used for at, used in self._swap if at > since]
         known = swap and host.swap_used_bytes is not None
         return HostFacts(
-            **self._means.over(since),
+            **self.means.over(since),
             core_count=host.core_count,
             memory_total_bytes=host.memory_total_bytes,
             memory_slope_bytes_per_second=slope,

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
-from gpuwatch.diagnosis.facts.against import Readings, Shape
+from gpuwatch.diagnosis.facts import startup
+from gpuwatch.diagnosis.facts.against import HELD_SECONDS, Readings, Shape, usual_step
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
-from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS, LONGEST_WORK_SECONDS
+from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
 from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
 from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
@@ -35,9 +36,10 @@ class JobTrack:
         self.watched_seconds = 0.0
         unknown_start = -math.inf if first_look else at
         self.starts_at = unknown_start if self.began_at is None else self.began_at
-        self.steady_at = self.starts_at if at - self.starts_at > LONGEST_WORK_SECONDS else None
+        age = at - self.starts_at
+        self.steady_at = self.starts_at if age > startup.LONGEST_WORK_SECONDS else None
         """When its start-up was over."""
-        self.starting_until = self.starts_at if at - self.starts_at > LONGEST_SECONDS else at
+        self.starting_until = self.starts_at if age > startup.LONGEST_SECONDS else at
         """When it was still in it at last, as far as is known."""
         self.fed_since: float | None = None
         """When it came to be fed, after it had not been: what was before does not count."""
@@ -65,6 +67,10 @@ class JobTrack:
         self._reports = False
         self._readings = Readings()
         self._offset = unix - at
+        self._lasts = False
+        """The job is read so rarely that what was read of it stands for some looks."""
+        self._held_seconds = 0.0
+        """For so long it has, beyond what is counted."""
 
     @property
     def ended(self) -> bool:
@@ -72,15 +78,31 @@ class JobTrack:
 
     def push(self, job: Job, at: float, seconds: float, offset: float) -> None:
         """``offset`` is unix less monotonic time."""
-        self.job = job
+        same = self._lasts and job is self.job and self._held_seconds + seconds <= HELD_SECONDS
+        if not same:
+            self.catch_up()
         self.seen_at = at
         self._offset = offset
-        self.pids = frozenset([member.pid for member in job.members])
-        if self.ended:
+        if same:
+            self._held_seconds += seconds
             return
+        self.job = job
+        self.pids = frozenset([member.pid for member in job.members])
+        if not self.ended:
+            self._take(job, at, seconds, offset)
+
+    def catch_up(self) -> None:
+        """Count what has been the same since it was read, before anything is asked for."""
+        seconds, self._held_seconds = self._held_seconds, 0.0
+        if seconds:
+            self._take(self.job, self.seen_at, seconds, self._offset)
+
+    def _take(self, job: Job, at: float, seconds: float, offset: float) -> None:
         members = job.members
         by_pid = {member.pid: member for member in members}
         self._take_states(job, by_pid, at)
+        stopped = any(track.stopped_seconds for track in self._ranks.values())
+        self._lasts = not (stopped or job.attached or job.loops or self._reports)
         if self.is_stopped:
             return
         self.watched_seconds += seconds
@@ -147,7 +169,7 @@ class JobTrack:
             track = self._ranks[rank.key]
             member = by_pid.get(rank.pid)
             if member is not None:
-                track.push(member, at, seconds)
+                track.push(rank, member, at, seconds)
                 if member.main_thread_cpu_percent is not None:
                     mains.append(member.main_thread_cpu_percent)
             if len(job.ranks) > 1:
@@ -229,6 +251,82 @@ class JobTrack:
                 if (track := self._ranks.get(rank.key)) is not None
             ]
         )
+
+
+def is_starting(job: JobTrack, uses: Sequence[GpuUse], now: float) -> bool:
+    """Check whether the job is still in its start-up; if it just came out, what was before is left
+    out from now on."""
+    gpus = [use.track for use in uses]
+    if gpus and job.bare_since is not None and now - job.bare_since >= startup.WORK_SECONDS:
+        # What it did before it took a GPU was preparation.
+        job.starts_at, job.steady_at, job.bare_since = now, None, None
+    if job.steady_at is not None:
+        return False
+    if job.job.serves is not None:
+        # A server listens when it has loaded what it serves.
+        job.settle(now)
+        return False
+    if _is_too_old(job, gpus, now):
+        job.settle(job.starting_until)
+        job.bare_since = None if gpus else now
+        return False
+    since = _steps_from(job, uses, now)
+    if since is None:
+        job.starting_until = now
+        return True
+    job.settle(since)
+    for use in uses:
+        use.memory.forget_before(since)
+    return False
+
+
+def _steps_from(job: JobTrack, uses: Sequence[GpuUse], now: float) -> float | None:
+    reported = job.steps_since
+    if reported is not None and now - reported >= startup.WORK_SECONDS:
+        if not uses:
+            return reported
+        if job.steps_reported >= startup.REPORTED_STEPS:
+            return now - startup.WORK_SECONDS
+    if now - job.compiled_at < startup.COMPILED_SECONDS:
+        # What compilers try out on the GPU can have a rhythm as well.
+        return None
+    grew = [use.memory.rose_at for use in uses if use.memory.grown() > startup.GROWS]
+    job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
+    loads = job.ledger.mean("busiest", now - LATELY_SECONDS, now)
+    delivers = (loads or 0.0) >= startup.LOADS_PERCENT
+    found: list[float | None] = []
+    for use in uses:
+        samples = use.track.series.after(after)
+        if len(samples) <= 2:
+            continue
+        step = usual_step(samples)
+        found.append(startup.steps_from(samples, step, delivers=delivers))
+        # Work before these workers came was none of theirs: a sanity check, a warm-up.
+        theirs = [one for one in samples if one[0] - step > job.workers_since()]
+        fed = startup.burst(theirs, step)
+        if fed is not None and _waits_for_batch(job, fed[1], now):
+            found.append(fed[0])
+    return min([since for since in found if since is not None], default=None)
+
+
+def _waits_for_batch(job: JobTrack, since: float, now: float) -> bool:
+    """Check whether its main threads slept since then, and a loader worker did not."""
+    since = min(now - 1.0, since + (0.0 if job.job.attached else LAG_SECONDS))
+    main, busiest = [job.ledger.mean(name, since, now) for name in ("main", "busiest")]
+    sleeps = main is not None and main <= startup.SLEEPS_PERCENT
+    return sleeps and (busiest or 0.0) >= startup.LOADS_PERCENT
+
+
+def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
+    """Check whether it has had its time to start, and nothing shows that it still does."""
+    age = now - job.starts_at
+    if not gpus or age <= startup.LONGEST_SECONDS:
+        return age > (startup.LONGEST_SECONDS if gpus else startup.WITHOUT_GPU_SECONDS)
+    compiles = now - job.compiled_at < startup.COMPILED_SECONDS
+    cores = job.cores_lately(now)
+    works = cores is None or cores >= startup.WORKING_CORES
+    silent = all(startup.is_silent(gpu.series) for gpu in gpus)
+    return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))
 
 
 def _total(values: Sequence[float | None]) -> float | None:

@@ -139,8 +139,9 @@ class Rank:
             self._stopped_at = at
         self.stopped_seconds = at - self._stopped_at
 
-    def push(self, member: JobMember, at: float, seconds: float) -> None:
-        self._means.add(at, member, seconds)
+    def push(self, rank: JobRank, member: JobMember, at: float, seconds: float) -> None:
+        worked_out = {"collectives_behind": rank.collectives_behind}
+        self._means.add(at, member, seconds, worked_out)
 
     def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float) -> None:
         self._loop = loop
@@ -150,7 +151,7 @@ class Rank:
             return
         self._loop_means.add(at, loop, seconds)
         if loop.data_wait_share is not None:
-            self.recovery.add(at, 100.0 * (1.0 - loop.data_wait_share), seconds)
+            self.recovery.extend([(at, 100.0 * (1.0 - loop.data_wait_share), seconds)])
 
     def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
         loop = self._loop

@@ -69,11 +69,11 @@ class GpuFacts:
     ecc_corrected_new: int | None = None
     remapped_rows_failed: bool | None = None
     remapped_rows_pending: bool | None = None
-    foreign_busy_percent: float | None = mean_of()
+    foreign_busy_percent: float | None = None
     """SM share of processes that are not of the window's job (``None``: not read)."""
-    foreign_memory_bytes: float | None = mean_of()
-    own_busy_percent: float | None = mean_of()
-    own_memory_bytes: float | None = mean_of()
+    foreign_memory_bytes: float | None = None
+    own_busy_percent: float | None = None
+    own_memory_bytes: float | None = None
     others: tuple[Process, ...] | None = None
     """The processes on it now that are not of the window's job."""
 
@@ -143,6 +143,8 @@ class RankFacts:
     awaits_network_share: float | None = mean_of("awaits_network")
     """Of the time: an answer was due on a connection that it made."""
     write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
+    collectives_behind: float | None = mean_of()
+    """How many collectives fewer than the rank that was ahead it had launched, by NCCL's count."""
     workers: WorkerFacts | None = None
     loop: LoopFacts | None = None
     state: str | None = None

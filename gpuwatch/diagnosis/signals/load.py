@@ -1,11 +1,14 @@
 """Load of GPUs, to be held against each other: do they move together, in turns, or each for itself;
 do they work while they are busy, or wait."""
 
+from __future__ import annotations
+
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isnan, nan, sqrt
+from operator import mul
 
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
@@ -48,8 +51,8 @@ class Load:
             if self._begun:
                 self._numbers.append(self._number)
                 self._means.extend([_mean(column) for column in zip(*self._begun, strict=True)])
-            old = bisect_right(self._numbers, number - CELLS_MAX)
-            if old:
+            if len(self._numbers) >= 2 * CELLS_MAX:
+                old = bisect_right(self._numbers, number - CELLS_MAX)
                 del self._numbers[:old], self._means[: 2 * old]
             self._number, self._begun = number, []
         self._begun.append((percent, watts))
@@ -57,12 +60,11 @@ class Load:
             bin_number = min(POWER_BINS_MAX, int(watts / POWER_BIN_WATTS))
             self._seconds[bin_number] = self._seconds.get(bin_number, 0.0) + seconds
 
-    def after(self, since: float) -> dict[int, Cell]:
-        """By the number of the piece."""
+    def after(self, since: float) -> tuple[array[int], array[float], array[float]]:
+        """Numbers of the pieces, and the means of each."""
         start = bisect_right(self._numbers, since / CELL_SECONDS)
-        means = [None if isnan(mean) else mean for mean in self._means[2 * start :]]
-        cells = zip(means[::2], means[1::2], strict=True)
-        return dict(zip(self._numbers[start:], cells, strict=True))
+        means = self._means
+        return self._numbers[start:], means[2 * start :: 2], means[2 * start + 1 :: 2]
 
     def watts_at(self, *shares: float) -> list[float | None]:
         """Percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
@@ -78,32 +80,49 @@ class Load:
         """Share of the time (0 to 1) in which a kernel was resident and drew little of what the GPU
         draws at work, and in how many stretches."""
         (plateau,) = self.watts_at(PLATEAU)
-        cells = [one for one in self.after(since).values() if None not in one]
+        _, *means = self.after(since)
+        cells = [one for one in zip(*means, strict=True) if not isnan(sum(one))]
         if not cells or plateau is None:
             return None, None
-        spins = [
-            (percent or 0.0) >= RESIDENT_PERCENT and (watts or 0.0) < SPINS_POWER * plateau
-            for percent, watts in cells
-        ]
+        little = SPINS_POWER * plateau
+        spins = [percent >= RESIDENT_PERCENT and watts < little for percent, watts in cells]
         return sum(spins) / len(spins), sum(
             [now > before for before, now in pairwise((False, *spins))]
         )
 
 
-def agreement(cells: Sequence[dict[int, Cell]], place: int) -> float | None:
-    """Mean correlation (-1 to 1) of all pairs of GPUs; ``None`` where one of them does not move.
-    ``place``: 0 of their utilisation, 1 of their power."""
-    common = set[int](cells[0]).intersection(*cells[1:]) if len(cells) > 1 else set[int]()
-    rows = [[one[at][place] for one in cells] for at in sorted(common)]
-    known = [[value for value in row if value is not None] for row in rows]
-    columns = zip(*[row for row in known if len(row) == len(cells)], strict=True)
-    moving, count = [_standardised(column) for column in columns], len(cells)
-    if not moving or not all(moving):
+def agreement(loads: Sequence[Load], since: float) -> tuple[float | None, float | None]:
+    """Mean correlation (-1 to 1) of all pairs of GPUs, of their utilisation and of their power;
+    ``None`` where one of them does not move."""
+    if len(loads) < 2:
+        return None, None
+    pieces = [load.after(since) for load in loads]
+    common = set(pieces[0][0]).intersection(*[numbers for numbers, *_ in pieces[1:]])
+    busy, power = [
+        _agreement(
+            [
+                [mean for number, mean in zip(one[0], one[place], strict=True) if number in common]
+                for one in pieces
+            ]
+        )
+        for place in (1, 2)
+    ]
+    return busy, power
+
+
+def _agreement(columns: Sequence[Sequence[float]]) -> float | None:
+    known = [row for row in zip(*columns, strict=True) if not isnan(sum(row))]
+    if len(known) < LEAST_CELLS:
         return None
+    scaled = []
+    for column in zip(*known, strict=True):
+        spread = sqrt(max(0.0, _variance(column)))
+        if spread <= LEAST_SPREAD * sum(column) / len(column):
+            return None
+        scaled.append([value / spread for value in column])
     # Their sum varies like one of them, like unrelated ones, or stays what it is: they take turns.
-    sums = [sum(values) for values in zip(*moving, strict=True)]
-    variance = sum([value * value for value in sums]) / len(sums)
-    return float((variance / count - 1.0) / (count - 1.0))
+    count, sums = len(columns), list(map(sum, zip(*scaled, strict=True)))
+    return (_variance(sums) / count - 1.0) / (count - 1.0)
 
 
 def _mean(column: Sequence[float | None]) -> float:
@@ -111,9 +130,6 @@ def _mean(column: Sequence[float | None]) -> float:
     return sum(known) / len(known) if known else nan
 
 
-def _standardised(column: Sequence[float]) -> list[float]:
-    """In standard deviations from the mean; none where it does not move."""
+def _variance(column: Sequence[float]) -> float:
     mean = sum(column) / len(column)
-    spread = sqrt(sum([(value - mean) * (value - mean) for value in column]) / len(column))
-    moves = len(column) >= LEAST_CELLS and spread > LEAST_SPREAD * mean
-    return [(value - mean) / spread for value in column] if moves else []
+    return float(sum(map(mul, column, column)) / len(column) - mean * mean)

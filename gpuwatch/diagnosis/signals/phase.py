@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul, sub
 
+from gpuwatch.diagnosis.signals.running import columns
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT
 
 Span = tuple[float, float, float]
@@ -96,8 +97,7 @@ class Integral:
     __slots__ = ("_areas", "_covers", "_lengths", "_times", "_values")
 
     def __init__(self, samples: Sequence[tuple[float, float]], step: float) -> None:
-        self._times = times = [at for at, _ in samples]
-        self._values = values = [value for _, value in samples]
+        self._times, self._values = times, values = columns(samples)
         longest = 1.5 * step
         self._lengths = lengths = [
             step, *[length if length < longest else step for length in map(sub, times[1:], times)]

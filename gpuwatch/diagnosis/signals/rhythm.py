@@ -7,7 +7,6 @@ correlator), and a whole window of bits is one integer, so that a lag costs a sh
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, pstdev
 
 CELLS_MAX = 4096
 """Longest window looked at, in samples."""
@@ -46,30 +45,32 @@ CYCLES_MIN = 3
 
 
 def _correlations(
-    times: Sequence[float], values: Sequence[float], step: float
+    times: Sequence[float], values: Sequence[float], step: float, middle: float
 ) -> tuple[list[float], int]:
     """The correlation at each lag (1 where the signal repeats itself exactly, about 0 by chance),
     up to a third of what was seen, and which lag is the last that may be a period."""
-    high, seen, count = _bits(times, values, step)
-    share = high.bit_count() / max(1, seen.bit_count())
+    high, seen, count = _bits(times, values, step, middle)
+    known, last = seen.bit_count(), count // CYCLES_MIN
+    share = high.bit_count() / max(1, known)
     by_chance = share * share + (1.0 - share) * (1.0 - share)
-    last = count // CYCLES_MIN
-    found = []
-    for lag in range(last + 2):
-        valid = seen & (seen >> lag)
-        pairs = valid.bit_count()
-        if not pairs or by_chance >= 1.0:
-            found.append(0.0)
-            continue
-        other = ((high ^ (high >> lag)) & valid).bit_count()
-        found.append((1.0 - other / pairs - by_chance) / (1.0 - by_chance))
-    return found, last
+    if by_chance >= 1.0:
+        return [0.0] * (last + 2), last
+    lags, rest = range(last + 2), 1.0 - by_chance
+    others = [((high ^ (high >> lag)) & seen & (seen >> lag)).bit_count() for lag in lags]
+    if known == count:
+        pairs = list(range(count, count - last - 2, -1))
+    else:
+        pairs = [(seen & (seen >> lag)).bit_count() for lag in lags]
+    return [
+        (rest - other / of) / rest if of else 0.0 for other, of in zip(others, pairs, strict=True)
+    ], last
 
 
-def _bits(times: Sequence[float], values: Sequence[float], step: float) -> tuple[int, int, int]:
+def _bits(
+    times: Sequence[float], values: Sequence[float], step: float, middle: float
+) -> tuple[int, int, int]:
     """The signal above its middle, where it was seen, and how many cells the grid of ``step``
     has; the first cell is the highest bit."""
-    middle = (max(values) + min(values)) / 2.0
     above = [value > middle for value in values]
     origin = times[0]
     count = round((times[-1] - origin) / step) + 1
@@ -95,18 +96,18 @@ def find_period(
     values: Sequence[float],
     step: float,
     *,
-    low: float,
-    high: float,
+    levels: tuple[float, float, float, float],
     rises: Sequence[float],
 ) -> float | None:
     """Seconds a cycle takes, where at least three cycles show a clear rhythm; otherwise ``None``.
 
-    ``step`` is the distance of the samples, ``low`` and ``high`` are their 5th and 95th
-    percentile, ``rises`` the distances of the turns to busy.
+    ``step`` is the distance of the samples, ``levels`` are their lowest, 5th and 95th percentile
+    and highest, ``rises`` the distances of the turns to busy.
     """
-    if len(rises) < CYCLES_MIN - 1 or max(values) - min(values) < SWING_PERCENT:
+    lowest, low, high, highest = levels
+    if len(rises) < CYCLES_MIN - 1 or highest - lowest < SWING_PERCENT:
         return None
-    found, last = _correlations(times, values, step)
+    found, last = _correlations(times, values, step, (highest + lowest) / 2.0)
     lag = _first_peak(found, last)
     if lag is None or not _is_rhythm(max(found[lag : last + 1]), rises):
         return None
@@ -121,7 +122,9 @@ def find_period(
 
 
 def _is_rhythm(best: float, rises: Sequence[float]) -> bool:
-    alike = pstdev(rises) <= ALIKE * fmean(rises)
+    mean = sum(rises) / len(rises)
+    spread = math.sqrt(sum([(rise - mean) ** 2 for rise in rises]) / len(rises))
+    alike = spread <= ALIKE * mean
     needed = BY_CHANCE * (LESS_IF_ALIKE if alike else 1.0)
     return best >= needed / math.sqrt(len(rises) + 1)
 

@@ -14,6 +14,8 @@ BUCKET_SECONDS = 4.0
 """What is kept in buckets is that much longer kept than asked for, at most."""
 ROW_SECONDS = 0.9
 """Readings that come faster are averaged to rows of this length."""
+DROPPED_ROWS = 16
+"""At once: each time, what is left is moved."""
 
 
 class RunningMeans:
@@ -37,24 +39,22 @@ class RunningMeans:
 
     def add(self, at: float, values: Sequence[float | None], seconds: float) -> None:
         """``values`` as they were over the ``seconds`` up to ``at``; times ascend."""
-        ends, totals, count = self._ends, self._totals, self._count
-        row = self._row(len(ends) - 1)
-        for place, value in enumerate(values):
+        ends, totals, rows, count = self._ends, self._totals, self._rows, self._count
+        if at - self._since > ROW_SECONDS:
+            self._since = at - seconds
+            ends.append(at)
+            totals.append(totals[-1])
+            rows.extend(rows[-2 * count :])
+            if len(ends) > DROPPED_ROWS and ends[DROPPED_ROWS] <= at - self._keep:
+                # The last of them stays: what follows is counted from there.
+                old = bisect_right(ends, at - self._keep) - 1
+                del ends[:old], totals[:old], rows[: 2 * count * old]
+        ends[-1] = at
+        totals[-1] += seconds
+        for place, value in enumerate(values, len(rows) - 2 * count):
             if value is not None:
-                row[place] += seconds * value
-                row[count + place] += seconds
-        total = totals[-1] + seconds
-        if at - self._since <= ROW_SECONDS:
-            ends[-1], totals[-1], self._rows[-2 * count :] = at, total, row
-            return
-        self._since = at - seconds
-        ends.append(at)
-        totals.append(total)
-        self._rows.extend(row)
-        if ends[1] <= at - self._keep:
-            # The last of them stays: what follows is counted from there.
-            old = bisect_right(ends, at - self._keep) - 1
-            del ends[:old], totals[:old], self._rows[: 2 * count * old]
+                rows[place] += seconds * value
+                rows[count + place] += seconds
 
     def over(self, since: float) -> list[float | None]:
         """Of what was added later than ``since``, in the order of the readings."""
@@ -148,19 +148,19 @@ class Ledger:
         self._rates = {name: array("f") for name in names}
         self._known: set[str] = set()
         self._last: tuple[float | None, ...] = ()
-        self._begin = math.nan
-        """Of the first row."""
+        self._begin = math.nan  # of the first row
         self._ends = array("d")
 
     def add(self, at: float, rates: Sequence[float | None], seconds: float) -> None:
-        """``rates`` a second, by the names, as they were over the ``seconds`` up to ``at``; times
-        ascend. One that was missed now and then counts as nothing meanwhile."""
+        """``rates`` a second, by the names, over the ``seconds`` up to ``at``; the first of several
+        for one moment counts. One that was missed now and then counts as nothing meanwhile."""
         ends, last = self._ends, tuple(rates)
         if not ends:
             self._begin = at - seconds
         since = ends[-1] if ends else self._begin
-        # After a gap it is spread over that.
-        part = min(1.0, seconds / (at - since))
+        if at <= since:
+            return
+        part = min(1.0, seconds / (at - since))  # after a gap it is spread over that
         if self._last == last and part > 0.99:
             ends[-1] = at
             return
@@ -213,9 +213,10 @@ class Samples(Sequence[tuple[float, float]]):
         self._times = array("d")
         self._values = array("d")
 
-    def append(self, at: float, value: float) -> None:
-        self._times.append(at)
-        self._values.append(value)
+    def extend(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Each begins with its time and its value."""
+        self._times.extend([row[0] for row in rows])
+        self._values.extend([row[1] for row in rows])
 
     def __len__(self) -> int:
         return len(self._times)
@@ -231,13 +232,25 @@ class Samples(Sequence[tuple[float, float]]):
             return list(zip(self._times[place], self._values[place], strict=True))
         return self._times[place], self._values[place]
 
+    def after(self, since: float) -> Samples:
+        """Those later than that."""
+        found, begin = Samples(), bisect_right(self._times, since)
+        found._times, found._values = self._times[begin:], self._values[begin:]
+        return found
+
     def clear(self) -> None:
         del self._times[:], self._values[:]
 
     def forget_until(self, at: float) -> None:
         """What was at ``at`` or before."""
-        times, old = self._times, 0
-        while old < len(times) and times[old] <= at:
-            old += 1
+        old = bisect_right(self._times, at)
         if old:
-            del times[:old], self._values[:old]
+            del self._times[:old], self._values[:old]
+
+
+def columns(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Their times, and their values."""
+    if isinstance(samples, Samples):
+        return samples._times.tolist(), samples._values.tolist()
+    times, values = [list(column) for column in zip(*samples, strict=True)] or ([], [])
+    return times, values

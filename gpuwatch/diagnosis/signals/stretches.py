@@ -27,8 +27,9 @@ CELL_SECONDS = 1.0
 CELLS_REMEMBERED = 240
 CELLS_LEAST = 12
 """Before a usual level is known."""
-CELLS_APART = 6
-"""Cells between two looks at the usual level."""
+CELLS_APART, CELLS_PARTS = 6, 12
+"""Cells between two looks at the usual level, or a part of all: a few seconds more hardly move the
+median of minutes."""
 CELLS_FLAT = 3
 FLAT_PERCENT = 5.0
 FLAT_LEAST_PERCENT = 80.0
@@ -50,6 +51,10 @@ OPEN_MAX_SECONDS = 90.0
 that got slower for good is not kept from being found for longer."""
 OPEN_FACTOR = 2.0
 """Of the longest pause that was seen, if that is more."""
+
+
+Sample = tuple[float, float, float]
+"""(at, percent, length): the mean over the length up to then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +90,30 @@ class PauseWatch:
         self._dipped_until = -math.inf
         self._least = LEAST_SECONDS
 
-    def add(self, at: float, percent: float, length: float) -> None:
-        """A sample: the mean over the ``length`` up to ``at``."""
-        self._least = max(LEAST_SECONDS, LEAST_SAMPLES * length)
-        if percent >= BUSY_PERCENT:
-            if self._state is False:
-                self._end_idling(at - length)
-            self._state = True
-        elif percent <= IDLE_PERCENT and self._state is not False:
-            self._state = False
-            self._begin = at - length
-            self._idle_area = 0.0
-        if self._state is False:
-            self._idle_area += percent * length
-        else:
-            self._work += length
-            if self._state:
-                self._busy_seconds += length
-        cell = self._cell
-        cell[0] += percent * length
-        cell[1] += length
-        # Samples of a sixth of a second do not add up to a second exactly.
-        if cell[1] >= 0.99 * CELL_SECONDS:
-            self._end_cell(at)
+    def extend(self, samples: Sequence[Sample]) -> None:
+        """Take samples, one at least."""
+        state, cell = self._state, self._cell
+        self._least = max(LEAST_SECONDS, LEAST_SAMPLES * samples[-1][2])
+        for at, percent, length in samples:
+            if percent >= BUSY_PERCENT:
+                if state is False:
+                    self._end_idling(at - length)
+                state = True
+            elif percent <= IDLE_PERCENT and state is not False:
+                state, self._begin, self._idle_area = False, at - length, 0.0
+            area = percent * length
+            if state is False:
+                self._idle_area += area
+            else:
+                self._work += length
+                if state:
+                    self._busy_seconds += length
+            cell[0] += area
+            cell[1] += length
+            # Samples of a sixth of a second do not add up to a second exactly.
+            if cell[1] >= 0.99 * CELL_SECONDS:
+                self._end_cell(at)
+        self._state = state
 
     def gap(self) -> None:
         """Nothing is known between the sample before and the next. A dip ends with it, unless it
@@ -175,7 +181,7 @@ class PauseWatch:
         if len(levels) < CELLS_LEAST:
             if len(levels) == CELLS_FLAT:
                 self._level = _flat_level(levels)
-        elif self._since_level >= CELLS_APART:
+        elif self._since_level >= max(CELLS_APART, len(levels) // CELLS_PARTS):
             self._since_level = 0
             self._level = _usual_level(levels)
 

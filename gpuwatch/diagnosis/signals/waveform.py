@@ -6,12 +6,15 @@ line, which nothing can tell from steady partial use.
 """
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import lt, mul, sub
+from itertools import pairwise
+from operator import mul, sub
 
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.signals.rhythm import find_period
+from gpuwatch.diagnosis.signals.running import columns
 
 BUSY_PERCENT = 60.0
 IDLE_PERCENT = 25.0
@@ -123,20 +126,25 @@ def analyse(
     median distance. Samples that do not come later than the one before are left out. ``None`` for
     fewer than two.
     """
-    times, values = _ascending(samples)
-    if len(times) < 2:
-        return None
+    times, values = columns(samples)
     spacings = list(map(sub, times[1:], times))
+    if min(spacings, default=0.0) <= 0.0:
+        times, values = _ascending(samples)
+        spacings = list(map(sub, times[1:], times))
+    if not spacings:
+        return None
     step = sample_seconds if sample_seconds is not None else sorted(spacings)[len(spacings) // 2]
     longest = GAP_SAMPLES * step
-    lengths = [step, *spacings]
+    lengths, gaps = [step, *spacings], list[int]()
     if max(spacings) > longest:
+        gaps = [at for at, length in enumerate(lengths) if length > longest]
         lengths = [length if length <= longest else step for length in lengths]
     seconds = sum(lengths)
-    trace = _trigger(times, values, lengths, longest)
+    trace = _trigger(times, values, lengths, gaps)
     ordered = sorted(values)
     low, high = percentile(ordered, 0.05), percentile(ordered, 0.95)
-    period = find_period(times, values, step, low=low, high=high, rises=trace.rises)
+    levels = (ordered[0], low, high, ordered[-1])
+    period = find_period(times, values, step, levels=levels, rises=trace.rises)
     return Waveform(
         seconds=seconds,
         sample_seconds=step,
@@ -162,9 +170,6 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    times, values = [list(column) for column in zip(*samples, strict=True)] or ([], [])
-    if all(map(lt, times, times[1:])):
-        return times, values
     kept_times: list[float] = []
     kept_values: list[float] = []
     newest = -math.inf
@@ -176,57 +181,35 @@ def _ascending(samples: Sequence[tuple[float, float]]) -> tuple[list[float], lis
     return kept_times, kept_values
 
 
+_RUNS = re.compile(r"b[bm]*|i[im]*")
+"""Samples that are busy, idle or middling: a run goes on until the trigger turns."""
+
+
 def _trigger(
-    times: list[float], values: list[float], lengths: list[float], longest: float
+    times: list[float], values: list[float], lengths: list[float], gaps: list[int]
 ) -> _Trace:
     """Runs by the two thresholds. What lies before the first clear sample of a stretch without
     gaps belongs to that sample's run."""
-    busy: list[float] = []
-    idle: list[float] = []
-    rises: list[float] = []
-    busy_seconds = run = middling = 0.0
-    state: bool | None = None
-    turned = False
-    rose_at: float | None = None
-    before = times[0]
-    for at, value, length in zip(times, values, lengths, strict=True):
-        if at - before > longest:
-            busy_seconds += _open_end(state, run, middling)
-            state, turned, rose_at, run, middling = None, False, None, 0.0, 0.0
-        before = at
-        if value >= BUSY_PERCENT:
-            is_busy = True
-        elif value <= IDLE_PERCENT:
-            is_busy = False
-        elif state is None:
-            run += length
-            middling += length * value
+    kinds = "".join(
+        ["b" if one >= BUSY_PERCENT else "i" if one <= IDLE_PERCENT else "m" for one in values]
+    )
+    found = _Trace([], [], 0.0, [])
+    for begin, end in pairwise([0, *gaps, len(values)]):
+        turns = [run.start() for run in _RUNS.finditer(kinds, begin, end)]
+        if not turns:
+            found.busy_seconds += sum(map(mul, lengths[begin:end], values[begin:end])) / 100.0
             continue
-        else:
-            run += length
-            continue
-        if is_busy is state or state is None:
-            state = is_busy
-            run += length
-            continue
-        if turned:
-            (busy if state else idle).append(run)
-        if state:
-            busy_seconds += run
-        else:
-            if rose_at is not None:
-                rises.append(at - rose_at)
-            rose_at = at
-        state, turned, run = is_busy, True, length
-    busy_seconds += _open_end(state, run, middling)
-    return _Trace(busy, idle, busy_seconds, rises)
-
-
-def _open_end(state: bool | None, run: float, middling: float) -> float:
-    """Busy seconds of the run that a gap, or the end, broke off."""
-    if state is None:
-        return middling / 100.0
-    return run if state else 0.0
+        runs = list(pairwise([begin, *turns[1:], end]))
+        for number, (first, last) in enumerate(runs):
+            # Within a stretch, what lies between two samples is the distance of their stamps.
+            since = times[first - 1] if number else times[first] - lengths[first]
+            is_busy, seconds = kinds[turns[number]] == "b", times[last - 1] - since
+            found.busy_seconds += seconds * is_busy
+            if 0 < number < len(runs) - 1:
+                (found.busy if is_busy else found.idle).append(seconds)
+        rises = [times[turn] for turn in turns[1:] if kinds[turn] == "b"]
+        found.rises += map(sub, rises[1:], rises)
+    return found
 
 
 def _runs(lengths: list[float]) -> Runs:

@@ -89,10 +89,7 @@ def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
     stat = procfs.read_stat(pid, proc)
     if stat is None or stat.is_kernel_thread:
         return None
-    arguments: tuple[str, ...] = ()
-    with contextlib.suppress(OSError):
-        line = procfs.read_once(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
-        arguments = parse_arguments(line, COMMAND_BYTES)[: ARGUMENTS_KEPT + 1]
+    line = procfs.read_if_possible(f"{proc}/{pid}/cmdline", COMMAND_BYTES)
     executable = surroundings.read_link(pid, "exe", proc)
     return Look(
         pid=pid,
@@ -101,7 +98,7 @@ def read_look(pid: int, proc: Path = procfs.PROC) -> Look | None:
         name=clean_name(stat.name),
         group=stat.group,
         session=stat.session,
-        arguments=arguments,
+        arguments=parse_arguments(line, COMMAND_BYTES)[: ARGUMENTS_KEPT + 1],
         executable=None if executable is None else clean(executable),
     )
 

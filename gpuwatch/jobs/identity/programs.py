@@ -71,7 +71,7 @@ BOUNDARIES = {name: phrase for phrase, names in _BOUNDARIES.items() for name in 
 """Each with the words a person has for it."""
 _BOUNDARY_PREFIXES = ("containerd-shim", "jupyter-")
 
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
+PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
 _WITH_VALUE = "WX"
 
 _MULTIPROCESSING = (
@@ -124,14 +124,14 @@ def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None
         return Program("gpuwatch", first)
     if name == ELASTIC_NAME:
         return Program("launcher", "torchrun")
-    if _PYTHON.fullmatch(first):
+    if PYTHON.fullmatch(first):
         return _python(arguments, name)
     # Titles such as "tmux: server".
     for label, rest in ((first, arguments[1:]), (name.partition(":")[0], ())):
         if (kind := _kind_of(label, rest)) is not None:
             return Program(kind, label)
     helper = _helper(first)
-    if helper is None and _is_python_executable(executable):
+    if helper is None and is_python_executable(executable):
         return Program("python", first)
     return Program("other", first, helper=helper)
 
@@ -142,7 +142,7 @@ def is_title(arguments: tuple[str, ...]) -> bool:
 
 
 def _python(arguments: tuple[str, ...], name: str) -> Program:
-    what, value, rest = _parse_python(arguments)
+    what, value, rest = parse_python(arguments)
     if what == "code":
         started = next((how for text, how in _MULTIPROCESSING if text in value), None)
         if started is None and name in LAUNCHERS:
@@ -165,8 +165,8 @@ def _python(arguments: tuple[str, ...], name: str) -> Program:
 def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """True if two Python command lines run the same script or module with the same arguments: by
     whatever interpreter, whether the script is named by its full path or not."""
-    what, value, rest = _parse_python(one)
-    other_what, other_value, other_rest = _parse_python(other)
+    what, value, rest = parse_python(one)
+    other_what, other_value, other_rest = parse_python(other)
     if what == "code" or value == "":
         return False
     return (what, _base(value), rest) == (other_what, _base(other_value), other_rest)
@@ -206,7 +206,7 @@ def _helper(program: str) -> str | None:
     return next((phrase for text, phrase in _HELPERS if text in program), None)
 
 
-def _parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+def parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
     """(``script``, ``module`` or ``code``; its path, name or text; the arguments after it)."""
     index = 1
     while index < len(arguments):
@@ -230,8 +230,8 @@ def _parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]
     return "script", "", ()
 
 
-def _is_python_executable(executable: str | None) -> bool:
-    return executable is not None and _PYTHON.fullmatch(_base(executable)) is not None
+def is_python_executable(executable: str | None) -> bool:
+    return executable is not None and PYTHON.fullmatch(_base(executable)) is not None
 
 
 def _base(path: str) -> str:

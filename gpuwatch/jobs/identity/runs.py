@@ -14,15 +14,13 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity.evidence import Look, parse_arguments
+from gpuwatch.jobs.identity.programs import PYTHON, parse_python
 from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
 
 COMMAND_BYTES = 65_536
 ARGUMENT_LENGTH = 4096
 
-_INTERPRETER = re.compile(r"(?:python|pypy)[0-9.]*[dt]*")
-_INTERPRETER_SWITCHES = re.compile(r"-[uBOsSEIdvqb]+")
-_SWITCHES_WITH_VALUE = ("-X", "-W")
 _DRAWN = re.compile(
     r"--?(?:rdzv[-_](?:id|endpoint)|master[-_]port|main[-_]process[-_]port|run[-_]id)"
 )
@@ -104,17 +102,16 @@ def _without_interpreter(command: tuple[str, ...]) -> list[str]:
     """``/venv/bin/python3.11 -u /venv/bin/torchrun x`` is ``torchrun x``; plain ``python x`` is
     ``python x``, whichever Python it is."""
     first = os.path.basename(command[0])  # noqa: PTH119
-    rest = list(command[1:])
-    if not _INTERPRETER.fullmatch(first):
-        return [first, *rest]
-    while rest and (rest[0] in _SWITCHES_WITH_VALUE or _INTERPRETER_SWITCHES.fullmatch(rest[0])):
-        del rest[: 2 if rest[0] in _SWITCHES_WITH_VALUE else 1]
-    if rest[:2] == ["-m", "torch.distributed.run"]:
-        return ["torchrun", *rest[2:]]
-    if rest and "/bin/" in rest[0] and not rest[0].endswith(".py"):
+    if not PYTHON.fullmatch(first):
+        return [first, *command[1:]]
+    what, value, rest = parse_python(command)
+    if (what, value) == ("module", "torch.distributed.run"):
+        return ["torchrun", *rest]
+    if what == "script" and "/bin/" in value and not value.endswith(".py"):
         # An installed command: its file begins with the interpreter it was installed for.
-        return [os.path.basename(rest[0]), *rest[1:]]  # noqa: PTH119
-    return ["python", *rest]
+        return [os.path.basename(value), *rest]  # noqa: PTH119
+    how = {"module": ["-m"], "code": ["-c"]}.get(what, [])
+    return ["python", *how, *([value] if value else []), *rest]
 
 
 def _relative(argument: str, folder: str) -> str:

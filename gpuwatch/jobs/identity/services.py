@@ -101,10 +101,7 @@ def _listening_beside(pid: int, proc: Path) -> dict[str, int]:
 def simulator(look: Look, proc: Path) -> str | None:
     """Why a process steps environments, as far as it shows: by a library that it has loaded, or, as
     most written in Python load none, by the one that its command names."""
-    try:
-        maps = procfs.read_whole(f"{proc}/{look.pid}/maps")
-    except OSError:
-        maps = b""
+    maps = procfs.read_if_possible(f"{proc}/{look.pid}/maps", procfs.LARGEST_BUFFER)
     found = next((name for name, path in _SIMULATORS if path in maps), None)
     if found is not None:
         return f"{found} is loaded in it"

@@ -9,21 +9,20 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.cores import SLURM_CORES
-from gpuwatch.jobs.identity.programs import words
+from gpuwatch.jobs.identity.programs import is_python_executable, words
 from gpuwatch.sources.linux import cgroup, procfs
 
 ENVIRONMENT_NAMES = words(
     """
-    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST PATH POD_NAME SLURM_JOBID
-    SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
+    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST NCCL_RAS_ADDR PATH POD_NAME
+    SLURM_JOBID SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
     """
 ) | {SLURM_CORES}
-"""The variables that ``jobs/cores.py`` and this module look at."""
+"""The variables that this module, ``jobs/cores.py`` and ``tracking/collectives.py`` look at."""
 
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""
 
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*(?: \(deleted\))?")
 _COMMON_FOLDERS = frozenset({"venv", ".venv", "env", ".env", "virtualenv", ".virtualenv"})
 """Names that say nothing: the folder they are in says which project's it is."""
 
@@ -46,10 +45,7 @@ def read_surroundings(
     """Where the process ``pid`` runs. What cannot be read is ``None``; never raises.
     ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists."""
     folder = read_link(pid, "cwd", proc)
-    try:
-        groups = os.fsdecode(procfs.read_once(f"{proc}/{pid}/cgroup"))
-    except OSError:
-        groups = ""
+    groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup"))
     membership = cgroup.parse_membership(groups)
     # Under a plain process tracker no cgroup says it.
     job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
@@ -123,10 +119,7 @@ class _PythonEnvironment:
 
     def _called_by(self, folder: str | None) -> str | None:
         """The first argument; made absolute if it is a path and its folder is known."""
-        try:
-            line = procfs.read_once(f"{self._process}/cmdline", 4096)
-        except OSError:
-            return None
+        line = procfs.read_if_possible(f"{self._process}/cmdline", 4096)
         first = os.fsdecode(line.split(b"\0", 1)[0])
         if "/" not in first:
             return first or None
@@ -136,7 +129,7 @@ class _PythonEnvironment:
     def _prefixes(self) -> Iterator[str | None]:
         """The folders that can be its environment, the likeliest first."""
         executable, called = self._executable, self._called
-        if not _PYTHON.fullmatch(os.path.basename(executable or called or "")):  # noqa: PTH119
+        if not is_python_executable(executable or called):
             yield self._active(None)
             return
         if called is not None and "/" not in called:

@@ -44,73 +44,9 @@ _NUMBERS = re.compile(r"(?:[0-9]{0,4};)*[0-9]{0,4}")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)\Z")
 
 
-class OutputTail:
-    """The last lines of a file that is being written. For one thread.
-
-    Lines are numbered from the first that was seen; ``first`` is the oldest that is kept, and
-    ``total`` one more than the newest.
-    """
-
-    def __init__(self, path: Path, *, lines_kept: int = LINES_KEPT) -> None:
-        self.path = path
-        self._screen = LineScreen(lines_kept)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._descriptor: int | None = None
-        self._offset = 0
-
-    @property
-    def first(self) -> int:
-        return self._screen.first
-
-    @property
-    def total(self) -> int:
-        return self._screen.total
-
-    def lines(self, first: int, count: int) -> Sequence[str]:
-        """At most ``count`` lines from number ``first`` (or the oldest kept) on, safe to show."""
-        return self._screen.lines(first, count)
-
-    def poll(self) -> bool:
-        """Take what has been written since; whether anything was. A file that is not there (yet)
-        has nothing in it, and one that was cut short is read from its start."""
-        try:
-            data = self._read()
-        except OSError:
-            return False
-        if data:
-            self._screen.feed(self._decoder.decode(data))
-        return bool(data)
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _read(self) -> bytes:
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        length = os.fstat(self._descriptor).st_size
-        if length < self._offset:
-            self._offset = 0
-            self.say("the file was truncated; reading from its start")
-        skipped = max(0, length - self._offset - READ_BYTES)
-        self._offset += skipped
-        data = os.pread(self._descriptor, min(READ_BYTES, length - self._offset), self._offset)
-        self._offset += len(data)
-        if skipped:
-            self.say(f"{size(skipped)} more of it in the file")
-            # From the next whole line on, if there is one.
-            data = data[data.find(b"\n") + 1 :]
-        return data
-
-    def say(self, what: str) -> None:
-        """A line of gpuwatch's own among those of the job."""
-        self._decoder.reset()
-        self._screen.interrupt(f"[... {what} ...]")
-
-
 class LineScreen:
-    """Lines as a terminal without colours and of endless height would show them."""
+    """Lines as a terminal without colours and of endless height would show them, numbered from the
+    first that was seen."""
 
     def __init__(self, lines_kept: int = LINES_KEPT) -> None:
         self.first = 0
@@ -131,7 +67,8 @@ class LineScreen:
             empty += 1
         return self.first + len(rows) - empty
 
-    def lines(self, first: int, count: int) -> list[str]:
+    def lines(self, first: int, count: int) -> Sequence[str]:
+        """At most ``count`` lines from number ``first`` (or the oldest kept) on, safe to show."""
         start = max(0, first - self.first)
         end = min(start + count, self.total - self.first)
         return list(islice(self._rows, start, end)) if end > start else []
@@ -255,3 +192,52 @@ class LineScreen:
         row, column = self._rows[-1 - self._up], self._column
         left = {0: row[:column], 1: " " * min(column, len(row)) + row[column:], 2: ""}
         self._set(self._up, left.get(mode, row))
+
+
+class OutputTail(LineScreen):
+    """The last lines of a file that is being written. For one thread."""
+
+    def __init__(self, path: Path, *, lines_kept: int = LINES_KEPT) -> None:
+        super().__init__(lines_kept)
+        self.path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._descriptor: int | None = None
+        self._offset = 0
+
+    def poll(self) -> bool:
+        """Take what has been written since; whether anything was. A file that is not there (yet)
+        has nothing in it, and one that was cut short is read from its start."""
+        try:
+            data = self._read()
+        except OSError:
+            return False
+        if data:
+            self.feed(self._decoder.decode(data))
+        return bool(data)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _read(self) -> bytes:
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        length = os.fstat(self._descriptor).st_size
+        if length < self._offset:
+            self._offset = 0
+            self.say("the file was truncated; reading from its start")
+        skipped = max(0, length - self._offset - READ_BYTES)
+        self._offset += skipped
+        data = os.pread(self._descriptor, min(READ_BYTES, length - self._offset), self._offset)
+        self._offset += len(data)
+        if skipped:
+            self.say(f"{size(skipped)} more of it in the file")
+            # From the next whole line on, if there is one.
+            data = data[data.find(b"\n") + 1 :]
+        return data
+
+    def say(self, what: str) -> None:
+        """A line of gpuwatch's own among those of the job."""
+        self._decoder.reset()
+        self.interrupt(f"[... {what} ...]")

@@ -25,13 +25,9 @@ _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|uv|poetry|run|bash|sh|zsh|env|nice|torchrun")
 
 
-class OutputFileError(SentenceError):
-    """The file for the output cannot be used."""
-
-
 def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, Path]:
     """A new file of its own for what ``command`` prints, open for appending; the oldest files
-    make room for it. Raises ``OutputFileError``."""
+    make room for it. Raises ``SentenceError``."""
     folder = state_folder("runs") if folder is None else folder
     when = time.strftime("%Y%m%d-%H%M%S")
     path = folder / f"{when}-{short_name(command)}-{os.getpid()}.log"
@@ -40,7 +36,7 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        raise OutputFileError(
+        raise SentenceError(
             f"The job's output cannot be kept in {clean(str(folder), 300)}: {error.strerror}. "
             "Choose a file with --output FILE, or see it as it comes with --plain.",
             74,
@@ -53,7 +49,7 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
 
 
 def open_chosen(path: Path) -> int:
-    """The file a person chose, emptied, open for appending. Raises ``OutputFileError``."""
+    """The file a person chose, emptied, open for appending. Raises ``SentenceError``."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -62,7 +58,7 @@ def open_chosen(path: Path) -> int:
             os.ftruncate(descriptor, 0)
     except OSError as error:
         shown = clean(str(path), 300)
-        raise OutputFileError(f"{shown} cannot be written: {error.strerror}.") from None
+        raise SentenceError(f"{shown} cannot be written: {error.strerror}.") from None
     _hold(descriptor)
     return descriptor
 

@@ -220,7 +220,6 @@ def start_plain(
     *,
     shares_group: bool,
     output: int | None = None,
-    clock: Clock | None = None,
 ) -> RunningJob:
     """Start ``command`` with this program's own standard streams, or with its output in the file
     ``output`` (a descriptor). Raises ``CannotStartError``."""
@@ -231,7 +230,7 @@ def start_plain(
         descriptors={} if output is None else {1: output, 2: output},
         mask=start.mask,
     )
-    return RunningJob(pid, command, shares_group=shares_group, clock=clock)
+    return RunningJob(pid, command, shares_group=shares_group)
 
 
 def start_in_terminal(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 
 from gpuwatch.jobs.identity.evidence import children_of, read_all
 from gpuwatch.sources.linux import procfs
@@ -12,18 +13,23 @@ _ROUNDS_MAX = 5
 """A process can start another while the tree is read; the next round finds it."""
 
 
-def tree_of(pid: int) -> dict[int, int]:
-    """``pid`` and its descendants as they are now, each with its start in ticks since boot."""
+def family(begins: Callable[[int, procfs.ProcessStat], bool]) -> dict[int, int]:
+    """Processes of which ``begins`` is true and their descendants as they are now, each with its
+    start in ticks since boot."""
     seen = {one: found for one, found in read_all().items() if found.state not in "ZX"}
     children = children_of(seen)
     tree: dict[int, int] = {}
-    waiting = [pid] if pid in seen else []
+    waiting = [pid for pid, found in seen.items() if begins(pid, found)]
     while waiting:
         member = waiting.pop()
         if member not in tree:
             tree[member] = seen[member].start_ticks
             waiting += children.get(member, ())
     return tree
+
+
+def tree_of(pid: int) -> dict[int, int]:
+    return family(lambda one, _found: one == pid)
 
 
 def signal_tree(pid: int, number: int, *, group: int | None = None) -> bool:

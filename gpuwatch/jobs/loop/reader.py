@@ -49,11 +49,9 @@ class LoopReader:
         proc: Path = procfs.PROC,
         *,
         folders: Folders | None = None,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._proc = proc
         self._folders = folders or (lambda uid: writer.folders(uid, os.environ))
-        self._monotonic_ns = monotonic_ns
         self._namespace = writer.own_pid_namespace()
         self._files: dict[ProcessKey, _OpenFile] = {}
         self._looked_at: float | None = None
@@ -99,7 +97,7 @@ class LoopReader:
             if record is not None:
                 file.last = record
                 break
-        return None if file.last is None else loop_of(key, file.last, self._monotonic_ns(), unix)
+        return None if file.last is None else loop_of(key, file.last, time.monotonic_ns(), unix)
 
     def rank_of(self, key: ProcessKey) -> tuple[int, int | None, int | None] | None:
         """Rank, local rank and world size that a process reported when it was read last; ``None``

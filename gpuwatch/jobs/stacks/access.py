@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
+from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.process_details import user_name
 
@@ -114,11 +115,12 @@ def _has_rights_of_its_own(program: str) -> bool:
 
 def gather(pid: int, proc: Path = procfs.PROC) -> Refused:
     """The facts that decide why. What cannot be read counts as not in the way."""
-    status = _read(proc / str(pid) / "status")
+    status = procfs.read_if_possible(proc / str(pid) / "status")
     found = re.search(rb"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)", status, re.MULTILINE)
     uids = {int(part) for part in found.groups()} if found else set()
-    capabilities = re.search(rb"^CapEff:\s+([0-9a-f]+)", _read(proc / "self/status"), re.MULTILINE)
-    scope = _read(proc / "sys/kernel/yama/ptrace_scope").strip()
+    own = procfs.read_if_possible(proc / "self/status")
+    capabilities = re.search(rb"^CapEff:\s+([0-9a-f]+)", own, re.MULTILINE)
+    scope = procfs.read_if_possible(proc / "sys/kernel/yama/ptrace_scope").strip()
     return Refused(
         pid=pid,
         user=user_name(max(uids)) if uids else "another user",
@@ -126,25 +128,8 @@ def gather(pid: int, proc: Path = procfs.PROC) -> Refused:
         capable=bool(capabilities and int(capabilities[1], 16) >> SYS_PTRACE_BIT & 1),
         ptrace_scope=int(scope) if scope.isdigit() else None,
         root=os.geteuid() == 0,
-        contained=_is_contained(proc),
+        contained=cgroup.in_container(proc.parent),
     )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return procfs.read_once(path)
-    except OSError:
-        return b""
-
-
-def _is_contained(proc: Path) -> bool:
-    marks = ("/.dockerenv", "/run/.containerenv")
-    if any(os.path.exists(mark) for mark in marks):  # noqa: PTH110
-        return True
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return True
-    groups = _read(proc / "self/cgroup").decode("utf-8", "replace")
-    return cgroup.parse_membership(groups).container is not None
 
 
 _CAPABILITY = (
@@ -212,16 +197,10 @@ _MAPS_BYTES = 8 << 20
 
 def _why_not_python(pid: int, proc: Path) -> str | None:
     """Only where it is sure: no file it maps has ``python`` in its name."""
-    try:
-        maps = procfs.read_whole(proc / str(pid) / "maps", _MAPS_BYTES)
-    except OSError:
-        return None
+    maps = procfs.read_if_possible(proc / str(pid) / "maps", _MAPS_BYTES)
     if not maps or _PYTHON_FILE.search(maps):
         return None
-    try:
-        program = clean(os.readlink(f"{proc}/{pid}/exe"), 200)  # noqa: PTH115
-    except OSError:
-        program = "another program"
+    program = clean(read_link(pid, "exe", proc) or "another program", 200)
     return f"Process {pid} is not Python: it runs {program}. Give the PID of the training process."
 
 

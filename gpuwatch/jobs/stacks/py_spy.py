@@ -26,7 +26,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.core.source import Clock
 from gpuwatch.jobs.stacks.categories import Frame
 from gpuwatch.sources.linux import procfs
 
@@ -49,13 +48,11 @@ class PySpy:
         seconds: int,
         rate_per_second: int,
         pause: bool,
-        clock: Clock,
     ) -> None:
         self._raw, self._log = folder / f"{pid}.raw", folder / f"{pid}.log"
         self._late_after = seconds + LATE_SECONDS
         self._pause = pause
-        self._clock = clock
-        self._started_at = clock.monotonic()
+        self._started_at = time.monotonic()
         self._ended_at: float | None = None
         self.cpu_seconds: float | None = None
         self._interrupted_at: float | None = None
@@ -93,7 +90,7 @@ class PySpy:
     @property
     def seconds(self) -> float:
         """How long it ran."""
-        end = self._clock.monotonic() if self._ended_at is None else self._ended_at
+        end = time.monotonic() if self._ended_at is None else self._ended_at
         return end - self._started_at
 
     @property
@@ -108,7 +105,7 @@ class PySpy:
         """True if it has ended; ends it if it is late."""
         if self.ended or self._reap():
             return True
-        now = self._clock.monotonic()
+        now = time.monotonic()
         if self._interrupted_at is not None:
             if now - self._interrupted_at > ENDING_SECONDS:
                 self.kill()
@@ -119,7 +116,7 @@ class PySpy:
     def interrupt(self) -> None:
         """It writes what it has then."""
         if not self.ended and self._interrupted_at is None:
-            self._interrupted_at = self._clock.monotonic()
+            self._interrupted_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGINT)
 
@@ -146,7 +143,7 @@ class PySpy:
             pid, usage = self._child, None
         if pid == 0:
             return False
-        self._ended_at = self._clock.monotonic()
+        self._ended_at = time.monotonic()
         if usage is not None:
             self.cpu_seconds = usage.ru_utime + usage.ru_stime
         return True
@@ -163,11 +160,8 @@ def parse_errors(words: str) -> int:
 
 
 def _read_text(path: Path, limit: int) -> str:
-    try:
-        # Names in stacks are the program's; surrogates are made visible by ``clean``.
-        return procfs.read_whole(path, limit).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
+    # Names in stacks are the program's; surrogates are made visible by ``clean``.
+    return procfs.read_if_possible(path, limit).decode("utf-8", "surrogateescape")
 
 
 class Stack(NamedTuple):

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.core.source import Clock, SystemClock
 from gpuwatch.jobs.stacks import access
 from gpuwatch.jobs.stacks.py_spy import PySpy, main_thread, parse_errors
 from gpuwatch.jobs.stacks.source import JobSource
-from gpuwatch.jobs.stacks.summary import StackCost, StackReport, shares_of, torn_count
+from gpuwatch.jobs.stacks.summary import StackReport, shares_of, torn_count
 from gpuwatch.sources.linux import procfs
 
 SECONDS = 10
@@ -72,8 +71,6 @@ class StackSampler:
         pause: bool = False,
         at_once: int = AT_ONCE,
         py_spy: str | None = None,
-        clock: Clock | None = None,
-        proc: Path = procfs.PROC,
     ) -> None:
         self._targets = list({target.pid: target for target in targets}.values())
         self._seconds = max(1, seconds)
@@ -81,8 +78,6 @@ class StackSampler:
         self._pause = pause
         self._at_once = max(1, at_once)
         self._py_spy = py_spy
-        self._clock = clock or SystemClock()
-        self._proc = proc
         self._folder: Path | None = None
         self._runs: list[_Run] = []
         self._stopping = False
@@ -106,7 +101,7 @@ class StackSampler:
         """The rest of that, by the clock."""
         if not self._runs:
             return float(self.seconds_in_all)
-        return max(0.0, self._began_at + self.seconds_in_all - self._clock.monotonic())
+        return max(0.0, self._began_at + self.seconds_in_all - time.monotonic())
 
     def start(self) -> None:
         """Start sampling the first targets. Targets that cannot be sampled are done at once."""
@@ -116,7 +111,7 @@ class StackSampler:
         # mkdtemp gives 0700: stacks say much about a program, and it may be another user's.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuwatch-stacks-"))
         self._runs = [_Run(target) for target in self._targets]
-        self._began_at = self._clock.monotonic()
+        self._began_at = time.monotonic()
         self._start_more()
 
     def _spies(self) -> list[PySpy]:
@@ -185,14 +180,14 @@ class StackSampler:
         program, pid = self._py_spy, run.target.pid
         if program is None or self._folder is None:
             return access.install_sentence()
-        run.started_at = procfs.read_start(pid, self._proc)
+        run.started_at = procfs.read_start(pid)
         asked = run.target.started_at_unix_seconds
         if asked is not None and run.started_at not in {None, asked}:
             return f"Process {pid} has ended; another one has its PID now."
-        why = access.why_not(pid, program, self._proc)
+        why = access.why_not(pid, program)
         if why is not None:
             return why
-        run.inner_pids = procfs.inner_pids(pid, self._proc)
+        run.inner_pids = procfs.inner_pids(pid)
         try:
             run.py_spy = PySpy(
                 program,
@@ -201,7 +196,6 @@ class StackSampler:
                 seconds=self._seconds,
                 rate_per_second=self._rate,
                 pause=self._pause,
-                clock=self._clock,
             )
         except OSError as error:
             return f"py-spy ({program}) cannot be started: {error.strerror}."
@@ -215,21 +209,21 @@ class StackSampler:
                 problem=run.refusal or f"Process {target.pid} was not sampled: stopped before.",
                 refused=True,
             )
-        words, seconds, cpu = py_spy.words, py_spy.seconds, py_spy.cpu_seconds
+        words = py_spy.words
         found = main_thread(py_spy.stacks(), [*reversed(run.inner_pids), target.pid])
         samples, errors = sum(stack.samples for stack in found), parse_errors(words)
-        source = JobSource(target.pid, run.started_at, self._proc)
+        source = JobSource(target.pid, run.started_at)
         known = target._replace(started_at_unix_seconds=run.started_at)
-        percent = None if cpu is None or seconds <= 0 else 100.0 * cpu / seconds
         return StackReport(
             **known._asdict(),
-            seconds=seconds,
+            seconds=py_spy.seconds,
             rate_per_second=self._rate,
             samples=samples,
             errors=errors,
             torn=torn_count(found),
             shares=shares_of(found, errors, source.line) if samples else (),
-            cost=StackCost(cpu_seconds=cpu, cpu_percent=percent, paused=self._pause),
+            cpu_seconds=py_spy.cpu_seconds,
+            paused=self._pause,
             ended="process exited" in words,
             problem=None if samples else _why_nothing(target.pid, py_spy, errors),
             refused=not samples and access.is_refusal(words),

@@ -85,21 +85,6 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackCost:
-    """Cost of sampling this process."""
-
-    cpu_seconds: float | None = None
-    """CPU time of py-spy, its start included."""
-    cpu_percent: float | None = None
-    """The same, of one core over the time it ran."""
-    paused: bool = False
-    """The process was stopped for each sample."""
-
-
-NO_COST = StackCost()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StackReport:
     """One process as it was seen, or why it could not be seen (``problem``)."""
 
@@ -121,13 +106,23 @@ class StackReport:
     what is left of them belongs."""
     shares: tuple[Share, ...] = ()
     """Largest first; they add up to 100."""
-    cost: StackCost = NO_COST
+    cpu_seconds: float | None = None
+    """CPU time of py-spy, its start included."""
+    paused: bool = False
+    """The process was stopped for each sample."""
     ended: bool = False
     """The process ended while it was sampled."""
     problem: str | None = None
     """A sentence: why there is nothing, and what to do."""
     refused: bool = False
     """It is not possible or not permitted, and trying again would not help."""
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Of one core, what py-spy used while it ran."""
+        if self.cpu_seconds is None or self.seconds <= 0:
+            return None
+        return 100.0 * self.cpu_seconds / self.seconds
 
     @property
     def largest(self) -> Share | None:
@@ -154,17 +149,20 @@ class StackReport:
         end = "" if at == "at" else ")"
         return f"{share.percent:.0f}% {share.says}{inside} {at} {line.where}{end}"
 
-    def cost_sentence(self) -> str | None:
-        """``py-spy used 2.1% of a core for 10 s; the job was never paused.``"""
-        if self.cost.cpu_percent is None:
-            return None
-        paused = (
-            f"the job was paused {self.samples + self.errors} times, for about a millisecond each"
-            if self.cost.paused
-            else "the job was never paused"
-        )
-        used = f"{self.cost.cpu_percent:.1f}% of a core for {self.seconds:.0f} s"
-        return f"py-spy used {used}; {paused}."
+
+def cost_sentence(reports: Sequence[StackReport]) -> str | None:
+    """``py-spy used 2.1% of a core for 10 s; the job was never paused.``"""
+    known = [report for report in reports if report.cpu_percent is not None]
+    if not known:
+        return None
+    times = sum(report.samples + report.errors for report in known if report.paused)
+    total = sum(report.cpu_percent or 0.0 for report in known)
+    processes = f"{len(known)} processes, " if len(known) > 1 else ""
+    return (
+        f"py-spy used {total:.1f}% of a core for {processes}"
+        f"{max(report.seconds for report in known):.0f} s; the job was "
+        + (f"paused {times} times, for about a millisecond each." if times else "never paused.")
+    )
 
 
 def shares_of(

@@ -94,11 +94,11 @@ class Member(Evidence):
             held = math.ceil(METER_SECONDS_APART / apart) * apart if apart > 0.0 else 0.0
             self.meter.rested(now - held)
             self.due = now
-        states = {row.state, before.state}
-        changed = len(states) > 1 and not states.isdisjoint(LASTING_STATES)
+        state, was = row.state, before.state
+        changed = state != was and (state in LASTING_STATES or was in LASTING_STATES)
         if row is not before and self.is_alive:
             # After an exec it is another program, with another environment.
-            renamed = (row.name, row.command) != (before.name, before.command)
+            renamed = row.name != before.name or row.command != before.command
             if renamed or row.parent_pid != before.parent_pid:
                 self._look_again()
                 self._framework_due = now if renamed else self._framework_due

@@ -51,6 +51,9 @@ class Membership:
     def alive(self, role: str) -> list[Member]:
         return [member for member in self if member.role.name == role and member.is_alive]
 
+    def are_due(self, now: float) -> bool:
+        return self.changed or self.reports or now >= self.due
+
     def keep_open(self, count: int) -> None:
         """From now on the counters of so many processes are kept open; all are read at once."""
         self._may_keep_open = count
@@ -96,6 +99,8 @@ class Membership:
                 member.uses_gpu = changed = True
         changed = (not same and self._link(pids)) or changed
         self._pids = pids
+        if not changed and now < self._evidence_due:
+            return
         if self._assign(now, changed, attached=attached):
             self.changed = True
             self.lives = any(member.is_alive for member in self)
@@ -142,8 +147,6 @@ class Membership:
         """Roles, and once more if they show that there is more evidence to read; whether anything
         has changed."""
         anything = changed
-        if not changed and now < self._evidence_due:
-            return False
         for _ in range(3):
             for member in self:
                 changed = member.read_evidence(now, attached=attached, anew=changed) or changed

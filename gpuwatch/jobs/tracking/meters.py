@@ -66,10 +66,7 @@ def parse_pss(raw: bytes) -> int:
 def accounts_for_disk_wait(proc: Path = procfs.PROC) -> bool:
     """True if the kernel adds up how long each task waits for block devices (5.14 and later:
     off unless asked for, Documentation/accounting/delay-accounting)."""
-    try:
-        return procfs.read_once(proc / "sys" / "kernel" / "task_delayacct").strip() == b"1"
-    except OSError:
-        return False
+    return procfs.read_if_possible(proc / "sys/kernel/task_delayacct").strip() == b"1"
 
 
 class Rates(NamedTuple):

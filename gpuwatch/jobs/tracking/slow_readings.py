@@ -9,11 +9,14 @@ from gpuwatch.jobs.cores import JobCores, ThrottleMeter, read_cores
 from gpuwatch.jobs.identity.roles import is_training
 from gpuwatch.jobs.identity.services import Listeners, service_sign, simulator
 from gpuwatch.jobs.identity.surroundings import Surroundings, read_inner_pid, read_surroundings
+from gpuwatch.jobs.tracking.collectives import Collectives
 from gpuwatch.jobs.tracking.members import Member
 
 CORES_SECONDS = 10.0
 CORES_SECONDS_APART = 30.0
 SURROUNDINGS_SECONDS = 60.0
+RARELY = 4.0
+"""Times as long at last, for jobs nobody is attached to: what has stayed what it is for minutes."""
 THROTTLE_SECONDS_APART = 3.0
 COLLECTIVE_THREADS = ("pt_nccl_", "pt_gloo_", "pt_tcpstore")
 LOOKED_AT_MOST = 16
@@ -30,12 +33,14 @@ class SlowReadings:
         self.inner_pid: int | None = None
         self.serves: str | None = None
         self.simulates: str | None = None
+        self.collectives = Collectives(now, proc, listeners)
         self._pid = pid
         self._proc = proc
         self._listeners = listeners
         self._ranks: tuple[ProcessKey, ...] = ()
         self._throttle: ThrottleMeter | None = None
         self._cores_due = self._surroundings_due = self._throttle_due = now
+        self._times = 0.0
 
     def read(
         self, now: float, members: Sequence[Member], ranks: Sequence[Member], attached: bool
@@ -43,7 +48,7 @@ class SlowReadings:
         """Those of a rank: a launcher can be outside its container."""
         keys = tuple([rank.key for rank in ranks])
         if keys and keys != self._ranks:
-            self._cores_due = now
+            self._cores_due, self._times = now, 0.0
             if keys[:1] != self._ranks[:1]:
                 self._surroundings_due = self._throttle_due = now
                 self.close()
@@ -52,16 +57,18 @@ class SlowReadings:
         environment = inside.environment or {}
         if now >= self._cores_due:
             # Spread out, like all that is read of many jobs.
-            apart = CORES_SECONDS_APART + self._pid % 8
+            self._times = min(RARELY, self._times + 1.0)
+            apart = self._times * CORES_SECONDS_APART + self._pid % 8
             self._cores_due = now + (CORES_SECONDS if attached else apart)
             others = [rank.pid for rank in ranks if rank is not inside]
             self.cores = read_cores(inside.pid, environment, self._proc, others=others)
             self._read_purpose(now, members, ranks)
         if now >= self._surroundings_due:
-            self._surroundings_due = now + SURROUNDINGS_SECONDS
+            self._surroundings_due = now + (1.0 if attached else self._times) * SURROUNDINGS_SECONDS
             self.surroundings = read_surroundings(inside.pid, environment, self._proc)
             if any(member.pid == self._pid for member in members):
                 self.inner_pid = read_inner_pid(self._pid, self._proc)
+        self.collectives.read(now, ranks, attached)
         if attached or now >= self._throttle_due:
             self._throttle_due = now + THROTTLE_SECONDS_APART
             if self._throttle is None:

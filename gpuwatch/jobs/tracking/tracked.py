@@ -34,8 +34,7 @@ class TrackedJob:
         self.world: tuple[str, ...] | None = None
         self.attached = False
         self.ended_at: float | None = None
-        self.last: Job | None = None
-        """As it was published last."""
+        self.last: Job | None = None  # as it was published last
         self._members = Membership(proc, loops)
         self._loops = loops
         self._gpu_at = float("-inf")
@@ -119,14 +118,14 @@ class TrackedJob:
 
     # What the snapshot says
 
+    def resting(self, now: float) -> Job | None:
+        """As it was published last; ``None``: it is time to read it again."""
+        return None if self.attached or self._members.are_due(now) else self.last
+
     def publish(self, at: Moment, *, disk_wait: bool) -> Job:
         """The job as it is now; once it has ended, as it was, with what is left of it. The same
-        object while nothing of it changes, and until it is time to read one to which nobody is
-        attached."""
+        object while nothing of it changes."""
         now, attached, members = at.now, self.attached, self._members
-        anew = members.changed
-        if self.last and not (anew or attached or now >= members.due or members.reports):
-            return self.last
         if attached:
             members.look_at_connections(now)
         few = len(members.by_pid) <= MEMBERS_AT_ONCE
@@ -136,7 +135,7 @@ class TrackedJob:
                 now,
                 every=0.0 if attached and member.role.name == "rank" else others,
                 disk_wait=disk_wait and attached,
-                anew=anew,
+                anew=members.changed,
             )
             for member in members
         ]
@@ -172,6 +171,7 @@ class TrackedJob:
             simulates=self._slow.simulates,
             # Where both are there, gloo is for what lies on the CPU.
             collectives=next((n for n in ("nccl", "gloo") if _has(ranks, f"pt_{n}_")), None),
+            behind_elsewhere=self._slow.collectives.behind.elsewhere,
             cpu_build=next((m.cpu_build for m in ranks if m.cpu_build is not None), None),
             world_size=next((m.role.numbers.world_size for m in ranks if m.role.numbers), None),
             ranks=self._publish_ranks(ranks, loops, at),
@@ -270,6 +270,7 @@ class TrackedJob:
             pinned_memory=facts.pinned,
             pinned_memory_sign=facts.pinned_sign,
             numa_nodes=read_nodes(rank.pid),
+            collectives_behind=self._slow.collectives.behind.by_pid.get(rank.pid),
         )
 
 

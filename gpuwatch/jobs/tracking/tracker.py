@@ -34,8 +34,9 @@ from gpuwatch.jobs.tracking.tree import Tree
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.processes import descriptors_to_keep
 
-CLIMB_SECONDS = 30.0
-"""The parents of a process are looked up again this often: an exec can make it a launcher."""
+CLIMB_SECONDS, CLIMB_SECONDS_LONGEST = 30.0, 120.0
+"""The parents of a process are looked up again this often, at first and at last: an exec can make
+it a launcher."""
 
 
 class JobTracker:
@@ -65,7 +66,8 @@ class JobTracker:
         """The job of ``_attached``, which stays until somebody asks for another."""
         self._next_run = NextRun(proc)
         self._looks: dict[int, Look | None] = {}
-        self._tops: dict[int, tuple[float, int]] = {}
+        self._tops: dict[int, tuple[float, int, float]] = {}
+        """By PID: its topmost process, until when that stands and for how long it has to."""
         self._wanted: frozenset[int] = frozenset()
         self._disk_wait = accounts_for_disk_wait(proc)
         self._shared_of: tuple[object, ...] | None = None
@@ -108,7 +110,8 @@ class JobTracker:
         in_order = sorted(self._jobs, key=_job_order)
         # What was found out of new processes until here can take as long as it is to the next look.
         jobs = [
-            job.publish(at._replace(now=self._clock.monotonic()), disk_wait=self._disk_wait)
+            job.resting(at.now)
+            or job.publish(at._replace(now=self._clock.monotonic()), disk_wait=self._disk_wait)
             for job in in_order
         ]
         if self._bound is not None:
@@ -170,13 +173,12 @@ class JobTracker:
             self._notes.started_again(top.pid)
 
     def _top(self, pid: int, now: float) -> int:
-        known = self._tops.get(pid)
-        if known is not None and now < known[0]:
-            return known[1]
-        chain = self._climb(pid)
-        top = chain[-1].pid if chain else pid
-        # Spread out, so that not all are looked up at one moment.
-        self._tops[pid] = (now + CLIMB_SECONDS + pid % 32 * 0.3, top)
+        due, top, apart = self._tops.get(pid, (now, pid, 0.5 * CLIMB_SECONDS))
+        if now >= due:
+            chain, apart = self._climb(pid), min(2.0 * apart, CLIMB_SECONDS_LONGEST)
+            top = chain[-1].pid if chain else pid
+            # Spread out, so that not all are looked up at one moment.
+            self._tops[pid] = (now + apart + pid % 32 * 0.3, top, apart)
         return top
 
     def _climb(self, pid: int) -> tuple[Look, ...]:

@@ -22,19 +22,15 @@ def _cost(finding: Finding) -> tuple[float, float]:
     return finding.cost_share, finding.cost_gpu_seconds
 
 
-def test_a_steady_loss_is_that_share_of_the_time_watched() -> None:
-    """Half of the time of two GPUs over a minute of window and five of watching."""
-    said = e.play(e.scripted({"fault": e.firing(lost_share=0.5)}, TWO), range(301))
-    share, seconds = _cost(said[-1].findings[0])
-    assert share == pytest.approx(0.5, rel=0.04)
-    assert seconds == pytest.approx(0.5 * 2 * 360, rel=0.04)
-
-
-def test_only_the_gpus_named_are_counted() -> None:
-    """The other one lost nothing."""
-    one = e.firing(lost_share=0.5, gpus=("GPU-1",))
-    said = e.play(e.scripted({"fault": one}, TWO), range(301))
-    assert _cost(said[-1].findings[0])[1] == pytest.approx(0.5 * 360, rel=0.04)
+@pytest.mark.parametrize(("gpus", "count"), [((), 2), (("GPU-1",), 1)])
+def test_a_steady_loss_is_that_share_of_the_time_watched(gpus: tuple[str, ...], count: int) -> None:
+    """Half of the time of two GPUs, or of the one that is named, over a minute of window and five
+    of watching."""
+    fault = e.firing(lost_share=0.5, gpus=gpus)
+    assert _cost(e.after(301, {"fault": fault}, TWO).findings[0]) == (
+        pytest.approx(0.5 * count / 2, rel=0.04),
+        pytest.approx(0.5 * count * 360, rel=0.04),
+    )
 
 
 def test_windows_that_overlap_count_once() -> None:

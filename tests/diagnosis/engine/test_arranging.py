@@ -1,5 +1,7 @@
 """Causes, symptoms and rivals."""
 
+from typing import Any
+
 import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import find
@@ -14,28 +16,56 @@ def _after(seconds: int, **says: e.Say) -> Diagnosis:
     return e.play(e.scripted(says, STARVED), range(seconds))[-1]
 
 
-def _why(diagnosis: Diagnosis, rule: str) -> str:
-    return next(one.why for one in diagnosis.findings[0].ruled_out if one.rule == rule)
+def _explains(*rules: str, **fields: Any) -> e.Say:
+    return e.firing(explains=frozenset(rules), **fields)
 
 
-def test_a_symptom_is_shown_under_its_cause() -> None:
-    """One finding; the other is ruled out beneath it."""
-    cause = e.firing("The link is slow", lost_share=0.3, explains=frozenset({"symptom"}))
-    said = _after(20, cause=cause, symptom=e.firing("GPU 0 swings", lost_share=0.5))
-    assert e.rules_of(said) == ["cause"]
-    assert _why(said, "symptom") == "a symptom of this: GPU 0 swings"
+CASES: dict[str, tuple[dict[str, e.Say], list[str], dict[str, str]]] = {
+    "a symptom is shown under its cause": (
+        {"cause": _explains("symptom", lost_share=0.3),
+         "symptom": e.firing("GPU 0 swings", lost_share=0.5)},
+        ["cause"], {"symptom": "a symptom of this: GPU 0 swings"},
+    ),
+    "symptoms of symptoms belong to the cause": (
+        {"a": _explains("b"), "b": _explains("c"), "c": e.firing()}, ["a"], {"b": "", "c": ""},
+    ),
+    "of two that explain each other the better evidence wins, whatever their names": (
+        {"a": _explains("z", strength=0.6), "z": _explains("a", strength=0.95)},
+        ["z"], {"a": ""},
+    ),
+    "half a suspicion explains nothing away": (
+        {"weak": _explains("clear", strength=0.4), "clear": e.firing(strength=0.95)},
+        ["clear", "weak"], {},
+    ),
+    "of rivals for the same idle time the better evidence leads": (
+        {"loader": e.firing(strength=0.9, lost_share=0.6),
+         "python": e.firing(strength=0.6, lost_share=0.6)},
+        ["loader"], {"python": "weaker"},
+    ),
+    "60% idle has room for 40% and 20%": (
+        {"loader": e.firing(strength=0.9, lost_share=0.4),
+         "saves": e.firing(strength=0.8, lost_share=0.2)},
+        ["loader", "saves"], {},
+    ),
+    "what a person would think of next is ruled out in words": (
+        {"loader_cpu_bound": e.firing(lost_share=0.5), "thermal_throttle": e.CLEAR},
+        ["loader_cpu_bound"], {"thermal_throttle": "not so"},
+    ),
+    "beside a danger nothing is ruled out: no growing memory is taken for a throttle": (
+        {"memory_growing": e.firing(), "thermal_throttle": e.CLEAR}, ["memory_growing"], {},
+    ),
+}  # fmt: skip
 
 
-def test_symptoms_of_symptoms_belong_to_the_cause() -> None:
-    """A chain of explanations has one end."""
-    said = _after(
-        20,
-        a=e.firing(explains=frozenset({"b"})),
-        b=e.firing(explains=frozenset({"c"})),
-        c=e.firing(),
-    )
-    assert e.rules_of(said) == ["a"]
-    assert {one.rule for one in said.findings[0].ruled_out} == {"b", "c"}
+@pytest.mark.parametrize("case", CASES)
+def test_causes_symptoms_and_rivals(case: str) -> None:
+    """The findings that are shown, and what is ruled out beneath the first, with why."""
+    says, rules, ruled_out = CASES[case]
+    said = _after(30, **says)
+    assert e.rules_of(said) == rules
+    whys = {one.rule: one.why for one in said.findings[0].ruled_out}
+    assert whys.keys() == ruled_out.keys()
+    assert all(words in whys[rule] for rule, words in ruled_out.items())
 
 
 def test_a_circle_of_explanations_leaves_one_cause() -> None:
@@ -47,20 +77,6 @@ def test_a_circle_of_explanations_leaves_one_cause() -> None:
         c=e.firing(explains=frozenset({"a"})),
     )
     assert len(said.findings) == 1
-
-
-def test_of_two_that_explain_each_other_the_better_evidence_wins() -> None:
-    """Whatever their names."""
-    strong = e.firing(strength=0.95, explains=frozenset({"a"}))
-    weak = e.firing(strength=0.6, explains=frozenset({"z"}))
-    assert e.rules_of(_after(20, a=weak, z=strong)) == ["z"]
-
-
-def test_a_weak_explanation_does_not_hide_a_clear_fault() -> None:
-    """Half a suspicion explains nothing away."""
-    weak = e.firing(strength=0.4, explains=frozenset({"clear"}))
-    said = _after(20, weak=weak, clear=e.firing(strength=0.95))
-    assert "clear" in e.rules_of(said)
 
 
 def test_a_symptom_waits_for_a_cause_that_is_about_to_be_raised() -> None:
@@ -83,27 +99,6 @@ def test_a_cause_that_comes_and_goes_does_not_make_the_symptom_flicker() -> None
     assert all(e.rules_of(one) == ["symptom"] for one in e.play(engine, range(120))[10:])
 
 
-def test_rivals_for_the_same_idle_time_are_one_finding() -> None:
-    """The better evidence leads; the other is ruled out and costs nothing."""
-    said = _after(
-        30,
-        loader=e.firing(strength=0.9, lost_share=0.6),
-        python=e.firing(strength=0.6, lost_share=0.6),
-    )
-    assert e.rules_of(said) == ["loader"]
-    assert "weaker" in _why(said, "python")
-
-
-def test_two_causes_that_share_the_idle_time_both_stand() -> None:
-    """60% idle has room for 40% and 20%."""
-    said = _after(
-        30,
-        loader=e.firing(strength=0.9, lost_share=0.4),
-        saves=e.firing(strength=0.8, lost_share=0.2),
-    )
-    assert e.rules_of(said) == ["loader", "saves"]
-
-
 def test_two_near_equals_do_not_take_turns() -> None:
     """What leads keeps leading while the other is hardly better."""
     engine = e.scripted(
@@ -115,18 +110,6 @@ def test_two_near_equals_do_not_take_turns() -> None:
     )
     leaders = {one.findings[0].rule for one in e.play(engine, range(200)) if one.findings}
     assert len(leaders) == 1
-
-
-def test_clear_look_alikes_are_ruled_out_in_words() -> None:
-    """Beside a cause of lost time, what a person would think of next."""
-    said = _after(20, loader_cpu_bound=e.firing(lost_share=0.5), thermal_throttle=e.CLEAR)
-    assert _why(said, "thermal_throttle") == "not so"
-
-
-def test_beside_a_danger_nothing_is_ruled_out() -> None:
-    """A memory that grows is not taken for a throttle."""
-    said = _after(20, memory_growing=e.firing(), thermal_throttle=e.CLEAR)
-    assert said.findings[0].ruled_out == ()
 
 
 @pytest.mark.parametrize("severity", ["error", "warning", "info"])

@@ -223,6 +223,21 @@ def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
     assert 5 <= len(looks) <= 6
 
 
+@pytest.mark.parametrize(("scenario", "every"), [("healthy", 20.0), ("host_leak", 10.0)])
+def test_what_stays_the_same_is_looked_at_more_rarely(scenario: str, every: float) -> None:
+    """Past its first minutes; not where memory grows."""
+    looks: list[float] = []
+
+    def look(one: Window) -> Verdict:
+        looks.append(one.taken_at_unix_seconds)
+        return e.CLEAR
+
+    engine = Engine([e.rule_of("a", look)])
+    for made in e.machine(scenario, 220):
+        engine.push(made)
+    assert looks[-1] - looks[-4] == pytest.approx(3 * every, abs=6.0)
+
+
 def test_the_same_snapshots_give_the_same_diagnosis() -> None:
     """There is no clock but theirs."""
     first, second = (e.simulate("starved", 40)[-1] for _ in range(2))

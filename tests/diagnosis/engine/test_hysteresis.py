@@ -12,7 +12,6 @@ from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
 from tests.diagnosis.windows import NOW
 
 FIRES = firing(lost_share=0.4)
-PAUSE = Pause(at_unix_seconds=NOW + 5.0, seconds=4.0)
 
 
 @pytest.mark.parametrize(("strength", "second"), [(0.4, 8), (0.9, 6)])

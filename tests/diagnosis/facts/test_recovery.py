@@ -15,8 +15,7 @@ WAITS = [99.0, 0.0, 0.0, 0.0]
 
 def _after(*percents: float, recovery: Recovery | None = None) -> Recovery:
     made = Recovery() if recovery is None else recovery
-    for second, percent in enumerate(percents, 1):
-        made.add(float(second), percent, 1.0)
+    made.extend([(float(second), percent, 1.0) for second, percent in enumerate(percents, 1)])
     return made
 
 

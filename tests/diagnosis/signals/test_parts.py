@@ -109,12 +109,12 @@ def test_a_ledger_knows_what_went_through() -> None:
 
 
 def test_a_ledger_counts_fast_readings_and_no_more_than_was_read() -> None:
-    """A rate that changes within a second, and one after a gap of a minute."""
+    """A rate that changes within a second, one after a gap of a minute, one moment twice."""
     ledger = Ledger(("read",), 100.0)
     for number in range(1, 101):
         ledger.add(number / 10, (10.0 if number <= 45 else 30.0,), 0.1)
     assert ledger.between("read", 0.0, 10.0) == pytest.approx(4.5 * 10 + 5.5 * 30)
-    for number in range(3):
+    for number in (0, 1, 1, 2):
         ledger.add(70.0 + number, (30.0,), 1.0)
     assert ledger.between("read", 10.0, 72.0) == pytest.approx(90.0)
 
@@ -188,8 +188,7 @@ def test_a_mean_needs_half_of_its_time() -> None:
 
 
 def seen(watch: PauseWatch, samples: Samples) -> PauseWatch:
-    for at, percent in samples:
-        watch.add(at, percent, 1 / 6)
+    watch.extend([(at, percent, 1 / 6) for at, percent in samples])
     return watch
 
 
@@ -234,8 +233,7 @@ def test_one_low_sample_of_a_coarse_log_is_no_pause() -> None:
     """It speaks for a second, not for the ten until the next; two in a row are one."""
     low = {20, 40, 41}
     watch = PauseWatch()
-    for number in range(60):
-        watch.add(10.0 * number, 0.0 if number in low else 97.0, 10.0)
+    watch.extend([(10.0 * number, 0.0 if number in low else 97.0, 10.0) for number in range(60)])
     assert [(one.begin, one.end) for one in watch.found] == [(390.0, 410.0)]
 
 
@@ -303,7 +301,7 @@ def test_what_goes_on_may_be_a_pause_for_a_while() -> None:
     watch = PauseWatch()
     seen = {}
     for at, percent in interrupted(flat(97.0, seconds=300.0), 60.0, 300.0, 55.0):
-        watch.add(at, percent, 1 / 6)
+        watch.extend([(at, percent, 1 / 6)])
         seen[round(at, 2)] = watch.open(at)
     assert seen[59.0] is None
     going = seen[80.0]
@@ -317,5 +315,5 @@ def test_the_first_waits_of_a_job_are_no_pauses_that_go_on() -> None:
     """Its usual work is not known yet."""
     watch = PauseWatch()
     for at, percent in interrupted(flat(97.0, seconds=16.0), 11.0, 16.0):
-        watch.add(at, percent, 1 / 6)
+        watch.extend([(at, percent, 1 / 6)])
         assert watch.open(at) is None

@@ -8,13 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.launch.output_files import (
-    OutputFileError,
-    forget_oldest,
-    open_chosen,
-    open_kept,
-    short_name,
-)
+from gpuwatch.core.text import SentenceError
+from gpuwatch.jobs.launch.output_files import forget_oldest, open_chosen, open_kept, short_name
 
 
 def test_a_file_of_its_own_for_its_owner_alone(tmp_path: Path) -> None:
@@ -36,7 +31,7 @@ def test_never_an_existing_file_or_a_link(tmp_path: Path) -> None:
     for seconds in range(60):
         when = time.strftime("%Y%m%d-%H%M%S", time.localtime(now + seconds))
         (tmp_path / f"{when}-job-{os.getpid()}.log").symlink_to(tmp_path / "target")
-    with pytest.raises(OutputFileError, match="File exists"):
+    with pytest.raises(SentenceError, match="File exists"):
         open_kept(["job"], tmp_path)
     assert not (tmp_path / "target").exists()
 
@@ -90,7 +85,7 @@ def test_a_running_jobs_file_is_kept(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """It is said where and why, and what to do instead."""
     (tmp_path / "file").touch()
-    with pytest.raises(OutputFileError, match=r"Not a directory.*--output FILE") as caught:
+    with pytest.raises(SentenceError, match=r"Not a directory.*--output FILE") as caught:
         open_kept(["job"], tmp_path / "file" / "runs")
     assert str(tmp_path) in str(caught.value)
 
@@ -104,5 +99,5 @@ def test_a_chosen_file_is_emptied(tmp_path: Path) -> None:
     os.close(descriptor)
     assert path.read_text() == "new"
     os.close(open_chosen(Path(os.devnull)))
-    with pytest.raises(OutputFileError, match="Is a directory"):
+    with pytest.raises(SentenceError, match="Is a directory"):
         open_chosen(tmp_path)

@@ -43,10 +43,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def in_terminal(
-    path: Path,
-    command: list[str],
-    clock: ManualClock | None = None,
-    most_bytes: int | None = None,
+    path: Path, command: list[str], clock: ManualClock | None = None, most_bytes: int | None = None
 ) -> contextlib.AbstractContextManager[RunningJob]:
     job = start_in_terminal(
         command, START, output=open_chosen(path), path=path, clock=clock, most_bytes=most_bytes
@@ -94,12 +91,7 @@ class TestStart:
         ],
     )
     def test_cannot_start(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        command: str,
-        code: int,
-        says: str,
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: int, says: str
     ) -> None:
         """A command that is not there or cannot be executed is said in a says, with the exit
         code a shell has for it."""

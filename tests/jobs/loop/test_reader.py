@@ -313,7 +313,8 @@ def test_a_job_has_the_loops_of_its_ranks(scene: Scene) -> None:
         assert job.loop_of(job.ranks[0]) is job.loops[0]
         child.kill()
         child.wait()
-        assert [job.loops for job in watch.look_at_all(after=LOOK_SECONDS)] == []
+        # Of this job: other programs on this machine may have left workers over.
+        assert watch.look(after=LOOK_SECONDS) == ()
 
 
 def test_a_job_that_begins_to_report_shows_it(scene: Scene) -> None:

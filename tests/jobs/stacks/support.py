@@ -2,8 +2,7 @@
 
 import contextlib
 import importlib.util
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 
 from gpuwatch.jobs.stacks import access as stack_access
 from tests.support.children import Children, children, children_of
-
-JOB = Path(__file__).with_name("job.py")
+from tests.support.torch_job import TrainingJob
 
 SPIN = """
 def spin():
@@ -45,7 +43,13 @@ def spinning(started: Children) -> int:
 
 
 def py_spies_of(parent: int) -> list[int]:
-    return [pid for pid, stat in children_of(parent).items() if stat.name.startswith(b"py-spy")]
+    """By the program: a process that has just begun it can still have its parent's name."""
+    found = []
+    for pid in children_of(parent):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/exe").readlink().name.startswith("py-spy"):
+                found.append(pid)
+    return found
 
 
 def has_sampled(py_spy: int, times: int = 40) -> bool:
@@ -58,29 +62,11 @@ def has_sampled(py_spy: int, times: int = 40) -> bool:
     return switches >= times
 
 
-class TrainingJob:
-    """A real PyTorch job that does what it is told."""
-
-    def __init__(self, process: subprocess.Popen[bytes], started: Children) -> None:
-        self.pid = process.pid
-        self._process = process
-        self._started = started
-
-    def do(self, phase: str) -> None:
-        """Return once ``phase`` has begun."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{phase}\n".encode())
-        self._process.stdin.flush()
-        while self._started.ready(self._process) != phase:
-            assert self._process.poll() is None, "the job has ended"
-
-
 @contextlib.contextmanager
 def training_job() -> Iterator[TrainingJob]:
     with children() as started:
         require_py_spy(started)
-        if importlib.util.find_spec("torch") is None:
-            pytest.skip("torch is not installed")
-        process = started.run([sys.executable, "-u", str(JOB)])
-        assert started.ready(process) == "ready"
-        yield TrainingJob(process, started)
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    with tempfile.TemporaryDirectory() as folder, TrainingJob(Path(folder)) as job:
+        yield job

@@ -10,14 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
-from gpuwatch.jobs.stacks.summary import StackReport
-from tests.jobs.stacks.support import (
-    TrainingJob,
-    has_sampled,
-    py_spies_of,
-    spinning,
-    training_job,
-)
+from gpuwatch.jobs.stacks.summary import StackReport, cost_sentence
+from tests.jobs.stacks.support import TrainingJob, has_sampled, py_spies_of, spinning, training_job
 from tests.support.children import Children, wait_until
 
 
@@ -60,13 +54,13 @@ def test_a_real_training_job(
     job.do(phase)
     report = sample(job.pid, pause=phase == "training")
     assert report.problem is None
-    assert report.cost.paused == (phase == "training")
+    assert report.paused == (phase == "training")
     share = report.largest
     assert share is not None
     assert share.category == category, report
     assert share.percent > 50
     line = share.lines[0]
-    assert line.place.file.endswith("/job.py")
+    assert line.place.file.endswith("/train.py")
     if source is not None:
         assert line.source.text == source
     assert caller is None or (line.caller is not None and line.caller.function == caller)
@@ -85,10 +79,10 @@ def test_several_processes_are_sampled_at_once(started: Children) -> None:
     assert [report.refused for report in reports] == [False, True, False]
     for report in (reports[0], reports[2]):
         assert report.samples > 0
-        cpu, percent = report.cost.cpu_seconds, report.cost.cpu_percent
+        cpu, percent = report.cpu_seconds, report.cpu_percent
         assert cpu is not None
         assert percent == pytest.approx(100 * cpu / report.seconds)
-        assert report.cost_sentence() == (
+        assert cost_sentence([report]) == (
             f"py-spy used {percent:.1f}% of a core for {report.seconds:.0f} s; the job was never "
             "paused."
         )

@@ -20,14 +20,15 @@ Evidence needed
     The busy share of at least two GPUs of one job; power to see that the busy ones do no work. What
     the late rank is doing needs its processes' CPU, disk and write readings, or its own report of
     its loop (gpuwatch.torch). A main thread at a full core is no sign of work: it spins for its
-    GPU, too.
+    GPU, too. NCCL 2.28.7 or later is asked which rank has launched the fewest collectives, also on
+    other machines, where its RAS service runs (it does, unless NCCL_RAS_ENABLE=0).
 
 When it is wrong
     Where the GPUs of one job do different things by design (one for evaluation, replicas of a
     server): then the busy ones do more work, and the rule does not fire. Where all ranks here wait
-    for a rank on another machine, that one cannot be seen. Without processes, separate jobs of
-    small kernels beside one that has finished look the same, unless their load moves together:
-    then both readings are named.
+    for a rank on another machine, that one shows only by NCCL's own count. Without processes,
+    separate jobs of small kernels beside one that has finished look the same, unless their load
+    moves together: then both readings are named.
 
 What to do
     Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
@@ -53,12 +54,13 @@ Thresholds
     below 1 MB/s); waiting for data 10% of the time; disk wait of 20%, workers at 75% of a core or
     the main thread at 85%, each 15 points above the others'; run-queue wait of 10%. A problem that
     half of the others have too does not make a rank late, nor does a CPU quota that throttles the
-    job in 20% of its periods. All are this project's choice, tried on the labelled cases in
-    tests/evaluation.
+    job in 20% of its periods. By NCCL's count: on average one collective behind the rank that is
+    ahead, and three times as far as any other. All are this project's choice, tried on the labelled
+    cases in tests/evaluation.
 
 Sources
     NVML's definition of utilisation (a resident kernel counts). NCCL's documentation: all ranks
-    must call a collective, and its kernels stay on the GPU until they have.
+    must call a collective, and its kernels stay on the GPU until they have; and "RAS".
 """
 
 from dataclasses import dataclass
@@ -66,9 +68,15 @@ from dataclasses import dataclass
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import words
-from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, who
+from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, name_of, rank_of, who
 from gpuwatch.diagnosis.rules.shared.effort import little_work, little_work_share, unused, waits_now
-from gpuwatch.diagnosis.rules.shared.late_rank import Doing, doing_of, shared_trouble
+from gpuwatch.diagnosis.rules.shared.late_rank import (
+    Doing,
+    doing_of,
+    last_to_launch,
+    launched,
+    shared_trouble,
+)
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
 from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
 from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
@@ -161,9 +169,15 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     if not in_turns and not are_one_job(window, gpus):
         return Unknown(NO_JOB)
     network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
+    last = last_to_launch(window)
+    elsewhere = None if window.job is None else window.job.job.behind_elsewhere
+    known = elsewhere if last is None else name_of(last)
+    late = f"{known} launches its collectives last"
+    if known is None:
+        late = f"another rank is late at every step{network}"
     return Firing(
         summary=f"{words.named(gpus)} wait for each other {spun + idle:.0%} of the time, in "
-        f"collectives: another rank is late at every step{network}{looks(window)}",
+        f"collectives: {late}{looks(window)}",
         evidence=[
             Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
@@ -174,11 +188,12 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
                      supports=not network),
             Evidence("least power of them", round(least, 1), "W", round(SAME_WORK * most, 1),
                      "on average all do the same work"),
-            likeness(window, gpus),
+            *launched(window, last), likeness(window, gpus),
         ],
         advice=(_EVEN,),
         strength=0.5 - 0.1 * (window.job is None)
-        + 0.3 * words.ramp(spun + idle, ALL_SPIN_SHARE, 0.4),
+        + 0.3 * words.ramp(spun + idle, ALL_SPIN_SHARE, 0.4)
+        + 0.15 * (known is not None),
         lost_share=spun + idle,
         explains=RULE.explains - {"loader_cpu_bound", "loader_io_bound", "checkpoint_pauses"},
     )  # fmt: skip
@@ -252,7 +267,8 @@ def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blin
                      round(busy - GAP_PERCENT, 1), "idle part of that time"),
             Evidence(f"{name} power", words.rounded(power), "W", plateau,
                      low, supports=power is not None and plateau is not None and power < plateau),
-            *doing.evidence, likeness(window, [late, *others]),
+            *doing.evidence, *launched(window, rank_of(window, late)),
+            likeness(window, [late, *others]),
         ),
         advice=doing.advice,
         strength=max(0.3, strength) if sure else 0.5,

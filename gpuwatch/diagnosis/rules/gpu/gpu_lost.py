@@ -46,6 +46,8 @@ RULE = Rule(
         "idle_holding_memory", "pcie_degraded", "python_bound", "loader_cpu_bound",
         "loader_io_bound", "loader_in_main_process", "checkpoint_pauses", "validation_pauses",
     },
+    # Of the time before.
+    chart="temperature_celsius",
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,

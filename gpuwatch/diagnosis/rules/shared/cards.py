@@ -132,10 +132,11 @@ def rank_of(window: Window, gpu: GpuFacts) -> RankFacts | None:
 def who(window: Window, gpu: GpuFacts) -> str:
     """``rank 3 on GPU 3``, or ``GPU 3`` where the rank is not known."""
     rank = rank_of(window, gpu)
-    if rank is None:
-        return named([gpu])
-    process = f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
-    return f"{process} on {named([gpu])}"
+    return named([gpu]) if rank is None else f"{name_of(rank)} on {named([gpu])}"
+
+
+def name_of(rank: RankFacts) -> str:
+    return f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 
 
 def is_others(gpu: GpuFacts) -> bool:

@@ -27,6 +27,8 @@ DISK_WAIT_PERCENT = 20.0
 """Of the time: a loader that is ahead makes good for less."""
 QUEUE_WAIT_PERCENT = 10.0
 """Of the time, and of the difference: on a machine with free cores it is below 2%."""
+BEHIND_LEAST = 1.0
+"""Collectives: the counts of ranks in step differ by as much while they are collected."""
 QUOTA_PERCENT = 20.0
 """Of the quota's periods in which the job was held back."""
 
@@ -72,6 +74,31 @@ def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
         if others and have[0] and 2 * sum(have[1:]) >= len(others):
             return look.says(rank, look.read(rank) or 0.0)
     return None
+
+
+def last_to_launch(window: Window) -> RankFacts | None:
+    """The rank that has launched clearly fewer collectives than each of the others, most of the
+    time, by NCCL's count."""
+    ranks = () if window.job is None else window.job.ranks
+    behind = sorted([(one.collectives_behind or 0.0, one.pid) for one in ranks], reverse=True)
+    if len(behind) < 2 or behind[0][0] < max(BEHIND_LEAST, MORE_THAN_OTHERS * behind[1][0]):
+        return None
+    return next(one for one in ranks if one.pid == behind[0][1])
+
+
+def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
+    """What NCCL counts of this rank (``None``: of none in particular), where it was asked."""
+    ranks = () if window.job is None else window.job.ranks
+    known = [one.collectives_behind for one in ranks if one.collectives_behind is not None]
+    if not known:
+        return []
+    behind = (highest(known) if late is None else late.collectives_behind) or 0.0
+    name = "the rank furthest behind" if late is None else "the late rank"
+    return [
+        Evidence(f"collectives that {name} has yet to launch", round(behind, 1), None, BEHIND_LEAST,
+                 "and the rank ahead has launched, by NCCL's own count",
+                 supports=late is not None and late == last_to_launch(window))
+    ]  # fmt: skip
 
 
 _STACKS = Advice("Sample that rank's stacks (gpuwatch stacks): they show what the others wait for.")

@@ -43,6 +43,17 @@ def late(**rank: Any) -> Window:
     return with_late_first(w.job(ranks=(w.rank(0, **rank), *FOUR.ranks[1:])))
 
 
+def counted(*behind: float) -> JobFacts:
+    """How far each rank is behind by NCCL's count."""
+    return w.job(ranks=tuple([w.rank(n, collectives_behind=own) for n, own in enumerate(behind)]))
+
+
+def in_turns(job: JobFacts) -> Window:
+    """All four wait in collectives, and none does more or less than the others."""
+    gpus = tuple([w.gpu(n, **WAITS, spins_share=0.3, spins=6) for n in range(4)])
+    return w.window(gpus=gpus, job=job)
+
+
 VERY_LATE: dict[str, Any] = {
     "busy": w.swinging(0.15), "sm_active_percent": 12.8, "power_mean_watts": 155.0
 }  # fmt: skip
@@ -62,6 +73,7 @@ TROUBLES: dict[str, dict[str, Any]] = {
 
 
 UNSEEN = "what cannot be seen is advice, too"
+IN_TURNS = "each other, in turns"
 COLLECTIVE = Cases("collective_wait", {
     UNSEEN: (
         with_late_first(),
@@ -85,6 +97,26 @@ COLLECTIVE = Cases("collective_wait", {
         w.gpu_only(*with_late_first(others=OFF_WORK, busy=w.steady(0.0)).gpus),
         {"summary": "or separate jobs", "missing": ("the process that runs on it",),
          "explains": {"idle_holding_memory"}, "weaker": UNSEEN},
+    ),
+    "by NCCL's count the same rank is behind": (
+        with_late_first(counted(8.4, 0.0, 0.3, 0.2)),
+        {"evidence.3.value": 8.4, "evidence.3.supports": True},
+    ),
+    "by NCCL's count another one is behind": (
+        with_late_first(counted(0.2, 8.4, 0.0, 0.3)), {"evidence.3.supports": False},
+    ),
+    IN_TURNS: (in_turns(FOUR), {"summary": "another rank is late at every step"}),
+    "in turns, and by NCCL's count it is always the same": (
+        in_turns(counted(0.1, 0.0, 5.0, 0.3)),
+        {"summary": "rank 2 launches its collectives last", "strength": lambda own: own > 0.8},
+    ),
+    "in turns, and by NCCL's count in turns, too": (
+        in_turns(counted(2.0, 1.8, 2.1, 1.5)),
+        {"summary": "another rank is late at every step", "evidence.4.supports": False},
+    ),
+    "for a rank on another machine": (
+        in_turns(w.job(ranks=FOUR.ranks, model={"behind_elsewhere": "rank 21 on 10.0.0.3"})),
+        {"summary": "rank 21 on 10.0.0.3 launches its collectives last"},
     ),
     "the busy shares alone": (
         with_late_first(others=BLIND, **BLIND),
