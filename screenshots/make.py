@@ -4,12 +4,12 @@
     python -m screenshots.make detail     those with "detail" in their name
 
 Run it from the repository's folder, in an environment with gpuwatch installed. All are
-written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed.
+written as SVG, a few as PNG too where ``rsvg-convert`` (librsvg) is installed. ``cure.gif`` is
+made by ``python -m screenshots.cure``.
 """
 
 import asyncio
 import atexit
-import io
 import os
 import shutil
 import subprocess
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -198,49 +197,6 @@ async def take(shot: Shot) -> str:
         return app.drawing.picture()
 
 
-async def take_cure() -> list[str]:
-    """A starved GPU, the moment in which the person changed something, and what came of it: a
-    picture every three seconds."""
-    clock = ManualClock(seconds=1000.0)
-    source = SimulatedSource("starved", 1, clock=clock)
-    idle = _Idle(source, 1.0, clock)
-    app = GpuwatchApp(source, idle, environment=_COLOURFUL, make_engine=new_engine)
-    taken = []
-    async with app.run_test(size=(96, 24)) as pilot:
-        for second in range(150):
-            if second == 100:
-                await pilot.press("m")
-                source = SimulatedSource("healthy", 1, clock=clock)
-                source.open()
-            clock.advance(1.0)
-            app.deliver(source.read())
-            if second >= 84 and second % 3 == 0:
-                app.view.message = None
-                await pilot.pause()
-                app.drawing.redraw()
-                taken.append(app.drawing.picture())
-    return taken
-
-
-def draw_cure() -> None:
-    """As a GIF, which moves wherever it is shown."""
-    converter = shutil.which("rsvg-convert")
-    if converter is None or find_spec("PIL") is None:
-        print("cure.gif: rsvg-convert and Pillow are not both installed")
-        return
-    from PIL import Image  # noqa: PLC0415
-
-    frames = []
-    for picture in asyncio.run(take_cure()):
-        png = subprocess.run([converter], input=picture.encode(), capture_output=True, check=True)
-        frames.append(Image.open(io.BytesIO(png.stdout)).convert("RGB").quantize(48))
-    waits = [700] * (len(frames) - 1) + [4000]
-    frames[0].save(
-        HERE / "cure.gif", save_all=True, append_images=frames[1:], duration=waits, loop=0
-    )
-    print("cure.gif")
-
-
 @cache
 def night() -> Path:
     """Twelve hours with a starved one in them, as ``gpuwatch record`` writes them."""
@@ -344,8 +300,6 @@ def main(wanted: str = "") -> None:
         print(path.name)
     if wanted in "report-html-light":
         draw_report()
-    if wanted in "cure":
-        draw_cure()
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ from gpuwatch.tui.view import INTERVALS, View
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.report.store import ReportStore
+    from gpuwatch.practice.control import Practice
     from gpuwatch.recording.running import RunningRecording
     from gpuwatch.tui.controllers.preferences import Preferences
     from gpuwatch.tui.replay.player import Player
-    from gpuwatch.tui.view import Practice
 
 _TIDY_SECONDS = 60.0
 _ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)

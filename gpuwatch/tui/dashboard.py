@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from gpuwatch.recording.running import RunningRecording
 
 
+_SWITCH_SECONDS = 0.02
+"""Each time a waiting thread asks, it wakes up. A key waits no longer than this for a thread that
+computes, and there is none for long."""
+
+
 def new_engine() -> Diagnoser:
     """The one that knows every rule: the last that is loaded of what stays."""
     from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
@@ -41,6 +46,8 @@ def run_dashboard(
     """Show the dashboard until the person quits; the exit code. ``message`` is said at first;
     ``options``: those of ``GpuwatchApp``. Once a job that gpuwatch started has ended, the exit code
     is its own (128 and more for a signal)."""
+    # A thread that waits for the interpreter asks for it so often; a picture takes 10 ms.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     app = GpuwatchApp(source, sampler, make_engine=new_engine, find_recordings=_running, **options)
     return _run(app, sampler.close, message)
 

@@ -14,6 +14,7 @@ from textual.screen import Screen
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import driver_of, is_ending, strips_of, terminal_of
 from gpuwatch.tui.terminal.link import LinkProbe, over_ssh
@@ -93,7 +94,7 @@ class Display:
         self.view.message = self._message = None
 
     def redraw(self) -> None:
-        """Draw the screen in front (a dialog over it keeps its own picture)."""
+        """Draw the screen in front, and a dialog over it."""
         if is_ending(self.app):
             return
         if self.is_behind:
@@ -105,7 +106,9 @@ class Display:
         for screen in reversed(self.app.screen_stack):
             if isinstance(screen, CanvasScreen):
                 screen.redraw()
-                return
+                break
+        if isinstance(self.app.screen, Dialog):
+            self.app.screen.redraw()
 
     def redraw_at(self, seconds: float, least_seconds: float = _SLOW_LINK_SECONDS) -> None:
         """Draw what came in at ``seconds``; on a slow link only so often."""

@@ -36,11 +36,11 @@ def _quiet(*keys: Key) -> tuple[Key, ...]:
 TIMELINE_KEYS: tuple[Key, ...] = (
     Key("left_square_bracket", "app.zoom(-1)", "[ ]", "shorter or longer time range", "Time"),
     Key("right_square_bracket", "app.zoom(1)"),
-    Key("less_than_sign", "app.scroll_time(-1)", "< >", "back and forward in time", "Time"),
+    Key("less_than_sign", "app.scroll_time(-1)", "< >", "back or forward in time", "Time"),
     Key("greater_than_sign", "app.scroll_time(1)"),
     Key("0", "app.now", "0", "back to live", "Time"),
     Key("c", "app.cursor", "c", "a cursor that shows exact values", "Time"),
-    Key("comma", "app.move_cursor(-1)", ", .", "move the cursor one column", "Time"),
+    Key("comma", "app.move_cursor(-1)", ", .", "move the cursor one column left or right", "Time"),
     Key("full_stop", "app.move_cursor(1)"),
     Key("left_curly_bracket,N", "app.to_mark(-1)", "{ }", "previous or next finding", "Time"),
     Key("right_curly_bracket,n", "app.to_mark(1)"),
@@ -107,7 +107,7 @@ APP_KEYS: tuple[Key, ...] = (
 
 JOB_KEYS: tuple[Key, ...] = (
     Key("j,escape", "back", "j esc", "the whole machine; j there returns here", "Job"),
-    Key("up", "move(-1)", "up down", "select a process, or scroll the report or the output", "Job"),
+    Key("up", "move(-1)", "up down", "select a process; scroll the report and the output", "Job"),
     Key("down", "move(1)"),
     Key("pageup", "page(-1)"),
     Key("pagedown", "page(1)"),
@@ -131,15 +131,15 @@ FINDINGS_KEYS: tuple[Key, ...] = (
     Key("down", "move(1)"),
     Key("home", "edge(0)"),
     Key("end", "edge(1)"),
-    Key("enter", "open", "enter", "there: the evidence of the finding", "Diagnosis"),
-    Key("y", "copy", "y", "there: copy the finding as text", "Diagnosis"),
-    Key("u", "app.unknown", "u", "there: checks that need more data", "Diagnosis"),
+    Key("enter", "open", "enter", "in the list: open the evidence", "Diagnosis"),
+    Key("y", "copy", "y", "in the list: copy the finding as text", "Diagnosis"),
+    Key("u", "app.unknown", "u", "in the list: checks that need more data", "Diagnosis"),
     *_quiet(*_DIAGNOSIS_KEYS[1:]),
 )
 
 EVIDENCE_KEYS: tuple[Key, ...] = (
     Key("escape,d,enter,backspace", "back"),
-    Key("left", "other(-1)", "left right", "there: previous or next finding", "Diagnosis"),
+    Key("left", "other(-1)", "left right", "in evidence: previous or next finding", "Diagnosis"),
     Key("right", "other(1)"),
     *_SCROLL_KEYS,
     Key("y", "app.copy_finding"),
@@ -151,10 +151,7 @@ DETAIL_KEYS: tuple[Key, ...] = (
     Key("escape,enter,backspace", "back", "esc", "back to the overview", "Detail"),
     Key("left", "other_gpu(-1)", "left right", "previous or next GPU", "Detail"),
     Key("right", "other_gpu(1)"),
-    Key("up", "scroll_body(-1)", "up down", "scroll", "Detail"),
-    Key("down", "scroll_body(1)"),
-    Key("pageup", "scroll_body(-10)"),
-    Key("pagedown", "scroll_body(10)"),
+    *_SCROLL_KEYS,
     *_quiet(*_DIAGNOSIS_KEYS, *TIMELINE_KEYS),
 )
 

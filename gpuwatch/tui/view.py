@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
@@ -15,6 +15,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
+    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.replay.state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -59,37 +60,6 @@ class Mark:
     pace_after: Pace | None = None
     measured: bool = False
     """Enough has been seen since to say what changed."""
-
-
-class Practice(Protocol):
-    """A practice job: its fault, and the knobs that a key turns. All texts are safe to show."""
-
-    @property
-    def name(self) -> str: ...  # The cause, as its rule is called.
-    @property
-    def says(self) -> str: ...  # What is wrong, in a few words.
-    @property
-    def turns(self) -> str: ...  # What the key changes: ``num_workers 1 -> 4``; empty: nothing.
-    @property
-    def cured(self) -> bool: ...
-    @property
-    def ended(self) -> bool: ...  # The job has: nothing can be turned any more.
-    @property
-    def can_be_named(self) -> bool: ...  # The diagnosis can find it on this machine.
-    @property
-    def after_seconds(self) -> float: ...  # It does so about that long after the first step.
-    @property
-    def press(self) -> str | None: ...  # Which key that takes, in a few words.
-    @property
-    def note(self) -> str | None: ...  # What cannot be seen on this machine.
-
-    def look(self) -> bool:
-        """Find out what is known only once the job runs; whether there is something new."""
-        ...
-
-    def turn(self) -> None:
-        """Turn the knobs back, or ill again. Raises ``OSError``."""
-        ...
 
 
 PANES = ("small", "large", "hidden")
@@ -235,6 +205,11 @@ class View:
         self.snapshot = snapshot
         if gpus and self.selected_gpu not in {gpu.uuid for gpu in gpus}:
             self.selected_gpu = gpus[0].uuid
+
+    def step_gpu(self, step: int) -> None:
+        """Select the GPU so many places on, round about."""
+        if self.gpus:
+            self.selected_gpu = self.gpus[(self.gpu_position() + step) % len(self.gpus)].uuid
 
     def gpu_position(self) -> int:
         """Where the selected GPU stands in the list; 0 if it is gone."""

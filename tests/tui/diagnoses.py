@@ -1,5 +1,7 @@
 """Diagnoses made by hand, as the engine would make them of a scene."""
 
+from typing import Any
+
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 
@@ -76,29 +78,24 @@ def starved(what: Snapshot, gpu: int = 0, **fields: object) -> Finding:
     return Finding(**(settings | fields))  # type: ignore[arg-type]
 
 
+def _of_gpu(what: Snapshot, gpu: int, says: str, **fields: Any) -> Finding:
+    return Finding(summary=f"GPU {gpu} {says}", gpus=(what.gpus[gpu].uuid,), **fields)
+
+
 def degraded(what: Snapshot, gpu: int = 0) -> Finding:
     """A link that runs at a fraction of its width."""
-    return Finding(
-        rule="pcie_degraded",
-        severity="info",
-        confidence=0.7,
-        summary=f"GPU {gpu} runs at PCIe 4x4 under load, and could at 5x16.",
-        gpus=(what.gpus[gpu].uuid,),
-        evidence=(Evidence(name="link width", value=4, unit="lanes", threshold=16),),
-    )
+    width = Evidence(name="link width", value=4, unit="lanes", threshold=16)
+    fields = {"rule": "pcie_degraded", "severity": "info", "confidence": 0.7, "evidence": (width,)}
+    return _of_gpu(what, gpu, "runs at PCIe 4x4 under load, and could at 5x16.", **fields)
 
 
 def broken(what: Snapshot, gpu: int = 0) -> Finding:
     """Memory that is failing."""
-    return Finding(
-        rule="hardware_errors",
-        severity="error",
-        confidence=0.99,
-        summary=f"GPU {gpu} has 3 uncorrected memory errors since the driver was loaded.",
-        gpus=(what.gpus[gpu].uuid,),
-        since_unix_seconds=what.taken_at_unix_seconds - 10.0,
-        advice=(Advice(action="Save, stop the job, and have the GPU reset or replaced."),),
-    )
+    since = what.taken_at_unix_seconds - 10.0
+    advice = (Advice(action="Save, stop the job, and have the GPU reset or replaced."),)
+    fields = {"rule": "hardware_errors", "severity": "error", "confidence": 0.99, "advice": advice}
+    says = "has 3 uncorrected memory errors since the driver was loaded."
+    return _of_gpu(what, gpu, says, since_unix_seconds=since, **fields)
 
 
 def nothing(what: Snapshot, verdict: str = "GPU 0 is kept busy: 97%.") -> Diagnosis:

@@ -68,7 +68,7 @@ class HandSampler(Sampler):
         """Have it delivered; what that raises is raised here."""
         delivered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self._fed.put((snapshot, delivered))
-        await asyncio.wait_for(delivered, 30)
+        await asyncio.wait_for(delivered, 60)
 
 
 class InATerminal(GpuwatchApp):

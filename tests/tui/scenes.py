@@ -41,22 +41,20 @@ def scene(
     gpus: int = 1,
     *,
     seconds: int = 40,
-    processes: int | None = None,
     all_processes: bool = False,
     attached: bool = False,
 ) -> Scene:
     """The same scene for the same arguments. Nobody may push into its history. ``attached``: to the
     first job, as if it had been asked for at the start."""
-    clock = ManualClock(seconds=1000.0)
+    clock = ManualClock(seconds=1000.0 - seconds)
     options = ReadOptions(all_processes=all_processes)
-    source = SimulatedSource(scenario, gpus, clock=clock, options=options, processes=processes)
+    source = SimulatedSource(scenario, gpus, clock=clock, options=options)
     snapshots = []
-    for one in source.history(seconds):
+    for _ in range(seconds + 1 + _LATER):
+        one = source.read()
         if attached and options.attached is None and one.jobs:
             options.attached = one.jobs[0].key
         snapshots.append(one)
-    for _ in range(1 + _LATER):
-        snapshots.append(source.read())
         clock.advance(1.0)
     past, later = snapshots[:-_LATER], snapshots[-_LATER:]
     return Scene(tuple(past), tuple(later), history_of(past))

@@ -7,6 +7,7 @@ from math import ceil
 from operator import itemgetter
 
 from gpuwatch.core import units
+from gpuwatch.core.history import bucket_index
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
@@ -103,8 +104,10 @@ def axis(
     if 0 <= place < cells:
         over[place] = (glyphs.up, "c:value")
     out = [cell or (" ", "dim") for cell in over]
-    latest = min(window.now, grid.end_seconds) + offset
-    for moment, text in ticks(grid.begin_seconds + offset, latest, cells, window.now + offset):
+    latest = min(window.now, grid.end_seconds)
+    begin = grid.begin_seconds + offset
+    filled = ceil((latest - grid.begin_seconds) / grid.column_seconds)
+    for moment, text in ticks(begin, latest + offset, filled, window.now + offset):
         place, end = grid.place(moment - offset), grid.place(moment - offset) + len(text) + 1
         free = all(cell is None or cell[0] == glyphs.rule for cell in over[max(0, place) : end])
         if place >= 0 and end <= cells and free:
@@ -153,39 +156,36 @@ def ago(view: View) -> str:
     return units.age(snapshot.monotonic_seconds - moment)
 
 
-def values(view: View, window: TimeWindow, cells: int, gpu: Gpu | None, width: int) -> Line:
-    """Values of the column at the cursor, of a chart of ``cells`` columns; without a cursor where
-    the charts end."""
+def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
+    """Values of the column at the cursor, of the widest chart; without a cursor where the charts
+    end; nothing where they show the newest."""
     row = Row(width)
-    cursor = view.timeline.cursor_seconds
+    cursor, end = view.timeline.cursor_seconds, view.timeline.end_seconds
     if cursor is None:
-        end = window.end
         if end is None:
-            return row.line()
+            return []
         row.add(f" charts end {_clock(view, end)}, {ago(view)} ago", "warn")
         for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
             row.add("   ").add(key, "key").add(f" {what}", "label")
-        return row.line()
-    grid = window.grid(max(1, cells))
-    bucket = grid.first + grid.place(cursor)
-    begin = bucket * grid.column_seconds
-    middle = begin + grid.column_seconds / 2
+        return [row.line()]
+    seconds = view.column_seconds
+    begin = bucket_index(cursor, seconds) * seconds
     row.add(f" {view.glyphs.up}", "key")
-    row.add(_column_clock(view, begin, grid.column_seconds), "value")
+    row.add(_column_clock(view, begin, seconds), "value")
     row.fits(f"  {ago(view)} ago", "warn")
     if gpu is not None:
         row.fits(f"  GPU {units.gpu_label(gpu)}", "title")
-    for label, text in _numbers(view, gpu, middle, grid.column_seconds):
+    for label, text in _numbers(view, gpu, begin + seconds / 2, seconds):
         if row.room < len(label) + len(text) + 3:
             break
         row.add(f"  {label} ", "label").add(text, "value")
-    found = mark_at(view.spans, begin, begin + grid.column_seconds)
+    found = mark_at(view.spans, begin, begin + seconds)
     if found is not None and row.room > 16:
         text = fit(f"  {clean(cause(found.rule))}", row.room - 1, view.glyphs.ellipsis)
         row.add(text, _STYLES.get(found.severity, "warn"))
-    return row.line()
+    return [row.line()]
 
 
 def _column_clock(view: View, begin: float, seconds: float) -> str:

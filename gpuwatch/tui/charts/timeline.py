@@ -12,8 +12,7 @@ from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import FindingSpan
-    from gpuwatch.recording.findings import FindingSpans
+    from gpuwatch.recording.buckets import FindingSpan, FindingSpans
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """How much time a chart can show, in seconds, whatever its width."""
@@ -148,7 +147,7 @@ class Marks:
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
         if self._found is None and diagnosis.findings:
-            from gpuwatch.recording.findings import FindingSpans  # noqa: PLC0415 - after the start
+            from gpuwatch.recording.buckets import FindingSpans  # noqa: PLC0415 - after the start
 
             self._found = FindingSpans()
         if self._found is not None and diagnosis is not self._seen:

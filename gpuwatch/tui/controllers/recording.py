@@ -18,6 +18,7 @@ from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.replay.backfill import Backfill
+from gpuwatch.tui.terminal.listing import count_text
 
 if TYPE_CHECKING:
     from gpuwatch.recording.recorder import BackgroundRecorder
@@ -146,4 +147,4 @@ class RecordingController(Controller):
         if state.trouble is not None:
             return state.trouble
         lost = f"; {state.lost_snapshots} lost" if state.lost_snapshots else ""
-        return f"{state.snapshots} snapshots are in {path}{lost}"
+        return f"recorded {count_text(state.snapshots, 'snapshot')} to {path}{lost}"

@@ -12,12 +12,12 @@ from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.controllers.job_report import JobReportKeeper
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import PRACTICE_KEYS
-from gpuwatch.tui.view import Practice
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.report.store import ReportStore
+    from gpuwatch.practice.control import Practice
 
 POLL_SECONDS = 0.25
 """Of output that comes in: soon enough to read along."""

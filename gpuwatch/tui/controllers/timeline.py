@@ -31,7 +31,7 @@ class TimelineController(Controller):
     def _share_range(self) -> None:
         """From here on the charts of a finding's evidence show the common range, beginning with
         their own."""
-        from gpuwatch.tui.pages import evidence  # noqa: PLC0415
+        from gpuwatch.tui.pages import waveform  # noqa: PLC0415
         from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
 
         view = self.view
@@ -39,7 +39,7 @@ class TimelineController(Controller):
             return
         one = selection.chosen(view)
         if one is not None:
-            view.timeline = replace(view.timeline, span_seconds=evidence.own_span(view, one))
+            view.timeline = replace(view.timeline, span_seconds=waveform.own_span(view, one))
         view.own_range = False
 
     def action_zoom(self, step: int) -> None:

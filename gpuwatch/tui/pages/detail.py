@@ -50,9 +50,8 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
         view.chart_columns = max(1, area - _LEAD - 1)
         gpu = past_gpu(view, live)
         top = [] if boxes else [_title(view, live, width)]
-        if time_axis.is_shown(view):
-            top.append(time_axis.values(view, view.window, view.chart_columns, gpu, width))
-        return top, *(_wide if width >= _WIDE else _narrow)(view, gpu, width, room - len(top))
+        lines, zones = (_wide if width >= _WIDE else _narrow)(view, gpu, width, room - len(top))
+        return top, lines, zones, time_axis.values(view, gpu, width)
 
     text, notes = _named(view, live)
     note, style = notes[0] if notes else ("", "label")

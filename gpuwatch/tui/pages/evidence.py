@@ -3,17 +3,11 @@ against it, what was ruled out, and the rule's own documentation."""
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
-from gpuwatch.diagnosis.rule import Rule
-from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.charts.past_readings import past_gpu
-from gpuwatch.tui.charts.strips import TimeWindow
-from gpuwatch.tui.controllers.following import find
+from gpuwatch.tui.pages import waveform
 from gpuwatch.tui.pages.finding_words import (
     cause,
     cost_sentence,
@@ -25,15 +19,10 @@ from gpuwatch.tui.pages.finding_words import (
     whose,
 )
 from gpuwatch.tui.pages.layout import EDGE, Drawn, Title, edge
-from gpuwatch.tui.panels.gpus.state import period_seconds
 from gpuwatch.tui.panels.job import charts as job_charts
-from gpuwatch.tui.panels.job import traces
 from gpuwatch.tui.terminal.frame import Line, Row, blank, fit, left, plain, right, width_of, wrapped
 from gpuwatch.tui.view import View
 
-_LEAST_CHART_SECONDS = 60.0
-_MOST_CHARTS = 4
-_SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 _COPY_WIDTH = 96
 
 
@@ -49,7 +38,8 @@ def title_lines(view: View, finding: Finding, width: int) -> list[Line]:
         if row.used > 2 and row.room < width_of(text) + 2:
             lines.append(row.line())
             row = Row(width).add("  ")
-        row.add(" " if row.used == 2 else "   ").add(text, "label")
+        row.add(" " if row.used == 2 else "   ")
+        row.add(fit(text, row.room - 1, view.glyphs.ellipsis), "label")
     return [*lines, row.line()]
 
 
@@ -79,7 +69,7 @@ def body(
 ) -> Drawn:
     """All below the title; the charts end at ``until``, on the snapshots' own clock."""
     lines = [*_jobs(view, finding, width), *_advice(view, finding.advice, width)]
-    drawn = _waveform(view, finding, width, until) if charts else []
+    drawn = waveform.draw(view, finding, width, until) if charts else []
     zones = job_charts.clicks(len(lines), len(drawn), width)
     lines += drawn
     lines += _evidence(view, finding.evidence, width)
@@ -149,101 +139,6 @@ def _advice(view: View, advice: Sequence[Advice], width: int) -> Iterator[Line]:
         text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
         if text:
             yield from _paragraph(text, width, 5, "label")
-
-
-def _waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
-    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
-    snapshot = view.snapshot
-    if snapshot is None:
-        return []
-    job = _job(view, finding)
-    gpus = _named(view, finding, job)
-    if not gpus and job is None:
-        return []
-    span = job_charts.span(width)
-    view.chart_columns = max(1, span[1])
-    gpus = [past_gpu(view, gpu) for gpu in gpus]
-    if view.own_range:
-        seconds = own_span(view, finding, gpus)
-        cursor = view.timeline.cursor_seconds
-        step = min(seconds / 10, 6.0)
-        window = TimeWindow(snapshot.monotonic_seconds, seconds, step, cursor=cursor)
-    else:
-        window = view.window
-    if until is not None:
-        window = replace(window, now=min(window.now, until))
-    rows = 3 if len(gpus) <= 2 else 1
-    shown = [(trace, rows) for trace in traces.gpu_traces(view, gpus)]
-    idle = _idle_share(finding)
-    if idle is not None and rows > 1:
-        # The share is that of the finding, which the sentence has as well.
-        shown = [(replace(trace, idle=("idle", idle)), rows) for trace, rows in shown]
-    reading = _rule(finding).chart
-    shown += [(trace, 2) for trace in traces.metric_traces(view, gpus, reading)]
-    if job is not None:
-        shown += [(trace, 2) for trace in traces.host_traces(view, job)]
-        shown += [(trace, 2) for trace in traces.disk_traces(view, job, reading)]
-    if until is not None:
-        shown = [(traces.of_the_past(trace), rows) for trace, rows in shown]
-    lines = job_charts.draw(view, shown, window, width)
-    lines.append(time_axis.draw(view, window, [span], width)[0])
-    if time_axis.is_shown(view):
-        gpu = gpus[0] if gpus else None
-        lines.append(time_axis.values(view, window, span[1], gpu, width))
-    return [*_heading(view, _span_words(window, until is not None), width), *lines]
-
-
-def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
-    """How many seconds show it best, of those that were watched: what comes in bursts is seen best
-    in some eight of them, as they were when it was first looked at."""
-    seconds = _rule(finding).chart_seconds
-    if view.diagnosis is not None:
-        seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
-    kept = view.kept.setdefault("periods", {})
-    if kept.get(finding.key) is None:
-        kept[finding.key] = next(filter(None, (period_seconds(view, gpu) for gpu in gpus)), None)
-    period = kept[finding.key]
-    if period is None or seconds > _LEAST_CHART_SECONDS:
-        return seconds
-    return min(seconds, next(span for span in _SPANS if span >= min(8 * period, _SPANS[-1])))
-
-
-def _idle_share(finding: Finding) -> str | None:
-    """Of a finding about one GPU that is without work again and again."""
-    for one in finding.evidence:
-        if one.name == "idle GPU" and isinstance(one.value, float) and len(finding.gpus) == 1:
-            return f"{one.value:.0f}%"
-    return None
-
-
-def _rule(finding: Finding) -> Rule:
-    # The rules come with the engine, which nobody waits for.
-    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
-
-    return known(finding.rule)
-
-
-def _span_words(window: TimeWindow, gone: bool) -> str:
-    span = window.span_seconds
-    words = f"{span:.0f} seconds" if span < 120 else f"{span / 60:.0f} minutes"
-    if span >= 7200:
-        words = f"{span / 3600:.0f} hours"
-    if window.end is not None and window.end < window.now:
-        return f"{words} of the past"
-    return f"its last {words}" if gone else f"the last {words}"
-
-
-def _job(view: View, finding: Finding) -> Job | None:
-    if finding.job is None or view.snapshot is None:
-        return None
-    last = view.job.last
-    there = find(view.snapshot.jobs, finding.job)
-    return last if there is None and last is not None and last.key == finding.job else there
-
-
-def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
-    wanted = finding.gpus or (() if job is None else job.gpu_uuids)
-    return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
 
 
 def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:

@@ -1,12 +1,19 @@
 """Findings in a few words: the cause, where, what it costs, what to change."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.terminal.listing import brief_command
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.rule import Rule
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -35,16 +42,21 @@ def whose(finding: Finding, jobs: Sequence[Job]) -> str:
     keys = {one.job for one in parts(finding) if one.job is not None}
     if len(keys) > 1:
         return f"{len(keys)} jobs"
-    commands = {job.key: clean(job.command or "") for job in jobs}
+    commands = {job.key: brief_command(clean(job.command or "")) for job in jobs}
     return "".join([f"PID {key[0]} {commands.get(key, '')}".strip() for key in keys])
+
+
+def rule_of(name: str) -> Rule:
+    """The rule of this name; for that of another version one of which nothing is known."""
+    # The rules come with the engine, which nobody waits for.
+    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
+
+    return known(name)
 
 
 def cause(rule: str) -> str:
     """The cause in at most 22 characters."""
-    # The rules come with the engine, which nobody waits for.
-    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
-
-    return clean(known(rule).title, 22)
+    return clean(rule_of(rule).title, 22)
 
 
 def style_of(finding: Finding) -> str:

@@ -1,17 +1,16 @@
 """The list of findings as a pure drawing, with the evidence of the selected one below it."""
 
 import time
-from dataclasses import dataclass
 
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Finding, FindingKey
+from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.keys import EVIDENCE_FOOTER, FINDINGS_FOOTER
-from gpuwatch.tui.pages import evidence, sheet
+from gpuwatch.tui.pages import evidence, sheet, waveform
 from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.pages.finding_words import by_key, cause
+from gpuwatch.tui.pages.finding_words import cause, severity_sign
 from gpuwatch.tui.pages.grid import has_boxes
-from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled
-from gpuwatch.tui.panels import footer, header
+from gpuwatch.tui.pages.layout import Frame, Title, edge
 from gpuwatch.tui.panels.findings import at_length, mark_line
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, wrapped
 from gpuwatch.tui.view import View
@@ -19,59 +18,65 @@ from gpuwatch.tui.view import View
 _LEAST_PREVIEW = 6
 
 
-@dataclass(slots=True)
-class FindingsFrame(Frame):
-    """A picture, and the finding under the cursor."""
-
-    selected: Finding | None = None
+def selected(view: View) -> Finding | None:
+    """The one under the cursor, else the first."""
+    return selection.chosen(view) or next(iter(selection.readable(view)), None)
 
 
-def draw(view: View, width: int, height: int) -> FindingsFrame:
+def draw(view: View, width: int, height: int) -> Frame:
     """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
-    diagnosis = view.diagnosis
-    findings = selection.readable(view)
-    now = selection.present(view)
-    boxes = has_boxes(width, height)
-    width -= 2 * boxes
-    frame = FindingsFrame(lines=[header.draw(view, width)], inset=int(boxes))
-    lines = frame.lines
-    if boxes:
-        lines += edge(view.glyphs, width, Title("findings", (("u", "unknown", "unknown"),)))[0]
+    title = Title("findings", (("u", "unknown", "unknown"),))
+
+    def body(width: int, room: int) -> sheet.Body:
+        lines = _above(view, width)
+        return [], *_list(view, lines, width, room), []
+
+    return sheet.draw(view, width, height, title, body, FINDINGS_FOOTER, 0)[0]
+
+
+def _above(view: View, width: int) -> list[Line]:
+    """The verdict, what a change brought about, and how long was watched."""
+    diagnosis, now = view.diagnosis, selection.present(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
         order = "worst first" if view.job.last is None else "those of the job shown first"
         verdict = "one finding" if len(now) == 1 else f"{len(now)} findings, {order}"
-    for text in wrapped(verdict, width - 2)[:2]:
-        lines.append(Row(width).add(f" {text}", "title").line())
-    if view.mark is not None:
-        lines.append(mark_line(view, width))
-    lines += _watched(view, width)
-    lines.append(blank(width))
-    bottom = height - 1 - boxes
-    room = max(0, bottom - len(lines))
-    if findings:
-        frame.selected = by_key(findings, view.finding) or findings[0]
-        position = next(n for n, one in enumerate(findings) if one is frame.selected)
-        # Two rows each; what is left shows the evidence, if that is worth it.
-        shown = max(1, min(len(findings), room // 2))
-        first = max(0, min(position, len(findings) - shown))
-        for one in findings[first : first + shown]:
-            zone_top = len(lines)
-            lines += _entry(view, one, width, selected=one is frame.selected)
-            frame.zones += [Zone(zone_top + y, 0, width, "finding", one.key) for y in (0, 1)]
-        below = bottom - len(lines)
-        if below >= _LEAST_PREVIEW:
-            until = None if selection.holds(view, frame.selected) else view.job.findings_at
-            body, _ = evidence.body(view, diagnosis, frame.selected, width, until=until)
-            lines += body[:below]
-    lines = filled(lines, width, bottom)
-    if boxes:
-        lines += edge(view.glyphs, width, Title())[0]
-    foot, zones = footer.draw(view, width, FINDINGS_FOOTER)
-    frame.zones += [zone._replace(y=height - 1) for zone in zones]
-    lines.append(foot)
-    frame.lines = boxed(lines, view.glyphs) if boxes else lines
-    return frame
+    lines = [Row(width).add(f" {text}", "title").line() for text in wrapped(verdict, width - 2)[:2]]
+    lines += [mark_line(view, width)] if view.mark is not None else []
+    return [*lines, *_watched(view, width), blank(width)]
+
+
+def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
+    """Below ``lines`` the findings, two rows each; what is left of ``room`` shows the evidence of
+    the selected one, if that is worth it, or what was found earlier."""
+    zones: list[Zone] = []
+    findings, chosen = selection.readable(view), selected(view)
+    if chosen is None:
+        return (lines + _earlier(view, width))[:room], zones
+    position = next(n for n, one in enumerate(findings) if one is chosen)
+    shown = max(1, min(len(findings), (room - len(lines)) // 2))
+    first = max(0, min(position, len(findings) - shown))
+    for one in findings[first : first + shown]:
+        zones += [Zone(len(lines) + y, 0, width, "finding", one.key) for y in (0, 1)]
+        lines += _entry(view, one, width, selected=one is chosen)
+    if room - len(lines) >= _LEAST_PREVIEW:
+        until = None if selection.holds(view, chosen) else view.job.findings_at
+        lines += evidence.body(view, view.diagnosis, chosen, width, until=until)[0]
+    return lines[:room], zones
+
+
+def _earlier(view: View, width: int) -> list[Line]:
+    """Findings that hold no longer, the last one first."""
+    past = [one for one in reversed(view.spans) if one.end_seconds is not None]
+    lines = edge(view.glyphs, width, Title("earlier"))[0] if past else []
+    offset = time_axis.wall_offset(view)
+    for one in past:
+        ends = (one.begin_seconds, one.end_seconds or 0.0)
+        clock = [time.strftime("%H:%M:%S", time.localtime(at + offset)) for at in ends]
+        row = Row(width).add(f"   {'-'.join(clock)}  ", "label")
+        row.add(f"{severity_sign(one.severity, view.glyphs)} ", "label")
+        lines.append(row.add(fit(clean(one.summary), row.room - 1, view.glyphs.ellipsis)).line())
+    return lines
 
 
 def _watched(view: View, width: int) -> list[Line]:
@@ -121,7 +126,8 @@ def draw_evidence(
             view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
-        return [top] if note and not boxes else [], [*above, *below], zones
+        bottom = time_axis.values(view, waveform.first_gpu(view, finding), width)
+        return [top] if note and not boxes else [], [*above, *below], zones, bottom
 
     title = Title(cause(finding.rule), (), note, "key")
     return sheet.draw(view, width, height, title, body, EVIDENCE_FOOTER, offset)

@@ -75,8 +75,8 @@ _FOOTER = footer.panel(_keys)
 
 PANELS = (
     *(header.PANEL, TITLE, findings.PANEL, FACTS, gpus.PANEL, _ACTIVITY),
-    *(charts.PANEL, _AXIS, moment.VALUES, _PROCESSES),
-    *(_TABLE, output.PANEL, BOTTOM, _FOOTER),
+    *(charts.PANEL, _AXIS, _PROCESSES),
+    *(_TABLE, moment.VALUES, output.PANEL, BOTTOM, _FOOTER),
 )
 """From top to bottom."""
 COMPETING = (

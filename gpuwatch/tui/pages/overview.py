@@ -36,17 +36,14 @@ _PROCESSES = edge_panel("processes", _of_processes)
 
 PANELS = (
     *(header.PANEL, _VERDICT, findings.PANEL),
-    *(_GPUS, gpu_rows.PANEL, _AXIS, moment.VALUES, _HOST, host.PANEL),
-    *(_PROCESSES, table.PANEL, BOTTOM, _FOOTER),
+    *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST, host.PANEL),
+    *(_PROCESSES, table.PANEL, moment.VALUES, BOTTOM, _FOOTER),
 )
 """From top to bottom."""
+_OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
 COMPETING = (moment.VALUES,)
 """What the person asks for takes its row from the table; all others have those of the grid."""
 
-PANELS_WITHOUT_GPU = (
-    *(header.PANEL, _VERDICT, findings.PANEL, _HOST, host.PANEL, moment.VALUES),
-    *(_PROCESSES, table.PANEL, BOTTOM, _FOOTER),
-)
 COMPETING_WITHOUT_GPU = (table.PANEL, host.PANEL, moment.VALUES)
 
 
@@ -69,4 +66,5 @@ def _draw(view: View, width: int, height: int) -> Frame:
     page = Page(view, width - 2 * boxes, height, boxes, view.window, gpus, table=rows(view))
     if gpus:
         return laid_out(page, PANELS, COMPETING, table.PANEL)
-    return laid_out(page, PANELS_WITHOUT_GPU, COMPETING_WITHOUT_GPU, table.PANEL)
+    panels = [one for one in PANELS if one not in _OF_GPUS]
+    return laid_out(page, panels, COMPETING_WITHOUT_GPU, table.PANEL)

@@ -9,8 +9,9 @@ from gpuwatch.tui.panels import footer, header
 from gpuwatch.tui.terminal.frame import Line, Zone
 from gpuwatch.tui.view import View
 
-Body = tuple[Sequence[Line], Sequence[Line], Sequence[Zone]]
-"""Lines that stay in sight, those that scroll below them, and where these can be clicked."""
+Body = tuple[Sequence[Line], Sequence[Line], Sequence[Zone], Sequence[Line]]
+"""Lines that stay in sight, those that scroll below them, and where these can be clicked; lines
+that stay below them."""
 
 
 def draw(
@@ -27,10 +28,11 @@ def draw(
     boxes = has_boxes(width, height)
     inner = width - 2 * boxes
     room = max(0, height - 2 - 2 * boxes)
-    top, rest, spots = body(inner, room)
-    room = max(0, room - len(top))
+    top, rest, spots, bottom = body(inner, room)
+    room = max(0, room - len(top) - len(bottom))
     offset = max(0, min(offset, len(rest) - room))
     lines = filled([*top, *rest[offset : offset + room]], inner, len(top) + room)
+    lines += bottom
     if boxes:
         ends = [edge(view.glyphs, inner, one)[0] for one in (title, Title())]
         lines = [*ends[0], *lines, *ends[1]]

@@ -55,7 +55,8 @@ def _draw(page: Page, rows: int) -> Drawn:
     elif ended and most:
         what = "nothing was found in" if view.job.decided else "not enough data on"
         lines = [_quiet_line(view, f"{what} this job before it ended", width)]
-    elif diagnosis is not None and most:
+    elif diagnosis is not None and most and (page.gpus or not trouble):
+        # That no GPU is in use says nothing where none can be read.
         lines = _quiet(view, diagnosis, width, most)
     # One that is alone has several lines.
     keys = [

@@ -6,13 +6,15 @@ from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import past_host
 from gpuwatch.tui.charts.strips import rate_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
-from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right
+from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right, width_of
 from gpuwatch.tui.view import View
 
 _MEGABYTE = 1024 * 1024
 _CORE_WIDTH = 20
-_LEAD = 22
+_LEAD = 24
 """Cells before the charts where each has a line."""
+_HALVES_WIDTH = 76
+"""A narrower screen has no room for both of two rates in half of it."""
 
 _RATES = (
     ("disk", "r", "read", "disk_read_bytes_per_second"),
@@ -29,8 +31,9 @@ def _rows(page: Page) -> int:
     if page.gpus:
         return page.grid.host
     height, room = page.height, page.room - page.table_least
-    wanted = 1 if height < 16 else 3 if height < 22 else 7
-    if height >= 30:
+    narrow = page.width < 2 * _LEAD
+    wanted = 1 if height < 16 or narrow else 3 if height < 22 else 7
+    if height >= 30 and not narrow:
         snapshot = page.view.snapshot
         cores = () if snapshot is None else snapshot.host.core_percents or ()
         wanted = 9 + min(-(-len(cores) // max(1, page.width // _CORE_WIDTH)), max(0, room - 9))
@@ -51,7 +54,8 @@ def draw(view: View, width: int, rows: int) -> list[Line]:
     painter = _Painter(view, past_host(view, view.snapshot.host), width)
     if rows == 1:
         return [painter.summary()]
-    return painter.halves(rows) if rows <= 3 else painter.full(rows)
+    halves = rows <= 3 and width >= _HALVES_WIDTH
+    return painter.halves(rows) if halves else painter.full(rows)
 
 
 # -- in words -------------------------------------------------------------------------------
@@ -161,25 +165,36 @@ class _Painter:
         half = self._width // 2
         rest = self._width - half
         pairs = (
-            (self._chart_cell("cpu", (_cpu_text(self._host), "value"), half), self._cores(rest)),
-            (self._chart_cell("memory", self._memory(), half), self._rates_cell("disk", rest)),
-            (self._rates_cell("net", half), self._facts_cell(rest)),
+            (self._cpu(half)[0], self._cores(rest)),
+            (self._memory_line(half), self._rates("disk", rest)),
+            (self._rates("net", half), self._facts(rest)),
         )
-        return [(*one.line(), *other.line()) for one, other in pairs[:rows]]
+        return [(*one, *other) for one, other in pairs[:rows]]
 
-    def _chart_cell(self, label: str, value: Run, width: int) -> Row:
-        row = Row(width).add("  ").add(left(label, 7), "label")
-        row.add(right(value[0], 13), value[1]).add(" ").add(self._glyphs.separator, "rule")
-        room = max(0, row.room - 1)
-        return row.add_runs(self._chart(*self._share(label, room))[0], room)
+    def _cpu(self, width: int, rows: int = 1) -> list[Line]:
+        name, value = "cpu_percent", (_cpu_text(self._host), "value")
+        return self._charted("cpu", value, name, 100.0, width, rows)
 
-    def _share(self, label: str, width: int) -> tuple[str, int, float | None]:
-        """Series, width and limit of what has a natural limit; ``None``: it is not known."""
-        if label == "cpu":
-            return "cpu_percent", width, 100.0
-        return "memory_used_bytes", width, self._host.memory_total_bytes or None
+    def _memory_line(self, width: int) -> Line:
+        name, limit = "memory_used_bytes", self._host.memory_total_bytes or None
+        return self._charted("memory", self._memory(), name, limit, width)[0]
 
-    def _rates_cell(self, label: str, width: int) -> Row:
+    def _charted(
+        self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
+    ) -> list[Line]:
+        """A chart with its label and number, aligned with the GPUs' charts above."""
+        room = max(0, width - _LEAD - 1)
+        lines = []
+        for number, drawn in enumerate(self._chart(name, room, limit, rows)):
+            row = Row(width)
+            if number == rows - 1:
+                row.add("  ").add(label, "label").pad_to(_LEAD - 2 - width_of(value[0]))
+                row.add(*value)
+            row.pad_to(_LEAD - 1).add(self._glyphs.separator, "rule")
+            lines.append(row.add_runs(drawn, room).line())
+        return lines
+
+    def _rates(self, label: str, width: int) -> Line:
         """Both directions, each with its chart and, where there is room, the chart's scale."""
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
@@ -194,69 +209,42 @@ class _Painter:
                 scale = ""
             chart -= len(scale)
             row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim").pad_to(end)
-        return row
+        return row.line()
 
-    def _cores(self, width: int) -> Row:
+    def _cores(self, width: int) -> Line:
         """A bar for each core, now; where they are too many, the busiest of each few."""
         row = Row(width).add("  ").add(left("cores", 7), "label")
         percents = self._host.core_percents or ()
         group = max(1, -(-len(percents) // max(1, row.room - 1)))
         starts = range(0, len(percents), group)
         bars = [_busiest(percents[start : start + group], self._glyphs.core) for start in starts]
-        return row.add("".join(bars), "host")
+        return row.add("".join(bars), "host").line()
 
-    def _facts_cell(self, width: int) -> Row:
+    def _facts(self, width: int) -> Line:
         row = Row(width).add("  ")
         for text, mood in _facts(self._host):
             if len(text) + 2 <= row.room:
                 row.add(text, mood).add("  ")
-        return row
+        return row.line()
 
     # -- a line for each chart
 
     def full(self, rows: int) -> list[Line]:
         """For a machine without a GPU: a chart a line, then a chart for every core."""
-        notes = Row(self._width).add(" ")
-        for text, mood in _facts(self._host):
-            notes.fits(text + "   ", mood)
-        lines = self._line("cpu", (_cpu_text(self._host), "value"), 2 if rows >= 8 else 1)
-        lines += self._line("mem", self._memory())
-        lines += [self._rate_line(label, name) for _, _, label, name in _RATES]
+        lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
+        room = max(1, self._width - _LEAD - 1)
+        for _, _, label, name in _RATES:
+            # The scale stands before the chart, as wide as the others: they have one time axis.
+            ceiling, text = self._ceiling(name, room), self._rate_text(name)
+            scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
+            value = text, "value"
+            lines += self._charted(f"{label} {scale}", value, name, ceiling, self._width)
         if rows >= 9:
-            room = self._width - _LEAD - 1
-            self._view.chart_columns = max(1, room)
+            self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)
             lines.append(axis)
-        lines.append(notes.line())
+        lines.append(self._facts(self._width))
         return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
-
-    def _line(self, label: str, value: Run, rows: int = 1) -> list[Line]:
-        chart = self._chart(*self._share(label, self._width - _LEAD - 1), rows)
-        return [
-            self._row(label, value, self._width, drawn, labelled=number == rows - 1)
-            for number, drawn in enumerate(chart)
-        ]
-
-    def _rate_line(self, label: str, name: str) -> Line:
-        """A rate with its own ceiling, which the label names."""
-        room = self._width - _LEAD - 1
-        ceiling = self._ceiling(name, room)
-        note = f" {self._glyphs.up}{units.rate(ceiling)}"
-        if room < len(note) + 8:
-            note = ""
-        drawn = self._chart(name, room, ceiling)[0]
-        value = (self._rate_text(name), "value")
-        line = self._row(label, value, self._width - len(note), drawn)
-        return (*line, (note, "dim")) if note else line
-
-    def _row(
-        self, label: str, value: Run, width: int, drawn: list[Run], *, labelled: bool = True
-    ) -> Line:
-        row = Row(width)
-        if labelled:
-            row.add(" ").add(left(label, 7), "label").add(right(value[0], 12), value[1])
-        row.pad_to(_LEAD - 1).add(self._glyphs.separator, "rule")
-        return row.add_runs(drawn, self._width - _LEAD - 1).line()
 
     def _core_grid(self, rows: int) -> list[Line]:
         """A small chart over time for each core, in columns, as many as fit."""

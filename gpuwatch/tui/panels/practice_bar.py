@@ -1,9 +1,15 @@
 """A practice job's fault, what the key turns, and what cannot be seen here; below any screen."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpuwatch.tui.terminal.frame import Line, Row, fit
-from gpuwatch.tui.view import Practice, View
+from gpuwatch.tui.view import View
+
+if TYPE_CHECKING:
+    from gpuwatch.practice.control import Practice
 
 _FooterKey = tuple[str, str, str]
 KEY = "x"

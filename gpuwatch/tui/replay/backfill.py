@@ -84,7 +84,7 @@ class Backfill:
                     return
 
     def _read(self, path: str) -> Past | None:
-        from gpuwatch.recording.index import RecordingIndex, recent_snapshots  # noqa: PLC0415
+        from gpuwatch.recording.reader import RecordingIndex, recent_snapshots  # noqa: PLC0415
         from gpuwatch.sources.files.log_text import LogError  # noqa: PLC0415
 
         recent = []

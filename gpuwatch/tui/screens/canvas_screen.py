@@ -19,7 +19,8 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
-_END = 1_000_000
+END = 1_000_000
+"""Rows: beyond every end."""
 _WHEEL_LINES = 3
 
 
@@ -189,7 +190,7 @@ class ScrolledScreen(CanvasScreen):
         self.action_scroll_body(step * max(1, self.size.height - 3))
 
     def action_scroll_edge(self, end: int) -> None:
-        self.body_offset = _END if end else 0
+        self.body_offset = END if end else 0
         self.redraw()
 
     async def wheel(self, y: int, step: int) -> None:

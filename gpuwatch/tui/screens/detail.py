@@ -32,8 +32,5 @@ class DetailScreen(ScrolledScreen):
         return frame
 
     def action_other_gpu(self, step: int) -> None:
-        gpus = self.view.gpus
-        if gpus:
-            position = (self.view.gpu_position() + step) % len(gpus)
-            self.view.selected_gpu = gpus[position].uuid
-            self.redraw()
+        self.view.step_gpu(step)
+        self.redraw()

@@ -9,6 +9,7 @@ from gpuwatch.diagnosis.finding import Finding, FindingKey
 from gpuwatch.tui.keys import EVIDENCE_KEYS, FINDINGS_KEYS, bindings
 from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import findings
+from gpuwatch.tui.pages.finding_words import rule_of
 from gpuwatch.tui.pages.layout import Frame, filled
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen, ScrolledScreen
 from gpuwatch.tui.terminal.frame import Zone
@@ -21,16 +22,14 @@ class FindingsScreen(CanvasScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FINDINGS_KEYS)
     CANVAS_ID = "findings"
-    _selected: Finding | None = None
 
     def drawn(self, width: int, height: int) -> Frame:
         frame = findings.draw(self.view, width, height)
-        self._selected = frame.selected
         self.view.strips.forget_unused()
         return frame
 
     def action_move(self, step: int) -> None:
-        present = self._selected
+        present = findings.selected(self.view)
         if present is None:
             return
         keys = [one.key for one in selection.readable(self.view)]
@@ -48,9 +47,10 @@ class FindingsScreen(CanvasScreen):
 
     def _settle(self) -> bool:
         """Mean the finding under the cursor from now on; true if there is one."""
-        if self._selected is None:
+        present = findings.selected(self.view)
+        if present is None:
             return False
-        self.view.finding = self._selected.key
+        self.view.finding = present.key
         return True
 
     async def action_open(self) -> None:
@@ -107,7 +107,7 @@ class EvidenceScreen(ScrolledScreen):
             height,
             self.body_offset,
             gone_at=None if holds else self._last_at,
-            documentation=documentation_of(shown.rule),
+            documentation=rule_of(shown.rule).documentation,
         )
         self.view.strips.forget_unused()
         return frame
@@ -118,13 +118,3 @@ class EvidenceScreen(ScrolledScreen):
             self.view.finding = key
             self.body_offset = 0
             self.redraw()
-
-
-def documentation_of(rule: str) -> str | None:
-    """Text that ``gpuwatch explain`` prints of it; ``None``: no such rule."""
-    from gpuwatch.diagnosis.engine.catalogue import find  # noqa: PLC0415
-
-    try:
-        return find(rule).documentation
-    except KeyError:
-        return None

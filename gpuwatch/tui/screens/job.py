@@ -13,7 +13,7 @@ from gpuwatch.tui.pages import job
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.job import output as job_output
 from gpuwatch.tui.panels.job import tree as job_tree
-from gpuwatch.tui.screens.canvas_screen import ListScreen
+from gpuwatch.tui.screens.canvas_screen import END, ListScreen
 from gpuwatch.tui.terminal.frame import Zone
 from gpuwatch.tui.view import PANES
 
@@ -80,54 +80,43 @@ class JobScreen(ListScreen):
 
     def action_move(self, step: int) -> None:
         """Up and down run through the findings and the processes (or the report) below them."""
-        state = self.view.job
-        keys = self.finding_keys
-        if state.pane_focused:
-            self._scroll_output(step)
-        elif self.view.in_findings:
-            if not selection.move(self.view, keys, step) and self._listed:
+        view, keys = self.view, self.finding_keys
+        if view.in_findings and not view.job.pane_focused:
+            if not selection.move(view, keys, step) and not job.shows_report(view):
                 self.select(0)
-        elif step < 0 and self._at_top() and selection.enter_from_below(self.view, keys):
-            pass
-        elif not self._listed:
-            state.report_offset += step
-        else:
-            position = self.position()
-            self.select(0 if position is None else position + step)
+        elif not (step < 0 and self._at_top() and selection.enter_from_below(view, keys)):
+            self._go(step)
         self.redraw()
-
-    @property
-    def _listed(self) -> bool:
-        """Its processes are to be seen, rather than its report."""
-        return not job.shows_report(self.view)
 
     def _at_top(self) -> bool:
-        if self._listed:
-            return self.position() in {None, 0}
-        return self.view.job.report_offset == 0
+        state = self.view.job
+        if state.pane_focused:
+            return False
+        at_first = self.position() in {None, 0}
+        return state.report_offset == 0 if job.shows_report(self.view) else at_first
+
+    def _go(self, rows: int) -> None:
+        """So many rows up or down in what has the cursor: output, report, or processes."""
+        state = self.view.job
+        if state.pane_focused:
+            self._scroll_output(rows)
+        elif job.shows_report(self.view):
+            state.report_offset += rows
+        else:
+            position = self.position()
+            self.select(rows - 1 if position is None else position + rows)
+
+    def _jump(self, rows: int) -> None:
+        self.view.in_findings = False
+        self._go(rows)
+        self.redraw()
 
     def action_page(self, step: int) -> None:
-        state = self.view.job
-        self.view.in_findings = False
-        page = self.shown.table_page
-        if state.pane_focused:
-            self._scroll_output(step * max(1, self._pane_rows()))
-        elif job.shows_report(self.view):
-            state.report_offset += step * page
-        else:
-            self.select((self.position() or 0) + step * page)
-        self.redraw()
+        focused = self.view.job.pane_focused
+        self._jump(step * max(1, self._pane_rows() if focused else self.shown.table_page))
 
     def action_edge(self, end: int) -> None:
-        state = self.view.job
-        self.view.in_findings = False
-        if state.pane_focused:
-            state.pane_first = None if end or state.output is None else state.output.first
-        elif job.shows_report(self.view):
-            state.report_offset = 1_000_000 if end else 0
-        else:
-            self.select(len(self.shown.table) - 1 if end else 0)
-        self.redraw()
+        self._jump(END if end else -END)
 
     async def action_open_gpu(self) -> None:
         """The detail of the selected process's GPU; without a selection of the job's first. On a

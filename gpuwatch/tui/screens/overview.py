@@ -72,12 +72,9 @@ class OverviewScreen(ListScreen):
             self.select(0)
 
     def action_gpu(self, step: int) -> None:
-        view = self.view
-        view.in_findings = False
-        if view.gpus:
-            position = (view.gpu_position() + step) % len(view.gpus)
-            view.selected_gpu = view.gpus[position].uuid
-            self.redraw()
+        self.view.in_findings = False
+        self.view.step_gpu(step)
+        self.redraw()
 
     def action_page(self, step: int) -> None:
         self._jump((self.position() or 0) + step * self.shown.table_page)
@@ -199,19 +196,16 @@ class OverviewScreen(ListScreen):
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         view = self.view
-        if zone.action == "gpu":
-            again = view.selected_gpu == zone.argument and view.focus == "gpus"
-            view.focus, view.selected_gpu = "gpus", str(zone.argument)
+        if zone.action in ("gpu", "process"):
+            before = view.focus, view.selected_gpu, view.selected_row
+            if zone.action == "gpu":
+                view.focus, view.selected_gpu = "gpus", str(zone.argument)
+            else:
+                view.focus = "processes"
+                view.selected_row = zone.argument  # type: ignore[assignment]
             view.in_findings = False
             self.redraw()
-            if again and event.chain > 1:
-                await self.run_action("app.open")
-        elif zone.action == "process":
-            view.focus, view.in_findings = "processes", False
-            again = view.selected_row == zone.argument
-            view.selected_row = zone.argument  # type: ignore[assignment]
-            self.redraw()
-            if again and event.chain > 1:
+            if event.chain > 1 and before == (view.focus, view.selected_gpu, view.selected_row):
                 await self.run_action("app.open")
         elif zone.action == "sort" and zone.argument is not None:
             self._sort_by(str(zone.argument))

@@ -34,4 +34,4 @@ class ReportScreen(ScrolledScreen):
     def _body(self, width: int, _room: int) -> sheet.Body:
         if width != self._width:
             self._texts, self._width = self._write(width - 1), width
-        return [], [job.text_line(self.view, text, width) for text in self._texts], []
+        return [], [job.text_line(self.view, text, width) for text in self._texts], [], []

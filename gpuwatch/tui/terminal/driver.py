@@ -1,9 +1,8 @@
 """The terminal: one that may stall, vanish without a word, or belong to a shell for a while.
 
-Over a dead connection nothing takes what is written, and whoever writes waits, for hours maybe;
-then it is gone, and every write fails. Textual writes in a thread behind a short queue and knows
-neither: once that thread has failed, or waits, the queue fills and the program stands still for
-good. So whoever draws asks here first, and whoever ends takes back what nobody will read.
+Textual writes in a thread behind a short queue: once that thread has failed, or waits for a dead
+connection, the queue fills and the program stands still for good. So a ``Writer`` of ours takes the
+thread's place, whoever draws asks here first, and whoever ends takes back what nobody will read.
 
 All that is used of Textual beyond its public interface is in this file.
 """
@@ -13,22 +12,21 @@ from __future__ import annotations
 import os
 import select
 import signal
-import termios
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
-from queue import Empty
-from typing import Any, TextIO
+from typing import Any, cast
 
 from textual._styles_cache import StylesCache
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers import linux_driver
 from textual.screen import Screen
 from textual.strip import Strip
+
+from gpuwatch.tui.terminal.writer import Writer
 
 _QUEUED_MOST = 3
 """Pictures; one that Textual draws is written as what begins it, itself, and what ends it."""
@@ -54,6 +52,7 @@ def _styles_without_owners() -> None:
 
 
 _styles_without_owners()
+setattr(linux_driver, "WriterThread", Writer)  # noqa: B010
 
 
 def driver_of(app: App[Any]) -> Driver | None:
@@ -76,7 +75,7 @@ def write_directly(app: App[Any], text: str) -> bool:
     driver = app._driver
     if driver is None or app.is_headless or not app.is_running or app._batch_count:
         return False
-    # In one piece: each wakes up the thread that writes.
+    # In one piece: each is a call of the kernel.
     together = getattr(app, "_sync_available", False)
     driver.write(_SYNC_START + text + _SYNC_END if together else text)
     driver.flush()
@@ -96,44 +95,11 @@ def let_go() -> None:
     os.close(nowhere)
 
 
-class _Output:
-    """A file until it fails; from then on what is written is dropped."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self.failed = False
-        self.writing = False
-
-    def write(self, text: str) -> None:
-        self._unless_failed(self._file.write, text)
-
-    def flush(self) -> None:
-        self._unless_failed(self._file.flush)
-
-    def isatty(self) -> bool:
-        return self._file.isatty()
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def _unless_failed(self, do: Callable[..., object], *arguments: str) -> None:
-        if not self.failed:
-            self.writing = True
-            try:
-                do(*arguments)
-            except OSError:
-                self.failed = True
-            finally:
-                self.writing = False
-
-
-class TerminalDriver(LinuxDriver):
+class TerminalDriver(linux_driver.LinuxDriver):
     """Textual's driver, which never waits for the terminal without end."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        assert self._file is not None
-        self._file = self._output = _Output(self._file)  # type: ignore[assignment]
         self._hangup = select.poll()
         self._hangup.register(self.fileno, 0)
         self._wakes, self._wake = os.pipe()
@@ -142,12 +108,13 @@ class TerminalDriver(LinuxDriver):
     @property
     def is_behind(self) -> bool:
         """The last pictures have not been taken yet: another one would only wait behind them."""
-        return self._queued > _QUEUED_MOST
+        writer = self._writer
+        return writer is not None and writer.waiting > _QUEUED_MOST
 
     @property
     def is_gone(self) -> bool:
         """There is nobody any more, at either end: a SIGHUP does not come to everybody."""
-        return self._output.failed or any(
+        return (self._writer is not None and self._writer.failed) or any(
             events & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
             for _, events in self._hangup.poll(0)
         )
@@ -224,35 +191,17 @@ class TerminalDriver(LinuxDriver):
         self._must_signal_resume = True
         self.resume_application_mode()
         # In the background it was stopped again before it had begun.
-        self._suspended = self._writer_thread is None or not self._writer_thread.is_alive()
+        self._suspended = self._writer is None or not self._writer.is_alive()
 
     def _settle(self) -> None:
         """Until all is written, or dropped."""
-        deadline, dropped = time.monotonic() + _SETTLE_SECONDS, False
-        while self._queued or self._output.writing:
+        writer, deadline = self._writer, time.monotonic() + _SETTLE_SECONDS
+        while writer is not None and writer.waiting:
             if time.monotonic() > deadline:
-                self._drop()
-                dropped = True
+                writer.drop()
             time.sleep(0.01)
-        if dropped:
-            # What was under way has filled the terminal again: what comes next needs room.
-            self._drop()
+            writer.flush()
 
     @property
-    def _queued(self) -> int:
-        writer = self._writer_thread
-        return 0 if writer is None else writer._queue.qsize()
-
-    def _drop(self) -> None:
-        """Take back what was written, here and in the kernel."""
-        writer = self._writer_thread
-        assert writer is not None
-        with suppress(Empty):
-            while True:
-                writer._queue.get_nowait()
-        terminal = self._output.fileno()
-        with suppress(termios.error):
-            termios.tcflush(terminal, termios.TCOFLUSH)
-            # The kernel does not wake up who waits for the room that this made; this does.
-            termios.tcflow(terminal, termios.TCOOFF)
-            termios.tcflow(terminal, termios.TCOON)
+    def _writer(self) -> Writer | None:
+        return cast("Writer | None", self._writer_thread)

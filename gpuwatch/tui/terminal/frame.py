@@ -99,9 +99,8 @@ def wrapped(text: str, width: int) -> list[str]:
         if line:
             lines.append(line)
         while width_of(word) > width:
-            head = fit(word, width, "")
             # A character wider than the line is dropped rather than tried for ever.
-            head = head or word[0]
+            head = fit(word, width, "") or word[0]
             if width_of(head) <= width:
                 lines.append(head)
             word = word[len(head) :]  # noqa: PLW2901
@@ -144,7 +143,10 @@ class Row:
 
     def add(self, text: str, style: str = "text") -> Row:
         """Append ``text`` as it is, cut at the line's end."""
-        width = len(text) if text.isascii() else cell_len(text)
+        if not text.isascii():
+            # What has no width of its own would widen the character before it.
+            text = text[next((at for at, one in enumerate(text) if cell_len(one)), _END) :]
+        width = width_of(text)
         room = self._width - self.used
         if width > room:
             text, width = set_cell_size(text, room), room
@@ -153,10 +155,8 @@ class Row:
         if self._prefix:
             style = self._prefix + style
         runs = self._runs
-        if runs and runs[-1][1] == style:
-            runs[-1] = (runs[-1][0] + text, style)
-        else:
-            runs.append((text, style))
+        before = runs.pop()[0] if runs and runs[-1][1] == style else ""
+        runs.append((before + text, style))
         self.used += width
         return self
 

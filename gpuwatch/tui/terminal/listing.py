@@ -1,5 +1,6 @@
 """Lists of processes: columns declared once, as many as fit, rows with a cursor, and branches."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -9,6 +10,8 @@ from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.terminal.frame import Row, left, right
 
 Entry = TypeVar("Entry")
+
+_PYTHON = re.compile(r"^/\S*/(python[\d.]*(?:\s|$))")
 
 
 def quiet(_entry: object, text: str) -> str:
@@ -74,6 +77,11 @@ def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> R
     """A row with the mark of the selection; ``focused``: the cursor is in this list."""
     row = Row(width, prefix="s:" if focused else "")
     return row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
+
+
+def brief_command(command: str) -> str:
+    """Without the folder of Python, which is long and the same in every row."""
+    return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command
 
 
 def count_text(count: int, what: str) -> str:

@@ -131,19 +131,6 @@ def app_in(environment: dict[str, str], ascii_mode: bool | None = False) -> Gpuw
         )
 
 
-async def test_no_color_wins_over_every_theme() -> None:
-    """With NO_COLOR no cell on the screen has a colour, whatever theme is chosen."""
-    environment = {"TERM": "xterm-256color", "NO_COLOR": "1"}
-    async with driven(scene("throttled", 2), environment=environment) as drive:
-        for _ in range(6):
-            for y in range(24):
-                for segment in drive.front.canvas.render_line(y):
-                    assert segment.style is not None
-                    assert segment.style.color is None
-                    assert segment.style.bgcolor is None
-            await drive.press("T")
-
-
 async def test_an_empty_no_color_is_not_set() -> None:
     """As its definition says: only a value that is not empty counts, also after a new theme."""
     environment = {**TRUECOLOR, "NO_COLOR": ""}

@@ -3,45 +3,17 @@
 import asyncio
 import gc
 import weakref
-from dataclasses import replace
 from types import FunctionType
 
 import pytest
 
-from gpuwatch.core.model import Process, Snapshot
-from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui import app as app_module
+from tests.support.churn import churning
 from tests.tui.driving import InATerminal, driven
 from tests.tui.scenes import scene
 
 SNAPSHOTS = 20
-
-
-def machine(count: int) -> list[Snapshot]:
-    """A second apart; with each, all processes but those of the job in front are new ones."""
-    clock = ManualClock(seconds=1000.0)
-    source = SimulatedSource("starved", 2, clock=clock, options=ReadOptions(all_processes=True))
-    taken = []
-    for number in range(count):
-        clock.advance(1.0)
-        snapshot = source.read()
-        members = {member.key for job in snapshot.jobs for member in job.members}
-        taken.append(
-            replace(
-                snapshot,
-                processes=tuple(
-                    process if process.key in members else _reborn(process, number)
-                    for process in snapshot.processes
-                ),
-            )
-        )
-    return taken
-
-
-def _reborn(process: Process, number: int) -> Process:
-    return replace(process, pid=process.pid + 10_000 * (1 + number))
 
 
 def _garbage() -> list[str]:
@@ -64,7 +36,7 @@ def _garbage() -> list[str]:
 async def test_what_a_snapshot_leaves_goes_by_itself(keys: tuple[str, ...]) -> None:
     """On every screen, drawing snapshots makes no objects that only the garbage collector can
     free: it runs so rarely that they would pile up."""
-    snapshots = machine(5 + SNAPSHOTS)
+    snapshots = list(churning(5 + SNAPSHOTS, 2, 1))
     async with driven(snapshots[0], (150, 50), app_type=InATerminal, make_engine=Engine) as drive:
         await drive.feed(*snapshots[1:5])
         await drive.press(*keys)
@@ -102,4 +74,4 @@ async def test_what_has_piled_up_is_freed_now_and_then(monkeypatch: pytest.Monke
     monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
     monkeypatch.setattr(app_module.lean, "tidy", tidied.set)
     async with driven():
-        await asyncio.wait_for(tidied.wait(), 30)
+        await asyncio.wait_for(tidied.wait(), 60)

@@ -238,23 +238,6 @@ async def test_a_paused_picture_still_records() -> None:
         assert report.time.covered_seconds >= 5.0
 
 
-# -- the mouse ------------------------------------------------------------------------------
-
-
-async def test_a_click_selects_a_process_and_the_wheel_moves_on() -> None:
-    """A click on a row is the cursor on it."""
-    async with driven(scene("starved", 2), (120, 40)) as drive:
-        await drive.press("j")
-        zone = drive.zones("member")[3]
-        await drive.click(zone)
-        assert drive.view.job.selected == zone.argument
-        await drive.wheel(10, zone.y, -1)
-        assert drive.view.job.selected == drive.zones("member")[0].argument
-
-
-# -- what reaches the terminal --------------------------------------------------------------
-
-
 # -- once it has ended ------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import pytest
 from gpuwatch.tui import keys as tables
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark
+from gpuwatch.tui.pages import findings
 from gpuwatch.tui.screens.detail import DetailScreen
 from gpuwatch.tui.screens.dialogs.record import RecordDialog
 from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
@@ -324,7 +325,7 @@ async def record(drive: Driven, key: str) -> None:
     await drive.next()
     await drive.press(key)
     assert "REC" not in drive.lines[0]
-    assert "1 snapshots" in drive.lines[-2]
+    assert "recorded 1 snapshot to" in drive.lines[-2]
     assert os.stat("night").st_size > 0  # noqa: PTH116 - a test, and at once
 
 
@@ -335,11 +336,16 @@ async def palette(drive: Driven, key: str) -> None:
         ("nord", lambda: drive.app.theme == "nord"),
         ("30s", lambda: interval(drive) == 30.0),
         ("reverse", lambda: drive.view.reverse),
+        # A way of a pair of keys, letters in their order, the name of an action, a key.
+        ("next gpu", lambda: gpu(drive) == 1),
+        ("srtmem", lambda: drive.view.sort == "memory"),
+        ("now", lambda: "already live" in drive.lines[-2]),
+        ("m", lambda: drive.view.mark is not None),
         ("ascii", lambda: drive.view.glyphs is ASCII),
         ("whole", lambda: drive.dialog is None and "select a process" in drive.lines[-2]),
     ):
         await drive.press(key)
-        await drive.press(*typed, "enter")
+        await drive.press(*typed.replace(" ", ""), "enter")
         assert holds(), typed
 
 
@@ -362,16 +368,14 @@ def below(drive: Driven) -> int:
     return int(found[1]) if found else 0
 
 
-@expect("detail report evidence", "down", "pagedown")
-@expect("report evidence", "end")
+@expect("detail report evidence", "down", "pagedown", "end")
 async def further(drive: Driven, key: str) -> None:
     before = below(drive)
     await drive.press(key)
     assert below(drive) < before or before == 0
 
 
-@expect("detail report evidence", "up", "pageup")
-@expect("report evidence", "home")
+@expect("detail report evidence", "up", "pageup", "home")
 async def further_up(drive: Driven, key: str) -> None:
     before = drive.lines
     await drive.press("down", key)
@@ -457,10 +461,10 @@ RULES = ("hardware_errors", "loader_cpu_bound", "pcie_degraded")
 
 def rule(drive: Driven) -> str:
     """The rule of the finding under the cursor."""
-    screen = drive.app.screen
-    assert isinstance(screen, FindingsScreen)
-    assert screen.shown.selected is not None
-    return screen.shown.selected.rule
+    assert isinstance(drive.app.screen, FindingsScreen)
+    one = findings.selected(drive.view)
+    assert one is not None
+    return one.rule
 
 
 AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {

@@ -51,7 +51,8 @@ async def test_a_click_selects_a_process() -> None:
 async def test_a_click_in_a_chart_sets_the_cursor(
     way: tuple[str, ...], size: tuple[int, int]
 ) -> None:
-    """On every screen with charts, in each of their rows; a second click takes it back."""
+    """On every screen with charts, in each of their rows; none of them moves for it. A second click
+    takes it back."""
     what = scene("starved", 2)
     async with driven(what, size, engine=HandEngine(several(what.now))) as drive:
         await drive.press(*way)
@@ -63,6 +64,9 @@ async def test_a_click_in_a_chart_sets_the_cursor(
             at = drive.view.window.now - timeline.span_seconds / 2
             assert timeline.cursor_seconds == pytest.approx(at, abs=timeline.span_seconds / 10)
             assert "AGO" in drive.lines[0]
+            # What scrolls may be covered by the line of the values.
+            there = drive.zones("moment")
+            assert there == charts[: len(there)]
             await drive.press("c")
         await drive.click(charts[1], times=2)
         assert drive.view.timeline.moment is None

@@ -12,7 +12,7 @@ from gpuwatch.core.model import Job, Snapshot
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
-from gpuwatch.tui.charts.timeline import Timeline
+from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.dashboard import new_engine
@@ -416,9 +416,35 @@ def test_a_lost_gpu_is_said_once() -> None:
         confidence=1.0,
         summary="GPU 1 fell off the bus.",
         gpus=(lost.uuid,),
+        since_unix_seconds=what.now.taken_at_unix_seconds - 25.0,
     )
     view = view_of(what, diagnosis=diagnosis(what.now, one))
     after = "\n".join(drawn(view, 120, 40))
     assert "fell off the bus, and the jobs" in before
     assert "fell off the bus, and the jobs" not in after
     assert "GPU 1 fell off the bus." in after
+    # Its chart ends soon after the loss, however long ago that is.
+    for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
+        shown = texts(evidence.body(each, None, one, 120)[0])
+        top = next(n for n, line in enumerate(shown) if "its last 60 seconds" in line)
+        assert shown[top + 3].split()[:4] == ["GPU", "1", "busy", "lost"]
+        assert "█" * 20 in shown[top + 3]
+
+
+def test_what_holds_no_longer_is_listed_where_nothing_does() -> None:
+    """The last one first, each from when to when."""
+    what = scene("healthy", 1)
+    view = view_of(what, diagnosis=nothing(what.now))
+    view.spans = [
+        FindingMark(
+            rule="gpu_lost", severity="error", summary=text, begin_seconds=at, end_seconds=end
+        )
+        for text, at, end in (("first", 990.0, 995.0), ("then", 996.0, 999.0), ("now", 998.0, None))
+    ]
+    shown = texts(findings.draw(view, 80, 24).lines)
+    top = next(n for n, line in enumerate(shown) if " earlier " in line)
+    assert [line.split()[1:] for line in shown[top + 1 : top + 4]] == [
+        ["■", "then"],
+        ["■", "first"],
+        [],
+    ]

@@ -11,8 +11,7 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.index import RecordingIndex
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.reader import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.running import RunningRecording, running_recordings
 from gpuwatch.sources.simulated.source import SimulatedSource

@@ -65,7 +65,7 @@ def seen(job: RunningJob, at: float = 100.0, ended: float | None = None) -> Snap
 
 async def until(drive: Driven, condition: Callable[[], bool]) -> None:
     """Let the application go on until ``condition`` holds; the limit only ends a failing test."""
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         await asyncio.sleep(0.02)

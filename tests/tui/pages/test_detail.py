@@ -12,7 +12,6 @@ from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import history_of, scene, texts, view_of
 
-SIZES = ((200, 50), (120, 40), (80, 24), (40, 12), (20, 6), (33, 7), (20, 4))
 SCENARIOS = ("starved", "throttled", "lost", "unified", "mig", "memory_errors")
 
 

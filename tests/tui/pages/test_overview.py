@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Host, OwnCost, Process, Snapshot
+from gpuwatch.core.model import Gpu, Host, OwnCost, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import host as host_panel
@@ -109,6 +109,13 @@ def test_the_gravest_problem_is_said_and_the_rest_are_counted() -> None:
     assert "! 1 note" in lines[0]
 
 
+TWO_GPUS = (gpu("GPU-a", 0), gpu("GPU-b", 1))
+
+
+def machine(*processes: Process, gpus: tuple[Gpu, ...] = TWO_GPUS) -> Snapshot:
+    return snapshot(gpus=gpus, processes=processes, host=Host(name="box3"))
+
+
 def with_cost() -> Snapshot:
     cost = OwnCost(
         cpu_percent=0.7, memory_resident_bytes=34 * 1024**2, nvml_milliseconds_per_second=1.2
@@ -124,6 +131,8 @@ def with_cost() -> Snapshot:
         (scene().now, {"paused": True}, (80, 120), "resume"),
         (scene().now, {"filter_text": "py"}, (80, 120, 200), "filter: py"),
         (scene().now, {"filter_text": "no such process"}, (80, 120), "No process matches"),
+        (machine(gpus=()), {"all_processes": False}, (80,), "Press a to see all processes"),
+        (machine(), {"this_gpu_only": True}, (80,), "No process uses this GPU. Press g"),
         (scene("unified", 1).now, {}, (80, 120), "procs"),
         (scene("mig", 2).now, {}, (80, 120), "0.1"),
         (with_cost(), {}, (80,), "own 0.7%"),
@@ -166,12 +175,6 @@ def test_the_scale_of_a_chart_is_fixed() -> None:
 
 
 # -- the table ------------------------------------------------------------------------------
-
-
-def machine(*processes: Process) -> Snapshot:
-    return snapshot(
-        gpus=(gpu("GPU-a", 0), gpu("GPU-b", 1)), processes=processes, host=Host(name="box3")
-    )
 
 
 def order(view: View) -> list[int]:
@@ -231,11 +234,20 @@ def test_a_chain_of_thousands_of_processes_is_a_tree_like_any_other() -> None:
     assert order(view_of(snapshot(processes=chain))) == list(range(1, 3001))
 
 
-def test_a_process_that_cannot_be_looked_at_keeps_its_row() -> None:
-    """Without a name or a command it says that access is missing."""
-    lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a"))), 80, 24)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (None, "  (unseen)"),
+        ("/opt/env/bin/python3.11 train.py", "  python3.11 train.py"),
+        ("/usr/bin/htop -d 20", "  /usr/bin/htop -d 20"),
+    ],
+)
+def test_what_a_process_runs(command: str | None, said: str) -> None:
+    """Python without its folder, other programs with it; one that cannot be looked at keeps its
+    row, which says that access is missing."""
+    lines = drawn(view_of(machine(Process(pid=4242, gpu_uuid="GPU-a", command=command))), 120, 24)
     (row,) = [line for line in lines if "4242" in line]
-    assert "(unseen)" in row
+    assert said in row
 
 
 # -- a GPU that shares the host's memory ------------------------------------------------------

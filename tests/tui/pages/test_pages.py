@@ -12,7 +12,7 @@ from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import mark_now
 from gpuwatch.tui.pages import detail, findings, job, overview
 from gpuwatch.tui.panels import host as host_panel
-from gpuwatch.tui.panels.gpus.metrics import facts, metrics
+from gpuwatch.tui.panels.gpus.metrics import brief_name, facts, metrics
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -137,10 +137,11 @@ def numbers(lines: Iterable[str]) -> set[str]:
 
 
 def of_gpu(one: Gpu) -> set[str]:
-    """Every number that may be said of it; a long name may be cut, and says so."""
+    """Every number that may be said of it; of a long name parts may be left out."""
     metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
     said = [*metric_texts, *(text for text, _ in facts(one)), one.identity.name]
-    return numbers([*said, units.gpu_label(one)])
+    names = [brief_name(one.identity.name, width) for width in (9, 16)]
+    return numbers([*said, *names, units.gpu_label(one)])
 
 
 @pytest.mark.parametrize("scenario", ["starved", "throttled", "lost", "unified", "mig", "mixed"])
@@ -164,5 +165,5 @@ def test_no_number_of_the_host_is_cut(scenario: str) -> None:
     whole = numbers(one for n in heights for one in texts(host_panel.draw(fresh(view), 600, n)))
     for width in range(20, 210):
         # The layout gives a narrow screen one line.
-        rows = heights[width % 6] if width >= 76 else 1
+        rows = heights[width % 6] if width >= 48 else 1
         assert numbers(texts(host_panel.draw(fresh(view), width, rows))) <= whole, (width, rows)

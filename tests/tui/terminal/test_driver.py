@@ -128,15 +128,6 @@ def test_a_terminal_without_utf_8_gets_ascii(locale: dict[str, str]) -> None:
         assert b"\\x" not in opened.raw
 
 
-def test_a_terminal_that_goes_away_ends_it() -> None:
-    """The SSH session closes: the program ends by itself, soon, without a trace of it."""
-    with terminal(*DEMO) as opened:
-        first_picture(opened)
-        opened.hang_up()
-        wait_until(lambda: opened.program.poll() is not None)
-        assert opened.program.returncode in {0, 1, 129, -signal.SIGHUP}
-
-
 @pytest.mark.parametrize("goes_away", [True, False], ids=["hang-up", "SIGTERM"])
 def test_it_takes_no_terminal_while_it_ends(goes_away: bool) -> None:
     """A shell that ends with its terminal has it woken up (SIGCONT) while it ends already: it does
@@ -198,8 +189,9 @@ def test_a_terminal_that_takes_nothing_for_a_while_goes_on_when_it_does() -> Non
         assert LEAVE_ALTERNATE_SCREEN in opened.raw
 
 
-def test_a_terminal_that_goes_away_leaves_no_traceback(tmp_path: Path) -> None:
-    """What is left of its standard error then holds no traceback."""
+def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
+    """The SSH session closes: the program ends by itself, and what is left of its standard error
+    then holds no traceback."""
     noise = tmp_path / "stderr"
     code = (
         "import os, sys\n"

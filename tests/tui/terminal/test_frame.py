@@ -1,6 +1,6 @@
 """Fitting text into cells."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -8,14 +8,11 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.terminal.frame import Row, fit, fit_end, left, plain, right, width_of
 
 WIDTHS = st.integers(0, 40)
-# Letters, wide CJK, emoji (joined ones too) and combining marks, as they come out of ``clean``.
-MIXED = st.lists(
-    st.sampled_from(
-        ["a", "Z", "7", " ", "é", "e\u0301", "漢", "字", "한", "🚀", "👩\u200d🚀", "ｱ", "…"]
-    )
-    | st.characters(),
-    max_size=30,
-).map(lambda parts: clean("".join(parts)))
+# Letters, wide CJK, emoji (joined ones too), marks that combine or widen, out of ``clean``.
+ODD = ("é", "e\u0301", "漢", "한", "🚀", "👩\u200d🚀", "ｱ", "…", "☎", "\ufe0f", "🏻")
+MIXED = st.lists(st.sampled_from(["a", "7", " ", *ODD]) | st.characters(), max_size=30).map(
+    lambda parts: clean("".join(parts))
+)
 
 
 @given(MIXED, WIDTHS)
@@ -66,6 +63,7 @@ def test_width_is_in_cells(text: str) -> None:
     st.lists(st.tuples(MIXED, st.sampled_from(["text", "dim"])), max_size=8),
     st.lists(st.integers(0, 70), max_size=3),
 )
+@example(4, [("1☎", "text"), ("\ufe0fa", "dim")], [])
 def test_a_row_is_exactly_as_wide_as_it_was_made(
     width: int, parts: list[tuple[str, str]], pads: list[int]
 ) -> None:
@@ -81,11 +79,13 @@ def test_a_row_is_exactly_as_wide_as_it_was_made(
 
 @given(st.integers(0, 30), MIXED)
 def test_fits_adds_all_or_nothing(width: int, text: str) -> None:
-    """A note that does not fit leaves no part of itself behind."""
+    """A note that does not fit leaves no part of itself behind, nor one that takes no cell."""
     row = Row(width)
     fitted = row.fits(text)
     assert fitted == (cell_len(text) <= width)
-    assert plain(row.line()).rstrip() == (text.rstrip() if fitted else "")
+    shown = plain(row.line()).rstrip()
+    assert cell_len(shown) == (cell_len(text.rstrip()) if fitted else 0)
+    assert shown in text
 
 
 def test_a_prefix_goes_before_every_style() -> None:

@@ -1,5 +1,6 @@
 """Numbers and charts of a GPU: four metrics, each against its limit, and facts in words."""
 
+import re
 from dataclasses import dataclass
 
 from gpuwatch.core import units
@@ -107,9 +108,16 @@ def late_text(reading: GpuReading) -> str | None:
 
 def short_name(name: str) -> str:
     """Without the maker and the family, which every row would repeat."""
-    for word in ("NVIDIA ", "GeForce ", "Graphics Device "):
+    for word in ("NVIDIA ", "GeForce ", "Graphics Device ", "Tesla ", "Quadro "):
         name = name.removeprefix(word)
     return name
+
+
+def brief_name(name: str, width: int) -> str:
+    """As many of its parts as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
+    short = short_name(name)
+    parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
+    return parts[-1] if parts and len(short) > width else short
 
 
 def facts(gpu: Gpu, calm: bool = False) -> list[Run]:

@@ -10,6 +10,7 @@ from gpuwatch.tui.pages.grid import GpuStyle
 from gpuwatch.tui.panels.gpus.metrics import (
     Metric,
     Metrics,
+    brief_name,
     facts,
     late_text,
     scaled_metrics,
@@ -78,8 +79,8 @@ class GpuPainter:
         return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
 
     def _add_name(self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH) -> Row:
-        name = left(short_name(gpu.identity.name), min(self._name_width, most), self._ellipsis)
-        return row.add(name, "title")
+        width = min(self._name_width, most)
+        return row.add(left(brief_name(gpu.identity.name, width), width, self._ellipsis), "title")
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
         for text, style in facts(gpu, self._view.slow_link):
@@ -125,7 +126,8 @@ class GpuPainter:
             low, high = min(c[0] for c in known), max(c[2] for c in known)
             mean = sum(c[1] for c in known) / len(known)
             words.append((f"mean {mean:6.0f}%", "dim"))
-            words.append((f"range {right(f'{low:.0f}-{high:.0f}%', 7)}", "dim"))
+            reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
+            words.append((f"range {right(reach, 7)}", "dim"))
         text = duty(self._view, gpu, self._window, width)
         if text is not None and len(text) + 2 <= width:
             lines[0] = written_over(lines[0], f" {text} ")
@@ -240,12 +242,13 @@ class GpuPainter:
         """Memory, power and temperature, each with its gauge where there is room; then facts."""
         width = self._width
         brief, labelled = width < 76, width >= _NARROW
+        gap = ""
         gauge = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
         for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
-            label = f" {metric.label[:5]}".replace("memor", "mem")
-            label = f"{label} " if labelled else " "
+            label = f"{gap}{metric.label} ".replace("ory", "") if labelled else "  " if gap else " "
             if row.room < len(label) + size + gauge + 2:
                 break
             row.add(label, "label").add_runs(self._gauge(metric, gauge), gauge)
-            row.add(*self._value(metric, size + bool(gauge), brief=brief)).add(" ")
+            row.add(*self._value(metric, size + bool(gauge), brief=brief))
+            gap = "  "
         return self._add_facts(row, gpu).line()

@@ -29,6 +29,7 @@ class State(NamedTuple):
 
 FED = State("fed", "fed")
 STARVED = State("starved", "starved")
+IN_BURSTS = State("in bursts", "starved")
 THROTTLED = State("throttled", "throttled")
 WAITING = State("waiting", "waiting")
 SLOWEST = State("slowest", "fed")
@@ -36,7 +37,7 @@ IDLE = State("idle", "idle")
 LOST = State("lost", "error")
 IN_USE = State("in use", "unknown")
 UNKNOWN = State("unknown", "unknown")
-STATES = (FED, STARVED, THROTTLED, WAITING, SLOWEST, IDLE, LOST, IN_USE, UNKNOWN)
+STATES = (FED, STARVED, IN_BURSTS, THROTTLED, WAITING, SLOWEST, IDLE, LOST, IN_USE, UNKNOWN)
 
 _BY_RULE = {
     "thermal_throttle": THROTTLED,
@@ -53,7 +54,8 @@ _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
 _HELD_SECONDS = 4.0
 IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
 """Never more than the first is idle, a mean from the second on is fed. Where a finding says that
-time is lost, a mean below the third is starved."""
+time is lost, a mean below the third is starved; where some stretch of ``_COARSE_SECONDS`` is above
+it, the GPU is fed between its pauses, and the word is right in both."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
@@ -113,7 +115,7 @@ def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
         return IDLE
     mean = sum(mean for _, mean, _ in known) / len(known)
     if loses_time and mean < _FULL_PERCENT:
-        return STARVED
+        return IN_BURSTS if max(one for _, one, _ in known) >= _FULL_PERCENT else STARVED
     return FED if mean >= _FED_PERCENT else IN_USE
 
 

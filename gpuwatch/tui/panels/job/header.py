@@ -9,6 +9,7 @@ from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, Title, edge, fixed
 from gpuwatch.tui.panels.job.traces import has_reported, kinds
 from gpuwatch.tui.terminal.frame import Line, Row, Run, fit, width_of
+from gpuwatch.tui.terminal.listing import brief_command
 from gpuwatch.tui.view import View
 
 _GAP = "   "
@@ -21,7 +22,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     assert job is not None
     ended = end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
-    command = job.command or f"PID {job.pid}"
+    command = brief_command(job.command or f"PID {job.pid}")
     if page.boxed:
         return edge(view.glyphs, width, Title(command, (), *(ended or ())))
     row = Row(width).add(" ")

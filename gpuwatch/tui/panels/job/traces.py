@@ -134,10 +134,9 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             kind="gpu",
             label=f"GPU {units.gpu_label(gpu)} busy",
             short=f"gpu {units.gpu_label(gpu)}",
-            text=units.percent(gpu.reading.busy_percent),
+            text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
             style=state_of(view, gpu).style,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
-            note="lost" if gpu.lost else None,
         )
         for gpu in gpus
     ]

@@ -16,6 +16,7 @@ from gpuwatch.tui.terminal.listing import (
     ListColumn,
     begin_row,
     branches,
+    brief_command,
     count_text,
     fitting,
     state_style,
@@ -26,7 +27,7 @@ from gpuwatch.tui.view import View
 ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
 """The colour of a role is that of its chart."""
 
-_WORTH_A_LOOK_PERCENT = 10.0
+_WAITS_PERCENT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +64,23 @@ def _column(
     name: str,
     write: Callable[[float | None], str] = units.percent,
     *,
-    waits: bool = False,
+    waits_from: float | None = None,
+    of_loop: bool = False,
 ) -> ListColumn[TreeRow]:
-    """A reading of the process; a share of the time in which it ``waits`` is worth a look."""
+    """A reading of the process, or of its report on its loop; a share of the time in which it waits
+    is worth a look from ``waits_from`` on."""
+
+    def read(row: TreeRow) -> float | None:
+        return getattr(row.loop if of_loop else row.member, name, None)
+
+    def text(row: TreeRow) -> str:
+        return "" if of_loop and row.loop is None else write(read(row))
 
     def style(row: TreeRow, text: str) -> str:
-        share = getattr(row.member, name) if waits else None
-        return "warn" if (share or 0.0) >= _WORTH_A_LOOK_PERCENT else _style(row, text)
+        waits = waits_from is not None and (read(row) or 0.0) >= waits_from
+        return "warn" if waits else _style(row, text)
 
-    return ListColumn(title, width, importance, lambda row: write(getattr(row.member, name)), style)
-
-
-def _loop_share(row: TreeRow, name: str) -> float | None:
-    return None if row.loop is None else getattr(row.loop, name)
-
-
-def _loop_text(row: TreeRow, name: str) -> str:
-    return "" if row.loop is None else units.share(_loop_share(row, name))
-
-
-def _wait_style(row: TreeRow, text: str) -> str:
-    share = 100.0 * (_loop_share(row, "data_wait_share") or 0.0)
-    return "warn" if share >= _WORTH_A_LOOK_PERCENT else _style(row, text)
+    return ListColumn(title, width, importance, text, style)
 
 
 def _gpu_busy(row: TreeRow) -> str:
@@ -101,14 +97,18 @@ COLUMNS: tuple[ListColumn[TreeRow], ...] = (
     ListColumn("S", 1, 7, lambda r: r.member.state or "-", state_style, flush_left=True),
     _column("CPU", 5, 9, "cpu_percent"),
     _column("MAIN", 5, 7, "main_thread_cpu_percent"),
-    _column("QUEUE", 5, 6, "run_queue_wait_percent", waits=True),
-    _column("DISK", 5, 3, "disk_wait_percent", waits=True),
+    _column("QUEUE", 5, 6, "run_queue_wait_percent", waits_from=_WAITS_PERCENT),
+    _column("DISK", 5, 3, "disk_wait_percent", waits_from=_WAITS_PERCENT),
     _column("READ", 8, 4, "read_bytes_per_second", units.rate),
     _column("WRITE", 8, 1, "write_bytes_per_second", units.rate),
     _column("RSS", 6, 2, "memory_resident_bytes", units.size),
     _column("PSS", 6, 5, "memory_proportional_bytes", units.size),
-    ListColumn("DATA", 5, 9, lambda r: _loop_text(r, "data_wait_share"), _wait_style),
-    ListColumn("COMPUTE", 7, 4, lambda r: _loop_text(r, "compute_share"), _style),
+    _column(
+        *("DATA", 5, 9, "data_wait_share", units.share),
+        waits_from=_WAITS_PERCENT / 100.0,
+        of_loop=True,
+    ),
+    _column("COMPUTE", 7, 4, "compute_share", units.share, of_loop=True),
     ListColumn("SM", 4, 8, _gpu_busy, _style),
     ListColumn("GPU-MEM", 7, 6, _gpu_memory, _style),
 )
@@ -172,7 +172,7 @@ def rows(view: View, job: Job) -> list[TreeRow]:
     drawn = branches([(member.pid, member.parent_pid) for member in members], view.glyphs)
     out = []
     for member, branch in zip(members, drawn, strict=True):
-        command = member.command or member.name or ""
+        command = brief_command(member.command or member.name or "")
         parent = member.parent_pid
         if parent is not None and parent != member.pid and commands.get(parent) == member.command:
             command = ""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.model import JobMember, Process
 from gpuwatch.jobs.words import role_name
-from gpuwatch.tui.terminal.listing import branches
+from gpuwatch.tui.terminal.listing import branches, brief_command
 from gpuwatch.tui.view import RowKey, View, row_key
 
 USER = "user:"
@@ -66,7 +66,7 @@ def rows(view: View) -> list[TableRow]:
 
 
 def _command(process: Process, member: JobMember | None) -> str:
-    command = process.command or process.name or "(unseen)"
+    command = brief_command(process.command or process.name or "(unseen)")
     if member is None or member.role not in ("rank", "loader_worker"):
         return command
     if member.role == "loader_worker":

@@ -188,8 +188,10 @@ def _nothing_text(view: View) -> str:
         return ""
     if view.filter_text:
         return "  No process matches the filter. Esc clears it."
-    if not view.gpus:
+    if view.all_processes:
         return "  Reading processes..."
+    if view.this_gpu_only:
+        return "  No process uses this GPU. Press g to see those on all GPUs."
     return "  No process uses a GPU. Press a to see all processes."
 
 

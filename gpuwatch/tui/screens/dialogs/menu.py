@@ -1,23 +1,20 @@
 """A list to choose from, in a window. Typing shortens it."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
 from textual import events
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.pages.layout import scrolled
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.screens.dialogs.dialog import FRAME_CELLS, WIDTH, Dialog
 from gpuwatch.tui.terminal.frame import Row, edited
 from gpuwatch.tui.terminal.palette import Palette
 
 _HEAD_ROWS = 2
 """The line that is typed into, and a blank one below it."""
-_FRAME_CELLS = 4
-_WIDTH = 76
 
 
 class Choice(NamedTuple):
@@ -29,11 +26,35 @@ class Choice(NamedTuple):
     ticked: bool | None = None
 
 
+def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] | None:
+    """How far ``choice`` is from what was typed, and which of its characters were; ``None``: some
+    word is not in it. Nearest: its key, or a word of it that begins so; then any part of it, the
+    name of its action, and letters in this order."""
+    text, named = choice.text.lower(), choice.name.replace("_", " ")
+    keys = choice.note.lower().split()
+    far, places = 0, set[int]()
+    for word in words:
+        begins = re.search(rf"\b{re.escape(word)}", text)
+        at = text.find(word) if begins is None else begins.start()
+        if word in keys:
+            far -= 1
+        elif at >= 0:
+            far += begins is None
+            places.update(range(at, at + len(word)))
+        elif word in named:
+            far += 2
+        else:
+            letters = re.search(".*?".join([f"({re.escape(one)})" for one in word]), text)
+            if letters is None:
+                return None
+            far += 3 + letters.end() - letters.start()
+            places.update(map(letters.start, range(1, len(word) + 1)))
+    return far, places
+
+
 class Menu(Dialog):
     """Ends with the name of what was chosen, an empty one for nothing. With ``toggle``, which is
     given a name and answers with the choices as they are then, it stays until it is closed."""
-
-    AUTO_FOCUS = ""
 
     def __init__(
         self,
@@ -47,11 +68,10 @@ class Menu(Dialog):
     ) -> None:
         self._choices = choices
         self._toggle = toggle
-        self._palette = palette
         self._typed = ""
         self._position, self._offset = at, 0
         hint = "enter chooses, esc closes" if toggle is None else "space: in or out, esc closes"
-        super().__init__(title, hint, Text(), glyphs, {})
+        super().__init__(title, hint, Text(), palette, glyphs, {})
 
     def on_mount(self) -> None:
         self._draw()
@@ -60,9 +80,13 @@ class Menu(Dialog):
         self._draw()
 
     @property
-    def _found(self) -> list[Choice]:
+    def _found(self) -> list[tuple[Choice, Collection[int]]]:
+        """Those that have every word that was typed, the nearest first, and where they have it."""
         words = self._typed.lower().split()
-        return [one for one in self._choices if all(word in one.text.lower() for word in words)]
+        matches = [(_match(words, one), one) for one in self._choices]
+        found = [(match, one) for match, one in matches if match is not None]
+        found.sort(key=lambda each: each[0][0])
+        return [(one, places) for (_, places), one in found]
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
@@ -84,8 +108,8 @@ class Menu(Dialog):
 
     def on_click(self, event: events.Click) -> None:
         """On a choice, or beside the window to close it."""
-        place = event.screen_y - self.query_one(Static).region.y - _HEAD_ROWS
-        if not self.query_one(VerticalScroll).region.contains(event.screen_x, event.screen_y):
+        place = event.screen_y - self.box.y - 1 - _HEAD_ROWS
+        if not self.box.contains(event.screen_x, event.screen_y):
             self.dismiss("")
         elif 0 <= place < min(self._rows, len(self._found) - self._offset):
             self._position = self._offset + place
@@ -104,10 +128,10 @@ class Menu(Dialog):
     def _choose(self) -> None:
         found = self._found
         if found and self._toggle is not None:
-            self._choices = self._toggle(found[self._position].name)
+            self._choices = self._toggle(found[self._position][0].name)
             self._draw()
         elif found:
-            self.dismiss(found[self._position].name)
+            self.dismiss(found[self._position][0].name)
 
     @property
     def _rows(self) -> int:
@@ -115,7 +139,7 @@ class Menu(Dialog):
 
     def _draw(self) -> None:
         palette, glyphs, found = self._palette, self._glyphs, self._found
-        width = max(1, min(_WIDTH, self.app.size.width - _FRAME_CELLS))
+        width = max(1, min(WIDTH, self.app.size.width - FRAME_CELLS))
         rows = min(self._rows, len(self._choices))
         self._offset = scrolled(self._offset, self._position, rows, len(found))
         line = Row(width, prefix="b:")
@@ -126,10 +150,11 @@ class Menu(Dialog):
             chosen = place == self._position
             line = Row(width, prefix="s:" if chosen else "b:")
             if place < len(found):
-                one = found[place]
+                one, typed = found[place]
                 line.add(f"{glyphs.marker} " if chosen else "  ", "marker")
                 line.add("" if one.ticked is None else "[x] " if one.ticked else "[ ] ", "key")
-                line.add(one.text)
+                for at, character in enumerate(one.text):
+                    line.add(character, "key" if at in typed else "text")
                 if line.room > len(one.note) + 1:
                     line.pad_to(width - len(one.note)).add(one.note, "label")
             elif not found and place == self._offset:

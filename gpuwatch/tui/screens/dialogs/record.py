@@ -17,15 +17,13 @@ class RecordDialog(Dialog):
     """Ends with the name as it was typed; an empty one: no recording. What is typed first takes the
     place of the name that is offered."""
 
-    AUTO_FOCUS = ""
-
     def __init__(self, name: str, palette: Palette, glyphs: Glyphs) -> None:
         self.name_typed = name
         self._offered = True
         self._palette = palette
         self._glyphs = glyphs
         title, hint = "record to a file", "enter starts, esc cancels"
-        super().__init__(title, hint, self._drawn(), glyphs, {})
+        super().__init__(title, hint, self._drawn(), palette, glyphs, {})
 
     def on_key(self, event: events.Key) -> None:
         event.stop()

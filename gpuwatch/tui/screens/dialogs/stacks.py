@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gpuwatch.jobs.stacks.summary import Share, StackReport, compare_ranks, name_of
+from gpuwatch.jobs.stacks.summary import Share, StackReport, compare_ranks, cost_sentence, name_of
 from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.terminal.palette import Palette
@@ -37,7 +37,7 @@ def stacks_dialog(reports: Sequence[StackReport], palette: Palette, glyphs: Glyp
             text.append(f"{', '.join(name_of(report) for report in some)}\n", palette["b:title"])
         text.append(f"{problem}\n\n", palette["b:text"])
     text.rstrip()
-    return Dialog("where the main threads are", "esc closes", text, glyphs)
+    return Dialog("where the main threads are", "esc closes", text, palette, glyphs)
 
 
 def _add_report(
@@ -53,7 +53,7 @@ def _add_report(
     for share in report.shares:
         if share.percent >= _LEAST_PERCENT:
             _add_share(text, share, palette, glyphs, 1 if few_lines else 3)
-    cost = report.cost_sentence()
+    cost = cost_sentence([report])
     if cost is not None:
         text.append(f"{cost}\n", palette["b:dim"])
     text.append("\n")

@@ -31,7 +31,7 @@ def help_dialog(view: View, palette: Palette) -> Dialog:
     else:
         _add_charts(text, palette, view.glyphs)
     title = "gpuwatch replay: keys" if replay else "gpuwatch: keys"
-    return Dialog(title, closing_hint(view), text, view.glyphs)
+    return Dialog(title, closing_hint(view), text, palette, view.glyphs)
 
 
 def _add_bar(text: Text, palette: Palette) -> None:
@@ -92,7 +92,7 @@ def problems_dialog(view: View, palette: Palette) -> Dialog:
     title = "notes" if problems and notes else "what could not be read"
     if not notes and any(problem.severity == "info" for problem in problems):
         title += ", and notes"
-    return Dialog(title, closing_hint(view), text, view.glyphs)
+    return Dialog(title, closing_hint(view), text, palette, view.glyphs)
 
 
 def unknown_dialog(
@@ -111,7 +111,7 @@ def unknown_dialog(
             text.append(f"  ({', '.join(where)})", palette["b:label"])
         text.append(f"\n  needed for: {', '.join(causes)}\n", palette["b:text"])
     text.rstrip()
-    return Dialog("checks that need more data", "esc closes", text, glyphs)
+    return Dialog("checks that need more data", "esc closes", text, palette, glyphs)
 
 
 def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
@@ -126,7 +126,7 @@ def command_dialog(process: Process, palette: Palette, glyphs: Glyphs) -> Dialog
     text = Text()
     text.append(f"user {clean(process.user or '-')}\n\n", palette["b:label"])
     text.append(process.command or process.name or "-", palette["b:text"])
-    return Dialog(f"PID {process.pid}", "esc closes", text, glyphs)
+    return Dialog(f"PID {process.pid}", "esc closes", text, palette, glyphs)
 
 
 def end_process_dialog(process: Process, force: bool, palette: Palette, glyphs: Glyphs) -> Dialog:
@@ -149,7 +149,7 @@ def end_process_dialog(process: Process, force: bool, palette: Palette, glyphs: 
     text.append("n", palette["b:key"])
     text.append(" cancel", palette["b:text"])
     answers = {"y": "yes", "n,escape,q": ""}
-    return Dialog("kill this process?", "y / n", text, glyphs, answers)
+    return Dialog("kill this process?", "y / n", text, palette, glyphs, answers)
 
 
 def leave_job_dialog(command: str, palette: Palette, glyphs: Glyphs, *, ends: bool) -> Dialog:
@@ -168,4 +168,4 @@ def leave_job_dialog(command: str, palette: Palette, glyphs: Glyphs, *, ends: bo
         text.append(f"  {key}", palette["b:key"])
         text.append(f"  {what}\n", palette["b:text"])
     answers = {"l": "leave", "i": "interrupt", "s,n,escape,q": "stay"}
-    return Dialog("the job is still running", "l / i / s", text, glyphs, answers)
+    return Dialog("the job is still running", "l / i / s", text, palette, glyphs, answers)
