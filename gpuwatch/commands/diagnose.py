@@ -36,7 +36,7 @@ from gpuwatch.commands.watching import terminated_as_interrupted, watch
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.jobs.stacks.summary import StackReport
-    from gpuwatch.outputs.diagnosis.report import DiagnosisReport
+    from gpuwatch.outputs.diagnosis import DiagnosisReport
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
@@ -56,7 +56,7 @@ _PROGRESS_SECONDS = 0.5
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
 @option_json("Print one JSON object (see --schema).")
-@option_schema("diagnosis.json:DiagnosisSeen")
+@option_schema("diagnosis:DiagnosisSeen")
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @log_options(
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
@@ -82,9 +82,7 @@ def diagnose_command(
     _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
     out = open_output()
 
-    from gpuwatch.outputs.diagnosis.json import diagnosis_json
-    from gpuwatch.outputs.diagnosis.report import of_file
-    from gpuwatch.outputs.diagnosis.text import diagnosis_page
+    from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
         if file is not None:
@@ -211,7 +209,7 @@ class Collector:
 
     def report(self) -> DiagnosisReport | None:
         """``None`` if there was nothing."""
-        from gpuwatch.outputs.diagnosis.report import of_watch
+        from gpuwatch.outputs.diagnosis import of_watch
 
         if self._last is None:
             return None

@@ -25,16 +25,24 @@ Decorator = Callable[[Command], Command]
 GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
-_SECONDS = {"s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|m|min|h|d)?\s*", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|min|m|h|d)\s*"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 
 
+def seconds_in(text: str) -> float | None:
+    """``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; ``None`` for what is none of these."""
+    text = f"{text}s" if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII) else text
+    if re.fullmatch(f"(?:{_PART}){{1,4}}", text, re.ASCII) is None:
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
+
+
 # Generic only in new versions of click.
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, written as ``90``, ``90s``, ``15m``, ``12h`` or ``2d``."""
+    """Seconds, as ``seconds_in`` reads them."""
 
     name = "time"
 
@@ -44,10 +52,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = _DURATION.fullmatch(value)
-        if found is None:
+        seconds = seconds_in(value)
+        if seconds is None:
             self.fail(f"{clean(value, 60)!r} is not a time: write it as 60s, 2m or 1h.", param, ctx)
-        seconds = float(found[1]) * _SECONDS[found[2]]
         if not self.least <= seconds <= self.most:
             bounds = f"{_duration_text(self.least)} and {_duration_text(self.most)}"
             self.fail(f"it must be between {bounds}.", param, ctx)

@@ -1,8 +1,11 @@
-"""``gpuwatch status`` and ``gpuwatch stream``: one snapshot for a person or a program, or many."""
+"""``gpuwatch status``, ``stream`` and ``export``: one snapshot for a person or a program, many
+as they come, or those of a recording.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -15,12 +18,28 @@ from gpuwatch.commands.printing import (
     is_terminal,
     open_output,
     print_text,
+    refuse_overwriting,
+    text_file,
     writing,
+)
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    LogFacts,
+    cut_options,
+    log_options,
+    part,
+    progress,
 )
 from gpuwatch.commands.watching import attached_only, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
     from gpuwatch.core.model import Snapshot
+
+    Rows = Callable[[Snapshot], Iterator[list[Any]]]
+    Table = tuple[str, Sequence[str], Rows]
 
 
 @click.command("status")
@@ -35,7 +54,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
     out = open_output()
     source, notes = watched.open()
 
-    from gpuwatch.outputs.status.once import SETTLE_SECONDS, look_once
+    from gpuwatch.commands.watching import SETTLE_SECONDS, look_once
 
     snapshot = look_once(
         source,
@@ -51,7 +70,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
 
         text = status_text(snapshot)
     elif as_csv:
-        from gpuwatch.outputs.status.csv import csv_text
+        from gpuwatch.outputs.export import csv_text
 
         text = csv_text(snapshot)
     else:
@@ -85,7 +104,7 @@ def stream_command(watched: Watched, count: int | None) -> None:
     import asyncio
 
     from gpuwatch.core.sampler import Sampler
-    from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+    from gpuwatch.outputs.export import JsonLinesWriter
 
     writer = JsonLinesWriter(out)
 
@@ -95,3 +114,76 @@ def stream_command(watched: Watched, count: int | None) -> None:
         return writer.written == count
 
     asyncio.run(watch(watched.pid, Sampler(source, watched.interval_seconds), take))
+
+
+@click.command("export")
+@click.argument("file", metavar="FILE")
+@click.option("--csv", "readings", metavar="OUT", help="One row per GPU and reading.")
+@click.option("--processes", metavar="OUT", help="One row per process and reading.")
+@click.option("--host", metavar="OUT", help="One row per reading: CPU, memory, disk, network.")
+@cut_options()
+@log_options()
+def export_command(
+    file: str,
+    readings: str | None,
+    processes: str | None,
+    host: str | None,
+    cut: Cut,
+    facts: LogFacts,
+) -> int:
+    """Write a recording as CSV, for pandas and spreadsheets.
+
+    FILE is a recording, a log as diagnose takes it, or - for standard input. OUT may
+    be - for standard output, and is gzip if it ends in .gz. Times are in UTC; units are in the
+    column names; missing readings are empty. Text that a spreadsheet would take for a formula
+    starts with an apostrophe.
+    """
+    from gpuwatch.outputs import export
+
+    tables: list[Table] = [
+        (path, columns, rows)
+        for path, columns, rows in (
+            (readings, export.GPU_COLUMNS, export.gpu_rows),
+            (processes, export.PROCESS_COLUMNS, export.process_rows),
+            (host, export.HOST_COLUMNS, export.host_rows),
+        )
+        if path is not None
+    ]
+    _refuse(file, [path for path, _, _ in tables])
+    with part(file, cut, facts.options()) as (log, snapshots):
+        if _write(progress(log, snapshots), tables) == 0:
+            raise click.UsageError(cut.nothing(log))
+    for note in log.stats.sentences():
+        complain(note)
+    return 0
+
+
+def _refuse(file: str, paths: Sequence[str]) -> None:
+    if not paths:
+        raise click.UsageError(
+            "Say what to write: --csv OUT, --processes OUT or --host OUT (- is standard output)."
+        )
+    if len(set(paths)) < len(paths):
+        raise click.UsageError("Two tables cannot go to the same place.")
+    for path in paths:
+        refuse_overwriting(path, file)
+
+
+def _write(snapshots: Iterator[Snapshot], tables: Sequence[Table]) -> int:
+    """How many snapshots there were; files are made at the first, so that a FILE that is none
+    leaves none behind."""
+    from gpuwatch.outputs.export import RowWriter
+
+    written = 0
+    with ExitStack() as files:
+        writers: list[tuple[RowWriter, Rows]] = []
+        for snapshot in snapshots:
+            if not writers:
+                writers = [
+                    (RowWriter(files.enter_context(text_file(path)), columns), rows)
+                    for path, columns, rows in tables
+                ]
+            for writer, rows in writers:
+                writer.write(rows(snapshot))
+            written += 1
+    return written

@@ -1,7 +1,7 @@
-"""Recordings as CSV: one row per GPU and time, one per process and time, one per time.
+"""Snapshots for programs: rows of CSV, and the JSON lines of ``gpuwatch stream``.
 
-Made for pandas and spreadsheets: the names of ``model`` with their units as columns, times as
-``time_utc`` (ISO 8601) and ``unix_seconds``, ``true`` and ``false``, nothing where nothing was
+CSV is made for pandas and spreadsheets: the names of ``model`` with their units as columns, times
+as ``time_utc`` (ISO 8601) and ``unix_seconds``, ``true`` and ``false``, nothing where nothing was
 read. Lists are joined by ``|``. A text that a spreadsheet would take for a formula (one that
 begins with ``=``, ``+``, ``-`` or ``@``) has an apostrophe before it, since anybody can name a
 process; numbers never have. Control characters are replaced as everywhere (``text.clean``).
@@ -9,15 +9,24 @@ process; numbers never have. Control characters are replaced as everywhere (``te
 
 import csv
 import dataclasses
+import io
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from gpuwatch.core.model import GpuReading, Host, Process, ProcessKey, Snapshot, TrainingLoop
+from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.model import (
+    GpuIdentity,
+    GpuReading,
+    Host,
+    Process,
+    ProcessKey,
+    Snapshot,
+    TrainingLoop,
+)
 from gpuwatch.core.text import clean
 
 FORMULAS = ("=", "+", "-", "@")
-JOINED = "|"
 
 _TIME = ("time_utc", "unix_seconds")
 _GPU = ("index", "mig_instance", "uuid", "name")
@@ -58,14 +67,16 @@ HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
 class RowWriter:
     """Writes the titles at once, then rows as snapshots come; holds none of them."""
 
-    def __init__(self, out: TextIO, columns: Sequence[str]) -> None:
+    def __init__(self, out: TextIO, columns: Sequence[str], joined: str = "|") -> None:
+        """``joined``: what stands between the parts of a list."""
+        self._joined = joined
         self._rows = csv.writer(out, lineterminator="\n")
         self._rows.writerow(columns)
         self.written = 0
 
     def write(self, rows: Iterator[list[Any]]) -> None:
         for row in rows:
-            self._rows.writerow([cell(value) for value in row])
+            self._rows.writerow([cell(value, self._joined) for value in row])
             self.written += 1
 
 
@@ -135,7 +146,7 @@ def _iso(unix_seconds: float) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def cell(value: Any) -> Any:
+def cell(value: Any, joined: str = "|") -> Any:
     """What is written for a value of the model."""
     if value is None:
         return ""
@@ -145,7 +156,7 @@ def cell(value: Any) -> Any:
         # Six digits after the point are a microsecond; NaN and infinity are no measurement.
         return (round(value, 6) + 0.0) if value - value == 0.0 else ""
     if isinstance(value, tuple):
-        return guarded(JOINED.join(_part(part) for part in value))
+        return guarded(joined.join(_part(part) for part in value))
     return guarded(value) if isinstance(value, str) else value
 
 
@@ -161,3 +172,46 @@ def guarded(text: str) -> str:
     shown = clean(text)
     # Some spreadsheets pass over the spaces before a formula.
     return f"'{shown}" if shown.lstrip().startswith(FORMULAS) else shown
+
+
+_IDENTITY = names(GpuIdentity)
+_TITLES = ("taken_at_unix_seconds", "simulated", *_IDENTITY, "lost", *_READINGS)
+
+
+def csv_text(snapshot: Snapshot) -> str:
+    """``gpuwatch status --csv``: a row a GPU (none: only the titles), each with a line end.
+
+    The titles are the names of the model, units included. Lists are joined by ``;``, the seconds of
+    ``throttle_durations`` and ``late_readings`` stand behind their names (``reason=seconds``). The
+    driver's fine samples fit in no cell: ``--json`` and ``gpuwatch stream`` have them.
+    """
+    out, start = io.StringIO(), (snapshot.taken_at_unix_seconds, snapshot.simulated)
+    RowWriter(out, _TITLES, joined=";").write(
+        [*start, *values(gpu.identity, _IDENTITY), gpu.lost, *values(gpu.reading, _READINGS)]
+        for gpu in snapshot.gpus
+    )
+    return out.getvalue()
+
+
+class JsonLinesWriter:
+    """Writes snapshots to ``out``, each flushed, so that a reader sees it at once.
+
+    A header comes first, and again whenever the GPUs are others than before. Raises what the
+    file raises: ``BrokenPipeError`` when its reader has gone.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._identities: tuple[GpuIdentity, ...] | None = None
+        self.written = 0
+        """Snapshots so far."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        gpus = identities(snapshot)
+        lines = snapshot_line(snapshot) + "\n"
+        if gpus != self._identities:
+            lines = header_line(snapshot) + "\n" + lines
+        self._out.write(lines)
+        self._out.flush()
+        self._identities = gpus
+        self.written += 1

@@ -16,14 +16,23 @@ The JSON is one object, ``schema`` 1::
          "cost": {"cpu_seconds", "cpu_percent" (of one core), "paused"}}]}
 """
 
-import dataclasses
-import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from gpuwatch.core import units
 from gpuwatch.jobs.stacks.categories import CATEGORIES
-from gpuwatch.jobs.stacks.summary import Place, Share, StackReport, UserLine, compare_ranks, name_of
-from gpuwatch.outputs.terminal.table import cell_width, cut
+from gpuwatch.jobs.stacks.summary import (
+    Place,
+    Share,
+    StackReport,
+    UserLine,
+    compare_ranks,
+    cost_sentence,
+    name_of,
+)
+from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.terminal import cell_width, cut
 
 SCHEMA = 1
 
@@ -43,55 +52,27 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 def stacks_json(reports: Sequence[StackReport]) -> str:
     """One JSON object as the head of this module says."""
-    document = {
-        "schema": SCHEMA,
-        "sentence": reports[0].sentence() if len(reports) == 1 else compare_ranks(reports),
-        "processes": [_report_object(report) for report in reports],
-    }
-    return json.dumps(document, ensure_ascii=False)
+    sentence = reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
+    processes = [process_object(report) for report in reports]
+    return dumps({"schema": SCHEMA, "sentence": sentence, "processes": processes})
 
 
-_FIELDS = (
-    "pid", "started_at_unix_seconds", "rank", "role", "command", "sentence", "problem", "refused",
-    "ended", "seconds", "rate_per_second", "samples", "errors", "torn", "shares", "cost",
-)  # fmt: skip
+def process_object(report: StackReport) -> dict[str, Any]:
+    shares = [
+        asdict(one) | {"says": one.says, "lines": [_line(line) for line in one.lines]}
+        for one in report.shares
+    ]
+    made = asdict(report)
+    cost = {name: made.pop(name) for name in ("cpu_seconds", "paused")}
+    cost["cpu_percent"] = report.cpu_percent
+    return made | {"sentence": report.sentence(), "shares": shares, "cost": cost}
 
 
-def _report_object(report: StackReport) -> dict[str, Any]:
-    cost = dataclasses.asdict(report.cost)
-    made = {
-        "sentence": report.sentence(),
-        "seconds": _rounded(report.seconds),
-        "shares": [_share_object(share) for share in report.shares],
-        "cost": cost | {"cpu_percent": _rounded(report.cost.cpu_percent)},
-    }
-    return {name: made[name] if name in made else getattr(report, name) for name in _FIELDS}
-
-
-def _share_object(share: Share) -> dict[str, Any]:
-    percents = ("percent", "low_percent", "high_percent")
-    return {
-        "category": share.category,
-        "says": share.says,
-        "samples": share.samples,
-        **{name: _rounded(getattr(share, name)) for name in percents},
-        "lines": [
-            {
-                **line.place._asdict(),
-                "samples": line.samples,
-                "percent": _rounded(line.percent),
-                "doing": line.doing,
-                "source": line.source.text,
-                "source_why_not": line.source.why_not,
-                "caller": None if line.caller is None else line.caller._asdict(),
-            }
-            for line in share.lines
-        ],
-    }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _line(line: UserLine) -> dict[str, Any]:
+    made = line.place._asdict() | asdict(line)
+    source = {"source": line.source.text, "source_why_not": line.source.why_not}
+    del made["place"]
+    return made | source | {"caller": None if line.caller is None else line.caller._asdict()}
 
 
 def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool = False) -> str:
@@ -116,7 +97,7 @@ def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
     name = name_of(report)
     if str(report.pid) not in name.split():
         name += f" (PID {report.pid})"
-    samples = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
+    samples = units.plural(report.samples, "sample")
     until = ", until it ended" if report.ended else ""
     head = f"{name}: {samples} in {report.seconds:.0f} s{until}"
     lines = [cut(f"{head}  {report.command or ''}".rstrip(), width)]
@@ -203,17 +184,3 @@ def _remarks(reports: Sequence[StackReport]) -> list[str]:
         )
     cost = cost_sentence(reports)
     return lines if cost is None else [*lines, cost]
-
-
-def cost_sentence(reports: Sequence[StackReport]) -> str | None:
-    known = [report for report in reports if report.cost.cpu_percent is not None]
-    if len(known) <= 1:
-        return known[0].cost_sentence() if known else None
-    total = sum(report.cost.cpu_percent or 0.0 for report in known)
-    longest = max(report.seconds for report in known)
-    paused = any(report.cost.paused for report in known)
-    return f"py-spy used {total:.1f}% of a core for {len(known)} processes, {longest:.0f} s; " + (
-        "they were paused for about a millisecond at each sample."
-        if paused
-        else "the job was never paused."
-    )

@@ -24,8 +24,8 @@ from gpuwatch.core.codec import header_line, identities, snapshot_line
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder
-from gpuwatch.recording.findings import FindingSpans
+from gpuwatch.core.units import plural
+from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpans
 from gpuwatch.recording.frames import Entry, packed_entry
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.writer import RecordingError, RecordingFile
@@ -205,7 +205,7 @@ class Recorder:
         clause = f"{clean(self.path.name, 60)} was {fate} during the recording"
         if fate == "deleted":
             lost = self._file_snapshots
-            clause += f", with {lost} snapshot{'' if lost == 1 else 's'} in it"
+            clause += f", with {plural(lost, 'snapshot')} in it"
             self._snapshots -= lost
             self._lost += lost
             self._closed_bytes -= file.written_bytes

@@ -2,7 +2,7 @@
 
 What stays: readings, PIDs, names of programs and of processes, roles, ranks, the port or library
 that shows what a job does, numbers of Slurm jobs, the GPUs with their UUIDs and PCI addresses. What
-goes: the arguments of command lines, users (a number stays), the host's name, folders,
+goes: the arguments of command lines, users (a number stays), names of hosts, folders,
 environments, containers, pods, and by what a role or a loader was recognised.
 
 Fields are taken out whole, and no text is searched: the sentences of ``problems`` stay, because
@@ -11,19 +11,49 @@ whoever makes one names processes and GPUs by their numbers and quotes nothing t
 
 import re
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from gpuwatch.core.model import Job, JobMember, JobRank, Process, Snapshot
 
 HIDDEN = "…"
+Item = TypeVar("Item", Process, Job, JobRank, JobMember)
+
+
+HIDDEN_FIELDS = {
+    Process: ("container",),
+    Job: ("working_directory", "environment", "container", "pod", "behind_elsewhere"),
+    JobRank: ("loader_workers_sign", "pinned_memory_sign"),
+    JobMember: ("role_sign",),
+}
 
 
 def redacted(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         host=replace(snapshot.host, name=""),
-        processes=tuple([_process(process) for process in snapshot.processes]),
-        jobs=tuple([_job(job) for job in snapshot.jobs]),
+        processes=tuple([_without(process) for process in snapshot.processes]),
+        jobs=tuple(
+            [
+                replace(
+                    _without(job),
+                    ranks=tuple([_without(rank) for rank in job.ranks]),
+                    members=tuple([_without(member) for member in job.members]),
+                )
+                for job in snapshot.jobs
+            ]
+        ),
     )
+
+
+def _without(item: Item) -> Item:
+    kept: dict[str, Any] = dict.fromkeys(HIDDEN_FIELDS[type(item)])
+    if hasattr(item, "command"):
+        kept["command"] = program_name(item.command)
+    user = getattr(item, "user", None)
+    if user is not None and not user.isdigit():
+        # A uid that has no name is no name.
+        kept["user"] = None
+    return replace(item, **kept)
 
 
 def program_name(command: str | None) -> str | None:
@@ -37,39 +67,3 @@ def program_name(command: str | None) -> str | None:
     name = words[0].rstrip("/").rpartition("/")[2]
     # A variable set before the command, or a title that a program gave itself.
     return re.split(r"[=:?@]", name, maxsplit=1)[0] or HIDDEN
-
-
-def _process(process: Process) -> Process:
-    return replace(
-        process,
-        command=program_name(process.command),
-        user=_number_only(process.user),
-        container=None,
-    )
-
-
-def _job(job: Job) -> Job:
-    return replace(
-        job,
-        command=program_name(job.command),
-        user=_number_only(job.user),
-        working_directory=None,
-        environment=None,
-        container=None,
-        pod=None,
-        ranks=tuple([_rank(rank) for rank in job.ranks]),
-        members=tuple([_member(member) for member in job.members]),
-    )
-
-
-def _rank(rank: JobRank) -> JobRank:
-    return replace(rank, loader_workers_sign=None, pinned_memory_sign=None)
-
-
-def _member(member: JobMember) -> JobMember:
-    return replace(member, command=program_name(member.command), role_sign=None)
-
-
-def _number_only(user: str | None) -> str | None:
-    """A uid that has no name is no name."""
-    return user if user is not None and user.isdigit() else None

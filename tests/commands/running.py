@@ -23,7 +23,7 @@ def program(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str
     """The real program, with no terminal anywhere."""
     given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "gpuwatch", *arguments]
-    return subprocess.run(command, text=True, check=False, **({"timeout": 60} | given | settings))
+    return subprocess.run(command, text=True, check=False, **({"timeout": 120} | given | settings))
 
 
 def start(
@@ -50,7 +50,7 @@ def run(
 ) -> tuple[int, bytes, bytes]:
     """Run it to its end with ``given`` as its input; exit code, output and errors."""
     process = start(folder, *arguments, **options)  # type: ignore[arg-type]
-    out, errors = process.communicate(given, timeout=60)
+    out, errors = process.communicate(given, timeout=120)
     return process.returncode, out or b"", errors or b""
 
 

@@ -16,9 +16,11 @@ import psutil
 import pytest
 
 from gpuwatch.commands.diagnose import Collector, exit_code
+from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, everything
 from tests.jobs.stacks.support import spinning
+from tests.outputs.test_diagnosis import checked
 from tests.sources.smi_writing import query_log, simulated, stamp
 from tests.support.children import Children
 from tests.support.recordings import written
@@ -63,17 +65,32 @@ def test_the_json_has_the_finding(diagnose: Gpuwatch) -> None:
     """Of the job and the GPU it is about; the schema's test checks the rest."""
     found = diagnose("--demo", "starved", "--json", code=1).json
     finding = found["findings"][0]
-    assert (found["schema"], found["source"]["kind"], found["decided"]) == (1, "simulated", True)
-    assert (finding["rule"], finding["until_unix_seconds"]) == ("loader_cpu_bound", None)
-    assert finding["job"]["pid"] == 4242
+    assert (found["kind"], found["schema"], found["simulated"]) == ("diagnosis", 2, True)
+    assert (finding["rule"], finding["holds_at_end"]) == ("loader_cpu_bound", True)
+    assert (finding["job"][0], found["decided"]) == (4242, True)
     assert finding["gpus"] == [found["gpus"][0]["uuid"]]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_json_keeps_to_its_schema(scenario: str, diagnose: Gpuwatch) -> None:
+    """Every name is there, of the kind that is said, and no other."""
+    checked(diagnose("--demo", scenario, "--json", code=None).out)
+
+
+def test_the_schema_is_printed(diagnose: Gpuwatch) -> None:
+    """As JSON, with a description of what has one beside its name."""
+    printed = diagnose("--schema").json
+    assert printed["title"] == "gpuwatch diagnose --json"
+    for name in ("DiagnosisSeen", "FindingUse", "GpuUsage"):
+        assert printed["$defs"][name]["description"]
+    assert printed["$defs"]["DiagnosisSeen"]["properties"]["causes"]["description"]
 
 
 def test_one_job_of_the_machine_is_diagnosed_alone(diagnose: Gpuwatch) -> None:
     """--pid takes any of its processes."""
     options = ("--gpus", "2", "--pid", "4242", "--json")
     findings = diagnose("--demo", "starved", *options, code=1).json["findings"]
-    assert {finding["job"]["pid"] for finding in findings if finding["job"]} == {4242}
+    assert {finding["job"][0] for finding in findings if finding["job"]} == {4242}
 
 
 def test_a_recording_gives_the_findings_of_the_machine(tmp_path: Path, diagnose: Gpuwatch) -> None:
@@ -172,7 +189,7 @@ def test_what_a_finding_cost_is_the_same_everywhere(tmp_path: Path, diagnose: Gp
     # Where one phase ends is known to a second.
     assert sum(each["gpu_seconds"] for each in first["lost"]) < 1.0
     (lost,) = second["lost"]
-    costs = [each["cost"]["gpu_seconds"] for each in found["findings"]]
+    costs = [each["cost_gpu_seconds"] for each in found["findings"]]
     assert lost["to"] == "oscillation"
     assert lost["gpu_seconds"] == pytest.approx(sum(costs), abs=1.0)
     assert second["idle_gpu_seconds"] == pytest.approx(300, abs=10)
@@ -244,8 +261,8 @@ def test_a_log_that_holds_nothing_ends_with_2(tmp_path: Path, diagnose: Gpuwatch
 def test_this_machine_is_watched_for_as_long_as_asked(diagnose: Gpuwatch) -> None:
     """With real readings, whether it has a GPU or not."""
     found = diagnose("--for", "1s", "--interval", "0.2", "--json", code=None).json
-    assert found["source"]["kind"] == "live"
-    assert found["source"]["snapshots"] >= 2
+    assert found["source"] is None
+    assert found["time"]["snapshots"] >= 2
 
 
 def test_a_terminal_sees_how_far_it_is_and_then_nothing_of_it(tmp_path: Path) -> None:
@@ -297,7 +314,7 @@ def test_a_long_watch_that_is_ended_early_shows_what_it_saw(
     out, _ = process.communicate(timeout=60)
     os.close(main)
     found = json.loads(out)
-    assert found["source"]["snapshots"] >= 1
+    assert found["time"]["snapshots"] >= 1
     assert process.returncode == (1 if found["findings"] else 0 if found["decided"] else 3)
 
 
@@ -317,12 +334,12 @@ def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
         out = process.stdout.read()
         process.stdin.close()
         assert process.wait(timeout=60) == 3
-    assert json.loads(out)["source"]["snapshots"] >= 99
+    assert json.loads(out)["time"]["snapshots"] >= 99
 
 
 def wait_until_read(pipe: int, pid: int) -> None:
     """Until nothing is left in it and the process that reads it sleeps: it waits for more."""
-    reader, deadline = psutil.Process(pid), time.monotonic() + 30.0
+    reader, deadline = psutil.Process(pid), time.monotonic() + 60.0
     before: object = None
     while time.monotonic() < deadline:
         left = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpuwatch.commands.explain import paragraphs, rule_list, rule_page
+from gpuwatch.commands.manual import paragraphs, rule_list, rule_page
 from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.outputs.terminal.table import cell_width
+from gpuwatch.outputs.terminal import cell_width
 from tests.commands.conftest import Gpuwatch
 
 

@@ -14,13 +14,7 @@ from gpuwatch.jobs.stacks import access as stack_access
 from gpuwatch.jobs.stacks.summary import StackReport
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in
-from tests.jobs.stacks.support import (
-    TrainingJob,
-    has_sampled,
-    py_spies_of,
-    spinning,
-    training_job,
-)
+from tests.jobs.stacks.support import TrainingJob, has_sampled, py_spies_of, spinning, training_job
 from tests.support.children import Children, children_of, wait_until
 
 
@@ -41,7 +35,7 @@ def test_a_loader_worker_s_pid_finds_the_training_process(
     """And says where it waits, on the training loop's own line."""
     page = gpuwatch("stacks", str(worker_of(job)), "-s", "1", "-r", "50").out
     assert page.startswith(f"PID {job.pid}: ")
-    for said in ("waiting for data", "job.py", "for _batch in loader:", "was never paused."):
+    for said in ("waiting for data", "train.py", "for _batch in loader:", "was never paused."):
         assert said in page
 
 

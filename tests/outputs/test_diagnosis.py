@@ -1,15 +1,24 @@
 """A diagnosis as text and as JSON."""
 
+import dataclasses
 import json
+import math
+from typing import Any
 
+import msgspec
 import pytest
 
 from gpuwatch.core.units import quantity
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, RuledOut, Unchecked
-from gpuwatch.jobs.stacks.summary import StackReport
-from gpuwatch.outputs.diagnosis.json import diagnosis_json
-from gpuwatch.outputs.diagnosis.report import DiagnosisReport, of_file, of_watch
-from gpuwatch.outputs.diagnosis.text import diagnosis_page
+from gpuwatch.jobs.stacks.summary import Share, StackReport
+from gpuwatch.outputs.diagnosis import (
+    DiagnosisReport,
+    DiagnosisSeen,
+    diagnosis_json,
+    diagnosis_page,
+    of_file,
+    of_watch,
+)
 from gpuwatch.outputs.report.content.findings import evidence_line
 from gpuwatch.outputs.report.model import FindingUse, Report, Source, Time
 from gpuwatch.outputs.report.parts import (
@@ -21,7 +30,7 @@ from gpuwatch.outputs.report.parts import (
     TimeProfile,
     replaced,
 )
-from gpuwatch.outputs.terminal.table import cell_width
+from gpuwatch.outputs.terminal import cell_width
 
 START = 1_700_000_000.0
 FINDING = FindingUse(
@@ -230,7 +239,31 @@ def test_a_threshold_does_not_repeat_what_it_is_a_share_of() -> None:
     assert evidence_line(evidence) == "workers 99% of a core each (threshold 75%)"
 
 
-def test_the_json_names_advice_from_and_to() -> None:
-    """The words of the design, not of Python."""
-    (advice,) = json.loads(diagnosis_json(watched(FINDING)))["findings"][0]["advice"]
-    assert (advice["setting"], advice["from"], advice["to"]) == ("num_workers", "2", "8")
+def checked(text: str) -> Any:
+    """It is read by the class that the schema is made of, and nothing is over or lacking."""
+    value = json.loads(text, parse_constant=pytest.fail)
+    assert value.keys() == msgspec.to_builtins(msgspec.convert(value, DiagnosisSeen)).keys()
+    return value
+
+
+def test_the_json_has_findings_that_ended_and_stacks() -> None:
+    """And each cause in a sentence, beside what the report says."""
+    share = Share(
+        category="loading_data", samples=80, percent=80.0, low_percent=70.0, high_percent=88.0
+    )
+    stacks = StackReport(pid=4242, rank=0, shares=(share,))
+    report = whole(FINDING, ENDED, source=LOG, phases=(PHASE,))
+    full = DiagnosisReport(report=report, verdict="-", found=True, decided=True, stacks=(stacks,))
+    value = checked(diagnosis_json(full))
+    assert [one["holds_at_end"] for one in value["findings"]] == [True, False]
+    assert value["causes"] == [FINDING.summary, ENDED.summary]
+    assert value["stacks"][0]["shares"][0]["percent"] == 80.0
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_null(odd: float) -> None:
+    """Whatever a rule came to; JSON has no NaN."""
+    evidence = dataclasses.replace(FINDING.evidence[0], value=odd, threshold=odd)
+    finding = replaced(FINDING, evidence=(evidence,), job=None, cost_gpu_seconds=odd)
+    (found,) = checked(diagnosis_json(watched(finding)))["findings"]
+    assert (found["evidence"][0]["value"], found["cost_gpu_seconds"]) == (None, None)

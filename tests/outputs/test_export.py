@@ -22,9 +22,7 @@ from gpuwatch.core.model import (
     Snapshot,
 )
 from gpuwatch.outputs import export
-from gpuwatch.outputs.export import GPU_COLUMNS, RowWriter
-from gpuwatch.outputs.status.csv import csv_text
-from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.export import GPU_COLUMNS, JsonLinesWriter, RowWriter, csv_text
 from tests.support.recordings import simulated
 from tests.support.snapshots import gpu, snapshot
 

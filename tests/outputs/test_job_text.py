@@ -193,7 +193,7 @@ def test_guessed_role_says_what_it_rests_on() -> None:
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(None, "ended at"), (3, "exit code 3"), (0, "exit code 0"), (-9, "ended by signal 9")],
+    [(None, "ended at"), (3, "exit code 3"), (0, "exit code 0"), (-9, "ended by SIGKILL")],
 )
 def test_job_that_ended_says_when_and_how(code: int | None, said: str) -> None:
     """The end, the life time and, where it is known, the exit code."""
@@ -207,7 +207,7 @@ def test_job_that_ended_says_when_and_how(code: int | None, said: str) -> None:
     page = status_page(snapshot(gpus=(gpu(),), jobs=(one,)))
     assert "after 1m00" in page
     assert said in page
-    assert ("exit code" in page or "signal" in page) == (code is not None)
+    assert ("exit code" in page or "ended by" in page) == (code is not None)
     assert "PROCESS" not in page
 
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from gpuwatch.commands.watching import HOST_SECONDS, SETTLE_SECONDS, NoAnswerError, look_once
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ReadOptions
-from gpuwatch.outputs.status.once import HOST_SECONDS, SETTLE_SECONDS, NoAnswerError, look_once
 from tests.support.snapshots import snapshot
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.text import clean
-from gpuwatch.outputs.terminal.table import Column, cell_width, cut, table, wrap
+from gpuwatch.outputs.terminal import Column, cell_width, cut, table, wrap
 
 COLUMNS = (Column("A"), Column("NAME", text=True, rank=2), Column("NUM", rank=1))
 

@@ -14,9 +14,9 @@ from gpuwatch.sources.simulated.source import SimulatedSource
 class Machine:
     """A machine with a starved loader."""
 
-    def __init__(self, gpus: int = 1, processes: int | None = None, begin: float = 0.0) -> None:
+    def __init__(self, gpus: int = 1, begin: float = 0.0) -> None:
         self.clock = ManualClock(seconds=begin)
-        self.source = SimulatedSource("starved", gpus, clock=self.clock, processes=processes)
+        self.source = SimulatedSource("starved", gpus, clock=self.clock)
         self.taken: list[Snapshot] = []
 
     def take(self) -> Snapshot:

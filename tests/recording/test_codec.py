@@ -221,18 +221,14 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
         ([changed()], "before the header"),
         ([GOOD_HEADER, changed(host=None)], r"got `null` - at `\$.host`"),
         ([GOOD_HEADER, changed(sequence="7")], r"got `str` - at `\$.sequence`"),
-        ([GOOD_HEADER, changed(sequence=True)], r"got `bool` - at `\$.sequence`"),
         ([GOOD_HEADER, changed(sequence=2**65)], r"at `\$.sequence`"),
         ([GOOD_HEADER, changed(monotonic_seconds=1e308)], r"at `\$.monotonic_seconds`"),
         ([GOOD_HEADER, changed(taken_at_unix_seconds=1e300)], r"at `\$.taken_at_unix_seconds`"),
-        ([GOOD_HEADER, changed(gpus={})], r"Expected `array`, got `object` - at `\$.gpus`"),
         ([GOOD_HEADER, changed(gpus=[{"uuid": "z"}])], "the header does not list"),
-        ([GOOD_HEADER, changed(gpus=[{}])], r"field `uuid` - at `\$.gpus\[0\]`"),
         (
             [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "busy_samples": [[1]]}])],
             r"length 2 - at `\$.gpus\[0\].busy_samples\[0\]`",
         ),
-        ([GOOD_HEADER, changed(processes=[{"pid": None}])], r"at `\$.processes\[0\].pid`"),
         ([GOOD_HEADER, changed(processes=[{"pid": 1, "name": "x" * 5000}])], "length <= 4096"),
         (
             [GOOD_HEADER, changed(jobs=[{"pid": 1, "members": [{"pid": 1}, {"pid": "x"}]}])],

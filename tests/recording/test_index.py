@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
 from gpuwatch.recording.frames import ENTRY
-from gpuwatch.recording.index import RecordingIndex, is_indexed, recent_snapshots
+from gpuwatch.recording.reader import RecordingIndex, is_indexed, recent_snapshots
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
@@ -122,31 +122,6 @@ def test_two_recordings_in_one_file(tmp_path: Path) -> None:
     ends = [span.end_unix_seconds for span in index.findings if span.end_unix_seconds is not None]
     assert ends
     assert max(ends) < later[0].taken_at_unix_seconds
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"{}\n", b'{"kind":"header","schema":99}\n'])
-def test_what_cannot_be_opened_is_said(tmp_path: Path, data: bytes) -> None:
-    """In a sentence."""
-    path = tmp_path / "log"
-    path.write_bytes(data)
-    with pytest.raises(LogError) as caught:
-        RecordingIndex(str(path))
-    assert str(caught.value).isprintable()
-    assert list(recent_snapshots(path, 100.0)) == []
-    for name in ("-", str(tmp_path / "none"), str(tmp_path), "a\0b"):
-        with pytest.raises(LogError):
-            RecordingIndex(name)
-
-
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
-def test_a_cut_off_recording_is_read_to_there(tmp_path: Path, packed: bytes, share: float) -> None:
-    """Wherever it is cut."""
-    path = tmp_path / "run.jsonl.zst"
-    path.write_bytes(packed[: int(len(packed) * share)])
-    found, _ = read(path)
-    assert found == SNAPSHOTS[: len(found)]
-    # Two flushes are at most so far apart.
-    assert len(found) >= COUNT * share * 0.6 - 65
 
 
 def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:

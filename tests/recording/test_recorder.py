@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.index import RecordingIndex
+from gpuwatch.recording.reader import RecordingIndex
 from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
 from gpuwatch.recording.writer import RecordingFile
 from gpuwatch.sources.files import zstd
@@ -84,9 +84,10 @@ def test_each_frame_can_be_read_alone(tmp_path: Path, machine: Machine) -> None:
 
 def test_a_recording_is_small(tmp_path: Path) -> None:
     """What has not changed takes little room: a third of a packed stream at most."""
-    machine = Machine(gpus=2, processes=32)
+    machine = Machine(gpus=8)
+    machine.source.options.all_processes = True
     path = tmp_path / "run.jsonl.zst"
-    machine.recorder(path, 60).close()
+    machine.recorder(path, 120).close()
     streamed = gzip.compress("\n".join(map(snapshot_line, machine.taken)).encode())
     assert path.stat().st_size < len(streamed) / 3
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, open_tape
 from gpuwatch.sources.files.log_text import LogError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuwatch.sources.files import zstd
@@ -64,6 +64,7 @@ def test_any_ending_has_a_set(tmp_path: Path, name: str) -> None:
     assert rotated_files(tmp_path / name) == [aside]
 
 
+@example(parts=[b"*M\x18"], pack=False)
 @given(parts=st.lists(st.binary(max_size=40), min_size=1, max_size=5), pack=st.booleans())
 def test_a_set_reads_as_one_file(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], pack: bool

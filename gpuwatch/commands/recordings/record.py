@@ -28,7 +28,7 @@ from gpuwatch.commands.printing import (
     shown,
 )
 from gpuwatch.commands.watching import EARLY_BY_SECONDS, watch
-from gpuwatch.core.units import size
+from gpuwatch.core import units
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -203,8 +203,8 @@ class _Progress:
         if (state.trouble is not None) != self._troubled:
             self._announce(state.trouble)
             self._troubled = state.trouble is not None
-            missing = _count(state.lost_snapshots, "snapshot is", "snapshots are")
-            self._say(state.trouble or f"It can be written again: {missing} missing.")
+            missing = units.plural(state.lost_snapshots, "snapshot")
+            self._say(state.trouble or f"It can be written again, with {missing} missing.")
         if state.notice is not self._noticed:
             # Each happening is a sentence of its own, also where it reads like the one before.
             self._noticed = state.notice
@@ -216,15 +216,13 @@ class _Progress:
 
 
 def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
-    from gpuwatch.commands.recordings.running import time_text
-
-    what = _count(state.snapshots, "snapshot", "snapshots")
-    sentence = f"Recorded {what} of {time_text(watched)} to {shown(state.path)}"
-    sentence += f" ({size(state.written_bytes)})"
+    what = units.plural(state.snapshots, "snapshot")
+    sentence = f"Recorded {what} of {units.age(round(watched))} to {shown(state.path)}"
+    sentence += f" ({units.size(state.written_bytes)})"
     if state.findings:
-        sentence += f", with {_count(state.findings, 'finding', 'findings')}"
+        sentence += f", with {units.plural(state.findings, 'finding')}"
     if state.lost_snapshots:
-        sentence += f"; {_count(state.lost_snapshots, 'snapshot', 'snapshots')} lost"
+        sentence += f"; {units.plural(state.lost_snapshots, 'snapshot')} lost"
     with contextlib.suppress(OSError, NoOutputError, ReaderGoneError):
         print_text(f"{sentence}.")
     if state.trouble is not None:
@@ -235,23 +233,17 @@ def _report_end(state: RecordingState, watched: float, whole: bool) -> int:
 
 
 def status_text(state: RecordingState, watched: float, limit: float | None) -> str:
-    """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59 min left``."""
-    from gpuwatch.commands.recordings.running import time_text
-
+    """``recording to run.jsonl.zst  1.2M  60 snapshots  2 findings  59m02 left``."""
     parts = [
         f"recording to {shown(state.path.name)}",
-        size(state.written_bytes),
-        _count(state.snapshots, "snapshot", "snapshots"),
-        _count(state.findings, "finding", "findings"),
+        units.size(state.written_bytes),
+        units.plural(state.snapshots, "snapshot"),
+        units.plural(state.findings, "finding"),
     ]
     if state.lost_snapshots:
         parts.append(f"{state.lost_snapshots} missing")
     if limit is None:
-        parts.append(time_text(watched))
+        parts.append(units.age(watched))
     else:
-        parts.append(f"{time_text(max(0.0, limit - watched))} left")
+        parts.append(f"{units.age(max(0.0, limit - watched))} left")
     return "  ".join([*parts, "(Ctrl-C ends it)"])
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

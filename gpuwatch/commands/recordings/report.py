@@ -85,30 +85,24 @@ def _form_options(what: str, schema: str) -> Decorator:
 @click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
-@click.option(
-    "--compare",
-    "other",
-    metavar="NUMBER|PID|FILE",
-    help="Compare with this report instead of the previous run.",
-)
 @cut_options("Of a recording:")
 @log_options()
 @_form_options("the report", "report.model:Report")
 def report_command(
-    reference: str | None, as_list: bool, other: str | None, cut: Cut, facts: LogFacts, form: Form
+    reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
     Without an argument, it is the last job's. Reports are numbered from 1, the newest; a larger
     number is a PID. A job is compared with its previous run: the same command of the same user in
-    the same folder. The last 200 reports are kept.
+    the same folder (gpuwatch compare 3 1 compares any two). The last 200 reports are kept.
 
     FILE can also be a recording (of gpuwatch record or stream), with the files that --rotate put
     aside, or a log as diagnose takes it; - is standard input. Its report covers the whole machine,
     or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
     start of the recording.
     """
-    form.check(*[given for given in (reference, other) if given is not None])
+    form.check(*filter(None, [reference]))
     for option, value in (("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)):
         if value is not None and (reference is None or not is_recording(reference)):
             raise click.UsageError(
@@ -116,21 +110,13 @@ def report_command(
                 f"report FILE {option}"
             )
     if as_list:
-        if reference is not None or other is not None:
-            raise click.UsageError("--list shows all reports: it takes no number and no --compare.")
+        if reference is not None:
+            raise click.UsageError("--list shows all reports: it takes no number.")
         if form.as_markdown or form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --md and no --html.")
         return _list(form)
-    options = facts.options()
-    report = _load(reference, cut, options)
-    if other is None:
-        _write(report, form)
-        return 0
-    pair = sorted(
-        (_load(other, options=options), report),
-        key=lambda one: one.time.begin_unix_seconds if one.job is None else one.job.key[1] or 0.0,
-    )
-    return _write_comparison(pair[0], pair[1], form)
+    _write(_load(reference, cut, facts.options()), form)
+    return 0
 
 
 @click.command("compare")
@@ -150,12 +136,20 @@ def compare_command(before: str | None, after: str | None, facts: LogFacts, form
         raise click.UsageError("Only one of the two can come from standard input.")
     form.check(before, after)
     options = facts.options()
-    return _write_comparison(_load(before, options=options), _load(after, options=options), form)
+    one, other = _load(before, options=options), _load(after, options=options)
+
+    from gpuwatch.outputs.report.comparison import compare
+    from gpuwatch.outputs.report.content.changes import comparison_document, comparison_json
+
+    comparison = compare(one, other)
+    form.write(
+        lambda name: comparison_document(comparison, name), lambda: comparison_json(comparison)
+    )
+    return 0
 
 
 def _write(report: Report, form: Form) -> None:
-    from gpuwatch.outputs.report.content.report import report_document
-    from gpuwatch.outputs.report.forms.json import report_json
+    from gpuwatch.outputs.report.content.report import report_document, report_json
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     previous, tuning = None, None
@@ -170,19 +164,7 @@ def _write(report: Report, form: Form) -> None:
     )
 
 
-def _write_comparison(before: Report, after: Report, form: Form) -> int:
-    from gpuwatch.outputs.report.comparison import compare
-    from gpuwatch.outputs.report.content.changes import comparison_document
-    from gpuwatch.outputs.report.forms.json import comparison_json
-
-    comparison = compare(before, after)
-    form.write(
-        lambda name: comparison_document(comparison, name), lambda: comparison_json(comparison)
-    )
-    return 0
-
-
-_REPORT = re.compile(rb'"kind"\s*:\s*"(?:report|reports|comparison)"')
+_REPORT = re.compile(rb'"kind"\s*:\s*"(?:report|reports|comparison|diagnosis)"')
 
 
 def is_recording(reference: str) -> bool:
@@ -245,9 +227,8 @@ def _tuning(report: Report) -> dict[str, Any] | None:
 
 
 def _list(form: Form) -> int:
-    from gpuwatch.outputs.report.forms.json import list_json
     from gpuwatch.outputs.report.forms.text import list_text
-    from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore
+    from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore, list_json
 
     store = ReportStore()
     kept = _kept(store, REPORTS_KEPT)

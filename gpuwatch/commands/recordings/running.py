@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from gpuwatch.commands.printing import EXIT_BUG, EXIT_NO_ANSWER, complain, print_text, shown
+from gpuwatch.core import units
 from gpuwatch.core.text import SentenceError
-from gpuwatch.core.units import size
 from gpuwatch.recording.running import RunningRecording, process_mark, running_recordings
 
 STOP_SECONDS = 15.0
@@ -21,20 +21,6 @@ STOP_SECONDS = 15.0
 _SILENT_SECONDS = 60.0
 """Written to more seldom than that, a recording is in trouble."""
 _READY = "ready"
-
-
-def time_text(seconds: float) -> str:
-    """As ``45 s``, ``12 min``, ``1 h 05 min``, ``2 d 3 h``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
 
 
 def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
@@ -48,12 +34,9 @@ def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
         _run_detached(record, writing)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8", errors="replace") as pipe:
-        said = pipe.read()
-    first, _, rest = said.partition("\n")
-    if first != _READY:
-        raise click.UsageError(first or "The recording could not be started.")
-    for note in rest.splitlines():
-        complain(note)
+        said = pipe.readline().strip()
+    if said != _READY:
+        raise click.UsageError(said or "The recording could not be started.")
     print_text(
         f"Process {child} records to {shown(path)}, also when this terminal closes. "
         f"gpuwatch record --stop {child} ends it."
@@ -63,24 +46,20 @@ def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
 
 def _run_detached(record: Callable[[Callable[[], None]], int], pipe: int) -> NoReturn:
     code = EXIT_BUG
-    answered = False
+
+    out = os.fdopen(pipe, "w", encoding="utf-8", errors="replace")
 
     def answer(text: str) -> None:
-        nonlocal answered
-        if not answered:
-            answered = True
-            with contextlib.suppress(OSError):
-                os.write(pipe, text.encode("utf-8", "replace"))
-            os.close(pipe)
+        # Only the first is waited for: what is closed takes no more.
+        with contextlib.suppress(OSError, ValueError):
+            out.write(text)
+            out.close()
 
     try:
         os.setsid()
         _leave_terminal(pipe)
         code = record(lambda: answer(_READY))
-    except click.ClickException as error:
-        answer(error.format_message())
-        code = error.exit_code
-    except SentenceError as error:
+    except (click.ClickException, SentenceError) as error:
         answer(str(error))
         code = error.exit_code
     except BaseException as error:
@@ -115,21 +94,21 @@ def _described(recording: RunningRecording) -> str:
     trouble = recording.trouble
     try:
         file = Path(recording.path).stat()
-        taken = size(file.st_size)
+        taken = units.size(file.st_size)
         # Its own note may lie on the disk that is full.
         silent = now - max(file.st_mtime, recording.started_at_unix_seconds)
         if trouble is None and silent > _SILENT_SECONDS + 3 * recording.interval_seconds:
-            trouble = f"Nothing was written for {time_text(silent)}."
+            trouble = f"Nothing was written for {units.age(silent)}."
     except OSError as error:
         taken = "-"
         trouble = trouble or f"The file cannot be seen: {error.strerror}."
     parts = [
         f"{recording.pid:>7}",
         f"{taken:>6}",
-        f"for {time_text(max(0.0, now - recording.started_at_unix_seconds))}",
+        f"for {units.age(max(0.0, now - recording.started_at_unix_seconds))}",
     ]
     if recording.until_unix_seconds is not None:
-        parts.append(f"{time_text(max(0.0, recording.until_unix_seconds - now))} left")
+        parts.append(f"{units.age(max(0.0, recording.until_unix_seconds - now))} left")
     parts.append(shown(recording.path))
     notes = [
         *(["detached"] if recording.detached else []),

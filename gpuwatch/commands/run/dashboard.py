@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.commands.options import RunOptions
     from gpuwatch.outputs.report.model import Report
-    from gpuwatch.tui.view import Practice
+    from gpuwatch.practice.control import Practice
 
 _PANE_ROWS = 10
 """Until the dashboard knows better."""
@@ -70,7 +70,7 @@ def start_shown(
     command: Sequence[str], start: Start, chosen: Path | None, name: str | None = None
 ) -> RunningJob:
     """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept for
-    what has this ``name``. Raises ``OutputFileError`` or ``CannotStartError``."""
+    what has this ``name``. Raises ``SentenceError`` or ``CannotStartError``."""
     if chosen is None:
         output, path = open_kept(command if name is None else [name])
     else:

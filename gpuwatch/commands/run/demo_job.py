@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,22 +55,13 @@ def demo_job_command(
     there is none, until gpuwatch quits. x fixes the fault and compares before and after.
     More knobs go after "--" (python -m gpuwatch.practice.train --help lists them).
     """
-    import importlib.util
-
     from gpuwatch.practice import causes
 
     if cause is None:
-        print_text(_listed())
+        rows = ["Practise with: gpuwatch demo-job CAUSE", "", *causes.listing()]
+        print_text("\n".join([*rows, "", "gpuwatch explain CAUSE says what each is."]))
         return 0
     found = causes.find(cause)
-    if found is None:
-        raise click.UsageError(
-            f"There is no cause {clean(cause, 60)!r}: gpuwatch demo-job lists them."
-        )
-    if isinstance(found, causes.Unpractised):
-        raise click.UsageError(f"{causes.sentence_of(found)}.")
-    if importlib.util.find_spec("torch") is None:
-        raise click.UsageError(f"{causes.NO_TORCH}.")
     look = look.checked()
     if not has_screen():
         raise click.UsageError(
@@ -83,27 +74,12 @@ def demo_job_command(
     return _practise(found, ("--device", device, *silent, *knobs), options)
 
 
-def _listed() -> str:
-    from gpuwatch.practice.causes import CAUSES, UNPRACTISED
-
-    rows = ["Practise with: gpuwatch demo-job CAUSE", ""]
-    for cause in CAUSES.values():
-        needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
-        needs += [] if cause.needs is None else [cause.needs]
-        rows.append(f"  {cause.name:<23} {cause.says}")
-        rows += [f"  {'':<23} needs {'; '.join(needs)}"] if needs else []
-    rows += ["", "Cannot be practised, but can be simulated:", ""]
-    for other in UNPRACTISED:
-        rows.append(f"  {other.name:<23} {other.why}")
-        rows += [] if other.demo is None else [f"  {'':<23} gpuwatch --demo {other.demo}"]
-    return "\n".join([*rows, "", "gpuwatch explain CAUSE says what each is."])
-
-
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     """The exit code: the dashboard's where it was left, else the job's."""
     from gpuwatch.commands.run.dashboard import show, start_shown
     from gpuwatch.jobs.cores import read_cores
     from gpuwatch.jobs.launch.runner import Start
+    from gpuwatch.practice.control import Practice
     from gpuwatch.practice.job.machine import scratch_folder
 
     start = Start.now()
@@ -122,9 +98,8 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     job.ends_with_gpuwatch = True
     try:
         cores = read_cores(os.getpid(), os.environ).usable_cores or 1.0
-        left_with = show(
-            job, options, PracticeKnobs(cause, folder, cores, lambda: job.poll() is not None)
-        )
+        practice = Practice(cause, folder, cores, lambda: job.poll() is not None)
+        left_with = show(job, options, practice)
         code = job.poll()
     finally:
         job.end()
@@ -147,67 +122,3 @@ def _last_words(path: Path | None) -> str:
         lines = [] if path is None else path.read_text("utf-8", "replace").split("\n")
     last = next((line for line in reversed(lines) if line.strip()), "")
     return f"the practice job ended: {clean(last, 300)}"
-
-
-class PracticeKnobs:
-    """The dashboard's hold on a practice job (``gpuwatch.tui.view.Practice``)."""
-
-    def __init__(
-        self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]
-    ) -> None:
-        """``cores``: how many the job may use."""
-        self._cause = cause
-        self._cure = cause.cure_on(cores)
-        self._folder = folder
-        self._has_ended = has_ended
-        self._on_cpu: bool | None = None
-        self._said_ended = False
-        self.cured = False
-        self.name = cause.name
-        self.says = cause.says
-        self.after_seconds = cause.after_seconds
-        self.press = cause.press
-
-    @property
-    def turns(self) -> str:
-        from dataclasses import replace
-
-        from gpuwatch.practice.knobs import in_words
-
-        ill = self._cause.knobs
-        cured = replace(ill, **self._cure)
-        return in_words(cured, ill) if self.cured else in_words(ill, cured)
-
-    @property
-    def note(self) -> str | None:
-        return self._cause.cpu_note if self._on_cpu else None
-
-    @property
-    def can_be_named(self) -> bool:
-        return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
-
-    @property
-    def ended(self) -> bool:
-        return self._has_ended()
-
-    def look(self) -> bool:
-        """The job says its device once it runs."""
-        if self.ended != self._said_ended:
-            self._said_ended = self.ended
-            return True
-        if self._on_cpu is not None:
-            return False
-        from gpuwatch.practice.control import device_kind
-
-        kind = device_kind(self._folder)
-        if kind is None:
-            return False
-        self._on_cpu = kind == "cpu"
-        return self._on_cpu
-
-    def turn(self) -> None:
-        """Turn the knobs back, or ill again. Raises ``OSError``."""
-        from gpuwatch.practice.control import turn
-
-        turn(self._folder, {} if self.cured else self._cure)
-        self.cured = not self.cured

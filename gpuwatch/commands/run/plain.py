@@ -186,7 +186,7 @@ def _keep_and_print(report: Report, options: RunOptions, file: TextIO | None) ->
 
 
 def print_report(report: Report, out: TextIO, *, as_json: bool, previous: Report | None) -> None:
-    from gpuwatch.outputs.report.forms.json import report_json
+    from gpuwatch.outputs.report.content.report import report_json
     from gpuwatch.outputs.report.forms.text import report_text
 
     text = report_text(report, previous=previous, **drawing(out)._asdict())

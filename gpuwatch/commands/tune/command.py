@@ -24,16 +24,15 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.tune.measuring import check_targets, close, importing, unusable
-from gpuwatch.commands.watching import terminated_as_interrupted
+from gpuwatch.commands.tune.memory import check_targets, importing, measuring, memory_command
 from gpuwatch.core import units
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.settings import EVERYTHING, KNOBS, WORKERS, Knob
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.search.outcome import Progress
     from gpuwatch.tuning.search.result import Result
+    from gpuwatch.tuning.search.visits import Progress
 
 VALUES_MOST = 32
 TIMEOUT_LEAST, TIMEOUT_MOST = 10.0, 60.0
@@ -53,8 +52,6 @@ class _Tune(click.Command):
         **extra: Any,
     ) -> click.Context:
         if args[:1] == ["memory"]:
-            from gpuwatch.commands.tune.memory import memory_command
-
             return memory_command.make_context(f"{info_name} memory", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
@@ -153,7 +150,7 @@ def tune_command(
     check_targets(target, step)
     out = open_output()
 
-    from gpuwatch.tuning.bench import Bench, BenchError
+    from gpuwatch.tuning.bench import Bench
 
     line = StatusLine(0.0)
     bench = Bench(
@@ -165,15 +162,8 @@ def tune_command(
         notice=lambda sentence: _notice(line, sentence),
     )
     asked = {knob: values for knob, values in knobs.items() if values}
-    with terminated_as_interrupted():
-        try:
-            result = _measured(bench, line, target, asked, step, budget, grid)
-        except BenchError as error:
-            line.end()
-            return unusable(error)
-        finally:
-            line.end()
-            close(bench)
+    with measuring(bench, line):
+        result = _measured(bench, line, target, asked, step, budget, grid)
     if save:
         _keep(result)
     print_text(_text(result, as_json, ascii_mode), out)
@@ -247,11 +237,11 @@ def bar(progress: Progress, budget: float, since: float) -> str:
 
 
 def _keep(result: Result) -> None:
-    from gpuwatch.tuning.search.result import KeepError, save
+    from gpuwatch.tuning.search.result import save
 
     try:
         said = f"saved in {save(result)}; gpuwatch tune --last prints it again."
-    except KeepError as error:
+    except SentenceError as error:
         said = str(error)
     complain(said)
 

@@ -1,8 +1,13 @@
-"""``gpuwatch tune memory``: how large a batch fits, measured with real steps."""
+"""``gpuwatch tune memory``: how large a batch fits, measured with real steps; and what it shares
+with ``tune`` while a bench measures.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -19,15 +24,59 @@ from gpuwatch.commands.printing import (
     shown,
     write_file,
 )
-from gpuwatch.commands.tune.measuring import check_targets, close, importing, unusable
 from gpuwatch.commands.watching import terminated_as_interrupted
+from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
+    from gpuwatch.tuning.bench import Bench, BenchError
     from gpuwatch.tuning.memory.records import Gpu, MemoryReport, Subject
     from gpuwatch.tuning.messages import Answer
 
 WIDTH_WITHOUT_TERMINAL = 100
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def check_targets(*targets: str | None) -> None:
+    """Refuse what is no target, before torch is imported. Raises ``MeasureError``."""
+    from gpuwatch.tuning.child.target import parse
+
+    for one in filter(None, targets):
+        parse(one)
+
+
+def importing(line: StatusLine, target: str) -> Callable[[], None]:
+    """Shown until the first measurement."""
+    shown = f"gpuwatch: {clean(target, 60)} is being imported ... (Ctrl-C ends it)"
+    return lambda: line.show(shown)
+
+
+@contextmanager
+def measuring(bench: Bench, line: StatusLine) -> Iterator[None]:
+    """Ends ``bench`` after it: nothing is left behind, however often Ctrl-C is pressed. A target
+    that cannot be used ends the command."""
+    from gpuwatch.tuning.bench import BenchError
+
+    with terminated_as_interrupted():
+        try:
+            yield
+        except BenchError as error:
+            line.end()
+            raise click.exceptions.Exit(unusable(error)) from None
+        finally:
+            line.end()
+            while True:
+                with suppress(KeyboardInterrupt):
+                    bench.close()
+                    break
+
+
+def unusable(error: BenchError) -> int:
+    complain(str(error))
+    if error.output:
+        complain("its last output:")
+    for printed in error.output:
+        complain(f"| {printed}")
+    return error.exit_code
 
 
 def _sizes(
@@ -156,8 +205,7 @@ def memory_command(
     refuse_overwriting(output, step.rpartition(":")[0])
     check_targets(step, loader)
 
-    from gpuwatch.tuning.bench import Bench, BenchError
-    from gpuwatch.tuning.memory.measuring import list_gpus, measurer
+    from gpuwatch.tuning.bench import Bench
     from gpuwatch.tuning.memory.plan import Plan
 
     line = StatusLine(0.0)
@@ -170,29 +218,22 @@ def memory_command(
         bench.tick = lambda: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
         bench.tick()
 
-    with terminated_as_interrupted():
-        try:
-            bench.open()
-            torch = list_gpus(bench)
-            subject = _subject(step, loader, device, limit, torch)
-            index = int(subject.device.removeprefix("cuda:")) if subject.is_gpu else None
-            gpu = None if index is None else torch.gpus[index]
-            found = Plan(
-                subject=subject,
-                measure=measurer(bench, device=index, limit_bytes=limit),
-                precisions=_precisions(gpu, precisions),
-                sizes=sizes,
-                margin_share=margin / 100,
-                seconds_max=timeout,
-                budget_seconds=budget,
-                report=report,
-            ).run()
-        except BenchError as error:
-            line.end()
-            return unusable(error)
-        finally:
-            line.end()
-            close(bench)
+    with measuring(bench, line):
+        bench.open()
+        torch = bench.list_gpus()
+        subject = _subject(step, loader, device, limit, torch)
+        index = int(subject.device.removeprefix("cuda:")) if subject.is_gpu else None
+        gpu = None if index is None else torch.gpus[index]
+        found = Plan(
+            subject=subject,
+            measure=partial(bench.measure_memory, device=index, limit_bytes=limit),
+            precisions=_precisions(gpu, precisions),
+            sizes=sizes,
+            margin_share=margin / 100,
+            seconds_max=timeout,
+            budget_seconds=budget,
+            report=report,
+        ).run()
     if not found.results:
         return EXIT_INTERRUPTED
     _write(found, out, as_json, output, ascii_mode)
@@ -253,7 +294,7 @@ def _precisions(gpu: Gpu | None, asked: tuple[str, ...]) -> tuple[str, ...]:
 def _write(
     report: MemoryReport, out: TextIO, as_json: bool, output: str | None, ascii_mode: bool | None
 ) -> None:
-    from gpuwatch.outputs.tuning.memory_text import page, report_json
+    from gpuwatch.outputs.tuning.memory import page, report_json
 
     look = drawing(out, ascii_mode, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
     text = report_json(report) if as_json else page(report, width=look.width, unicode=look.unicode)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gpuwatch.core.bounds import total
 from gpuwatch.core.history import without_late
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
 from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Tenants
-from gpuwatch.outputs.report.accumulators.host import HostAccumulator
-from gpuwatch.outputs.report.accumulators.job import JobAccumulator
-from gpuwatch.outputs.report.accumulators.steps import Step, Steps
-from gpuwatch.outputs.report.accumulators.time_profile import Grid
-from gpuwatch.outputs.report.accumulators.usage import ProcessesAccumulator, by_weight, gpu_memory
+from gpuwatch.outputs.report.accumulators.sums import HostAccumulator
+from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, Steps
+from gpuwatch.outputs.report.accumulators.usage import (
+    JobAccumulator,
+    ProcessesAccumulator,
+    by_weight,
+    gpu_memory,
+)
 from gpuwatch.outputs.report.model import Report, Source
 from gpuwatch.outputs.report.parts import BUCKETS_MAX, HostUsage
 
@@ -133,7 +137,7 @@ class Accumulator:
                 # Since when it is there is not known.
                 span = step.end()
                 one.arrive(step.until)
-            one.add(gpu, span, None if tenants is None else tenants.get(uuid, Tenants()))
+            one.add(gpu, span, None if tenants is None else tenants.get(uuid, (None, ())))
         self._there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self._gpus])
 
     def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:
@@ -142,19 +146,15 @@ class Accumulator:
         if self._job is None or not jobs or jobs[0].ended_at_unix_seconds is not None:
             return None
         own = {jobs[0].pid, *[member.pid for member in jobs[0].members]}
-        found: dict[GpuKey, Tenants] = {}
+        found: dict[GpuKey, tuple[list[int | None], list[str | None]]] = {}
         for process in snapshot.processes:
-            if process.gpu_uuid is None:
-                continue
-            tenants = found.setdefault(process.gpu_uuid, Tenants())
+            mine, others = found.setdefault(process.gpu_uuid or "", ([], []))
             if process.pid in own:
-                if process.gpu_memory_bytes is not None:
-                    tenants.job_bytes = (tenants.job_bytes or 0) + process.gpu_memory_bytes
+                mine.append(process.gpu_memory_bytes)
             elif process.gpu_kind != "graphics":
                 # A desktop draws on nearly every workstation's GPU and is no tenant.
-                tenants.others += 1
-                tenants.users += [] if process.user is None else [process.user]
-        return found
+                others.append(process.user)
+        return {uuid: (total(mine), others) for uuid, (mine, others) in found.items()}
 
     def _add_jobs(self, snapshot: Snapshot, step: Step, jobs: Sequence[Job], grid: Grid) -> None:
         busy = {gpu.uuid: gpu.reading.busy_percent for gpu in snapshot.gpus}

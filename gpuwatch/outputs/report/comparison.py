@@ -7,7 +7,7 @@ from gpuwatch import __version__
 from gpuwatch.core.bounds import total
 from gpuwatch.diagnosis.finding import rank
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, FindingUse, Report
-from gpuwatch.outputs.report.parts import Part, Share, replaced
+from gpuwatch.outputs.report.parts import Part, Share
 
 SAME_SHARE = 0.02
 """Of a reading: less is noise from one run of the same job to the next."""
@@ -241,13 +241,3 @@ def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:
     """0 to 1: the part of the GPU time watched that these cost together."""
     cost = total(use.cost_gpu_seconds for use in uses)
     return None if cost is None or not watched else min(1.0, cost / watched)
-
-
-def without_profiles(report: Report) -> Report:
-    """For a comparison's JSON: what is drawn is not compared."""
-    return replaced(
-        report,
-        gpus=tuple([replaced(gpu, profiles={}) for gpu in report.gpus]),
-        jobs=tuple([replaced(job, profiles={}) for job in report.jobs]),
-        host=replaced(report.host, profiles={}),
-    )

@@ -295,3 +295,13 @@ def _total(report: Report) -> Total:
         ),
         finding_gpu_seconds=total(use.cost_gpu_seconds for use in report.findings),
     )
+
+
+def without_profiles(report: Report) -> Report:
+    """For JSON in which nothing is drawn."""
+    return replaced(
+        report,
+        gpus=tuple([replaced(gpu, profiles={}) for gpu in report.gpus]),
+        jobs=tuple([replaced(job, profiles={}) for job in report.jobs]),
+        host=replaced(report.host, profiles={}),
+    )

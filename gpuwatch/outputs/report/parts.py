@@ -92,6 +92,10 @@ class GpuUsage(Part, frozen=True):
     """Looks that had it."""
     busy_percent: Percent | None = None
     """Share of the time watched with a kernel resident."""
+    busy_low_percent: Percent | None = None
+    """The lowest."""
+    busy_high_percent: Percent | None = None
+    """The highest."""
     busy_seconds: Amount | None = None
     idle_seconds: Amount | None = None
     """Time watched without a kernel."""

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +26,8 @@ from gpuwatch.core.private_files import (
     write_whole,
 )
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.outputs.report.encoding import ReportError, decode, encode
-from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.encoding import ReportError, decode, dumps, encode
+from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
 
 REPORTS_KEPT = 200
 REPORT_BYTES_MAX = 16 * 2**20
@@ -37,6 +37,7 @@ NONE_KEPT = (
     "'gpuwatch run -- COMMAND' or watched with 'gpuwatch --pid PID'."
 )
 _STALE_SECONDS = 3600.0
+_OF_JOB = ("pid", "started_at_unix_seconds", "ended_at_unix_seconds", "command", "exit_code")
 _NAME = re.compile(
     r"(?P<saved>\d{8}T\d{6}\.\d{3})-(?P<run>\d+-(?P<pid>\d+)-(?P<digest>[0-9a-f]{16}|none))\.json"
 )
@@ -244,3 +245,18 @@ def _decoded(data: bytes) -> Report:
     if data[:200].lstrip().startswith(b'{"kind":"header"'):
         raise ReportError("This is a recording of snapshots, not a report.")
     return decode(data)
+
+
+def list_json(kept: Sequence[Kept]) -> str:
+    reports = [
+        {
+            "number": one.number,
+            "path": str(one.path),
+            **{name: getattr(one.report.job, name) for name in _OF_JOB},
+            "duration_seconds": one.report.duration_seconds,
+            "busy_percent": one.report.total.busy_percent,
+            "idle_gpu_seconds": one.report.total.idle_gpu_seconds,
+        }
+        for one in kept
+    ]
+    return dumps({"kind": "reports", "schema": SCHEMA_VERSION, "reports": reports})

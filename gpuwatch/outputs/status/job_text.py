@@ -9,8 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
-from gpuwatch.outputs.terminal.page import BOLD, Page
-from gpuwatch.outputs.terminal.table import Column, cut, wrap
+from gpuwatch.outputs.terminal import BOLD, Column, Page, cut, wrap
 
 JOBS_SHOWN = 8
 MEMBERS_SHOWN = 40
@@ -106,7 +105,7 @@ def _identity(job: Job, now: float) -> list[str]:
         lived = math.inf if started is None else ended - started
         after = f" after {units.age(lived)}" if math.isfinite(lived) else ""
         facts.append(f"ended{_clock(ended)}{after}")
-        facts += _exit(job.exit_code)
+        facts += [] if job.exit_code is None else [units.exit_words(job.exit_code)]
     elif started is not None:
         facts.append(f"for {units.age(now - started)}")
     if job.ranks and job.world_size is not None and job.world_size != len(job.ranks):
@@ -125,12 +124,6 @@ def _clock(unix_seconds: float) -> str:
     except (OverflowError, OSError, ValueError):
         return ""
     return moment.strftime(" at %H:%M:%S")
-
-
-def _exit(code: int | None) -> list[str]:
-    if code is None:
-        return []
-    return [f"exit code {code}" if code >= 0 else f"ended by signal {-code}"]
 
 
 def _place(job: Job) -> list[str]:

@@ -11,8 +11,7 @@ from gpuwatch.core.model import Gpu, GpuKey, Host, Job, JobMember, Process, Proc
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.status import job_text
 from gpuwatch.outputs.status.job_text import said
-from gpuwatch.outputs.terminal.page import BOLD, RED, YELLOW, Page
-from gpuwatch.outputs.terminal.table import Column, cut
+from gpuwatch.outputs.terminal import BOLD, RED, YELLOW, Column, Page, cut
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_MIN = 40

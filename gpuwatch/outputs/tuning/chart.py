@@ -1,17 +1,15 @@
 """Charts of what was measured, drawn by plotext as text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpuwatch.core.units import size
-from gpuwatch.outputs.terminal.page import ASCII_FRAME
+from gpuwatch.outputs.terminal import ASCII_FRAME
 from gpuwatch.tuning.memory.records import LineFit, PrecisionResult
 
 RATE_ROWS = 9
 RATE_CELLS_MOST = 72
-MEMORY_LABEL = 7
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_TOPS = (1.5, 2, 3, 4, 5, 6, 8, 10)
 Places = Iterable[tuple[float, float]]
 
 
@@ -50,8 +48,17 @@ class _Figure:
             signal.lines()
         self._figure.draw(signal)
 
-    def axis(self, axis: str, top: float, ticks: Sequence[float], labels: Sequence[str]) -> None:
-        ruler = self._figure.ruler("y", "left") if axis == "y" else self._figure.ruler("x")
+    def upwards(self, top: float, says: Callable[[float], str]) -> None:
+        """The scale from 0 to ``top``, with a few round numbers."""
+        marks = _ticks(top, 4)
+        labels = [says(mark) for mark in marks]
+        margin = max(map(len, labels))
+        ruler = self._figure.ruler("y", "left")
+        ruler.lim(0, top * 1.02)
+        ruler.ticks(marks, [label.rjust(margin) for label in labels])
+
+    def across(self, top: float, ticks: Sequence[float], labels: Sequence[str]) -> None:
+        ruler = self._figure.ruler("x")
         ruler.lim(0, top)
         ruler.ticks(list(ticks), list(labels))
 
@@ -66,9 +73,7 @@ def rate_chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[st
     begins at zero. Needs two points or more."""
     fastest = max(point.rate for point in points)
     # The bar of a setting that was hardly measured must not flatten all others.
-    top = _round_up(min(1.5 * fastest, max(point.high or point.rate for point in points)))
-    labels = [f"{top * share:,.0f}" for share in (0, 0.5, 1)]
-    margin = max(len(label) for label in labels)
+    top = min(1.5 * fastest, max(point.high or point.rate for point in points))
     figure = _Figure(min(width, RATE_CELLS_MOST), RATE_ROWS + 2, unicode=unicode)
     figure.open_frame()
     points = sorted(points)
@@ -80,9 +85,9 @@ def rate_chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[st
             rise = (min(point.high, top) - point.low) / 20
             figure.draw([(place, point.low + rise * n) for n in range(21)], "│", "|")
     figure.draw(places, "●", "o")
-    figure.axis("y", top, [0, top / 2, top], [label.rjust(margin) for label in labels])
+    figure.upwards(top, lambda rate: f"{rate:,g}")
     counts = [str(point.workers) for point in points]
-    figure.axis("x", len(points), [place for place, _ in places], counts)
+    figure.across(len(points), [place for place, _ in places], counts)
     return figure.lines()
 
 
@@ -110,11 +115,9 @@ def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: b
         rule = [(0.0, available / scale), (float(right), available / scale)]
         figure.draw(rule, "─", "-", line=True)
     figure.draw([(one.batch_size, one.peak_bytes / scale) for one in points], "●", "o")
-    marks = _ticks(top / scale, 4)
-    labels = [size(mark * scale).rjust(MEMORY_LABEL) for mark in marks]
-    figure.axis("y", top / scale * 1.02, marks, labels)
+    figure.upwards(top / scale, lambda mark: size(mark * scale))
     across = _ticks(right, max(2, width // 16))
-    figure.axis("x", right, across, [f"{mark:.0f}" for mark in across])
+    figure.across(right, across, [f"{mark:.0f}" for mark in across])
     return figure.lines()
 
 
@@ -123,16 +126,6 @@ def _floor_end(fit: LineFit) -> list[tuple[float, float]]:
         return []
     at = (fit.floor_bytes - fit.fixed_bytes) / fit.per_sample_bytes
     return [(at, fit.floor_bytes)] if at > 0 else []
-
-
-def _round_up(value: float) -> float:
-    """To the next of 1, 1.5, 2, 3, 4, 5, 6, 8, 10 times a power of ten."""
-    power = 1.0
-    while value > 10 * power:
-        power *= 10
-    while value <= power:
-        power /= 10
-    return next((n * power for n in _TOPS if n * power >= value), 10 * power)
 
 
 def _ticks(top: float, count: int) -> list[float]:

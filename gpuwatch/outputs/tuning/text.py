@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.outputs.terminal.table import Column, table, wrap
+from gpuwatch.outputs.terminal import Column, table, wrap
 from gpuwatch.outputs.tuning.chart import Point, rate_chart
 from gpuwatch.tuning.search.result import Result, Row
 from gpuwatch.tuning.settings import KNOBS, NAMES, WORKERS, Knob
@@ -53,7 +53,7 @@ def summary(result: Result) -> dict[str, Any] | None:
 
 def _head(result: Result, width: int) -> Iterator[str]:
     count, cores = result.samples, result.usable_cores
-    of = "unknown number of samples" if count is None else f"{count:,} sample{'s'[count == 1 :]}"
+    of = "unknown number of samples" if count is None else units.plural(count, "sample")
     what = [clean(result.target, 200), of, f"{cores:g} usable core{'s'[cores == 1 :]}"]
     what.append(f"torch {clean(result.torch, 40)}")
     if result.step is not None:
@@ -152,12 +152,6 @@ def _interval(row: Row) -> str:
     return f" (95%: {number(row.low)} to {number(row.high)})"
 
 
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1f}s" if value >= 1 else f"{1000 * value:.0f}ms"
-
-
 def _of_workers(row: Row, name: str) -> str:
     return units.size(getattr(row, name)) if row.num_workers else "-"
 
@@ -168,7 +162,7 @@ _COLUMNS: tuple[Column[Row], ...] = (
     Column("of best", lambda row: units.share(row.of_best)),
     Column("waits", lambda row: units.share(row.data_wait_share), rank=1),
     Column("GPU", lambda row: units.percent(row.gpu_busy_percent), rank=1),
-    Column("first batch", lambda row: _seconds(row.first_batch_seconds), rank=2),
+    Column("first batch", lambda row: units.duration(row.first_batch_seconds), rank=2),
     Column("cores", lambda row: "-" if row.cores_used is None else f"{row.cores_used:.1f}", rank=1),
     Column("memory", lambda row: _of_workers(row, "workers_memory_bytes"), rank=1),
     Column("disk", lambda row: units.rate(row.disk_read_bytes_per_second or None), rank=2),

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from gpuwatch.commands.recordings.moments import MomentError, parse_moment
+from gpuwatch.commands.recordings.reading import MomentError, parse_moment
 
 START = 1_772_395_200.0
 """2026-03-01 20:00 UTC, 21:00 in Berlin."""

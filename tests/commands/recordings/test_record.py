@@ -19,7 +19,7 @@ import pytest
 from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.commands.recordings import running as running_module
-from gpuwatch.recording.index import recent_snapshots
+from gpuwatch.recording.reader import recent_snapshots
 from gpuwatch.recording.recorder import RecordingState
 from gpuwatch.recording.running import (
     RunningRecording,
@@ -75,7 +75,7 @@ def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
     path = tmp_path / "run.jsonl.zst"
     done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"Recorded \d+ snapshots of \d+ s to \S+ \([\d.]+K\)\.\n", done.stdout)
+    assert re.fullmatch(r"Recorded \d+ snapshots of \d+s to \S+ \([\d.]+K\)\.\n", done.stdout)
     found, _ = read(path)
     # A busy machine misses some.
     assert len(found) >= 2
@@ -316,7 +316,7 @@ def test_the_list_says_what_is_the_matter(
         announce(None)
         os.utime(path, (now - 600, now - 600))
         assert run(["record", "--list"]) == 0
-        assert "Nothing was written for 10 min." in capsys.readouterr().out
+        assert "Nothing was written for 10m" in capsys.readouterr().out
     assert list(state.iterdir()) == []
 
 

@@ -135,15 +135,12 @@ def test_what_was_tuned_in_the_jobs_folder_is_shown(
         assert report("--json").json["tuning"] == tuning
 
 
-@pytest.mark.parametrize("arguments", [("--compare", "3"), ("3", "--compare", "1")])
 @pytest.mark.usefixtures("filled")
-def test_any_two_are_compared_the_earlier_run_first(
-    report: Gpuwatch, arguments: tuple[str, ...]
-) -> None:
-    """In whatever order they are named."""
-    [busy] = [x for x in report(*arguments).out.splitlines() if x.startswith("GPU busy")]
+def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
+    """By their numbers, in the order in which they are named."""
+    [busy] = [x for x in gpuwatch("compare", "3", "1").out.splitlines() if x.startswith("GPU busy")]
     assert busy.split()[2:4] == ["29%", "89%"]
-    value = report(*arguments, "--json").json
+    value = gpuwatch("compare", "3", "1", "--json").json
     assert (value["before"]["pid"], value["after"]["pid"]) == (5000, 5002)
 
 

@@ -207,12 +207,17 @@ class TestDashboard:
 
     def test_kept_output_has_a_limit(self, tmp_path: Path) -> None:
         """Of a job that prints 70 MiB the file keeps at most 64, its end among it."""
-        code = "for _ in range(70): print(('x' * 1023 + '\\n') * 1024, end='')\nprint('done')"
+        code = (
+            "import os\nfor _ in range(70): print(('x' * 1023 + '\\n') * 1024, end='')\n"
+            "print('done', os.getpid())"
+        )
         with self.shown(tmp_path, code=code) as it:
             it.until_it_says("xxx")
             path = self.log(tmp_path)
-            wait_until(lambda: b"done" in path.read_bytes()[-100:])
+            wait_until(lambda: b"done" in (last := path.read_bytes()[-30:]) and last[-1:] == b"\n")
             assert 16 << 20 < path.stat().st_size <= 64 << 20
+            # While it runs q asks what shall become of it.
+            wait_until(lambda: ends(int(path.read_bytes()[-30:].split()[-1])))
             it.type("q")
             assert it.end() == 0
 
@@ -400,10 +405,12 @@ class TestDashboard:
         """Its environment is the one gpuwatch was given, though the dashboard changes its own."""
         given = {"NO_COLOR": "", "COLUMNS": "33", "LINES": "11", "TERM": "xterm-256color"}
         environment, log = {**environment_in(tmp_path), **given}, tmp_path / "log"
-        arguments = (*GPUWATCH_RUN[1:], "-o", "log", "--", "sh", "-c", "env -0; printf end")
+        script = "env -0; printf 'end %s.' $$"
+        arguments = (*GPUWATCH_RUN[1:], "-o", "log", "--", "sh", "-c", script)
         with terminal(*arguments, environment=environment, folder=tmp_path) as it:
-            it.until(lambda: log.exists() and log.read_bytes().endswith(b"end"))
+            it.until(lambda: log.exists() and log.read_bytes().endswith(b"."))
             it.until_it_says("q quit")
+            it.until(lambda: ends(int(log.read_bytes().split()[-1][:-1])))
             it.type("q")
             assert it.end() == 0
         seen = set(log.read_bytes().split(b"\0")[:-1])

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import BusySample
 from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator
 from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
-from gpuwatch.outputs.report.accumulators.steps import Step
-from gpuwatch.outputs.report.accumulators.time_profile import Grid
+from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step
 from gpuwatch.outputs.report.parts import TimeProfile
 from gpuwatch.outputs.report.phases.spans import SPANS_MOST, Cell, spans
 from tests.support.snapshots import gpu

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Job, JobRank, Snapshot, TrainingLoop
+from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.usage import Loop
 from tests.outputs.report.stories import PID, STARTED, UNIX, job, look, of_job, rank, recorded
 from tests.support.recordings import comparison_text, simulated, summed
-from tests.support.snapshots import snapshot
 
 SGR = re.compile(r"\x1b\[\d*m")
 
@@ -128,36 +127,23 @@ def test_two_runs_are_compared_by_what_they_told() -> None:
     assert "-15 points" in waits
 
 
-def telling(at: int, shares: tuple[float | None, ...], **fields: Any) -> Snapshot:
-    """A job whose ranks each do 10 steps of 8 samples a second and wait ``shares`` of the time."""
-    loops = [
-        TrainingLoop(
-            pid=10 + rank,
-            window_seconds=min(float(at), 10.0),
-            steps=10 * at,
-            steps_per_second=10.0,
-            samples_per_second=80.0,
-            data_wait_share=share,
-            phase="train",
-        )
-        for rank, share in enumerate(shares)
-    ]
-    ranks = tuple([JobRank(pid=loop.pid, rank=number) for number, loop in enumerate(loops)])
-    job = Job(**({"pid": 10, "ranks": ranks, "loops": tuple(loops)} | fields))
-    return snapshot(float(at), sequence=at, jobs=(job,))
+def reporting(at: int, number: int, wait: float) -> Job:
+    """A job of one process, which waits so much of the time for its data."""
+    process = {"pid": PID + number, "rank": 0}
+    loops = (loop(at, number, data_wait_share=wait),)
+    return job(pid=PID + number, ranks=(rank(**process),), members=(), loops=loops)
 
 
 def test_jobs_one_after_the_other_are_not_added_up() -> None:
     """Jobs at one time are."""
-    first = [telling(at, (0.0,)) for at in range(1, 31)]
-    later = [telling(at, (0.6,), pid=99) for at in range(31, 61)]
+    first = [look(float(at), reporting(at, 0, 0.0)) for at in range(1, 31)]
+    later = [look(float(at), reporting(at, 1, 0.6)) for at in range(31, 61)]
     summary = summed(first + later)
     assert [job.loop.samples_per_second for job in summary.jobs] == pytest.approx([80.0, 80.0])
     assert summary.samples_per_second == pytest.approx(80.0, rel=0.05)
     assert summary.data_wait_percent == pytest.approx(30.0, rel=0.05)
     both = [
-        replace(one, jobs=(*one.jobs, *telling(number + 1, (0.0,), pid=99).jobs))
-        for number, one in enumerate(first)
+        replace(one, jobs=(*one.jobs, reporting(at, 1, 0.0))) for at, one in enumerate(first, 1)
     ]
     assert summed(both).samples_per_second == pytest.approx(160.0)
 

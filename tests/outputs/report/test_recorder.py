@@ -25,7 +25,6 @@ from tests.outputs.report.stories import (
     recorded,
     recorded_job,
     samples,
-    training,
     watched_jobs,
     worker_member,
 )
@@ -508,20 +507,6 @@ def test_what_is_no_measurement_is_left_out() -> None:
     assert report.gpus[0].energy_joules == pytest.approx(100)
     assert of_job(report).cpu_core_seconds == pytest.approx(0.5)
     assert of_job(report).loading.main_thread_cpu_percent == pytest.approx(20)
-
-
-def test_a_report_names_the_job() -> None:
-    """Identity, times and exit code, as the job last said them."""
-    report = recorded(training(seconds=10, exit_code=-9))
-    job_ = of_job(report)
-    assert (job_.pid, job_.command, job_.user) == (PID, COMMAND, "ada")
-    assert report.machine == "box3"
-    assert job_.started_at_unix_seconds == STARTED
-    assert of_job(report).ended_at_unix_seconds == UNIX + 10
-    assert report.duration_seconds == 10
-    assert job_.exit_code == -9
-    assert job_.ranks == 1
-    assert not of_job(report).end_is_last_seen
 
 
 def test_a_job_that_runs_has_no_end() -> None:

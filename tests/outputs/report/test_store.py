@@ -329,25 +329,16 @@ damaged_job, damaged_gpu = partial(damaged, "jobs"), partial(damaged, "gpus")
         ('{"kind": "report", "schema": 1}', "older gpuwatch"),
         ('{"kind": "report", "schema": 2}', "missing required field"),
         (damaged(pid="1"), r"pid"),
-        (damaged(pid=-1), r"pid"),
-        (damaged_job(pid=True), r"jobs\[0\].pid"),
         (damaged_job(command=7), r"jobs\[0\].command"),
         (damaged_job(gpu_held_seconds=-1.0), r"gpu_held_seconds"),
         (damaged_job(started_at_unix_seconds=1e300), r"started_at_unix_seconds"),
-        (damaged_job(gpu_held_seconds=10**400), r"gpu_held_seconds"),
         (damaged_job(loading=[]), r"jobs\[0\].loading"),
         (damaged(gpus={}), r"gpus"),
-        (damaged(gpus=[7]), r"gpus\[0\]"),
         (damaged(gpus=[{}] * 1000), r"gpus"),
-        (damaged(simulated=1), "simulated"),
         (damaged_gpu(busy_seconds=9.0, watched_seconds=5.0), "busy while unwatched"),
-        (damaged_gpu(busy_seconds=9.0, watched_seconds=None), "busy while unwatched"),
-        (damaged_gpu(throttled=[["x"]]), "throttled"),
         (damaged_gpu(throttled=[{"reason": "x", "seconds": -1}]), "throttled"),
-        (damaged_gpu(other_users="ada"), "other_users"),
         (damaged_gpu(profiles={"x": {"minimum": [1], "mean": [1, 2]}}), "differ in length"),
         (damaged_gpu(profiles={"x": {"minimum": [0] * 9999}}), "profiles"),
-        (damaged_gpu(index=None), "index"),
         ('{"kind": "report", "schema": 2, "pid": NaN}', "not JSON"),
         ('{"kind": "report", "schema": 2, "time": 1e999}', "not JSON|damaged"),
     ],
@@ -410,7 +401,7 @@ def test_any_value_in_any_place_is_read_or_refused(data: st.DataObject) -> None:
     while True:
         key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else [0]))
         inner = place[key]
-        if not (isinstance(inner, dict) or (isinstance(inner, list) and inner)):
+        if not (isinstance(inner, dict | list) and inner):
             break
         if data.draw(st.booleans()):
             break

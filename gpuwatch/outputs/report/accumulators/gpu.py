@@ -5,12 +5,10 @@ from operator import lt, mul, sub
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
-from gpuwatch.outputs.report.accumulators.host import Readings
 from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
-from gpuwatch.outputs.report.accumulators.steps import Step
-from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Throttle, sane
-from gpuwatch.outputs.report.accumulators.time_profile import Grid, profiles
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch
+from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane
+from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles
+from gpuwatch.outputs.report.parts import GpuUsage, Stretch, TimeProfile
 from gpuwatch.outputs.report.phases.spans import Cell, Span, spans
 
 USERS_KEPT = 4
@@ -37,15 +35,8 @@ _IDENTITY = (
 )
 
 
-class Tenants:
-    """Processes seen on one GPU in one snapshot."""
-
-    __slots__ = ("job_bytes", "others", "users")
-
-    def __init__(self) -> None:
-        self.job_bytes: int | None = None
-        self.others = 0
-        self.users: list[str] = []
+Tenants = tuple[float | None, Sequence[str | None]]
+"""Of one GPU in one snapshot: the bytes that the job holds, and the user of each other process."""
 
 
 class GpuAccumulator:
@@ -107,11 +98,12 @@ class GpuAccumulator:
             self._lost.append((step.until if step.is_gap else step.since, step.until))
 
     def _add_tenants(self, tenants: Tenants, seconds: float) -> None:
-        self._job_bytes.add(tenants.job_bytes, seconds)
-        if tenants.others:
+        job_bytes, others = tenants
+        self._job_bytes.add(job_bytes, seconds)
+        if others:
             self._tenant_seconds += seconds
-            self._tenants_peak = max(self._tenants_peak, tenants.others)
-            self._users.update(dict.fromkeys(tenants.users))
+            self._tenants_peak = max(self._tenants_peak, len(others))
+            self._users.update(dict.fromkeys(filter(None, others)))
 
     def _add_busy(self, reading: GpuReading, step: Step) -> None:
         self._busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
@@ -135,23 +127,20 @@ class GpuAccumulator:
         if not times:
             return
         lengths = list(map(sub, times, [since, *times]))
-        covered = times[-1] - since
-        busy = sum(map(mul, lengths, percents))
-        profile = self._busy_profile
-        if max(lengths) <= LONGEST_SAMPLE_SECONDS:
+        unbroken = max(lengths) <= LONGEST_SAMPLE_SECONDS
+        if unbroken:
             pairs = list(zip(times, percents, strict=True))
             self._rhythm.add_unbroken(pairs, LONGEST_SAMPLE_SECONDS)
-            in_one_bucket = profile.add_all(since, times[-1], percents, busy)
         else:
-            covered = sum(length for length in lengths if length <= LONGEST_SAMPLE_SECONDS)
-            busy = _without_holes(lengths, percents)
             for at, percent in zip(times, percents, strict=True):
                 self._rhythm.add(at, percent, LONGEST_SAMPLE_SECONDS)
-            in_one_bucket = False
-        if not in_one_bucket:
+            # Of what lies in a hole nothing is known.
+            lengths = [length if length <= LONGEST_SAMPLE_SECONDS else 0.0 for length in lengths]
+        covered, busy = sum(lengths), sum(map(mul, lengths, percents))
+        profile = self._busy_profile
+        if not (unbroken and profile.add_all(since, times[-1], percents, busy)):
             for at, length, percent in zip(times, lengths, percents, strict=True):
-                if length <= LONGEST_SAMPLE_SECONDS:
-                    profile.add(at - length, at, percent)
+                profile.add(at - length, at, percent)
         self._busy_until = times[-1]
         self._sampled = True
         mean = busy / covered if covered > 0 else sum(percents) / len(percents)
@@ -169,12 +158,16 @@ class GpuAccumulator:
         rhythm = self._rhythm.closed()
         energy, energy_from = self._energy.total()
         known, shaped = self._watched > 0, rhythm.seconds > 0
+        busy = profiles({"busy_percent": self._busy_profile}, until)
+        drawn = busy.get("busy_percent", TimeProfile())
         return GpuUsage(
             **{name: getattr(self._identity, name) for name in _IDENTITY},
             **self._readings.figures(),
             seen_seconds=self._seen,
             watched_seconds=self._watched if known else None,
             busy_readings=self._busy_readings,
+            busy_low_percent=min([x for x in drawn.minimum if x is not None], default=None),
+            busy_high_percent=max([x for x in drawn.maximum if x is not None], default=None),
             busy_seconds=min(self._busy, self._watched) if known else None,
             busy_from_samples=self._sampled,
             busy_missing=None if known else self._why_unknown(),
@@ -192,8 +185,7 @@ class GpuAccumulator:
             other_tenants_peak=self._tenants_peak,
             other_users=tuple(self._users)[:USERS_KEPT],
             lost=tuple([Stretch(begin_unix_seconds=a, end_unix_seconds=b) for a, b in self._lost]),
-            profiles=profiles({"busy_percent": self._busy_profile}, until)
-            | self._readings.profiles(until),
+            profiles=busy | self._readings.profiles(until),
         )
 
     def spans(self, until: float) -> list[Span]:
@@ -238,8 +230,3 @@ def _sound(
             times.append(at)
             percents.append(percent)
     return times, percents
-
-
-def _without_holes(lengths: Sequence[float], percents: Sequence[float]) -> float:
-    pairs = zip(lengths, percents, strict=True)
-    return sum(length * percent for length, percent in pairs if length <= LONGEST_SAMPLE_SECONDS)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Job, ProcessKey
 from gpuwatch.jobs.words import job_loading_sentence
-from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane
-from gpuwatch.outputs.report.accumulators.time_profile import ProfileRecorder
+from gpuwatch.outputs.report.accumulators.time_axis import ProfileRecorder, Step
 from gpuwatch.outputs.report.usage import Loading
 
 AT_LIMIT_PERCENT = 90.0
@@ -28,18 +27,25 @@ _OF_RANKS = (
 
 @dataclass(slots=True)
 class _State:
-    """One way of loading the job was seen to have."""
+    """One way of loading the job was seen to have: so many workers, and pinned memory."""
 
-    sentence: str
     workers: int | None
     pinned: bool | None
-    guessed: bool
+    sentence: str = ""
+    guessed: bool = True
     seconds: float = 0.0
+
+    @property
+    def weight(self) -> tuple[float, ...]:
+        """Workers are started and ended with every epoch; that there are some says more than the
+        time without them."""
+        some = bool(self.workers)
+        return (some and self.pinned is not None, some, self.workers is not None, self.seconds)
 
 
 class LoadingAccumulator:
     def __init__(self) -> None:
-        self._states: dict[tuple[object, ...], _State] = {}
+        self._states: dict[tuple[int | None, bool | None], _State] = {}
         self._peak: int | None = None
         self._started = 0
         self._workers: frozenset[ProcessKey] = frozenset()
@@ -68,49 +74,19 @@ class LoadingAccumulator:
             self._peak = max(self._peak or 0, len(now))
 
     def _note_state(self, job: Job, seconds: float) -> None:
-        signature = tuple(
-            (rank.key, rank.loader_workers, rank.loader_workers_guessed, rank.pinned_memory)
-            for rank in job.ranks
-        )
-        state = self._states.get(signature)
-        if state is None:
-            if len(self._states) >= STATES_KEPT:
-                # A rank that restarts all the time, say: what lasted longest is what matters.
-                del self._states[min(self._states, key=lambda key: self._states[key].seconds)]
-            state = self._states[signature] = _State(
-                job_loading_sentence(job),
-                job.loader_workers,
-                job.pinned_memory,
-                any(rank.loader_workers_guessed for rank in job.ranks),
-            )
-        elif state.workers is None or state.pinned is None:
-            # Why it is unknown changes: the last reason is the one that lasted.
-            state.sentence = job_loading_sentence(job)
+        key = (job.loader_workers, job.pinned_memory)
+        if key not in self._states and len(self._states) >= STATES_KEPT:
+            # A rank that restarts all the time, say: what lasted longest is what matters.
+            del self._states[min(self._states, key=lambda key: self._states[key].seconds)]
+        state = self._states.setdefault(key, _State(*key))
+        guessed = any(rank.loader_workers_guessed for rank in job.ranks)
+        if guessed <= state.guessed:
+            # What is certain counts; why it is unknown changes, and the last reason lasted.
+            state.sentence, state.guessed = job_loading_sentence(job), guessed
         state.seconds += seconds
 
-    def _usual(self) -> _State | None:
-        """Workers are started and ended with every epoch; that there are some says more than the
-        time without them."""
-
-        def weight(state: _State) -> tuple[float, ...]:
-            some = bool(state.workers)
-            known = state.workers is not None
-            return (some and state.pinned is not None, some, known, state.seconds)
-
-        usual = max(self._states.values(), key=weight, default=None)
-        return None if usual is None else self._surer(usual)
-
-    def _surer(self, state: _State) -> _State:
-        """The state itself, or the same one once it was certain."""
-        certain = [
-            other
-            for other in self._states.values()
-            if (other.workers, other.pinned) == (state.workers, state.pinned) and not other.guessed
-        ]
-        return max(certain, key=lambda other: other.seconds, default=state)
-
     def report(self) -> Loading:
-        state = self._usual()
+        state = max(self._states.values(), key=lambda one: one.weight, default=None)
         workers = None if state is None else state.workers
         return Loading(
             sentence=None if state is None else state.sentence,

@@ -10,9 +10,8 @@ from collections import deque
 from typing import NamedTuple
 
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
-from gpuwatch.outputs.report.accumulators.steps import Step
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
-from gpuwatch.outputs.report.accumulators.time_profile import ProfileRecorder
+from gpuwatch.outputs.report.accumulators.time_axis import ProfileRecorder, Step
 from gpuwatch.outputs.report.usage import Loop
 
 RANKS_KEPT = 512
@@ -119,25 +118,17 @@ def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | N
     return steps * rate / step_rate
 
 
-class Spent:
+class Spent(Gauge):
     """Seconds that were spent on something, of those in which it is known."""
-
-    __slots__ = ("known", "total")
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.known = 0.0
 
     def add(self, spent: float | None, seconds: float) -> None:
         if spent is not None and seconds > 0.0:
             self.total += spent
-            self.known += seconds
+            self.seconds += seconds
 
     @property
     def percent(self) -> float | None:
-        if self.known <= 0.0:
-            return None
-        return min(100.0, max(0.0, 100.0 * self.total / self.known))
+        return None if self.mean is None else min(100.0, max(0.0, 100.0 * self.mean))
 
 
 class _Rank:

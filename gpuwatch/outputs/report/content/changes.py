@@ -16,11 +16,12 @@ from gpuwatch.outputs.report.content.document import (
     Section,
     Table,
 )
-from gpuwatch.outputs.report.content.findings import advice_line
+from gpuwatch.outputs.report.content.findings import advice_line, quality, worded
 from gpuwatch.outputs.report.content.timeline import meta, timeline
-from gpuwatch.outputs.report.content.verdict import quality
 from gpuwatch.outputs.report.content.words import Times
-from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import Report, without_profiles
+from gpuwatch.outputs.report.parts import replaced
 
 MUCH_LONGER = 3.0
 _ONLY_CHANGES = {"gpus", "throttled_percent"}
@@ -234,3 +235,16 @@ def since_last(before: Report, after: Report) -> str:
     began += [job.exit_words] if job.failed else []
     when = f" ({', '.join(began)})" if began else ""
     return f"Since the last run{when}: {', '.join(changes)}"
+
+
+def comparison_json(comparison: Comparison) -> str:
+    found = tuple(doubts(comparison))
+    made = replaced(
+        comparison,
+        verdict=verdict(comparison),
+        comparable=not found,
+        doubts=found,
+        before=without_profiles(worded(comparison.before)),
+        after=without_profiles(worded(comparison.after)),
+    )
+    return dumps(made)

@@ -96,7 +96,7 @@ def _loop(job: JobUsage) -> Iterable[str]:
     ):
         yield from _if_any(f"{name} ", value)
     if loop.steps is not None:
-        yield words.plural(loop.steps, "step")
+        yield units.plural(loop.steps, "step")
     if loop.memory_reserved_peak_bytes is not None:
         both = units.size_of(loop.memory_allocated_peak_bytes, loop.memory_reserved_peak_bytes)
         yield f"{both} allocated/reserved at most"
@@ -163,7 +163,7 @@ def _storage(job: JobUsage) -> Sequence[str]:
 def host_facts(report: Report) -> Iterable[tuple[str, str]]:
     host = report.host
     if host.cpu_mean_percent is not None:
-        of = "" if host.core_count is None else f" of {words.plural(host.core_count, 'core')}"
+        of = "" if host.core_count is None else f" of {units.plural(host.core_count, 'core')}"
         text = f"{units.percent(host.cpu_mean_percent)} busy{of}"
         text += f", at most {units.percent(host.cpu_peak_percent)}"
         if host.cpu_iowait_mean_percent is not None:
@@ -208,7 +208,7 @@ def headline(report: Report) -> Iterable[tuple[str, str, str]]:
         yield "GPU memory peak", units.size(most), of
     if report.host.cpu_mean_percent is not None:
         cores = report.host.core_count
-        of = "" if cores is None else f"of {words.plural(cores, 'core')}"
+        of = "" if cores is None else f"of {units.plural(cores, 'core')}"
         yield "CPU", units.percent(report.host.cpu_mean_percent), of
 
 

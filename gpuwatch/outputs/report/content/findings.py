@@ -1,4 +1,6 @@
-"""The findings of a report, those of one cause together; how evidence and advice are worded."""
+"""The findings of a report, those of one cause together; the headline that they make, how evidence
+and advice are worded, and how well the time was covered.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,13 +9,13 @@ from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity
 from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
-from gpuwatch.diagnosis.rules.shared.words import named_of_all
+from gpuwatch.diagnosis.rules.shared.words import listed, named_of_all
 from gpuwatch.outputs.report.accumulators.findings import OF_FINDING
 from gpuwatch.outputs.report.content import words
-from gpuwatch.outputs.report.content.document import Found, Lane
+from gpuwatch.outputs.report.content.document import Found, Lane, grouped
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.model import FindingUse, Report
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch
+from gpuwatch.outputs.report.parts import GpuUsage, OpenQuestion, Phase, Stretch, replaced
 
 EVIDENCE_SHOWN = 4
 LANE_STRETCHES = 12
@@ -63,7 +65,7 @@ class Group:
         """``03:04 to 04:04 (1h00)``, and how often else."""
         text, left = Times(self.report).stretches(self.stretches, most)
         if left > 0:
-            text += f" and {words.plural(left, 'more time')}, {units.age(self.seconds)} in all"
+            text += f" and {units.plural(left, 'more time')}, {units.age(self.seconds)} in all"
         return text
 
     def cost_words(self) -> str:
@@ -157,3 +159,168 @@ def evidence_line(evidence: Evidence) -> str:
         unit = "%" if (evidence.unit or "").startswith("%") else evidence.unit
         text += f" (threshold {units.quantity(evidence.threshold, unit)})"
     return f"{text}: {evidence.says}" if evidence.says else text
+
+
+NOTABLE_SHARE = 0.05
+"""Of all GPU time: what costs as much is said first, though it may be as it should."""
+MOST_OF = 0.95
+WORKS_PERCENT = 5.0
+RESTS_SHOWN = 3
+
+
+def verdict(report: Report) -> str:
+    return " ".join(part for part in verdict_parts(report) if part)
+
+
+def verdict_parts(report: Report) -> tuple[str, str]:
+    """One sentence on how busy it was, and why it was no busier."""
+    length, covered = units.age(report.time.seconds), report.time.covered_seconds
+    if 0.0 < covered < MOST_OF * report.time.seconds:
+        length = f"the {units.age(covered)} read, within {length}"
+    if not report.gpus:
+        if report.job is not None:
+            return "The job used no GPU while it was watched.", ""
+        return (report.problems[0] if report.problems else "There was no GPU to look at."), ""
+    busy, lead = report.total.busy_percent, _leading(report)
+    once = report.time.seconds < words.MOMENT_SECONDS
+    subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
+    head = f"{subject} busy {units.percent(busy)} of {length}."
+    if busy is None or once:
+        why = "one moment was read" if once else f"no utilisation was read in {length}"
+        head = f"How busy the GPUs were is not known: {why}."
+        if not isinstance(lead, Group):
+            return head, ""
+    if lead is None and report.source is None:
+        # What was watched live was diagnosed on the screen.
+        return head, ""
+    why = _lead_words(report, lead) if lead is not None else _nothing(report)
+    others = len(_worst(report)) - isinstance(lead, Group)
+    more = f"{units.plural(others, 'other finding')} below." if others > 0 else ""
+    return head, " ".join(part for part in (why, *_rests(report), more) if part)
+
+
+def outcome(report: Report) -> str:
+    """``found``, ``nothing``, or ``undecided`` where nobody can say what cost most."""
+    lead, worst = _leading(report), _worst(report)
+    grave = [one for one in worst if one.severity == "error" or _share(one) >= NOTABLE_SHARE]
+    if isinstance(lead, Group) or grave:
+        return "found"
+    known = any(gpu.busy_percent is not None for gpu in report.gpus)
+    return "nothing" if lead is None and report.decided and known else "undecided"
+
+
+def _share(group: Group) -> float:
+    return group.share or 0.0
+
+
+def _worst(report: Report) -> list[Group]:
+    every = groups(report)
+    return [one for one in every if one.severity != "info" or _share(one) >= NOTABLE_SHARE]
+
+
+def _leading(report: Report) -> Group | OpenQuestion | None:
+    """What is in danger, else what cost most: a finding, or something that cannot be decided."""
+    worst = _worst(report)
+    grave = [one for one in worst if one.severity == "error"]
+    costly = max(grave or worst, key=lambda group: group.cost or 0.0, default=None)
+    open_ = report.questions[0] if report.questions else None
+    if costly is None or grave or open_ is None:
+        return costly or open_
+    return open_ if open_.lost_gpu_seconds > (costly.cost or 0.0) else costly
+
+
+def _nothing(report: Report) -> str:
+    if not report.decided:
+        return "Too short, or too few readings, to say whether anything is wrong."
+    if not report.phases or any(phase.kind == "steady" for phase in report.phases):
+        return "Nothing wrong was found."
+    moments = (report.total.busy_gpu_seconds or 0.0) >= 1.0
+    return "Almost nothing ran: idle except for moments." if moments else "Nothing ran: idle."
+
+
+def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
+    if isinstance(lead, OpenQuestion):
+        cost = words.cost(lead.lost_gpu_seconds, report)
+        when = f"For {units.age(lead.seconds)}"
+        seconds, text = lead.seconds, lead.says
+        they = "It" if len(lead.gpus) == 1 else "They"
+        lost = f" {they} sat idle for {cost}." if cost else ""
+    else:
+        longest = max(lead.stretches, key=lambda stretch: stretch.seconds)
+        seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
+        text = f"a{text[1:]}" if text.startswith("All ") else text
+        when = Times(report).stretch(longest).partition(" (")[0]
+        lost = f" That cost {lead.cost_words()}." if lead.cost_words() else ""
+    read = report.time.covered_seconds or report.time.seconds
+    whole = seconds >= MOST_OF * read or not seconds
+    return f"{'All the time' if whole else when}: {text}.{lost}"
+
+
+def _rests(report: Report) -> Iterable[str]:
+    """What GPUs did but work, of those of which it was much."""
+    phases = grouped((words.labels(phase.gpus, report), phase) for phase in report.phases)
+    found = {who: listed(_rested(report, of)) for who, of in phases.items()}
+    shown = [f"{who[:1].upper()}{who[1:]} {what}." for who, what in found.items() if what]
+    if any(phase.kind == "steady" for phase in report.phases):
+        yield from shown[:RESTS_SHOWN]
+
+
+def _rested(report: Report, phases: list[Phase]) -> list[str]:
+    least, last = NOTABLE_SHARE * report.time.seconds, phases[-1]
+    lengths = {
+        "started for": sum(phase.seconds for phase in phases if phase.kind == "start"),
+        "paused for": sum(phase.paused_seconds for phase in phases),
+        "ran nothing for": sum(phase.seconds for phase in phases if phase.kind == "idle"),
+    }
+    found = [f"{did} {units.age(time)}" for did, time in lengths.items() if time >= least > 0.0]
+    if last.kind == "end":
+        busy = last.busy_percent or 0.0
+        did = "ran nothing" if busy < WORKS_PERCENT else f"was {busy:.0f}% busy"
+        found.append(f"{did} for the last {units.age(last.seconds)}")
+    return found
+
+
+def quality(report: Report) -> Iterable[str]:
+    """Sentences on how well the time was covered, and what was left out."""
+    time = report.time
+    interval = time.interval_seconds
+    every = "" if not interval else f", one every {units.interval(float(f'{interval:.2g}'))}"
+    yield (
+        f"{units.plural(time.snapshots, 'moment')}{every}; {units.age(time.covered_seconds)} of "
+        f"{units.age(time.seconds)} covered."
+    )
+    if time.gap_count:
+        shown, left = Times(report).stretches(time.gaps)
+        left += time.gap_count - len(time.gaps)
+        more = f" and {left} more" if left > 0 else ""
+        yield (
+            f"{units.plural(time.gap_count, 'gap')}, {units.age(time.gap_seconds)} in all, of "
+            f"which nothing is known: {shown}{more}."
+        )
+    if time.clock_set_back:
+        yield f"The clock was set back {units.plural(time.clock_set_back, 'time')}."
+    if report.left_out_processes:
+        gone = f"{report.left_out_processes:,}"
+        yield f"{gone} processes that used little are not listed."
+    yield from () if report.source is None else report.source.notes
+    yield from unchecked(report)
+
+
+def unchecked(report: Report) -> Iterable[str]:
+    """The readings that were missing at the end, with how many rules wanted them."""
+    wanted = grouped((missing, one.rule) for one in report.unknown for missing in one.missing)
+    if not wanted or not report.gpus:
+        return
+    rules = {unknown.rule for unknown in report.unknown}
+    most = sorted(wanted.items(), key=lambda item: (-len(set(item[1])), item[0]))[:3]
+    named = ", ".join(missing for missing, _ in most)
+    more = len(wanted) - len(most)
+    yield (
+        f"{units.plural(len(rules), 'check')} lacked data at the end: {named}"
+        f"{f' and {more} more' if more > 0 else ''}."
+    )
+
+
+def worded(report: Report) -> Report:
+    time = replaced(report.time, zone=Times(report).zone())
+    return replaced(report, verdict=verdict(report), time=time)

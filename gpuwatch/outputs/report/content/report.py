@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from gpuwatch.core import units
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.content import facts, tables, words
@@ -17,9 +19,9 @@ from gpuwatch.outputs.report.content.document import (
     Said,
     Section,
 )
-from gpuwatch.outputs.report.content.findings import groups
+from gpuwatch.outputs.report.content.findings import groups, quality, verdict_parts, worded
 from gpuwatch.outputs.report.content.timeline import cards, meta, timeline
-from gpuwatch.outputs.report.content.verdict import quality, verdict_parts
+from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.report.model import Report
 
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
@@ -99,3 +101,9 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
     if form == "page":
         figures = list(facts.headline(report))
         yield from [Figures(figures)] if figures else []
+
+
+def report_json(report: Report, tuning: Mapping[str, Any] | None = None) -> str:
+    """One JSON object, without a line end. ``tuning``: what was measured of the job's loader."""
+    value = msgspec.to_builtins(worded(report))
+    return dumps(value if report.job is None else {**value, "tuning": tuning})

@@ -30,10 +30,6 @@ def _card(name: str) -> str:
     return name.removeprefix("NVIDIA ")
 
 
-def _cards(count: int) -> str:
-    return words.plural(count, "GPU")
-
-
 def _period(gpu: GpuUsage) -> str:
     return words.period(gpu.period_seconds) if words.oscillation(gpu) else units.UNKNOWN
 
@@ -44,7 +40,8 @@ def _swings(gpu: GpuUsage) -> str:
 
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("GPU", "GPU", lambda g: g.label, total="all".format),
-    Column("Name", "NAME", lambda g: _card(g.name), _T, 9, lambda r: _cards(len(r.cards))),
+    Column("Name", "NAME", lambda g: _card(g.name), _T, 9,
+           lambda r: units.plural(len(r.cards), "GPU")),
     Column("Busy", "BUSY", lambda g: percent(g.busy_percent), _N, 0,
            lambda r: percent(r.total.busy_percent)),
     Column("Duty", "DUTY", lambda g: share(g.duty), _N, 5, lambda r: share(r.total.duty)),

@@ -32,7 +32,7 @@ def timeline(report: Report, name: str = "") -> Timeline:
             units.percent(value)
             for value in (report.host.cpu_mean_percent, report.host.cpu_peak_percent)
         )
-        of = "" if cores is None else words.plural(cores, "core")
+        of = "" if cores is None else units.plural(cores, "core")
         row = Row("CPU", "CPU", of, cpu, mean, f"Mean {mean}, at most {most}.")
     others = [] if report.job is None else list(_job_rows(report.job))
     gpus = [_gpu_row(gpu, found) for gpu in report.gpus]

@@ -162,10 +162,6 @@ def grouped(value: float | None) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def ratio(value: float) -> str:
     """``same``, ``-12%``, ``11 times``."""
     if abs(value - 1) < 0.005:

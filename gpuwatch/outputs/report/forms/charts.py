@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.parts import TimeProfile
-from gpuwatch.outputs.terminal.page import ASCII_FRAME
+from gpuwatch.outputs.terminal import ASCII_FRAME
 
 LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -19,7 +19,10 @@ _ASCII_LEVELS = "_.:-=+*#"
 
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Of a braille character: left and right, from below."""
-_STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 14400, 21600)
+_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
+    *(3600, 7200, 10800, 14400, 21600, 43200),
+)
 _DAY = 86400
 
 
@@ -98,7 +101,9 @@ def chart(
     ]
     axis, below = ["─"] * cells, [" "] * width
     per_second = (across - 1) / time.seconds if time.seconds > 0 else 0.0
-    for moment in _marks(time, cells) if time_labels else []:
+    # About one every 12 cells; the text of the last would be cut off at the edge.
+    marks = round_marks(time.start, time.seconds * (1 - 4 / cells), time.seconds * 12 / cells)[1]
+    for moment in marks if time_labels and time.seconds > 0 else ():
         cell = int((moment - time.start) * per_second / (2 if unicode else 1) + 0.5)
         axis[cell] = "┬"
         text = _moment(moment)
@@ -141,21 +146,12 @@ def _level(percent: float, up: int) -> int:
     return max(1, min(up, round(percent / 100.0 * up)))
 
 
-def _marks(time: TimeAxis, cells: int) -> list[float]:
-    """Round moments within the chart, about one every 12 cells."""
-    least = time.seconds * 12 / cells
-    step = next((s for s in _STEPS if s >= least), None)
-    if step is None:
-        step = _DAY * -(-int(least) // _DAY)
-    first = -(-int(time.start) // step) * step
-    count = int(max(0.0, time.start + time.seconds - first) // step) + 1
-    # The last label would be cut off at the edge.
-    end = time.start + time.seconds * (1 - 4 / cells)
-    return [
-        float(moment)
-        for moment in range(first, first + count * step, step)
-        if time.start <= moment <= end
-    ]
+def round_marks(start: float, seconds: float, least: float) -> tuple[int, list[float]]:
+    """The shortest round step of at least so many seconds, and its multiples in a time."""
+    step = next((one for one in _STEPS if one >= least), _DAY * -(-int(least) // _DAY))
+    first = -(-start // step) * step
+    count = int((start + seconds - first) // step) + 1
+    return step, [first + number * step for number in range(count)]
 
 
 def _moment(seconds: float) -> str:

@@ -9,7 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.outputs.report.content import document, words
 from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline
 from gpuwatch.outputs.report.content.words import Times
-from gpuwatch.outputs.report.forms import svg
+from gpuwatch.outputs.report.forms import charts, svg
 from gpuwatch.outputs.report.forms.style import STYLE
 from gpuwatch.outputs.report.forms.svg import Area
 from gpuwatch.outputs.report.model import Report
@@ -21,9 +21,6 @@ SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": 
 """A shape beside the colour."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
 _STYLES = {"bad": "bad", "warn": "alert", "": "note"}
-_STEPS = (
-    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
-)  # fmt: skip
 TICKS = 13
 
 
@@ -89,7 +86,7 @@ def _block(block: document.Block) -> Iterable[str]:
         case document.Cards(report, cards, left):
             yield from _cards(report, cards)
             if left > 0:
-                yield _element("p", f"And {words.plural(left, 'more GPU')}.", "note")
+                yield _element("p", f"And {units.plural(left, 'more GPU')}.", "note")
 
 
 def _cards(report: Report, cards: Sequence[tuple[str, Sequence[Row]]]) -> Iterable[str]:
@@ -220,18 +217,14 @@ def ticks(report: Report) -> list[tuple[float, str]]:
     seconds, begin = report.time.seconds, report.time.begin_unix_seconds
     if seconds <= 0:
         return []
-    step = next((one for one in _STEPS if seconds / one <= TICKS), None)
-    if step is None:
-        step = 86400 * -(-int(seconds) // (86400 * TICKS))
     offset = 0.0
     if report.time.has_dates:
         shift = words.local(begin).utcoffset()
         offset = begin + (0.0 if shift is None else shift.total_seconds())
-    first = -(-offset // step) * step - offset
-    places = [first + number * step for number in range(TICKS + 1)]
+    step, places = charts.round_marks(offset, seconds, seconds / TICKS)
     return [
         (after / seconds, _tick(report, begin + after, step))
-        for after in places
+        for after in [place - offset for place in places]
         if 0.02 * seconds <= after <= 0.98 * seconds
     ]
 

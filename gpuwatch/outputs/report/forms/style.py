@@ -86,8 +86,6 @@ border-radius:8px;padding:14px 18px;margin:0 0 12px;break-inside:avoid}
 .error .sev{color:var(--bad)}.info .sev{color:var(--soft)}
 .finding .cost{margin-left:auto;font-weight:600;font-variant-numeric:tabular-nums}
 .finding .when{color:var(--soft);font-size:13.5px;margin:2px 0 8px}
-.finding ul{margin:6px 0 0;padding-left:20px}
-.finding li{margin:2px 0;overflow-wrap:anywhere}
 .finding .what{margin:0 0 8px;overflow-wrap:anywhere}
 .finding dl{display:grid;grid-template-columns:68px minmax(0,1fr);gap:4px 12px;margin:0}
 .finding dt{color:var(--soft);font-size:13.5px}
@@ -98,7 +96,6 @@ border-radius:8px;padding:14px 18px;margin:0 0 12px;break-inside:avoid}
 .finding td,.finding th{padding:3px 12px 3px 0;border:0;white-space:normal}
 .finding td.t{min-width:14em}.finding thead th,.finding td:not(.t){white-space:nowrap}
 .finding tbody th{min-width:9em;font-weight:500}
-code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px;background:var(--card)}
 .scroll:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}

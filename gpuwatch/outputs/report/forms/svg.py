@@ -7,6 +7,7 @@ never inside, since it would be stretched too.
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 from typing import NamedTuple
 
 from gpuwatch.outputs.report.parts import TimeProfile
@@ -52,14 +53,14 @@ def chart(
         step = WIDTH * filled / len(profile.mean)
         highest, mean = _levels(profile.maximum, top), _levels(profile.mean, top)
         parts += [
-            _path("band", _filled(highest, step)),
-            _path("fill", _filled(mean, step)),
-            _path("mean", _line(mean, step)),
+            _path("band", highest, step, filled=True),
+            _path("fill", mean, step, filled=True),
+            _path("mean", mean, step),
         ]
         lowest = _levels(profile.minimum, top)
         # Where nothing moved it would lie on the mean.
         lowest = [low if low != level else None for low, level in zip(lowest, mean, strict=True)]
-        parts.append(_path("low", _line(lowest, step)))
+        parts.append(_path("low", lowest, step))
     # A bar on the ground: over what is filled, and in nobody's way.
     parts += [_rectangle(area, 90, 10) for area in marks]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')
@@ -93,50 +94,24 @@ def _gap(area: Area) -> str:
     return _rectangle(area._replace(kind="gapfill"), 0, HEIGHT) + line
 
 
-def _runs(values: Sequence[float | None]) -> Iterable[range]:
-    """Where there are values without a gap."""
-    start = None
-    for place, value in enumerate((*values, None)):
-        if value is not None and start is None:
-            start = place
-        elif value is None and start is not None:
-            yield range(start, place)
-            start = None
-
-
-def _path(kind: str, path: str) -> str:
+def _path(kind: str, levels: Sequence[int | None], step: float, *, filled: bool = False) -> str:
+    """Along the levels to the right (``filled``: from the ground up to them), levels alike as one
+    line, and nothing where there is a gap."""
+    path, place, before = "", 0, None
+    for level, alike in groupby([*levels, None]):
+        if level is not None:
+            start = f"M{_short(place * step)} {f'{HEIGHT}V' if filled else ''}"
+            path += f"{start if before is None else 'V'}{level}"
+        elif filled and before is not None:
+            path += f"V{HEIGHT}Z"
+        place += len(list(alike))
+        path += "" if level is None else f"H{_short(place * step)}"
+        before = level
     return f'<path class="{kind}" d="{path}"/>' if path else ""
 
 
 def _levels(values: Sequence[float | None], top: float) -> list[int | None]:
     return [None if value is None else _y(value, top) for value in values]
-
-
-def _line(levels: Sequence[int | None], step: float) -> str:
-    return "".join(
-        f"M{_short(run[0] * step)} {levels[run[0]]}{_stairs(run, levels, step)}"
-        for run in _runs(levels)
-    )
-
-
-def _filled(levels: Sequence[int | None], step: float) -> str:
-    """From the ground up to the levels."""
-    return "".join(
-        f"M{_short(run[0] * step)} {HEIGHT}V{levels[run[0]]}{_stairs(run, levels, step)}V{HEIGHT}Z"
-        for run in _runs(levels)
-    )
-
-
-def _stairs(run: range, levels: Sequence[int | None], step: float) -> str:
-    """Along the levels to the right, from the first on; levels alike are one line."""
-    out = []
-    for place in run:
-        following = levels[place + 1] if place + 1 in run else None
-        if following != levels[place]:
-            out.append(f"H{_short((place + 1) * step)}")
-            if following is not None:
-                out.append(f"V{following}")
-    return "".join(out)
 
 
 def _y(value: float, top: float) -> int:

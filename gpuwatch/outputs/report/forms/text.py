@@ -11,9 +11,8 @@ from gpuwatch.outputs.report.forms import charts
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import TimeProfile
 from gpuwatch.outputs.report.usage import JobUsage
-from gpuwatch.outputs.terminal.page import BOLD, COLOURS, CYAN, DIM, LABEL, RED, YELLOW, Page
-from gpuwatch.outputs.terminal.table import Column as Printed
-from gpuwatch.outputs.terminal.table import cut, wrap
+from gpuwatch.outputs.terminal import BOLD, COLOURS, CYAN, DIM, LABEL, RED, YELLOW, Page, cut, wrap
+from gpuwatch.outputs.terminal import Column as Printed
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140

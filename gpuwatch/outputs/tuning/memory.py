@@ -1,9 +1,29 @@
-"""The sentences about a memory fit: what the line is, whether it holds, what fits. Pure."""
+"""The report of ``gpuwatch tune memory``: what the line is, whether it holds, what fits; as text
+and as JSON.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
+from msgspec import structs
+
+from gpuwatch import __version__
+from gpuwatch.core.text import clean
+from gpuwatch.core.units import duration
+from gpuwatch.outputs.terminal import Column, table, wrap
+from gpuwatch.outputs.tuning.chart import memory_chart
+from gpuwatch.outputs.tuning.text import number
 from gpuwatch.tuning.memory.fit import BATCH_MAX
-from gpuwatch.tuning.memory.records import LineFit, MemoryReport, PrecisionResult, Prediction
+from gpuwatch.tuning.memory.records import (
+    AS_IS,
+    LineFit,
+    MemoryPoint,
+    MemoryReport,
+    PrecisionResult,
+    Prediction,
+    Subject,
+)
 
 FAR_TIMES = 8
 """A prediction this many times beyond what was measured is called a guess."""
@@ -146,10 +166,8 @@ def _changes(plain: PrecisionResult, other: PrecisionResult) -> Iterator[str]:
     for point in reversed(other.points):
         first, second = times.get(point.batch_size), point.seconds_per_step
         if first is not None and second is not None:
-            yield (
-                f"a step at batch {point.batch_size} {first * 1000:.3g} ms -> "
-                f"{second * 1000:.3g} ms{_percent(first, second)}"
-            )
+            change = f"{duration(first)} -> {duration(second)}{_percent(first, second)}"
+            yield f"a step at batch {point.batch_size} {change}"
             return
 
 
@@ -158,3 +176,107 @@ def _percent(before: float, after: float) -> str:
         return ""
     change = after / before - 1
     return " (the same)" if abs(change) < SAME_SHARE else f" ({change:+.0%})"
+
+
+SCHEMA = 2
+CHART_ROWS = 14
+CHART_CELLS_MOST = 100
+_ASCII = str.maketrans({"±": "+-", "²": "2", "…": "~"})
+ENDED = {
+    "interrupted": "Interrupted: this was measured so far.",
+    "budget": "Out of time (--budget): this was measured so far.",
+}
+
+
+def report_json(report: MemoryReport) -> str:
+    """``null`` is not measured."""
+    found = {
+        "kind": "tune_memory",
+        "schema": SCHEMA,
+        "gpuwatch": __version__,
+        **structs.asdict(report.subject),
+        "margin_share": report.margin_share,
+        "seconds": round(report.seconds, 3),
+        "ended": report.ended,
+        "results": [_result_object(one) for one in report.results],
+        "differences": list(differences(report)),
+    }
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+
+
+def _result_object(result: PrecisionResult) -> dict[str, Any]:
+    fit = result.fit
+    return {
+        **structs.asdict(result),
+        "fit": None if fit is None else {**structs.asdict(fit), "says": quality(fit)},
+        "says": outcome(result),
+    }
+
+
+def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
+    """All of it, no line wider than ``width``."""
+    width = max(20, width)
+    plain = report.results[0]
+    lines = [*wrap(heading(report.subject, plain), width), ""]
+    first = headline(plain)
+    lines += [*wrap(first, width), ""] if first else []
+    for result in report.results:
+        lines += _result(result, report.subject, width, unicode)
+    changes = list(differences(report))
+    for change in changes:
+        lines += wrap(change, width)
+    lines += [""] if changes else []
+    lines += wrap(ENDED[report.ended], width) if report.ended else []
+    text = "\n".join(lines).rstrip() + "\n"
+    return text if unicode else text.translate(_ASCII)
+
+
+def heading(subject: Subject, plain: PrecisionResult) -> str:
+    step = clean(subject.step, 200)
+    if subject.loader is not None:
+        step += f" on {clean(subject.loader, 200)}"
+    room = ""
+    if plain.points:
+        room += f", {size(plain.points[-1].total_bytes)}"
+    if subject.limit_bytes is not None:
+        room += " by --limit"
+    if plain.points:
+        room += f", {size(plain.points[-1].available_bytes)} available"
+    where = f"{subject.device}: {clean(subject.device_name, 120)}{room}"
+    what = "GPU memory" if subject.is_gpu else "Host memory (the step ran on the CPU)"
+    return f"{what} of {step} on {where}"
+
+
+def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool) -> Iterator[str]:
+    if result.precision != AS_IS:
+        yield f"With {result.precision} autocast around the step"
+    if result.points:
+        yield from _table(result.points, subject, width)
+        yield ""
+    sentences: list[str] = []
+    if result.fit is not None:
+        if result.precision == AS_IS and len(result.fit.sizes) > 2:
+            cells = min(width, CHART_CELLS_MOST)
+            yield from memory_chart(result, width=cells, height=CHART_ROWS, unicode=unicode)
+            yield ""
+        yield line(result.fit)
+        sentences.append(quality(result.fit))
+    if result.stopped and result.points:
+        sentences.append(result.stopped)
+    for sentence in (*sentences, outcome(result)):
+        yield from wrap(sentence, width)
+    yield ""
+
+
+def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[str]:
+    """One row for each batch size. Columns with nothing in them are left out."""
+    columns: tuple[Column[MemoryPoint], ...] = (
+        Column("batch", lambda one: str(one.batch_size)),
+        Column("tensors", lambda one: size(one.allocated_bytes), rank=3),
+        Column("reserved" if subject.is_gpu else "resident", lambda one: size(one.peak_bytes)),
+        Column("process", lambda one: size(one.process_bytes) if subject.is_gpu else "-", rank=4),
+        Column("device", lambda one: size(one.device_used_bytes), rank=4),
+        Column("per step", lambda one: duration(one.seconds_per_step), rank=2),
+        Column("samples/s", lambda one: number(one.samples_per_second), rank=1),
+    )
+    return table(columns, [[column.cell(one) for column in columns] for one in points], width)

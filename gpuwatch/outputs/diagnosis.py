@@ -1,17 +1,23 @@
-"""A diagnosis as text for a person: the short form of a report."""
+"""A diagnosis with all that is shown beside it: of a watch by its last minute, of a file by its
+report, which judges all of it. As text for a person, and as one JSON object: the report of what was
+watched, and what stands beside it. Its ``schema`` is that of the report: raised when a name goes or
+changes its meaning; new names may come at any time.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from gpuwatch.core import units
+from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.stacks.summary import StackReport
-from gpuwatch.outputs.diagnosis.report import DiagnosisReport
 from gpuwatch.outputs.report.content import tables
-from gpuwatch.outputs.report.content.findings import groups
-from gpuwatch.outputs.report.content.verdict import unchecked
-from gpuwatch.outputs.report.content.words import plural
+from gpuwatch.outputs.report.content.findings import groups, outcome, unchecked, verdict, worded
+from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.report.forms.text import write_block
-from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.terminal.page import BOLD, DIM, Page
+from gpuwatch.outputs.report.model import Report, Source, without_profiles
+from gpuwatch.outputs.stacks import process_object
+from gpuwatch.outputs.terminal import BOLD, DIM, Page
 from gpuwatch.sources.files.log_text import LOG_KINDS
 
 WIDTH_MIN = 28
@@ -22,6 +28,81 @@ LONG_SECONDS = 120.0
 """Two of the diagnosis's windows."""
 FINE_SECONDS = 0.3
 """The driver's own samples are at least 1/6 s apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisReport:
+    report: Report
+    verdict: str
+    """The headline sentence."""
+    found: bool
+    decided: bool
+    stacks: tuple[StackReport, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        return self.report.source is not None
+
+
+def of_file(report: Report) -> DiagnosisReport:
+    came_of_it = outcome(report)
+    return DiagnosisReport(
+        report=report,
+        verdict=verdict(report),
+        found=came_of_it == "found",
+        decided=came_of_it != "undecided" and report.decided,
+    )
+
+
+def of_watch(
+    report: Report,
+    diagnosis: Diagnosis,
+    *,
+    stacks: tuple[StackReport, ...] = (),
+    problem: str | None = None,
+) -> DiagnosisReport:
+    """The last ``diagnosis`` says how it is. ``problem``: why there is no GPU, where that is so."""
+    read = any(gpu.busy_readings for gpu in report.gpus)
+    sentence = diagnosis.verdict
+    if not diagnosis.findings:
+        if report.findings:
+            earlier = report.findings[0].summary
+            sentence = f"Nothing was wrong at the end; earlier: {earlier}"
+        elif not report.gpus:
+            sentence = problem or "There was no GPU to look at."
+        elif diagnosis.decided and not read:
+            sentence = "Idle GPUs cannot be diagnosed: no utilisation was read."
+    return DiagnosisReport(
+        report=report,
+        verdict=sentence,
+        found=bool(report.findings),
+        decided=diagnosis.decided and read,
+        stacks=stacks,
+    )
+
+
+class DiagnosisSeen(Report, frozen=True, kw_only=True):
+    """The report of a job, a machine or a file that was diagnosed, without its time profiles; times
+    of logs without dates count from 1970."""
+
+    kind: str = "diagnosis"
+    causes: tuple[str, ...] = ()
+    """What was found, in a sentence for each cause: findings of several jobs can have one."""
+    stacks: tuple[dict[str, Any], ...] = ()
+    """Python stacks, if requested: processes as ``gpuwatch stacks --json`` has them."""
+
+
+def diagnosis_json(diagnosis: DiagnosisReport) -> str:
+    report = without_profiles(worded(diagnosis.report))
+    same = {name: getattr(report, name) for name in report.__struct_fields__}
+    own = {
+        "kind": "diagnosis",
+        "verdict": diagnosis.verdict,
+        "decided": diagnosis.decided,
+        "causes": tuple([group.cause.summary for group in groups(report)]),
+        "stacks": tuple(map(process_object, diagnosis.stacks)),
+    }
+    return dumps(DiagnosisSeen(**{**same, **own}))
 
 
 def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = False) -> str:
@@ -45,8 +126,8 @@ def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = F
 
 def _watched(report: Report) -> str:
     source, length = report.source, units.age(report.time.seconds)
-    readings = plural(report.time.snapshots, "reading")
-    count = plural(len(report.gpus), "GPU")
+    readings = units.plural(report.time.snapshots, "reading")
+    count = units.plural(len(report.gpus), "GPU")
     if source is None:
         simulated = " (a simulated machine)" if report.simulated else ""
         return f"Watched {count} for {length}, {readings}{simulated}."

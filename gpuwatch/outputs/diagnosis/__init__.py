@@ -1,1 +1,0 @@
-"""A diagnosis as text and JSON, and its schema."""

@@ -1,1 +1,0 @@
-"""Plain text for a terminal: tables, pages, colours."""
