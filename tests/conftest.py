@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,7 @@ settings.register_profile(
 )
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
+_NUMBERS = count()
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -32,18 +35,27 @@ def nothing_is_ignored_by_what_tests_start() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Jobs that tell of themselves are seen by every gpuwatch of their user: those that a test
-    starts tell in a folder of its worker's own."""
-    before = os.environ.get("XDG_RUNTIME_DIR")
-    folder = tmp_path_factory.mktemp("runtime")
+def users_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What gpuwatch keeps for its user, and jobs that tell of themselves, are seen by every
+    gpuwatch of that user: those of a test are in a folder of its worker's own."""
+    names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+    before = {name: os.environ.get(name) for name in names}
+    folder = tmp_path_factory.mktemp("user")
     folder.chmod(0o700)
     os.environ["XDG_RUNTIME_DIR"] = str(folder)
-    yield
-    if before is None:
-        del os.environ["XDG_RUNTIME_DIR"]
-    else:
-        os.environ["XDG_RUNTIME_DIR"] = before
+    yield folder
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept_yet(users_folder: Path) -> None:
+    """No reports, recordings or preferences, neither of another test nor of who runs the tests."""
+    fresh = users_folder / str(next(_NUMBERS))
+    os.environ |= {"XDG_STATE_HOME": f"{fresh}/state", "XDG_CONFIG_HOME": f"{fresh}/config"}
 
 
 @pytest.fixture

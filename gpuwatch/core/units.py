@@ -76,6 +76,11 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else percent(100.0 * value)
 
 
+def plural(number: int, noun: str) -> str:
+    """``1 snapshot``, ``1,204 snapshots``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def count(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
 
@@ -133,6 +138,15 @@ def age(seconds: float | None) -> str:
     if whole < 100 * 86400:
         return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
     return f"{whole // 86400}d"
+
+
+def duration(seconds: float | None) -> str:
+    """How long one thing took, in three digits: ``12.3 ms``, ``1.2 s``."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 99.95 else age(seconds)
 
 
 def interval(seconds: float) -> str:

@@ -1,9 +1,11 @@
 """The causes that a practice job can have: which knobs make it, which turn it back."""
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.practice.knobs import Knobs
 
 NEEDS_GPU = "it is about a GPU"
@@ -52,16 +54,6 @@ class Cause:
     def cure_on(self, cores: float) -> Mapping[str, Any]:
         """Knobs that are turned back where the job may use so many cores."""
         return (cores >= ROOMY_CORES and self.roomy_cure) or self.cure
-
-
-@dataclass(frozen=True, slots=True)
-class Unpractised:
-    """A cause that no job can have."""
-
-    name: str
-    why: str
-    demo: str | None
-    """The simulated scenario that shows it."""
 
 
 # fmt: off
@@ -154,39 +146,52 @@ _ALL = (
 
 CAUSES: Mapping[str, Cause] = {cause.name: cause for cause in _ALL}
 
-UNPRACTISED = (
-    Unpractised(
-        "oscillation",
-        "it is what remains of loader_cpu_bound when only GPU readings exist",
-        "starved",
-    ),
-    Unpractised("thermal_throttle", "a job cannot make a card's cooling fail", "throttled"),
-    Unpractised("power_throttle", "only root lowers a card's power limit", "power_capped"),
-    Unpractised("pcie_degraded", "a job cannot narrow a link", "pcie_degraded"),
-    Unpractised("hardware_errors", "a job cannot make memory fail", "memory_errors"),
-    Unpractised("gpu_lost", "a job cannot take a card off the bus", "lost"),
-    Unpractised("waiting_for_requests", "a practice job trains and serves nobody", None),
-    Unpractised("actors_cpu_bound", "a practice job has a loader, and no environments", None),
-    Unpractised("pipeline_bubbles", "a practice job has its whole model on each GPU", None),
-    Unpractised("one_of_many_gpus", "a practice job takes no GPU that it leaves idle", None),
-    Unpractised("trains_on_cpu", "any job does it with --device cpu beside an idle GPU", None),
-    Unpractised("job_stopped", "it could not continue by itself: send SIGSTOP to any job", None),
-)
+# fmt: off
+UNPRACTISED: Mapping[str, tuple[str, str | None]] = {
+    "oscillation": ("it is what remains of loader_cpu_bound when only GPU readings exist",
+                    "starved"),
+    "thermal_throttle": ("a job cannot make a card's cooling fail", "throttled"),
+    "power_throttle": ("only root lowers a card's power limit", "power_capped"),
+    "pcie_degraded": ("a job cannot narrow a link", "pcie_degraded"),
+    "hardware_errors": ("a job cannot make memory fail", "memory_errors"),
+    "gpu_lost": ("a job cannot take a card off the bus", "lost"),
+    "waiting_for_requests": ("a practice job trains and serves nobody", None),
+    "actors_cpu_bound": ("a practice job has a loader, and no environments", None),
+    "pipeline_bubbles": ("a practice job has its whole model on each GPU", None),
+    "one_of_many_gpus": ("a practice job takes no GPU that it leaves idle", None),
+    "trains_on_cpu": ("any job does it with --device cpu beside an idle GPU", None),
+    "job_stopped": ("it could not continue by itself: send SIGSTOP to any job", None),
+}
+# fmt: on
+"""Causes that no job can have: why, and the simulated scenario that shows it."""
 
 
-NO_TORCH = (
-    "A practice job is a PyTorch job, and PyTorch is not installed here: "
-    "pip install 'gpuwatch-tui[torch]'"
-)
-
-
-def sentence_of(cause: Unpractised) -> str:
-    """Why not, and what shows it instead."""
-    demo = "" if cause.demo is None else f"; see gpuwatch --demo {cause.demo}"
-    return f"{cause.name} cannot be practised: {cause.why}{demo}"
-
-
-def find(name: str) -> Cause | Unpractised | None:
-    """The cause of this name, also written with dashes."""
+def find(name: str) -> Cause:
+    """The cause of this name, also written with dashes. Raises ``SentenceError`` where it cannot be
+    practised here."""
     wanted = name.strip().lower().replace("-", "_")
-    return CAUSES.get(wanted) or next((one for one in UNPRACTISED if one.name == wanted), None)
+    if wanted in UNPRACTISED:
+        why, demo = UNPRACTISED[wanted]
+        see = "" if demo is None else f"; see gpuwatch --demo {demo}"
+        raise SentenceError(f"{wanted} cannot be practised: {why}{see}.")
+    if wanted not in CAUSES:
+        raise SentenceError(f"There is no cause {clean(name, 60)!r}: gpuwatch demo-job lists them.")
+    if importlib.util.find_spec("torch") is None:
+        raise SentenceError(
+            "A practice job is a PyTorch job, and PyTorch is not installed here: "
+            "pip install 'gpuwatch-tui[torch]'"
+        )
+    return CAUSES[wanted]
+
+
+def listing() -> Iterator[str]:
+    """Lines of all causes, with what each needs."""
+    for cause in CAUSES.values():
+        needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
+        needs += [] if cause.needs is None else [cause.needs]
+        yield f"  {cause.name:<23} {cause.says}"
+        yield from [f"  {'':<23} needs {'; '.join(needs)}"] if needs else []
+    yield from ("", "Cannot be practised, but can be simulated:", "")
+    for name, (why, demo) in UNPRACTISED.items():
+        yield f"  {name:<23} {why}"
+        yield from [] if demo is None else [f"  {'':<23} gpuwatch --demo {demo}"]

@@ -1,12 +1,15 @@
-"""Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder."""
+"""Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder, and
+the dashboard's hold on them."""
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gpuwatch.core.text import clean
-from gpuwatch.practice.knobs import KnobError, Knobs, changed, written
+from gpuwatch.practice.causes import Cause
+from gpuwatch.practice.knobs import KnobError, Knobs, changed, in_words, written
 
 FILE_NAME = "knobs"
 MOST_BYTES = 10_000
@@ -82,3 +85,63 @@ def device_kind(folder: Path) -> str | None:
         return _text_of(folder / _DEVICE_FILE) or None
     except KnobError:
         return None
+
+
+class Practice:
+    """A practice job as the dashboard sees it: its fault, and the knobs that a key turns. All texts
+    are safe to show."""
+
+    def __init__(
+        self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]
+    ) -> None:
+        """``cores``: how many the job may use."""
+        self._cause = cause
+        self._cure = cause.cure_on(cores)
+        self._folder = folder
+        self._has_ended = has_ended
+        self._on_cpu: bool | None = None
+        self._said_ended = False
+        self.cured = False
+        self.name = cause.name
+        self.says = cause.says
+        self.after_seconds = cause.after_seconds
+        """The diagnosis finds it about that long after the first step."""
+        self.press = cause.press
+        """Which key that takes, in a few words."""
+
+    @property
+    def turns(self) -> str:
+        """What the key changes: ``num_workers 1 -> 4``; empty: nothing."""
+        ill = self._cause.knobs
+        cured = replace(ill, **self._cure)
+        return in_words(cured, ill) if self.cured else in_words(ill, cured)
+
+    @property
+    def note(self) -> str | None:
+        """What cannot be seen on this machine."""
+        return self._cause.cpu_note if self._on_cpu else None
+
+    @property
+    def can_be_named(self) -> bool:
+        """True if the diagnosis can find it on this machine."""
+        return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
+
+    @property
+    def ended(self) -> bool:
+        """The job has: nothing can be turned any more."""
+        return self._has_ended()
+
+    def look(self) -> bool:
+        """Find out what is known only once the job runs; whether there is something new."""
+        if self.ended != self._said_ended:
+            self._said_ended = self.ended
+            return True
+        if self._on_cpu is not None or (kind := device_kind(self._folder)) is None:
+            return False
+        self._on_cpu = kind == "cpu"
+        return self._on_cpu
+
+    def turn(self) -> None:
+        """Turn the knobs back, or ill again. Raises ``OSError``."""
+        turn(self._folder, {} if self.cured else self._cure)
+        self.cured = not self.cured

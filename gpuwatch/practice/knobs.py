@@ -4,19 +4,11 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from itertools import groupby
 from typing import Any
 
 from gpuwatch.jobs.cores import parse_core_list
 
-GROUPS: Mapping[str, str] = {
-    "loading": "Loading",
-    "step": "The step",
-    "pauses": "Checkpoints, validation, epochs",
-    "memory": "Memory",
-    "ranks": "Several ranks",
-    "machine": "The machine",
-}
-"""In the order of the help."""
 _SWITCH = {"1": True, "on": True, "yes": True, "0": False, "off": False, "no": False}
 
 
@@ -217,11 +209,10 @@ def _shown(knob: Field[Any], value: Any) -> tuple[str, str]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """An option for each knob, in groups. One that is not given is not in the result."""
-    for group, title in GROUPS.items():
-        section = parser.add_argument_group(title)
-        for knob in fields(Knobs):
-            if knob.metadata["group"] == group:
-                _add_option(section, knob)
+    for group, knobs in groupby(fields(Knobs), key=lambda knob: str(knob.metadata["group"])):
+        section = parser.add_argument_group(group.capitalize())
+        for knob in knobs:
+            _add_option(section, knob)
 
 
 def _add_option(section: Any, knob: Field[Any]) -> None:

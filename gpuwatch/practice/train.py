@@ -10,7 +10,6 @@ names first, and take them out again.
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.practice import causes, ending, knobs
 from gpuwatch.practice.control import FILE_NAME
 from gpuwatch.practice.job import machine
@@ -32,28 +31,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a job; the exit code."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    cause = causes.find(options.cause)
-    if cause is None:
-        parser.error(
-            f"there is no cause {options.cause[:60]!r}: choose one of {', '.join(causes.CAUSES)}"
-        )
-    if isinstance(cause, causes.Unpractised):
-        print(causes.sentence_of(cause), file=sys.stderr)
-        return 2
-    if importlib.util.find_spec("torch") is None:
-        print(causes.NO_TORCH, file=sys.stderr)
-        return 2
-    ending.listen()
-    if options.ends_with is not None:
-        ending.end_with(options.ends_with)
-    wanted = replace(cause.knobs, **knobs.given(options))
     try:
+        cause = causes.find(options.cause)
+        ending.listen()
+        if options.ends_with is not None:
+            ending.end_with(options.ends_with)
+        wanted = replace(cause.knobs, **knobs.given(options))
         return _run(sys.argv[1:] if arguments is None else arguments, options, wanted, cause)
     except KeyboardInterrupt:
         return 130
-    except (machine.MachineError, OSError) as error:
+    except (SentenceError, OSError) as error:
         print(f"The job cannot run: {clean(str(error), 400)}", file=sys.stderr)
-        return 1
+        return getattr(error, "exit_code", 1)
 
 
 def _run(
@@ -142,14 +131,12 @@ def _far_cores() -> str:
     import torch  # noqa: PLC0415
 
     if not torch.cuda.is_available():
-        raise machine.MachineError("cpu_misplaced needs a GPU; see gpuwatch --demo")
+        raise SentenceError("cpu_misplaced needs a GPU; see gpuwatch --demo")
     found: Any = torch.cuda.get_device_properties(0)
     address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
     cores = machine.far_cores(address)
     if cores is None:
-        raise machine.MachineError(
-            "no cores are far from the GPU: cpu_misplaced needs two NUMA nodes"
-        )
+        raise SentenceError("no cores are far from the GPU: cpu_misplaced needs two NUMA nodes")
     return cores
 
 
@@ -201,13 +188,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _epilog() -> str:
-    lines = ["Causes:"]
-    lines += [f"  {one.name:<23} {one.says}" for one in causes.CAUSES.values()]
-    lines += ["", "Cannot be practised:"]
-    for other in causes.UNPRACTISED:
-        demo = "" if other.demo is None else f" (gpuwatch --demo {other.demo})"
-        lines.append(f"  {other.name:<23} {other.why}{demo}")
-    lines += [
+    lines = [
+        *("Causes:", *causes.listing()),
         "",
         "A quota or cores from outside:",
         "  systemd-run --user --scope -p CPUQuota=50% python -m gpuwatch.practice.train",

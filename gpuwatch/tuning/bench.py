@@ -17,7 +17,10 @@ import psutil
 
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning import failures, processes
+from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.host_process import HostProcess
+from gpuwatch.tuning.memory.plan import STEPS
+from gpuwatch.tuning.memory.records import MemoryPoint
 from gpuwatch.tuning.messages import Answer, ClosedError, Order, Start
 from gpuwatch.tuning.settings import Description, Failure, Visit
 
@@ -142,6 +145,32 @@ class Bench:
             return answer
         assert answer.visit is not None
         return answer.visit
+
+    def list_gpus(self) -> Answer:
+        """The devices that torch can measure on. Raises ``MeasureError``."""
+        answer = self.ask(Order(what="gpus"))
+        if isinstance(answer, Failure):
+            raise MeasureError(answer.sentence)
+        return answer
+
+    def measure_memory(
+        self, batch_size: int, precision: str, *, device: int | None, limit_bytes: int | None
+    ) -> MemoryPoint:
+        """Steps at one batch size. ``device``: a CUDA device as torch numbers it; ``None``: the
+        CPU. Raises ``MeasureError``."""
+        order = Order(
+            what="memory",
+            batch_size=batch_size,
+            precision=precision,
+            steps=STEPS,
+            device=device,
+            limit_bytes=limit_bytes,
+        )
+        answer = self.ask(order)
+        if isinstance(answer, Failure):
+            raise failures.of_memory(answer, on_cpu=device is None)
+        assert answer.point is not None
+        return answer.point
 
     def ask(self, order: Order) -> Answer | Failure:
         """Have something measured. Raises ``BenchError`` where the target can no longer be

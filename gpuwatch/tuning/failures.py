@@ -20,6 +20,7 @@ from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.settings import Failure
 
 MESSAGE_LENGTH = 300
+OUTPUT_LINES = 5
 SHM = "/dev/shm"
 """Workers hand their batches over in it."""
 STACKS_SECONDS = 5.0
@@ -61,6 +62,10 @@ class MeasureError(SentenceError):
     def __init__(self, sentence: str, code: str = "target") -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class OutOfTimeError(Exception):
+    """The budget is used up."""
 
 
 # --- the user's own lines --------------------------------------------------------------------
@@ -240,6 +245,22 @@ def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
     return structs.replace(failure, output=output_lines(output))
 
 
+def of_memory(failure: Failure, *, on_cpu: bool) -> MeasureError:
+    """Of ``tune memory``: a step that ended, and may have run out of memory."""
+    code, sentence = failure.code, failure.sentence
+    if code in ("killed", "out_of_memory") and ("SIGKILL" in sentence or code == "out_of_memory"):
+        # The kernel ends it where memory runs out faster than an exception can be raised.
+        sentence = (
+            "The step's process was killed (SIGKILL), as the kernel does when memory runs out."
+        )
+        code = "no_memory" if on_cpu else "killed"
+        if not on_cpu:
+            sentence += " With a step on a GPU it is the host's memory that ran out."
+    elif code in ("killed", "exited") and failure.line is None and failure.output:
+        sentence += f" Its last line: {failure.output[-1]}"
+    return MeasureError(sentence, code)
+
+
 def hung(seconds: float, stacks: str, *, of_step: bool) -> Failure:
     """``of_step``: a step of ``tune memory`` took too long, else a batch."""
     line = line_in(stacks)
@@ -277,11 +298,11 @@ def await_stacks(read: Callable[[], str], count: int) -> str:
     return text
 
 
-def output_lines(text: str, most: int = 5) -> tuple[str, ...]:
+def output_lines(text: str) -> tuple[str, ...]:
     """The last lines that the user's code printed, made safe; not the dump after a crash."""
     text = text.split(f"{_CRASHED}:", 1)[0].replace("\0", "")
     lines = [clean(line, 200) for line in _own_lines(text) if line.strip()]
-    return tuple(lines[-most:])
+    return tuple(lines[-OUTPUT_LINES:])
 
 
 def _own_lines(text: str) -> Iterator[str]:

@@ -9,6 +9,10 @@ from collections.abc import Callable
 
 import psutil
 
+from gpuwatch.jobs.identity.evidence import read_all
+from gpuwatch.jobs.launch.tree_signals import family
+from gpuwatch.sources.linux.procfs import ProcessStat
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 TRACKER_SECONDS = 1.0
@@ -31,61 +35,39 @@ def _prctl(option: int, value: int) -> None:
 
 
 def of_session(session: int) -> list[int]:
-    return [pid for pid in psutil.pids() if _session_of(pid) == session and is_running(pid)]
-
-
-def _session_of(pid: int) -> int | None:
-    with contextlib.suppress(OSError):
-        return os.getsid(pid)
-    return None
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
-    except psutil.Error:
-        return False
-
-
-def below(pid: int) -> list[int]:
-    try:
-        found = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-    return [one.pid for one in found if is_running(one.pid)]
-
-
-def kill_session(session: int) -> None:
-
-    def family() -> set[int]:
-        own = of_session(session)
-        return {*own, *(pid for one in own for pid in below(one))} - {os.getpid()}
-
-    _kill(family)
-
-
-def kill_children(spared: frozenset[int] = frozenset()) -> None:
-    """All descendants of this process (adopted orphans, too) but the children in ``spared``."""
-
-    def family() -> set[int]:
-        mine = children() - spared
-        return {*mine, *(pid for one in mine for pid in below(one))}
-
-    _kill(family)
-    _reap()
+    return [pid for pid, one in read_all().items() if one.session == session and _runs(one)]
 
 
 def children() -> frozenset[int]:
     """Of this process, and running."""
-    found = psutil.Process().children()
-    return frozenset(one.pid for one in found if is_running(one.pid))
+    own = os.getpid()
+    seen = read_all().items()
+    return frozenset(pid for pid, one in seen if one.parent_pid == own and _runs(one))
 
 
-def _kill(family: Callable[[], set[int]]) -> None:
-    """Until none is left. Python's resource tracker is given a moment: it removes what the others
-    have left in /dev/shm and ends by itself. One in an uninterruptible wait for a disk stays."""
+def _runs(process: ProcessStat) -> bool:
+    return process.state not in "ZX"
+
+
+def kill_session(session: int) -> None:
+    _kill(lambda _pid, one: one.session == session)
+
+
+def kill_children(spared: frozenset[int] = frozenset()) -> None:
+    """All descendants of this process (adopted orphans, too) but the children in ``spared``."""
+    own = os.getpid()
+    _kill(lambda pid, one: one.parent_pid == own and pid not in spared)
+    _reap()
+
+
+def _kill(begins: Callable[[int, ProcessStat], bool]) -> None:
+    """Such processes and all below them, until none is left. Python's resource tracker is given a
+    moment: it removes what the others have left in /dev/shm and ends by itself. One in an
+    uninterruptible wait for a disk stays."""
     begun = time.monotonic()
-    while (found := family()) and time.monotonic() < begun + TRACKER_SECONDS + END_SECONDS:
+    while (found := family(begins).keys() - {os.getpid()}) and (
+        time.monotonic() < begun + TRACKER_SECONDS + END_SECONDS
+    ):
         patient = time.monotonic() < begun + TRACKER_SECONDS
         victims = [pid for pid in found if not (patient and _is_tracker(pid))]
         for pid in victims:

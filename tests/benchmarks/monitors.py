@@ -1,7 +1,7 @@
 """What watching costs: gpuwatch beside nvitop, nvtop and an empty Textual program.
 
     python -m tests.benchmarks.monitors
-    python -m tests.benchmarks.monitors --gpus 16 --processes 256 --slow-link --repeat 3
+    python -m tests.benchmarks.monitors --gpus 16 --processes 256 --repeat 3 --only gpuwatch,nvtop
     python -m tests.benchmarks.monitors --job 8x8
     python -m tests.benchmarks.monitors --readme
 
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.tools import process_tree, report
@@ -41,50 +41,33 @@ MIB = 1 << 20
 PAINT_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Monitor:
-    """A program to measure. ``command`` gets the interval in seconds."""
-
-    name: str
-    command: Callable[[float], list[str]]
-    shows_gpus: bool = True
-    attaches: bool = False
-    """It is also given the PID of the job on the machine."""
-
-
-def _python(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", module, *arguments]
+def _python(module: str, *arguments: str) -> Callable[[float], list[str]]:
+    """A command by the interval in seconds."""
+    return lambda interval: [
+        sys.executable,
+        "-m",
+        module,
+        "--interval",
+        f"{interval:g}",
+        *arguments,
+    ]
 
 
-MONITORS = {
-    "gpuwatch": Monitor(
-        "gpuwatch",
-        lambda interval: _python("gpuwatch", "--interval", f"{interval:g}", "--no-slow-link"),
-    ),
-    "gpuwatch --pid": Monitor(
-        "gpuwatch --pid",
-        lambda interval: _python(
-            "gpuwatch", "--interval", f"{interval:g}", "--no-slow-link", "--pid"
-        ),
-        attaches=True,
-    ),
-    "gpuwatch --slow-link": Monitor(
-        "gpuwatch --slow-link",
-        lambda interval: _python("gpuwatch", "--interval", f"{interval:g}", "--slow-link"),
-    ),
-    "nvitop": Monitor("nvitop", lambda interval: _python("nvitop", "--interval", f"{interval:g}")),
+ATTACHED, EMPTY = "gpuwatch --pid", "empty-textual"
+"""Which is given the PID of the job on the machine, too; which shows no GPUs."""
+MONITORS: dict[str, Callable[[float], list[str]]] = {
+    "gpuwatch": _python("gpuwatch", "--no-slow-link"),
+    ATTACHED: _python("gpuwatch", "--no-slow-link", "--pid"),
+    "gpuwatch --slow-link": _python("gpuwatch", "--slow-link"),
+    "nvitop": _python("nvitop"),
     # nvtop counts tenths of a second.
-    "nvtop": Monitor("nvtop", lambda interval: ["nvtop", "-d", str(round(interval * 10))]),
-    "empty-textual": Monitor(
-        "empty-textual",
-        lambda _interval: _python("tests.benchmarks.tools.empty_app"),
-        shows_gpus=False,
-    ),
+    "nvtop": lambda interval: ["nvtop", "-d", str(round(interval * 10))],
+    EMPTY: _python("tests.benchmarks.tools.empty_app"),
 }
 
 
-_EVERYTHING = ("gpuwatch", "gpuwatch --slow-link", "nvitop", "nvtop", "empty-textual")
-_OF_A_JOB = ("gpuwatch", "gpuwatch --pid", "nvitop")
+_EVERYTHING = ("gpuwatch", "gpuwatch --slow-link", "nvitop", "nvtop", EMPTY)
+_OF_A_JOB = ("gpuwatch", ATTACHED, "nvitop")
 README = (
     ("8 GPUs, 64 jobs of one process each", _EVERYTHING, 8, 64, None),
     ("8 GPUs, one job of 8 ranks with 8 loader workers each", _OF_A_JOB, 8, 0, (8, 8)),
@@ -94,11 +77,8 @@ README = (
 
 def missing(name: str) -> str | None:
     """Why a monitor cannot run here, or ``None``."""
-    if name == "nvitop" and importlib.util.find_spec("nvitop") is None:
-        return "nvitop is not installed"
-    if name == "nvtop" and shutil.which("nvtop") is None:
-        return "nvtop is not installed"
-    return None
+    there = {"nvitop": importlib.util.find_spec("nvitop"), "nvtop": shutil.which("nvtop")}
+    return f"{name} is not installed" if there.get(name, name) is None else None
 
 
 def environment(fake: FakeNvml, home: Path) -> dict[str, str]:
@@ -127,58 +107,51 @@ Settings = argparse.Namespace
 
 
 @contextlib.contextmanager
-def started(monitor: Monitor, env: Mapping[str, str], settings: Settings) -> Iterator[Terminal]:
+def started(name: str, env: Mapping[str, str], settings: Settings) -> Iterator[Terminal]:
     """In a terminal, painted or given up, and ended at last."""
     terminal = Terminal(*settings.size, A_GPU)
-    command = monitor.command(settings.interval)
-    if monitor.attaches:
+    command = MONITORS[name](settings.interval)
+    if name == ATTACHED:
         command.append(str(settings.job_pid))
     terminal.start(command, env, ROOT)
     try:
-        terminal.wait_for_paint(PAINT_SECONDS, match=monitor.shows_gpus)
+        terminal.wait_for_paint(PAINT_SECONDS, match=name != EMPTY)
         yield terminal
     finally:
         terminal.stop()
 
 
-def run_once(
-    monitor: Monitor, fake: FakeNvml, env: Mapping[str, str], settings: Settings, blank: Result
-) -> Result:
+def run_once(name: str, fake: FakeNvml, env: Mapping[str, str], settings: Settings) -> Result:
     """Start the monitor, let it warm up, measure it over the window, end it."""
-    with started(monitor, env, settings) as terminal:
+    with started(name, env, settings) as terminal:
         if terminal.paint.text_at is None or terminal.exit_code is not None:
-            return replace(blank, failure=_failure(terminal))
+            return Result(name, failure=_failure(terminal))
+
+        def counters() -> tuple[float, ...]:
+            cpu = process_tree.cpu_seconds(terminal.pid)
+            counted = (100 * cpu, terminal.bytes_written, fake.calls(), 1000 * fake.seconds())
+            return (*counted, time.monotonic())
+
         time.sleep(settings.warm_up)
-        before = (process_tree.cpu_seconds(terminal.pid), terminal.bytes_written)
-        calls, nvml_seconds, begin = fake.calls(), fake.seconds(), time.monotonic()
+        before = counters()
         time.sleep(settings.seconds)
-        elapsed = time.monotonic() - begin
-        cpu = process_tree.cpu_seconds(terminal.pid) - before[0]
-        written = terminal.bytes_written - before[1]
+        *spent, seconds = (now - was for now, was in zip(counters(), before, strict=True))
         memory = process_tree.memory(terminal.pid)
         if terminal.exit_code is not None:
-            return replace(blank, failure=_failure(terminal))
-        return replace(
-            blank,
-            cpu_percent=100 * cpu / elapsed,
-            resident_mib=memory.resident_bytes / MIB,
-            proportional_mib=memory.proportional_bytes / MIB,
-            bytes_per_second=written / elapsed,
-            nvml_calls_per_second=(fake.calls() - calls) / elapsed,
-            nvml_milliseconds_per_second=1000 * (fake.seconds() - nvml_seconds) / elapsed,
-        )
+            return Result(name, failure=_failure(terminal))
+        rates = dict(zip(RATES, (one / seconds for one in spent), strict=True))
+        return Result(name, rates | {"memory MiB": memory[0] / MIB, "PSS MiB": memory[1] / MIB})
+
+
+RATES = ("CPU % of a core", "bytes/s to the terminal", "NVML calls/s", "NVML ms/s")
 
 
 def start_once(name: str, env: Mapping[str, str], settings: Settings) -> Result:
     """Seconds to the first paint and to the first GPU, of one start."""
-    with started(MONITORS[name], env, settings) as terminal:
-        paint, start = terminal.paint, terminal.started_at
-        return Result(
-            monitor=name,
-            runs=1,
-            first_paint_seconds=None if paint.text_at is None else paint.text_at - start,
-            first_gpu_seconds=None if paint.match_at is None else paint.match_at - start,
-        )
+    with started(name, env, settings) as terminal:
+        at = {"first paint s": terminal.paint.text_at, "first GPU s": terminal.paint.match_at}
+        begun = terminal.started_at
+    return Result(name, {what: one and one - begun for what, one in at.items()})
 
 
 def measure_starts(
@@ -210,11 +183,10 @@ def measure_all(
             starts = measure_starts(names, env, settings)
             for name in names:
                 _say(f"{name}, {gpus} GPUs, {processes} processes ...")
-                runs = [
-                    run_once(MONITORS[name], fake, env, settings, starts[name])
-                    for _ in range(settings.repeat)
-                ]
-                results.append(report.median_of(runs))
+                runs = [run_once(name, fake, env, settings) for _ in range(settings.repeat)]
+                found = report.median_of(runs)
+                both = {**starts[name].numbers, **found.numbers}
+                results.append(replace(found, numbers=both))
     return results
 
 
@@ -235,8 +207,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="the window measured")
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before it")
     parser.add_argument("--interval", type=float, default=1.0)
-    parser.add_argument("--only", default="gpuwatch,nvitop,nvtop,empty-textual")
-    parser.add_argument("--slow-link", action="store_true", help="also gpuwatch --slow-link")
+    parser.add_argument("--only", help=f"some of {', '.join(MONITORS)}")
     parser.add_argument(
         "--job", type=_size, help="ranks x workers: one job on the GPUs instead of --processes"
     )
@@ -247,15 +218,12 @@ def _arguments() -> argparse.Namespace:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
-    names = [name.strip() for name in arguments.only.split(",")]
+    usual = _OF_A_JOB if arguments.job else ("gpuwatch", "nvitop", "nvtop", EMPTY)
+    names = [name.strip() for name in (arguments.only or ",".join(usual)).split(",")]
     if unknown := [name for name in names if name not in MONITORS]:
         raise SystemExit(f"unknown: {', '.join(unknown)} (there are {', '.join(MONITORS)})")
-    if arguments.job and "gpuwatch" in names and "gpuwatch --pid" not in names:
-        names.insert(names.index("gpuwatch") + 1, "gpuwatch --pid")
-    if not arguments.job and "gpuwatch --pid" in names:
-        raise SystemExit("gpuwatch --pid is measured on a job: add --job 8x8")
-    if arguments.slow_link and "gpuwatch" in names:
-        names.insert(names.index("gpuwatch") + 1, "gpuwatch --slow-link")
+    if not arguments.job and ATTACHED in names:
+        raise SystemExit(f"{ATTACHED} is measured on a job: add --job 8x8")
     for name in list(names):
         if why := missing(name):
             print(f"left out: {why}", file=sys.stderr)

@@ -8,14 +8,13 @@ table is the same on every machine. A row is one GPU in one snapshot, one a seco
 as shown where it is not ``None``, of the fields that a quick driver gives on this card.
 """
 
-import dataclasses
 import sys
 import tempfile
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
-from gpuwatch.core.model import Gpu
-from tests.sources.nvml.watch import watching
+from tests.sources.nvml.watch import Watch, asked_of_a_real_driver, present, watching
 
 LATENCIES_SECONDS = (0.001, 0.0025, 0.005, 0.010)
 GPU_COUNTS = (1, 2, 4, 8)
@@ -24,97 +23,36 @@ SNAPSHOTS = 120
 CALM_SNAPSHOTS = 10
 USUAL_SECONDS = 2.0
 """No field that is read at every look is late before this."""
-REAL_SECONDS = {
-    "nvmlDeviceGetPcieThroughput": 20e-3,
-    "nvmlDeviceGetComputeRunningProcesses_v3": 3e-3,
-    "nvmlDeviceGetGraphicsRunningProcesses_v3": 3e-3,
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3": 3e-3,
-    "nvmlDeviceGetProcessUtilization": 1e-3,
-    "nvmlDeviceGetSamples": 1e-3,
-    "nvmlDeviceGetFieldValues": 1e-4,
-    "nvmlGpmSampleGet": 2e-4,
-}
-USUAL_CALL_SECONDS = 2e-5
-"""What calls take on real drivers; those of the table, and any other."""
 MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
+NO_READINGS = {"throttle_durations", "late_readings", "memory_used_is_process_sum"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shown:
-    """What the rows of a sweep show, by field, and what it costs."""
-
-    share: dict[str, float]
-    """Of the rows: those that show the field."""
-    oldest_seconds: dict[str, float]
-    """The greatest age of the fields that were late."""
-    driver_share: float
-    """Of wall time."""
-    problems: tuple[str, ...]
-    """The sentences at the end."""
-
-    @property
-    def mean(self) -> float:
-        return sum(self.share.values()) / len(self.share)
-
-
-def present(gpu: Gpu) -> set[str]:
-    values = {
-        field.name: getattr(gpu.reading, field.name) for field in dataclasses.fields(gpu.reading)
-    }
-    # Flags and durations since the snapshot before are no readings of their own.
-    return {
-        name
-        for name, value in values.items()
-        if value is not None and not isinstance(value, bool) and name not in _NO_VALUE
-    }
-
-
-_NO_VALUE = frozenset({"throttle_durations", "late_readings"})
-
-
-def sweep(
-    folder: Path,
-    latency_seconds: float,
-    gpus: int,
-    snapshots: int = SNAPSHOTS,
-    warm_up: int = WARM_UP_SNAPSHOTS,
-) -> Shown:
-    """Watch ``gpus`` whose driver takes so long for every call, a snapshot a second."""
+def sweep(watch: Watch, latency_seconds: float, gpus: int) -> str:
+    """What the rows show where every call takes so long, and what it costs."""
     shown: Counter[str] = Counter()
-    oldest: dict[str, float] = {}
-    with watching(folder, gpus=gpus) as watch:
-        watch.ticks(CALM_SNAPSHOTS)
-        expected = present(watch.gpu())
-        watch.call_seconds = latency_seconds
-        watch.ticks(warm_up)
-        spent = 0.0
-        for _ in range(snapshots):
-            reading = watch.tick()
-            spent += reading.call_seconds
-            for gpu in reading.gpus:
-                shown.update(present(gpu) & expected)
-                for name, seconds in getattr(gpu.reading, "late_readings", ()):
-                    oldest[name] = max(oldest.get(name, 0.0), seconds)
-        share = {name: shown[name] / (snapshots * gpus) for name in sorted(expected)}
-        return Shown(share, oldest, spent / snapshots, tuple(watch.sentences()))
+    oldest = USUAL_SECONDS
+    watch.ticks(CALM_SNAPSHOTS)
+    expected = present(watch.reading()) - NO_READINGS
+    watch.call_seconds = latency_seconds
+    watch.ticks(WARM_UP_SNAPSHOTS)
+    spent = 0.0
+    for _ in range(SNAPSHOTS):
+        look = watch.tick()
+        spent += look.call_seconds
+        for gpu in look.gpus:
+            shown.update(present(gpu.reading) & expected)
+            oldest = max(oldest, dict(gpu.reading.late_readings).get("busy_percent", 0.0))
+    share = {name: shown[name] / (SNAPSHOTS * gpus) for name in expected}
+    main_shares = " ".join(f"{share[name]:4.0%}" for name in MAIN_FIELDS)
+    return (
+        f"{gpus} GPUs {latency_seconds * 1000:4.1f} ms: {sum(share.values()) / len(share):4.0%}  "
+        f"{main_shares}  driver {spent / SNAPSHOTS:5.1%}  problems {len(watch.sentences())}  "
+        f"busy at most {oldest:.0f} s old"
+    )
 
 
-def asked_of_a_real_driver(folder: Path, gpus: int) -> dict[str, tuple[float, float]]:
-    """Calls a second, and the seconds that each takes, by function, once it has settled."""
-    with watching(folder, gpus=gpus) as watch:
-        watch.ticks(2)
-        kinds = ("nvmlDeviceGet", "nvmlGpm")
-        asked = [name for name in watch.fake.call_counts() if name.startswith(kinds)]
-        watch.costs = {name: REAL_SECONDS.get(name, USUAL_CALL_SECONDS) for name in asked}
-        watch.ticks(CALM_SNAPSHOTS)
-        watch.fake.reset_counters()
-        watch.ticks(SNAPSHOTS)
-        counts = watch.fake.call_counts()
-        return {name: (counts.get(name, 0) / SNAPSHOTS, watch.costs[name]) for name in asked}
-
-
-def print_plan(folder: Path, gpus: int) -> None:
-    asked = asked_of_a_real_driver(folder, gpus)
+def plan(watch: Watch, gpus: int) -> None:
+    asked = asked_of_a_real_driver(watch, SNAPSHOTS)
     for name, (calls, seconds) in sorted(asked.items(), key=lambda one: -one[1][0] * one[1][1]):
         every = f"every {gpus / calls:5.1f} s of each GPU" if calls else "at the start"
         print(f"{name:44} {every:26} {1e3 * seconds:6.2f} ms a call")
@@ -124,22 +62,14 @@ def print_plan(folder: Path, gpus: int) -> None:
 
 def main() -> None:
     if "--plan" in sys.argv:
-        with tempfile.TemporaryDirectory() as folder:
-            print_plan(Path(folder), int(sys.argv[-1]) if sys.argv[-1].isdecimal() else 8)
+        gpus = int(sys.argv[-1]) if sys.argv[-1].isdecimal() else 8
+        with tempfile.TemporaryDirectory() as folder, watching(Path(folder), gpus=gpus) as watch:
+            plan(watch, gpus)
         return
     print("Rows that show a reading: mean over all fields, busy, memory, power; time in the driver")
-    for gpus in GPU_COUNTS:
-        for latency in LATENCIES_SECONDS:
-            with tempfile.TemporaryDirectory() as folder:
-                shown = sweep(Path(folder), latency, gpus)
-            oldest = shown.oldest_seconds.get("busy_percent", USUAL_SECONDS)
-            main_shares = " ".join(f"{shown.share[name]:4.0%}" for name in MAIN_FIELDS)
-            print(
-                f"{gpus} GPUs {latency * 1000:4.1f} ms: {shown.mean:4.0%}  {main_shares}"
-                f"  driver {shown.driver_share:5.1%}  problems {len(shown.problems)}"
-                f"  busy at most {oldest:.0f} s old"
-            )
-    print(*shown.problems, sep="\n")
+    for gpus, latency in product(GPU_COUNTS, LATENCIES_SECONDS):
+        with tempfile.TemporaryDirectory() as folder, watching(Path(folder), gpus=gpus) as watch:
+            print(sweep(watch, latency, gpus), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import contextlib
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 
 from tests.benchmarks.monitors import MIB, environment
 from tests.benchmarks.tools import process_tree
@@ -45,20 +45,8 @@ KEYS = (
 SIZES = ((200, 50), (80, 24), (120, 40), (60, 15), (250, 70), (20, 5))
 
 
-@dataclass
-class Samples:
-    """What was seen of the program, at ``seconds`` since the start."""
-
-    seconds: list[float] = field(default_factory=list)
-    resident_mib: list[float] = field(default_factory=list)
-
-    def quarters(self) -> list[list[float]]:
-        """Resident memory in each quarter of the time."""
-        length = self.seconds[-1] / 4
-        parts: list[list[float]] = [[], [], [], []]
-        for at, mib in zip(self.seconds, self.resident_mib, strict=True):
-            parts[min(3, int(at / length))].append(mib)
-        return parts
+Samples = list[tuple[float, float]]
+"""Seconds since the start, and resident memory in MiB."""
 
 
 class Churn:
@@ -125,12 +113,12 @@ def _resident_mib(pid: int) -> float:
 
 def _summary(samples: Samples) -> str:
     lines = ["", "resident memory, MiB    mean     max    last"]
-    for number, part in enumerate(samples.quarters(), 1):
-        if part:
-            lines.append(
-                f"quarter {number}          {statistics.fmean(part):8.1f}{max(part):8.1f}"
-                f"{part[-1]:8.1f}"
-            )
+    length = samples[-1][0] / 4
+    for quarter, part in groupby(samples, lambda one: min(3, int(one[0] / length))):
+        mib = [one for _, one in part]
+        lines.append(
+            f"quarter {quarter + 1}          {fmean(mib):8.1f}{max(mib):8.1f}{mib[-1]:8.1f}"
+        )
     return "\n".join(lines)
 
 
@@ -169,8 +157,7 @@ def watch(
                 )
             cpu, counted, written, at = present, reads, terminal.bytes_written, now
             minute += 1
-        samples.seconds.append(now - start)
-        samples.resident_mib.append(_resident_mib(terminal.pid))
+        samples.append((now - start, _resident_mib(terminal.pid)))
         if person is not None:
             person.act()
         time.sleep(0.5)
@@ -210,7 +197,7 @@ def main() -> int:
                 terminal.wait_for_paint(30.0, match=True)
                 print(f"gpuwatch is PID {terminal.pid}; this is {os.getpid()}", flush=True)
                 person = None if arguments.no_keys else Person(terminal, arguments.seed)
-                samples = Samples()
+                samples: Samples = []
                 with contextlib.suppress(KeyboardInterrupt):
                     watch(terminal, fake, churn, person, arguments, samples)
                 code = terminal.exit_code

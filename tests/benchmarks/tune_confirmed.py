@@ -1,9 +1,8 @@
 """Whether a full grid confirms what ``gpuwatch tune`` recommends, on a dataset of files on disk:
 ``python -m tests.benchmarks.tune_confirmed`` (at most 6 minutes; ``--seconds 60`` for a look).
 
-It writes compressed pictures to a folder. Search and grid then measure them in turns, visit by
-visit, so that whatever else the machine does meets both alike. Prints a Markdown table; ends with 1
-where the grid does not confirm the search.
+It writes compressed pictures to a folder, which the search and then the grid measure. Prints a
+Markdown table; ends with 1 where the grid does not confirm the search.
 """
 
 import argparse
@@ -11,12 +10,8 @@ import contextlib
 import os
 import sys
 import tempfile
-import threading
-import time
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +20,10 @@ import torch
 from gpuwatch.jobs.cores import read_cores
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.child.usage import available_memory
-from gpuwatch.tuning.messages import Order
-from gpuwatch.tuning.search.outcome import NEAR
 from gpuwatch.tuning.search.plan import make_plan
 from gpuwatch.tuning.search.result import Result, Row, make_result
 from gpuwatch.tuning.search.search import Search
-from gpuwatch.tuning.search.visits import Visits
-from gpuwatch.tuning.settings import Failure, Visit
+from gpuwatch.tuning.search.visits import NEAR, Visits
 
 PICTURES = 800
 SIDE = 256
@@ -80,61 +72,21 @@ def write(folder: Path, count: int) -> None:
         (folder / f"{number:05d}.z").write_bytes(data)
 
 
-class Turns:
-    """One bench for two searches that wait for their turns, with a clock for each that runs only
-    while it is served."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._free = threading.Condition()
-        self._next = 0
-        self._left = {0, 1}
-        self.seconds = [0.0, 0.0]
-
-    def visit(self, who: int, order: Order) -> Visit | Failure:
-        with self._free:
-            self._free.wait_for(lambda: self._next == who or len(self._left) == 1)
-            begun = time.monotonic()
-            try:
-                return self._bench.visit(order)
-            finally:
-                self.seconds[who] += time.monotonic() - begun
-                self._next = 1 - who
-                self._free.notify_all()
-
-    def leave(self, who: int) -> None:
-        with self._free:
-            self._left.discard(who)
-            self._free.notify_all()
-
-
 def measure(seconds: float) -> list[Result]:
     """What the search and what the grid found."""
     cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
+    found = []
     with contextlib.closing(Bench(f"{__file__}:pictures", batch_size=BATCH)) as bench:
         description = bench.open()
         assert description is not None
-        turns = Turns(bench)
-
-        def run(who: int) -> Result:
-            plan = make_plan(description, ASKED, cores=cores, grid=who == 1)
-            budget = (SEARCH_SHARE, 1 - SEARCH_SHARE)[who] * seconds
-            visits = Visits(
-                partial(turns.visit, who),
-                plan,
-                budget_seconds=budget,
-                memory_bytes=available_memory(),
-                clock=lambda: turns.seconds[who],
-            )
-            try:
-                outcome = Search(visits).run()
-            finally:
-                turns.leave(who)
+        for grid, share in ((False, SEARCH_SHARE), (True, 1 - SEARCH_SHARE)):
+            plan, budget = make_plan(description, ASKED, cores=cores, grid=grid), share * seconds
+            memory = available_memory()
+            visits = Visits(bench.visit, plan, budget_seconds=budget, memory_bytes=memory)
             where = {"target": "pictures", "step": None, "machine": "", "folder": ""}
-            return make_result(outcome, plan, description, budget_seconds=budget, **where)
-
-        with ThreadPoolExecutor() as threads:
-            return list(threads.map(run, (0, 1)))
+            outcome = Search(visits).run()
+            found.append(make_result(outcome, plan, description, budget_seconds=budget, **where))
+    return found
 
 
 def table(search: Result, grid: Result) -> Iterator[str]:

@@ -13,15 +13,11 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 
 from gpuwatch.core import lean
-from gpuwatch.core.model import Process, Snapshot
-from gpuwatch.core.source import ManualClock
-from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.dashboard import new_engine
 from tests.benchmarks.tools import process_tree
+from tests.support.churn import churning
 from tests.tui.driving import Driven, InATerminal, driven
 
 MIB = 1 << 20
@@ -29,29 +25,6 @@ HOUR = 3600
 DRAWN_EVERY = 10
 LIVES_SECONDS = 300
 SCREENS = ("question_mark", "exclamation_mark", "enter", "j", "d", "right_square_bracket")
-
-
-def machine(seconds: int) -> Iterator[Snapshot]:
-    """A second apart. The processes beside the jobs are others every five minutes."""
-    clock = ManualClock(seconds=1000.0)
-    source = SimulatedSource("starved", 4, clock=clock)
-    source.options.all_processes = True
-    for second in range(seconds):
-        clock.advance(1.0)
-        snapshot = source.read()
-        members = {member.key for job in snapshot.jobs for member in job.members}
-        yield replace(
-            snapshot,
-            processes=tuple(
-                process if process.key in members else _one_of_many(process, second)
-                for process in snapshot.processes
-            ),
-        )
-
-
-def _one_of_many(process: Process, second: int) -> Process:
-    generation = (second + 7 * process.pid) // LIVES_SECONDS
-    return replace(process, pid=process.pid + 10_000 * generation)
 
 
 async def _visit(drive: Driven) -> None:
@@ -63,7 +36,7 @@ async def _visit(drive: Driven) -> None:
 async def watch(hours: int) -> None:
     """A line an hour."""
     begun = time.monotonic()
-    snapshots = machine(hours * HOUR + 1)
+    snapshots = churning(hours * HOUR + 1, 4, LIVES_SECONDS)
     async with driven(
         next(snapshots), (200, 50), app_type=InATerminal, make_engine=new_engine
     ) as drive:

@@ -76,6 +76,7 @@ NOT_BEFORE_THE_FIRST_PICTURE = (
     "_hashlib", "psutil", "plotext", "pynvml", "gpuwatch.commands.recordings",
     "gpuwatch.commands.run", "gpuwatch.commands.tune", "gpuwatch.diagnosis.engine",
     "gpuwatch.diagnosis.rules", "gpuwatch.outputs", "gpuwatch.recording.frames", "gpuwatch.tuning",
+    "textual.widgets._input", "textual.widgets._tree", "textual.widgets._select",
 )  # fmt: skip
 
 
@@ -93,3 +94,12 @@ def test_the_first_picture_waits_for_no_module_that_it_does_not_show() -> None:
         } == set()
         maps = Path(f"/proc/{opened.program.pid}/maps").read_text()
         assert not re.search("libssl|libcrypto", maps)
+
+
+def test_three_threads_are_enough() -> None:
+    """One draws and writes, one reads the machine, one waits for keys: each more is woken up once
+    a second at least."""
+    with terminal("-m", "gpuwatch", "--demo") as opened:
+        opened.until(lambda: b"SIMULATED" in opened.raw)
+        threads = Path(f"/proc/{opened.program.pid}/task")
+        opened.until(lambda: len(list(threads.iterdir())) == 3)

@@ -13,7 +13,7 @@ GIB = 2**30
 
 UNKNOWN_OR_ZERO = (
     *(units.percent, units.size, units.rate, units.share, units.samples, units.watts),
-    *(units.celsius, units.megahertz, units.age, units.energy, units.count),
+    *(units.celsius, units.megahertz, units.age, units.energy, units.count, units.duration),
     *(lambda value: units.size_of(value, None), lambda value: units.watts_of(value, None)),
     lambda value: units.celsius_of(value, None),
 )
@@ -50,6 +50,8 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.percent(250.4), "250%"),
         (units.megahertz(1980), "1980MHz"),
         (units.interval(0.5), "0.5s"),
+        *((units.duration(one), text) for one, text in ((0.0123, "12.3 ms"), (0.9996, "1 s"))),
+        (units.duration(120.0), "2m00"),
         (units.interval(10.0), "10s"),
         # An age is at most six characters; a start in the future is no negative age.
         (units.age(0.9), "0s"),

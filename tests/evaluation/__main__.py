@@ -33,16 +33,8 @@ def main() -> int:
         for line in look_into(chosen[0]):
             print(line)
     split = "held-out parameters" if options.held_out else "parameters for choosing thresholds"
-    print(
-        f"{report.stamp()}: "
-        f"{len(outcomes)} cases ({split}, seed {options.seed}), {time.monotonic() - began:.0f} s\n"
-    )
-    print(report.markdown(outcomes))
-    print("\n" + report.reliability(report.sureness(outcomes)))
-    print("\nwhat was taken for what:")
-    print(report.worst(outcomes, 40 if options.verbose else 12))
-    print("\nfalse alarms on healthy jobs:")
-    print(report.raised_wrongly(outcomes) or "  none")
+    of = f"{split}, seed {options.seed}, {time.monotonic() - began:.0f} s"
+    print(report.whole(outcomes, of, most=40 if options.verbose else 12))
     if long := [one for one in everything if one.kind == long_runs.KIND]:
         print(f"\n{report.hours(long)}")
     return 0
@@ -65,12 +57,7 @@ def _with_progress(chosen: Iterable[Judged], verbose: bool) -> Iterator[Outcome]
     for case in chosen:
         for outcome in run(case):
             if verbose:
-                mark = "ok " if outcome.right else "BAD"
-                print(f"{mark} {outcome.case}: {outcome.label} -> {outcome.said}", flush=True)
-                if not outcome.right:
-                    print(f"      {outcome.summary}", flush=True)
-                if outcome.alarms:
-                    print(f"      wrongly raised: {', '.join(outcome.alarms)}", flush=True)
+                print(report.one(outcome), flush=True)
             yield outcome
 
 

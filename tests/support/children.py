@@ -12,7 +12,7 @@ from gpuwatch.jobs.identity.evidence import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Return as soon as ``condition`` holds; the limit is only there to end a failing test."""
     deadline = time.monotonic() + seconds
     pause = 0.002
@@ -28,6 +28,17 @@ def children_of(parent: int) -> dict[int, ProcessStat]:
     """Those that this process started and that have not ended."""
     seen = read_all().items()
     return {pid: one for pid, one in seen if one.parent_pid == parent and one.state not in "ZX"}
+
+
+def open_files() -> set[tuple[str, str]]:
+    """Of this process: their numbers, and what they are open on. (What earlier tests left to be
+    tidied up may be closed at any time.)"""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - by number
+        # But the one that the listing itself needed.
+        with contextlib.suppress(FileNotFoundError):
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))  # noqa: PTH115
+    return found
 
 
 class Children:

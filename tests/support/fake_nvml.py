@@ -60,25 +60,13 @@ UTILIZATION_SAMPLES = 1
 INIT_FUNCTIONS = ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags")
 
 Waveform = Literal["steady", "square", "flicker", "virtual"]
-_WAVEFORM_CODES: dict[Waveform, int] = {
-    "steady": CONSTANTS["FAKE_WAVEFORM_STEADY"],
-    "square": CONSTANTS["FAKE_WAVEFORM_SQUARE"],
-    "flicker": CONSTANTS["FAKE_WAVEFORM_STEPS"],
-    "virtual": CONSTANTS["FAKE_WAVEFORM_VIRTUAL"],
-}
 FLICKER_PERCENTS = [0, 50, 80, 99]
 Answer = Literal["truth", "empty", "garbage", "garbage count"]
-_ANSWER_CODES: dict[Answer, int] = {
-    "truth": 0,
-    "empty": CONSTANTS["FAKE_ANSWER_EMPTY"],
-    "garbage": CONSTANTS["FAKE_ANSWER_GARBAGE"],
-    "garbage count": CONSTANTS["FAKE_ANSWER_GARBAGE_COUNT"],
-}
-_KIND_BITS = {
-    "compute": CONSTANTS["FAKE_PROCESS_COMPUTE"],
-    "graphics": CONSTANTS["FAKE_PROCESS_GRAPHICS"],
-    "mps": CONSTANTS["FAKE_PROCESS_MPS"],
-}
+
+
+def _code(what: str, name: str) -> int:
+    """Of a name here in the library's header."""
+    return CONSTANTS[f"FAKE_{what}_{name.upper().replace(' ', '_')}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +169,7 @@ class FakeGpu:
             step_count=len(FLICKER_PERCENTS),
             energy_since_us=self.get("energy_since_us") or now_us,
             nvlink_since_us=self.get("nvlink_since_us") or now_us,
-            waveform=_WAVEFORM_CODES[kind],
+            waveform=_code("WAVEFORM", "steps" if kind == "flicker" else kind),
         )
 
     @property
@@ -228,13 +216,12 @@ class FakeGpu:
 
 
 def _fill_process(slot: Any, entry: GpuProcess) -> None:
-    share = entry.sm_percent == "share"
-    sample = "SHARE" if share else "NONE" if entry.sm_percent is None else "FIXED"
+    fixed = isinstance(entry.sm_percent, int)
     slot.pid = entry.pid
-    slot.kinds = sum(_KIND_BITS[kind] for kind in entry.kinds)
+    slot.kinds = sum(_code("PROCESS", kind) for kind in entry.kinds)
     slot.used_bytes = ALL_ONES_64 if entry.used_bytes is None else entry.used_bytes
-    slot.sample = CONSTANTS[f"FAKE_SAMPLE_{sample}"]
-    slot.sm_percent = entry.sm_percent if isinstance(entry.sm_percent, int) else 0
+    slot.sample = _code("SAMPLE", "fixed" if fixed else entry.sm_percent or "none")
+    slot.sm_percent = entry.sm_percent if fixed else 0
     slot.sample_at_us = entry.sample_at_us
     slot.gpu_instance = ALL_ONES_32 if entry.gpu_instance is None else entry.gpu_instance
     slot.compute_instance = (
@@ -373,7 +360,7 @@ class FakeNvml:
         """
         fault = self._faults(function, gpu)
         fault.remaining = ALL_ONES_32 if times is None else times
-        fault.answer = _ANSWER_CODES[what]
+        fault.answer = 0 if what == "truth" else _code("ANSWER", what)
 
     def fault_init(self, error: str) -> None:
         """Let initialising fail, as with no driver or one out of step; ``SUCCESS`` mends it."""

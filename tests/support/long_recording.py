@@ -13,7 +13,7 @@ from typing import NamedTuple, TextIO, cast
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.outputs.status.jsonlines import JsonLinesWriter
+from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.sources.simulated.source import SimulatedSource
 
 BEGIN_UNIX_SECONDS = 1_772_395_200.0

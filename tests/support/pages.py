@@ -15,7 +15,7 @@ import pytest
 
 VOID = frozenset({"meta", "br", "hr", "img", "input", "link", "path", "rect", "line"})
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER_SECONDS = 60
+BROWSER_SECONDS = 120
 
 
 class Page(HTMLParser):

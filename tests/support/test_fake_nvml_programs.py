@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_nvml import FakeNvml, GpuProcess, create_or_skip
-from tests.support.fake_nvml_build import build
 
 GIB = 1 << 30
 
@@ -42,39 +41,6 @@ def test_pynvml_finds_it_on_the_library_path(machine: FakeNvml) -> None:
         "print(nv.nvmlDeviceGetUtilizationRates(nv.nvmlDeviceGetHandleByIndex(1)).gpu)"
     )
     assert run_python(machine, code) == "63"
-
-
-def test_pynvml_finds_a_loaded_one_by_its_soname(machine: FakeNvml) -> None:
-    """Loaded once by path, it is what pynvml's search finds, without any library path."""
-    code = (
-        f"import ctypes; ctypes.CDLL({str(machine.library)!r}, ctypes.RTLD_GLOBAL);"
-        "import pynvml as nv; nv.nvmlInit(); print(nv.nvmlDeviceGetCount())"
-    )
-    assert run_python(machine, code, LD_LIBRARY_PATH="") == "2"
-
-
-def test_a_change_reaches_a_program_that_runs(machine: FakeNvml) -> None:
-    """Another process sees a new value on its next call."""
-    code = (
-        "import sys, pynvml as nv; nv.nvmlInit(); h = nv.nvmlDeviceGetHandleByIndex(1)\n"
-        "for line in sys.stdin: print(nv.nvmlDeviceGetUtilizationRates(h).gpu, flush=True)"
-    )
-    program = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=machine.env(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdin is not None
-    assert program.stdout is not None
-    for percent in (17, 88):
-        machine.gpu[1].set(utilization=percent)
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert program.stdout.readline().strip() == str(percent)
-    program.communicate(timeout=60)
-    assert machine.gpu[1].calls("nvmlDeviceGetUtilizationRates") == 2
 
 
 def test_nvitop_reads_it(machine: FakeNvml) -> None:
@@ -112,9 +78,3 @@ def test_parallel_builds_end_with_one_library(
     assert [program.communicate(timeout=60)[0].strip() for program in programs] == ["loaded"] * 2
     cache = next(tmp_path.glob("gpuwatch-fake-nvml-*"))
     assert [path.name for path in cache.glob("*/*")] == ["libnvidia-ml.so.1"]
-
-
-def test_a_build_is_kept_and_found_again() -> None:
-    """The same source and variant is compiled once."""
-    assert build() == build(())
-    assert build() != build(["nvmlInit"])

@@ -1,35 +1,24 @@
 """A job marks when it uses the GPU; NVML, read by another process, shows it."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml as nv
 import pytest
 
+from gpuwatch.core.source import ManualClock
+from tests.support import virtual_gpu
 from tests.support.fake_nvml import FakeNvml
 from tests.support.virtual_gpu import VirtualGpu
 
 ROOT = Path(__file__).parents[2]
 SAMPLE_US = 30_000
-
-ALTERNATING = """
-import json, sys, time
-from tests.support.virtual_gpu import VirtualGpu
-gpu = VirtualGpu.open(0, memory_bytes=6 << 30)
-begin = time.time()
-for _ in range(4):
-    gpu.run(0.09)
-    time.sleep(0.21)
-end = time.time()
-print(json.dumps({"begin": begin, "end": end}), flush=True)
-sys.stdin.readline()
-"""
 
 HOLDING = """
 import sys
@@ -76,24 +65,6 @@ def levels(handle: Any, begin: float, end: float) -> list[int]:
         for sample in samples
         if begin * 1e6 + SAMPLE_US <= sample.timeStamp <= end * 1e6
     ]
-
-
-def test_an_alternating_job_is_seen_as_an_oscillation(card: FakeNvml, handle: Any) -> None:
-    """30% busy in bursts gives samples of 0 and of 100 whose mean is the busy share."""
-    job = start_job(card, ALTERNATING)
-    times = json.loads(line(job))
-    seen = levels(handle, times["begin"], times["end"])
-    (process,) = nv.nvmlDeviceGetComputeRunningProcesses(handle)
-    memory = nv.nvmlDeviceGetMemoryInfo(handle, nv.nvmlMemory_v2)
-    slot = card._state.kernel_slots[0]
-    share = 100 * slot.total_busy_us / 1e6 / (times["end"] - times["begin"])
-    finish(job)
-    assert (min(seen), max(seen)) == (0, 100)
-    assert sum(seen) / len(seen) == pytest.approx(share, abs=6)
-    # A busy machine stretches the sleeps of both kinds.
-    assert 0 < share < 100
-    assert (process.pid, process.usedGpuMemory) == (job.pid, 6 << 30)
-    assert memory.used == 6 << 30
 
 
 def test_a_killed_job_is_let_go(card: FakeNvml, handle: Any) -> None:
@@ -152,15 +123,23 @@ def test_jobs_that_share_a_gpu_overlap(card: FakeNvml, handle: Any) -> None:
         second.close()
 
 
-def test_launched_work_goes_on_without_the_job(card: FakeNvml, handle: Any) -> None:
+def test_launched_work_goes_on_without_the_job(
+    card: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A launch returns at once and the GPU is busy until it is done; launches queue up."""
-    gpu = VirtualGpu.open(0)
+    clock = ManualClock()
+    times = SimpleNamespace(
+        time_ns=lambda: round(clock.unix() * 1e6) * 1000,
+        sleep=clock.advance,
+    )
+    monkeypatch.setattr(virtual_gpu, "time", times)
+    gpu, begin = VirtualGpu.open(0), clock.seconds
     try:
-        begin = time.time()
         gpu.launch(0.06)
         gpu.launch(0.06)
+        assert clock.seconds == begin
         gpu.synchronize()
-        assert time.time() - begin >= 0.12
+        assert clock.seconds - begin == pytest.approx(0.12, abs=1e-5)
         assert gpu._slot.total_busy_us == 120_000
         assert gpu._slot.head == 1
     finally:

@@ -305,11 +305,7 @@ def test_a_loader_can_be_said_to_validate() -> None:
 
 def test_two_loaders_zipped_are_one_loop() -> None:
     """Both are waited for; the steps are not counted twice."""
-    pairs = zip(
-        watch(Loader(6)),
-        watch(Loader(6, seconds=0.01)),
-        strict=True,
-    )
+    pairs = zip(watch(Loader(6)), watch(Loader(6, seconds=0.01)), strict=True)
     for _ in pairs:
         pass
     counters = reported().counters

@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
@@ -42,15 +43,24 @@ def limited(num_workers: int = 0, batch_size: int = 2) -> DataLoader:
     return DataLoader(Naps(), batch_size=batch_size, num_workers=num_workers)
 
 
+def number_of(index: int) -> torch.Tensor:
+    return torch.full((4,), index)
+
+
 class Numbers(Dataset):
-    def __init__(self, samples: int = 100_000) -> None:
-        self.samples = samples
+    def __init__(self, samples: int = 100_000, make: Callable[[int], object] = number_of) -> None:
+        self.samples, self.make = samples, make
 
     def __len__(self) -> int:
         return self.samples
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((4,), index)
+    def __getitem__(self, index: int) -> object:
+        return self.make(index)
+
+
+def loader(**options: Any) -> Callable[[Callable[[int], object]], DataLoader]:
+    """Of what a function makes of an index."""
+    return lambda make: DataLoader(Numbers(make=make), **{"batch_size": 4, **options})
 
 
 class HeldUp:
@@ -70,27 +80,26 @@ def arrived(samples: list[int]) -> list[int]:
     return samples
 
 
-class Raises(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        print("reading", index, flush=True)
-        raise ValueError(f"bad label \x1b[31m in sample {index}")
+@loader()
+def raises(index: int) -> None:
+    print("reading", index, flush=True)
+    raise ValueError(f"bad label \x1b[31m in sample {index}")
 
 
-class Hangs(Numbers):
+@loader()
+def hangs(index: int) -> torch.Tensor:
     """In workers only."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if torch.utils.data.get_worker_info() is not None:
-            # Said by the line that hangs: who has read it finds the worker there.
-            time.sleep(1000 + os.write(1, b"hangs\n"))
-        return super().__getitem__(index)
+    if torch.utils.data.get_worker_info() is not None:
+        # Said by the line that hangs: who has read it finds the worker there.
+        time.sleep(1000 + os.write(1, b"hangs\n"))
+    return number_of(index)
 
 
-class Killed(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if torch.utils.data.get_worker_info() is not None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
+@loader()
+def killed(index: int) -> torch.Tensor:
+    if torch.utils.data.get_worker_info() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number_of(index)
 
 
 class Swallowing(HeldUp):
@@ -108,21 +117,13 @@ def swallowed(samples: list[int]) -> list[int]:
     return samples
 
 
-class Exits(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        os._exit(3)
+@loader()
+def exits(_index: int) -> None:
+    os._exit(3)
 
 
-class Crashes(Numbers):
-    def __getitem__(self, index: int) -> torch.Tensor:
-        ctypes.string_at(0)
-        return super().__getitem__(index)
-
-
-class Lambda(Numbers):
-    def __init__(self) -> None:
-        super().__init__()
-        self.transforms = [str, lambda value: value]
+def crash(_index: int) -> None:
+    ctypes.string_at(0)
 
 
 class Stream(IterableDataset):
@@ -146,29 +147,26 @@ class SharedStream(IterableDataset):
             yield number
 
 
-class Napping(Numbers):
-    def __getitem__(self, index: int) -> int:
-        time.sleep(HELD_COST)
-        return index
+def nap(index: int) -> int:
+    time.sleep(HELD_COST)
+    return index
 
 
-class Large(Numbers):
+@loader(batch_size=8)
+def large(_index: int) -> torch.Tensor:
     """Batches of some megabytes each."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.zeros(1_000_000)
+    return torch.zeros(1_000_000)
 
 
-class Orphans(Numbers):
+@loader()
+def orphans(index: int) -> torch.Tensor:
     """Starts a process in a session of its own, and says which."""
+    if index == 0:
+        import subprocess
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 0:
-            import subprocess
-
-            child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-            Path(os.environ["ORPHAN_FILE"]).write_text(str(child.pid))
-        return super().__getitem__(index)
+        child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        Path(os.environ["ORPHAN_FILE"]).write_text(str(child.pid))
+    return number_of(index)
 
 
 def collate_fails(samples: list[torch.Tensor]) -> torch.Tensor:
@@ -181,33 +179,25 @@ class PairSampler(BatchSampler):
 
 numbers = DataLoader(Numbers(), batch_size=8, drop_last=True)
 shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
-raises = DataLoader(Raises(), batch_size=4)
 collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
-hangs = DataLoader(Hangs(), batch_size=4)
-crashes_spawned = DataLoader(
-    Crashes(), batch_size=4, num_workers=1, multiprocessing_context="spawn"
-)
-patient = DataLoader(
-    Numbers(), batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn"
+crashes_spawned = loader(num_workers=1, multiprocessing_context="spawn")(crash)
+patient = loader(batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn")(
+    number_of
 )
 killed_by_reader = DataLoader(Numbers(), batch_size=4, collate_fn=Swallowing)
-killed = DataLoader(Killed(), batch_size=4)
-exits = DataLoader(Exits(), batch_size=4)
-crashes = DataLoader(Crashes(), batch_size=4)
-unpicklable = DataLoader(Lambda(), batch_size=4, num_workers=1, multiprocessing_context="spawn")
+crashes = loader()(crash)
+unpicklable = loader(num_workers=1, multiprocessing_context="spawn")(lambda index: index)
 empty = DataLoader([], batch_size=4)
 dropped = DataLoader(Numbers(3), batch_size=4, drop_last=True)
 short = DataLoader(Naps(0.005, 64, 24), batch_size=4)
-held_up = DataLoader(Napping(), batch_size=4, collate_fn=HeldUp)
-napping = DataLoader(Napping(), batch_size=4)
+held_up = loader(collate_fn=HeldUp)(nap)
+napping = loader()(nap)
 held_up_stream = DataLoader(SharedStream(), batch_size=4, collate_fn=HeldUp)
 stream = DataLoader(Stream(1000), batch_size=10)
 own_batches = DataLoader(
     Numbers(), batch_sampler=PairSampler(SequentialSampler(range(99)), 3, False)
 )
 unbatched = DataLoader(Numbers(), batch_size=None)
-large = DataLoader(Large(), batch_size=8)
-orphans = DataLoader(Orphans(), batch_size=4)
 dataset = Numbers()
 number = 7
 generator = (number for number in range(3))

@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gpuwatch.tuning.child.step import make_step, samples_in, tensors_in
+from gpuwatch.tuning.child.measure import tensors_in
+from gpuwatch.tuning.child.target import make_step
 from gpuwatch.tuning.child.watching import RepeatWatch, Stamps
 from gpuwatch.tuning.failures import MeasureError
 
@@ -146,22 +147,6 @@ def test_what_is_no_step() -> None:
 
     with pytest.raises(MeasureError, match=r"failed: RuntimeError: no weights at .*batches\.py:"):
         make_step(broken, "train.py:broken")
-
-
-def test_samples_in_a_batch() -> None:
-    """Samples are counted in tensors, columns, dicts, lists and plain things."""
-    images = torch.zeros(8, 3, 4, 4)
-    assert samples_in(images) == 8
-    assert samples_in([images, torch.zeros(8)]) == 8
-    assert samples_in((["a.png"] * 8, images)) == 8
-    assert samples_in({"image": images}) == 8
-    assert samples_in({"nested": [{"text": ["a"] * 5}]}) == 5
-    assert samples_in([1, 2, 3]) == 3
-    assert samples_in(torch.tensor(1.0)) == 1
-    assert samples_in({}) == 0
-    assert samples_in([]) == 0
-    assert samples_in("text") == 1
-    assert samples_in(object()) == 1
 
 
 def test_tensors_of_a_nested_batch() -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
+from gpuwatch.jobs.launch.tree_signals import tree_of
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
@@ -24,7 +24,7 @@ from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
-from tests.support.children import wait_until
+from tests.support.children import children_of, wait_until
 from tests.tuning import loaders
 from tests.tuning.conftest import Silence
 
@@ -124,11 +124,11 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with opened("orphans") as its:
         measured(visit(its, 1))
         orphan = int(file.read_text())
-        assert not processes.is_running(orphan)
+        assert not tree_of(orphan)
         host = its.host
         assert host is not None
         assert processes.of_session(host.pid) == [host.pid]
-    assert not processes.is_running(host.pid)
+    assert not tree_of(host.pid)
 
 
 def _line(text: str) -> int:
@@ -331,11 +331,7 @@ def test_dataset_with_a_batch_size() -> None:
     ],
 )  # fmt: skip
 def test_import_that_ends_or_hangs(
-    code: str,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    silence: Silence,
+    code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: Silence
 ) -> None:
     """An import that kills its process or never ends comes with its line."""
     monkeypatch.chdir(tmp_path)
@@ -416,17 +412,13 @@ def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     host = int(child.stdout.readline())
-    wait_until(lambda: len(_children(host)) == 1)
-    (measuring,) = _children(host)
+    wait_until(lambda: len(children_of(host)) == 1)
+    (measuring,) = children_of(host)
     wait_until(lambda: len(processes.of_session(measuring)) >= 3)
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    wait_until(lambda: not processes.of_session(measuring) and not processes.is_running(host))
-
-
-def _children(parent: int) -> list[int]:
-    return [one.pid for one in psutil.Process(parent).children()]
+    wait_until(lambda: not processes.of_session(measuring) and not tree_of(host))
 
 
 def test_too_little_shared_memory() -> None:

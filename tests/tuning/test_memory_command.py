@@ -14,11 +14,10 @@ from gpuwatch.commands.tune.memory import memory_command
 pytest.importorskip("torch", reason="torch is not installed")
 
 
-from gpuwatch.tuning import processes
+from gpuwatch.jobs.launch.tree_signals import tree_of
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.child import memory as memory_child
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.memory.measuring import measurer
 from gpuwatch.tuning.memory.records import AS_IS
 from gpuwatch.tuning.messages import Order
 from tests.support.children import wait_until
@@ -101,7 +100,7 @@ def test_interrupt_prints_what_is_measured(tmp_path: Path) -> None:
         text=True,
     )
     wait_until(flag.exists, 120.0)
-    measuring = processes.below(child.pid)
+    measuring = tree_of(child.pid).keys() - {child.pid}
     child.send_signal(signal.SIGTERM)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
@@ -154,7 +153,7 @@ def test_a_step_that_hangs_is_placed(tmp_path: Path, silence: Silence) -> None:
     try:
         bench.open()
         with pytest.raises(MeasureError, match=r"were at .*hangs\.py:4 \(--timeout\)") as caught:
-            measurer(bench, device=None, limit_bytes=None)(8, AS_IS)
+            bench.measure_memory(8, AS_IS, device=None, limit_bytes=None)
         assert caught.value.code == "hang"
     finally:
         bench.close()

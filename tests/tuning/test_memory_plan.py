@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.outputs.tuning import memory_words as words
+from gpuwatch.outputs.tuning import memory as words
 from gpuwatch.outputs.tuning.chart import memory_chart
-from gpuwatch.outputs.tuning.memory_text import page, report_json
+from gpuwatch.outputs.tuning.memory import page, report_json
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory.fit import fit_line
 from gpuwatch.tuning.memory.plan import PAIRED, STEPS_MOST, TRIES, Plan, spread

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.core.text import SentenceError
 from gpuwatch.tuning.messages import Order
-from gpuwatch.tuning.search.outcome import Outcome
-from gpuwatch.tuning.search.plan import Plan, PlanError, make_plan
+from gpuwatch.tuning.search.plan import Plan, make_plan
 from gpuwatch.tuning.search.rates import scatter_of
 from gpuwatch.tuning.search.search import Search
-from gpuwatch.tuning.search.visits import Visits
+from gpuwatch.tuning.search.visits import Outcome, Visits
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 Curve = Callable[[Setting], float]
@@ -317,7 +317,7 @@ def test_search_agrees_with_the_grid() -> None:
 def test_what_is_fixed_cannot_be_varied() -> None:
     """Asking for batch sizes of a loader that makes its own batches is refused."""
     fixed = described(fixed={"batch_size": "the dataset makes the batches"})
-    with pytest.raises(PlanError, match="the dataset makes the batches"):
+    with pytest.raises(SentenceError, match="the dataset makes the batches"):
         make_plan(fixed, {"batch_size": (8, 16)}, cores=2)
     make_plan(fixed, {}, cores=2)
 

@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gpuwatch.commands import cli
+from gpuwatch.core.text import SentenceError
 from gpuwatch.outputs.tuning.text import text
 from gpuwatch.tuning import processes
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import result as results
-from gpuwatch.tuning.search.outcome import Progress
-from gpuwatch.tuning.search.result import Comparison, FirstPass, KeepError, Result, Row
-from gpuwatch.tuning.search.visits import Visits
+from gpuwatch.tuning.search.result import Comparison, FirstPass, Result, Row
+from gpuwatch.tuning.search.visits import Progress, Visits
 from gpuwatch.tuning.settings import Failure, Setting, Visit
-from tests.support.children import wait_until
+from tests.support.children import children_of, wait_until
 
 LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
@@ -148,12 +147,12 @@ def test_interrupt_prints_what_is_measured() -> None:
 
     def third_visit() -> bool:
         """A third measuring process has come: two visits are over."""
-        for host in _children(child.pid):
-            seen.update(_children(host))
+        for host in children_of(child.pid):
+            seen.update(children_of(host))
         return len(seen) >= 3
 
     wait_until(third_visit, 180.0)
-    hosts = _children(child.pid)
+    hosts = children_of(child.pid)
     child.send_signal(signal.SIGINT)
     out, errors = child.communicate()
     assert child.returncode == 130, errors
@@ -164,10 +163,6 @@ def test_interrupt_prints_what_is_measured() -> None:
     for host in hosts:
         assert processes.of_session(host) == []
     assert all(not processes.of_session(session) for session in seen)
-
-
-def _children(parent: int) -> list[int]:
-    return [one.pid for one in psutil.Process(parent).children()]
 
 
 @pytest.mark.parametrize(
@@ -361,5 +356,5 @@ def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> N
 def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
     """A folder that is a file is no traceback."""
     (tmp_path / "tunings").write_text("")
-    with pytest.raises(KeepError, match="cannot be saved"):
+    with pytest.raises(SentenceError, match="cannot be saved"):
         results.save(found(), tmp_path / "tunings")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import distributed, nn
 
+from gpuwatch.core.text import SentenceError
 from gpuwatch.practice.job.data import FEATURES
 from gpuwatch.practice.knobs import Knobs
 
@@ -21,10 +22,6 @@ AHEAD = 2
 """Steps that may be queued on the device before the job waits for it."""
 CALIBRATIONS = 5
 MIB = 1 << 20
-
-
-class DeviceError(Exception):
-    """There is no such device; the message is a sentence."""
 
 
 class Device(Protocol):
@@ -232,7 +229,7 @@ class Momentum:
 def choose(text: str, rank: int, knobs: Knobs) -> Device:
     """The device that ``auto``, ``cpu``, ``cuda`` or ``module:name`` stands for.
 
-    Raises ``DeviceError``.
+    Raises ``SentenceError``.
     """
     if ":" in text and not text.startswith("cuda:"):
         return _from_factory(text, rank, knobs)
@@ -241,17 +238,17 @@ def choose(text: str, rank: int, knobs: Knobs) -> Device:
     if text == "cpu":
         return TorchDevice(torch.device("cpu"))
     if not text.startswith("cuda"):
-        raise DeviceError(f"There is no device {text[:60]!r}: cpu, cuda, cuda:1 or module:name.")
+        raise SentenceError(f"There is no device {text[:60]!r}: cpu, cuda, cuda:1 or module:name.")
     if not torch.cuda.is_available():
         why = "it was built without CUDA" if torch.version.cuda is None else "it finds no GPU"
-        raise DeviceError(f"This PyTorch ({torch.__version__}) cannot use CUDA: {why}.")
+        raise SentenceError(f"This PyTorch ({torch.__version__}) cannot use CUDA: {why}.")
     if text == "cuda":
         text = f"cuda:{rank % torch.cuda.device_count()}"
     try:
         device = torch.device(text)
         torch.cuda.set_device(device)
     except (RuntimeError, ValueError) as error:
-        raise DeviceError(f"{text[:60]} cannot be used: {str(error).splitlines()[0]}") from None
+        raise SentenceError(f"{text[:60]} cannot be used: {str(error).splitlines()[0]}") from None
     return TorchDevice(device)
 
 
@@ -262,6 +259,6 @@ def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
     try:
         factory = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise DeviceError(f"The device {text[:120]} was not found: {error}.") from None
+        raise SentenceError(f"The device {text[:120]} was not found: {error}.") from None
     device: Device = factory(rank, knobs)
     return device

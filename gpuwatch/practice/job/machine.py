@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from gpuwatch.core.text import SentenceError
 from gpuwatch.practice.knobs import parse_cores
 
 SHM = Path("/dev/shm")
@@ -21,10 +22,6 @@ SHM_LEAVES_BYTES = 2 << 30
 PERIOD_US = 100_000
 SCOPE = "GPUWATCH_PRACTICE_SCOPE"
 _CGROUPS = Path("/sys/fs/cgroup")
-
-
-class MachineError(Exception):
-    """The machine does not allow it; the message is a sentence."""
 
 
 def scratch_folder() -> Path:
@@ -122,7 +119,7 @@ def far_cores(gpu_address: str) -> str | None:
 
 def enter_quota(cores: float) -> Group | Scope:
     """Limit this process to ``cores``. Where only systemd may make the cgroup, this process is
-    replaced by itself in a scope. Raises ``MachineError``."""
+    replaced by itself in a scope. Raises ``SentenceError``."""
     scope = os.environ.get(SCOPE)
     if scope:
         return Scope(scope)
@@ -139,7 +136,7 @@ def enter_quota(cores: float) -> Group | Scope:
         command = ["systemd-run", "--user", "--scope", "--quiet", "--unit", unit, "-p", limit]
         # The command line as it was typed: -m has become a path in sys.argv.
         os.execvp(command[0], [*command, *sys.orig_argv])
-    raise MachineError(
+    raise SentenceError(
         "a CPU quota needs a cgroup of its own: run it as root, or in a container with a limit "
         "(docker run --cpus=0.5), or under systemd-run --user --scope -p CPUQuota=50%"
     )

@@ -2,29 +2,23 @@
 
 import contextlib
 import os
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import distributed
 
-from gpuwatch.core.text import clean
 from gpuwatch.practice.control import FILE_NAME, Control, note_device
-from gpuwatch.practice.job.device import Device, DeviceError, choose
+from gpuwatch.practice.job.device import Device, choose
 from gpuwatch.practice.job.loop import Place, Training
 from gpuwatch.practice.job.machine import Quota
 from gpuwatch.practice.knobs import Knobs
 
 
 def run_rank(knobs: Knobs, place: Place, quota: Quota | None = None) -> int:
-    """Be one of them; the exit code."""
+    """Be one of them; the exit code. Raises ``SentenceError``."""
     torch.set_num_threads(knobs.threads)
-    try:
-        device = choose(place.device_name, int(os.environ.get("LOCAL_RANK", place.rank)), knobs)
-    except DeviceError as error:
-        print(clean(str(error), 400), file=sys.stderr)
-        return 2
+    device = choose(place.device_name, int(os.environ.get("LOCAL_RANK", place.rank)), knobs)
     place.say(f"device: {device.name}")
     if place.rank == 0:
         note_device(place.folder, device.kind)

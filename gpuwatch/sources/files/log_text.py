@@ -57,10 +57,6 @@ class LogError(SentenceError):
     """A file that cannot be read as a log."""
 
 
-class AmbiguousColumnsError(LogError):
-    """A log without a header whose columns are unknown: ``--columns`` has to name them."""
-
-
 @dataclass(slots=True)
 class LogStats:
     """Counts of what was read and what was not; filled in while the snapshots are taken."""
@@ -69,8 +65,6 @@ class LogStats:
     """``recording``, or a key of ``LOG_KINDS``."""
     lines: int = 0
     snapshots: int = 0
-    header_lines: int = 0
-    blank_lines: int = 0
     other_lines: int = 0
     """Neither a reading nor a header: warnings, errors, what a shell wrote in between."""
     torn_lines: int = 0
@@ -94,7 +88,6 @@ class LogStats:
     clock_jumps: int = 0
     """Times that the clock went back (summer time ends, somebody sets it) or leapt."""
     interval_seconds: float | None = None
-    interval_assumed: bool = False
     damage: str | None = None
     """Why it ends early, as a clause."""
     damaged_stretches: int = 0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 GZIP = b"\x1f\x8b\x08"
 ZSTD = b"\x28\xb5\x2f\xfd"
 DAMAGE = (EOFError, gzip.BadGzipFile)
-_SKIPPABLE = b"\x2a\x4d\x18"
-"""After a byte from 0x50 to 0x5f, the beginning of a zstd frame that holds something else."""
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""The beginning of a zstd frame that holds something else."""
 _BEGINNING = re.compile(rb"\x1f\x8b\x08|\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 _CHUNK = 16 * 1024
 _OUT = 256 * 1024
@@ -83,7 +83,7 @@ def kind_of(data: bytes) -> str:
     """``plain``, ``gzip`` or ``zstd``, by how a file begins."""
     if data.startswith(GZIP):
         return "gzip"
-    return "zstd" if data.startswith(ZSTD) or data[1:4] == _SKIPPABLE else "plain"
+    return "zstd" if data.startswith(ZSTD) or _SKIPPABLE.match(data) else "plain"
 
 
 def _decompressor(data: bytes) -> _Gunzip | zstd.ZstdDecompressor | None:
@@ -242,7 +242,7 @@ class Unpacked(io.RawIOBase):
         return None
 
     def _can_begin(self, data: bytes) -> bool:
-        if data[1:4] == _SKIPPABLE:
+        if _SKIPPABLE.match(data):
             # Those of ``record``; any other is part of what is passed over.
             return data[8:12] == ZSTD
         frame = _decompressor(data)

@@ -138,14 +138,11 @@ def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> Quo
     takes the right to trace it.
     """
     process = "self" if pid is None else str(pid)
-    try:
-        groups = os.fsdecode(procfs.read_once(f"{proc}/{process}/cgroup"))
-    except OSError:
-        return None
+    groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{process}/cgroup"))
     folders = _quota_folders(groups, _own_mounts(proc))
     if not folders and pid is not None:
         inside = f"{proc}/{pid}/root"
-        mounts = _mounts(proc / process)
+        mounts = mounts_of(proc / process)
         seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
         folders = _quota_folders(groups, tuple(seen))
     quotas = [(folder, folder_quota(folder)) for folder in folders]
@@ -169,14 +166,12 @@ def _quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, 
 def _own_mounts(proc: Path) -> tuple[CgroupMount, ...]:
     """Read once: cgroups are mounted when a machine starts, and a host of many containers has
     thousands of other mounts to read through."""
-    return _mounts(proc / "self")
+    return mounts_of(proc / "self")
 
 
-def _mounts(process: Path) -> tuple[CgroupMount, ...]:
-    try:
-        return parse_mounts(os.fsdecode(procfs.read_whole(process / "mountinfo")))
-    except OSError:
-        return ()
+def mounts_of(process: Path) -> tuple[CgroupMount, ...]:
+    text = procfs.read_if_possible(process / "mountinfo", procfs.LARGEST_BUFFER)
+    return parse_mounts(os.fsdecode(text))
 
 
 class Periods(NamedTuple):
@@ -247,9 +242,16 @@ def parse_pod_uid(text: str) -> str | None:
     return None if found is None else found[1].replace("_", "-")
 
 
-def read_membership(pid: int, proc: Path = procfs.PROC) -> Membership:
+def in_container(root: Path = Path("/")) -> bool:
+    """True if this process seems to run inside a container: by what engines put into its file
+    system or environment, else by its cgroup."""
+    return (
+        any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv"))
+        or not os.environ.keys().isdisjoint({"KUBERNETES_SERVICE_HOST", "container"})
+        or read_membership("self", root / "proc").container is not None
+    )
+
+
+def read_membership(pid: int | str, proc: Path = procfs.PROC) -> Membership:
     """Container and job of a process; both ``None`` where its cgroup cannot be read."""
-    try:
-        return parse_membership(os.fsdecode(procfs.read_once(f"{proc}/{pid}/cgroup")))
-    except OSError:
-        return Membership(None, None)
+    return parse_membership(os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup")))

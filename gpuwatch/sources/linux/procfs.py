@@ -24,7 +24,7 @@ KERNEL_THREAD_FLAG = 0x00200000
 """``PF_KTHREAD`` in the flags field, include/linux/sched.h."""
 
 _FIRST_BUFFER = 4096
-_LARGEST_BUFFER = 1 << 24
+LARGEST_BUFFER = 1 << 24
 
 
 class KernelFile:
@@ -49,7 +49,7 @@ class KernelFile:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         while True:
             data = os.pread(self._descriptor, self._buffer, 0)
-            if len(data) < self._buffer or self._buffer >= _LARGEST_BUFFER:
+            if len(data) < self._buffer or self._buffer >= LARGEST_BUFFER:
                 break
             self._buffer *= 2
         return data if self._single or not data else data + self._rest(len(data))
@@ -78,7 +78,7 @@ def read_once(path: str | Path, limit: int = 8192) -> bytes:
         os.close(descriptor)
 
 
-def read_whole(path: str | Path, limit: int = _LARGEST_BUFFER) -> bytes:
+def read_whole(path: str | Path, limit: int = LARGEST_BUFFER) -> bytes:
     """The whole file, at most ``limit`` bytes of it. Raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -89,6 +89,15 @@ def read_whole(path: str | Path, limit: int = _LARGEST_BUFFER) -> bytes:
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def read_if_possible(path: str | Path, limit: int = 8192) -> bytes:
+    """By one read, unless it may be more than the kernel writes in one; empty where it cannot be
+    read."""
+    try:
+        return (read_once if limit <= 8192 else read_whole)(path, limit)
+    except OSError:
+        return b""
 
 
 def is_gone(error: OSError) -> bool:

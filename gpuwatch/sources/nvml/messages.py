@@ -1,10 +1,10 @@
 """The sentences a person reads when the driver, a GPU or a reading is in trouble."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwatch.core.model import GpuIdentity, Problem
+from gpuwatch.sources.linux import cgroup
 from gpuwatch.sources.nvml import tables
 
 SOURCE = "nvml"
@@ -66,9 +66,7 @@ _START_SENTENCES = {
 
 def surroundings(root: Path = Path("/")) -> str:
     """``container``, ``wsl`` or an empty string for a plain machine."""
-    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
-        return "container"
-    if "KUBERNETES_SERVICE_HOST" in os.environ or "container" in os.environ:
+    if cgroup.in_container(root):
         return "container"
     try:
         kernel = (root / "proc/version").read_text("utf-8", "replace")

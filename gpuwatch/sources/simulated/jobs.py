@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.core.units import age
+from gpuwatch.sources.simulated.host import Look, noise
 from gpuwatch.sources.simulated.plans import JobPlan
-from gpuwatch.sources.simulated.population import Crew
 from gpuwatch.sources.simulated.processes import Task
-from gpuwatch.sources.simulated.world import Look, World, noise
+from gpuwatch.sources.simulated.world import Crew, World
 
 Gpus = Mapping[tuple[int, int | None], Gpu]
 """By card and MIG instance."""

@@ -1,7 +1,8 @@
 """The parts a scenario is put together from: cards in slots, jobs on them, and the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from gpuwatch.sources.simulated.cards import GIB, H200, Card
@@ -141,14 +142,17 @@ def machine(
     *,
     slot: Slot = WELL,
     every: int = 1,
+    for_each: Mapping[str, Any] = MappingProxyType({}),
     **changes: Any,
 ) -> Build:
     """A machine on which the first card, and every so many after it, is ``slot`` and every job has
-    ``training`` and ``changes``."""
+    ``training`` and ``changes``. ``for_each``: of the host, so much for each GPU, and for one where
+    there is none."""
 
     def build(gpus: int) -> Setup:
         slots = tuple(WELL if gpu % every else slot for gpu in range(gpus))
         plans = tuple(replace(job, **changes) for job in jobs(gpus, training))
-        return Setup(slots=slots, jobs=plans)
+        host = {name: value * max(1, gpus) for name, value in for_each.items()}
+        return Setup(slots=slots, jobs=plans, **host)
 
     return build

@@ -211,9 +211,9 @@ class Trace:
 class PidCounter:
     """Hands out PIDs as a machine that has been up for a while does: rising, with gaps."""
 
-    def __init__(self, rng: random.Random, first: int = 4242) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._next = first
+        self._next = 4242
 
     def take(self) -> int:
         pid = self._next

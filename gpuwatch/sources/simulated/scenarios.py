@@ -52,6 +52,17 @@ PYTHON_BOUND = replace(
     HEALTHY, compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18), main_cpu=1.0, main_share=0.93,
     ramp=False,
 )  # fmt: skip
+QUOTA_CORES = 4.0
+# The ranks' own threads take the better part of a core each; the workers share what is left.
+QUOTA_BOUND = replace(
+    HEALTHY, worker_speed=(QUOTA_CORES - 0.9) / HEALTHY.workers, step_seconds=0.25
+)
+CROWDED = replace(
+    HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
+)
+UNIFIED = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
+# Two thirds of the batches on the way lie ready at any time, so this is all but used up.
+SHM_BYTES = int(HEALTHY.workers * HEALTHY.prefetch * HEALTHY.batch_bytes * 0.72)
 CHECKPOINT = Pause(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
 VALIDATION = Pause(
     every_seconds=60.0, seconds=14.0, first_seconds=20.0,
@@ -63,23 +74,6 @@ SLEEPY_COMMANDS = (
 )
 FIRST_END_SECONDS = 60.0
 HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
-
-
-starved = machine(STARVED)
-healthy = machine(HEALTHY)
-throttled = machine(HEALTHY, slot=Slot(cooling=HOT), every=4)
-power_capped = machine(HEALTHY, slot=Slot(power_limit_watts=400.0))
-host_leak = machine(HEALTHY, resident_growth_bytes_per_second=55e6)
-checkpoint = machine(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)
-validation = machine(replace(HEALTHY, pauses=(VALIDATION,)), one_job)
-startup = machine(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)
-io_bound = machine(IO_BOUND)
-main_process = machine(IN_MAIN_PROCESS)
-unpinned = machine(UNPINNED)
-python_bound = machine(PYTHON_BOUND)
-small_batch = machine(SMALL_BATCH)
-pcie_degraded = machine(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))
-memory_errors = machine(HEALTHY, slot=Slot(errors_from=10.0), every=1000)
 finished = machine(STARVED, one_job, end=FIRST_END_SECONDS)
 
 
@@ -108,11 +102,11 @@ def imbalanced(gpus: int) -> Setup:
 
 
 def leak(gpus: int) -> Setup:
-    first, others = shared(gpus, HEALTHY)[:1], shared(gpus, HEALTHY)[1:]
-    leaking = (
-        replace(job, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB) for job in first
-    )
-    return Setup(slots=plain(gpus), jobs=(*leaking, *others))
+    jobs = list(shared(gpus, HEALTHY))
+    jobs[:1] = [
+        replace(one, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB) for one in jobs[:1]
+    ]
+    return Setup(slots=plain(gpus), jobs=tuple(jobs))
 
 
 def idle(gpus: int) -> Setup:
@@ -241,36 +235,6 @@ def mig(gpus: int) -> Setup:
     return Setup(slots=slots, jobs=tuple(jobs))
 
 
-def unified(gpus: int) -> Setup:
-    boxes = max(1, gpus)
-    training = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-    build = machine(training, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB)
-    return replace(build(gpus), cores=20 * boxes, memory_bytes=128 * boxes * GIB)
-
-
-def cpu_quota(gpus: int) -> Setup:
-    # The ranks' own threads take the better part of a core each; the workers share what is
-    # left of the quota.
-    quota = 4.0 * max(1, gpus)
-    speed = (quota / max(1, gpus) - 0.9) / HEALTHY.workers
-    training = replace(HEALTHY, worker_speed=speed, step_seconds=0.25)
-    build = machine(training, single_jobs, container="8f3c1d20ab54")
-    return replace(build(gpus), quota_cores=quota)
-
-
-def too_many_workers(gpus: int) -> Setup:
-    training = replace(
-        HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
-    )
-    return replace(machine(training, single_jobs)(gpus), cores=16 * max(1, gpus))
-
-
-def shm_full(gpus: int) -> Setup:
-    # Two thirds of the batches on the way lie ready at any time, so this is all but used up.
-    needed = HEALTHY.workers * HEALTHY.prefetch * HEALTHY.batch_bytes * max(1, gpus)
-    return replace(machine(HEALTHY)(gpus), shm_bytes=int(needed * 0.72))
-
-
 def no_gpu(_gpus: int) -> Setup:
     """A machine without GPUs has none however many are asked."""
     training = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
@@ -278,37 +242,56 @@ def no_gpu(_gpus: int) -> Setup:
     return Setup(slots=(), jobs=(job,))
 
 
+# fmt: off
 BUILDERS: Mapping[str, tuple[str, Build]] = {
-    "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", starved),
+    "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s",
+                machine(STARVED)),
     "reported": ("Jobs report their own loops, and so their waits for data", reported),
-    "healthy": ("The GPUs are kept busy: 97-99% with small dips", healthy),
+    "healthy": ("The GPUs are kept busy: 97-99% with small dips", machine(HEALTHY)),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
-    "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),
-    "power_capped": ("The power limit was set to 400 W: clocks fall to keep it", power_capped),
+    "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall",
+                  machine(HEALTHY, slot=Slot(cooling=HOT), every=4)),
+    "power_capped": ("The power limit was set to 400 W: clocks fall to keep it",
+                     machine(HEALTHY, slot=Slot(power_limit_watts=400.0))),
     "leak": ("GPU memory grows step by step until the card is nearly full", leak),
-    "host_leak": ("The job's processes take more and more host memory", host_leak),
-    "checkpoint": ("Healthy, but every 45 s it stops for 8 s and writes 2 GB/s", checkpoint),
-    "validation": ("Healthy, but every minute a validation pass runs for 14 s", validation),
-    "startup": ("A job starts: imports, loading, first batches, then full speed", startup),
+    "host_leak": ("The job's processes take more and more host memory",
+                  machine(HEALTHY, resident_growth_bytes_per_second=55e6)),
+    "checkpoint": ("Healthy, but every 45 s it stops for 8 s and writes 2 GB/s",
+                   machine(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)),
+    "validation": ("Healthy, but every minute a validation pass runs for 14 s",
+                   machine(replace(HEALTHY, pauses=(VALIDATION,)), one_job)),
+    "startup": ("A job starts: imports, loading, first batches, then full speed",
+                machine(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)),
     "idle": ("Processes hold GPU memory and do nothing", idle),
     "orphans": ("Loader workers outlived their job and hold GPU memory", orphans),
     "lost": ("One GPU falls off the bus after 20 s and is back a minute later", lost),
-    "io_bound": ("Loader workers wait for a slow disk", io_bound),
-    "cpu_quota": ("A container's CPU quota throttles the loader workers", cpu_quota),
-    "too_many_workers": ("More loader workers than cores", too_many_workers),
-    "main_process": ("num_workers=0: the training process loads its own batches", main_process),
-    "unpinned": ("Batches are copied from pageable memory while the GPU waits", unpinned),
-    "python_bound": ("Python launches kernels more slowly than the GPU runs them", python_bound),
-    "small_batch": ("100% busy at a quarter of the power: kernels too small", small_batch),
+    "io_bound": ("Loader workers wait for a slow disk", machine(IO_BOUND)),
+    "cpu_quota": ("A container's CPU quota throttles the loader workers",
+                  machine(QUOTA_BOUND, single_jobs, for_each={"quota_cores": QUOTA_CORES},
+                          container="8f3c1d20ab54")),
+    "too_many_workers": ("More loader workers than cores",
+                         machine(CROWDED, single_jobs, for_each={"cores": 16})),
+    "main_process": ("num_workers=0: the training process loads its own batches",
+                     machine(IN_MAIN_PROCESS)),
+    "unpinned": ("Batches are copied from pageable memory while the GPU waits", machine(UNPINNED)),
+    "python_bound": ("Python launches kernels more slowly than the GPU runs them",
+                     machine(PYTHON_BOUND)),
+    "small_batch": ("100% busy at a quarter of the power: kernels too small", machine(SMALL_BATCH)),
     "tenant": ("Another user's process takes much of the GPU", tenant),
-    "shm_full": ("/dev/shm is nearly full of batches", shm_full),
-    "pcie_degraded": ("The PCIe link runs at generation 1 with 4 lanes", pcie_degraded),
-    "memory_errors": ("GPU 0 shows ECC errors and remaps memory rows", memory_errors),
+    "shm_full": ("/dev/shm is nearly full of batches",
+                 machine(HEALTHY, for_each={"shm_bytes": SHM_BYTES})),
+    "pcie_degraded": ("The PCIe link runs at generation 1 with 4 lanes",
+                      machine(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))),
+    "memory_errors": ("GPU 0 shows ECC errors and remaps memory rows",
+                      machine(HEALTHY, slot=Slot(errors_from=10.0), every=1000)),
     "finished": ("A starved job that ends after a minute", finished),
     "rerun": ("A starved job ends and is started again with more workers", rerun),
     "mixed": ("Eight cards, eight stories: other models, a mute one, a lost one", mixed),
     "mig": ("GPU 0 is split into three MIG instances", mig),
-    "unified": ("GB10: GPU and host share one memory", unified),
+    "unified": ("GB10: GPU and host share one memory",
+                machine(UNIFIED, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB,
+                        for_each={"cores": 20, "memory_bytes": 128 * GIB})),
     "no_gpu": ("A machine without an NVIDIA driver: the host half only", no_gpu),
 }
+# fmt: on
 """Name: (one line for a person, what it builds for a number of GPUs)."""

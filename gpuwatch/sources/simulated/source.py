@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
@@ -13,11 +13,11 @@ from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
 from gpuwatch.sources.only import only_gpus
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
+from gpuwatch.sources.simulated.host import Look, build_host
 from gpuwatch.sources.simulated.jobs import JobBook
-from gpuwatch.sources.simulated.population import RESERVED_BYTES
 from gpuwatch.sources.simulated.processes import Task
 from gpuwatch.sources.simulated.scenarios import BUILDERS
-from gpuwatch.sources.simulated.world import Look, World, build_host
+from gpuwatch.sources.simulated.world import RESERVED_BYTES, World
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 
@@ -30,16 +30,13 @@ _FIRST_INTERVAL_MAX_SECONDS = 10.0
 class SimulatedSource:
     """A ``Source`` whose machine is computed.
 
-    Everything follows from ``scenario``, ``gpus``, ``processes`` and ``seed`` and from the time
-    that has passed on ``clock`` since ``open``: how often it is read changes no state. The
-    machine has run for a minute when it is opened, and the first snapshot brings the fine
-    samples of the last twenty seconds, as a driver's buffer does.
+    Everything follows from ``scenario``, ``gpus`` and ``seed`` and from the time that has passed on
+    ``clock`` since ``open``: how often it is read changes no state. The machine has run for a
+    minute when it is opened, and the first snapshot brings the fine samples of the last twenty
+    seconds, as a driver's buffer does. Its own cost is measured with a ``SystemClock`` only, so
+    that any other clock gives equal snapshots each time.
 
-    ``processes`` is the number of processes on the GPUs (loader workers come on top); by
-    default one a GPU. Its own cost is measured with a ``SystemClock`` only, so that any other
-    clock gives equal snapshots each time.
-
-    Raises ``ValueError`` for a scenario that is not in ``SCENARIOS`` and for counts below zero.
+    Raises ``ValueError`` for a scenario that is not in ``SCENARIOS`` and for fewer than no GPUs.
     """
 
     simulated = True
@@ -52,18 +49,16 @@ class SimulatedSource:
         *,
         clock: Clock | None = None,
         options: ReadOptions | None = None,
-        processes: int | None = None,
     ) -> None:
         if scenario not in BUILDERS:
             raise ValueError(f"no scenario {scenario!r}: choose one of {', '.join(BUILDERS)}")
-        if gpus < 0 or (processes is not None and processes < 0):
-            raise ValueError("the number of GPUs and of processes cannot be below zero")
+        if gpus < 0:
+            raise ValueError("the number of GPUs cannot be below zero")
         self.scenario = scenario
         self._gpus = gpus
         self._seed = seed
         self._clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
-        self._gpu_processes = processes
         self._machine: _Machine | None = None
         measured = isinstance(self._clock, SystemClock)
         self._own = (OwnCpu(), OwnMemory()) if measured else None
@@ -101,25 +96,9 @@ class SimulatedSource:
         assert self._machine is not None
         return self._machine.find(pid)
 
-    def history(self, seconds: float) -> Iterator[Snapshot]:
-        """Snapshots of the last ``seconds``, one an interval, oldest first, none of now.
-
-        The scenario then began ``seconds`` ago, and ``read`` goes on from there. Raises
-        ``RuntimeError`` when the source is open already: its beginning is fixed then.
-        """
-        if self._machine is not None:
-            raise RuntimeError("the past can only be asked for before the source is opened")
-        now = self._clock.monotonic()
-        interval = self.options.interval_seconds
-        count = int(seconds / interval)
-        machine = self._machine = self._build(now - count * interval)
-        return (machine.look(now - (count - number) * interval) for number in range(count))
-
     def _build(self, origin: float) -> _Machine:
         setup = BUILDERS[self.scenario][1](self._gpus)
-        world = World(
-            setup, seed=self._seed, gpu_processes=self._gpu_processes, warm_up=_WARM_UP_SECONDS
-        )
+        world = World(setup, seed=self._seed, warm_up=_WARM_UP_SECONDS)
         offset = self._clock.unix() - self._clock.monotonic()
         return _Machine(world, origin, offset, self.options)
 

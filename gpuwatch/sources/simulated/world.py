@@ -1,28 +1,65 @@
-"""The machine: devices, jobs and processes, moved together in time on a fixed step; its host."""
+"""The machine: devices, jobs and the processes they are, moved together in time on a fixed step."""
 
 import math
 import random
-from collections.abc import Reversible, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from gpuwatch.core.model import BusySample, Host
-from gpuwatch.sources.simulated.cards import GIB
+from gpuwatch.sources.simulated.cards import GIB, H200
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND, Device
-from gpuwatch.sources.simulated.plans import Setup
-from gpuwatch.sources.simulated.population import Crew, Population
-from gpuwatch.sources.simulated.processes import Task, Trace
+from gpuwatch.sources.simulated.plans import JobPlan, Setup
+from gpuwatch.sources.simulated.processes import MIB, Memory, Meter, PidCounter, Task, Trace
+from gpuwatch.sources.simulated.training import Job, Rank
+
+RESERVED_BYTES = int(0.46 * GIB)
+"""Held by the driver itself on a card."""
+WORKER_OWN_PAGES = 0.36
+"""The greater part of a forked worker's pages are still those of its parent."""
+_WORKER = {"role": "loader_worker", "role_sign": "named pt_data_worker"}
+SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
+    ("root", "systemd", "/sbin/init", 0.001),
+    ("root", "systemd-journal", "/usr/lib/systemd/systemd-journald", 0.002),
+    ("root", "dockerd", "/usr/bin/dockerd -H fd://", 0.006),
+    ("root", "containerd", "/usr/bin/containerd", 0.008),
+    ("root", "sshd", "sshd: /usr/sbin/sshd -D [listener]", 0.0),
+    ("root", "nvidia-persiste", "/usr/bin/nvidia-persistenced --verbose", 0.0),
+    ("nobody", "node_exporter", "/usr/bin/node_exporter", 0.004),
+    ("root", "slurmd", "/usr/sbin/slurmd -D -s", 0.003), ("ada", "sshd", "sshd: ada@pts/0", 0.001),
+    ("ada", "tmux: server", "tmux new-session -s train", 0.004), ("ada", "bash", "-bash", 0.0),
+    ("grace", "bash", "-bash", 0.0), ("grace", "vim", "vim configs/vit_l16.yaml", 0.001),
+    ("linus", "htop", "htop -d 20", 0.012),
+    ("linus", "rsync", "rsync -a --progress data/ backup:/data/", 0.21),
+)  # fmt: skip
+"""(user, name, command, share of a core) of what every machine runs."""
 
 
-class World(Population):
+@dataclass(slots=True, kw_only=True, eq=False)
+class Crew:
+    """One job: its processes, parents first."""
+
+    plan: JobPlan
+    tasks: list[Task] = field(default_factory=list)
+    trace: Trace | None = None
+    """While somebody follows the job closely."""
+
+    def living(self, now: float) -> list[Task]:
+        return [task for task in self.tasks if task.lives(now)]
+
+    def having(self, role: str) -> list[Task]:
+        return [task for task in self.tasks if task.role == role]
+
+
+class World:
     """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start). It
     starts ``warm_up`` seconds before that, so that the first look finds it warm."""
 
-    def __init__(
-        self, setup: Setup, *, seed: int, gpu_processes: int | None, warm_up: float
-    ) -> None:
+    def __init__(self, setup: Setup, *, seed: int, warm_up: float) -> None:
         self.tick = -round(warm_up * TICKS_PER_SECOND)
         self.seed = seed
-        devices = [
+        self.setup, self.begin = setup, self.tick * TICK_SECONDS
+        self.devices = [
             Device(
                 slot.card,
                 self._random("device", number),
@@ -31,8 +68,15 @@ class World(Population):
             )
             for number, slot in enumerate(setup.slots)
         ]
-        super().__init__(setup, devices, self.tick * TICK_SECONDS, self._random)
-        self.fill(gpu_processes)
+        self.reads, self.writes = Meter(), Meter()
+        self.jobs: list[Job] = []
+        self.tasks: list[Task] = []
+        self.crews: list[Crew] = []
+        self._pids = PidCounter(self._random("pids"))
+        for number, plan in enumerate(setup.jobs):
+            if plan.gpus or plan.cpu_only:
+                self._start(number, plan)
+        self._start_system()
         self._traced: list[Crew] = []
         gpus = len(setup.slots)
         self.cores = setup.cores or (32 if gpus <= 2 else 64 if gpus <= 4 else 128)
@@ -98,137 +142,175 @@ class World(Population):
             share = 1.0 - math.exp(-1.0 / (60.0 * minutes))
             self.load[number] += (running - self.load[number]) * share
 
+    # --- what runs on it ---------------------------------------------------------------------
 
-# --- the host --------------------------------------------------------------------------------
+    def _start(self, number: int, plan: JobPlan) -> None:
+        gpus = plan.gpus
+        fresh = plan.begin is not None
+        begin = self.begin if plan.begin is None else plan.begin
+        started = begin if fresh else begin - plan.age_seconds
+        ranks = self._start_job(number, plan, begin)
+        rng = self._random("processes", number)
+        crew = self._crew(plan)
+        parent, command = self._launcher(crew, started)
+        for position, gpu in enumerate(gpus or (None,)):
+            task = self._add(
+                crew,
+                parent,
+                started + (0.4 if fresh else 3.1),
+                command,
+                threads=78 if plan.training else 34,
+                gpu_share=plan.gpu_share if plan.training or plan.gpu_share < 1.0 else 0.0,
+                resident_bytes=plan.resident_bytes * rng.uniform(0.97, 1.04),
+                resident_growth=plan.resident_growth_bytes_per_second,
+                **_role(plan, position if len(gpus) > 1 else None),
+            )
+            if gpu is not None:
+                task.gpu = gpu
+                task.instance = plan.instance
+                task.gpu_memory = self._memory(plan, gpu, rng.uniform(0.99, 1.01))
+            if not ranks:
+                # A tenant's program is not simulated, but it too has a thread that launches.
+                task.steady_cpu = 0.93 if task.gpu_share else 0.004
+                continue
+            rank = ranks[position]
+            task.diary = rank.diary
+            task.meters.update(cpu=rank.cpu, main=rank.main, reads=rank.reads, writes=rank.writes)
+            born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0
+            self._start_workers(crew, rank, task, born, rng)
+        self._pids.skip()
 
-_MASK = (1 << 64) - 1
+    def _crew(self, plan: JobPlan) -> Crew:
+        """A new one; workers whose job has ended are found together."""
+        if plan.orphaned:
+            for crew in self.crews:
+                if crew.plan.orphaned and crew.plan.user == plan.user:
+                    return crew
+        crew = Crew(plan=plan)
+        self.crews.append(crew)
+        return crew
 
+    def _start_job(self, number: int, plan: JobPlan, begin: float) -> list[Rank]:
+        if plan.training is None:
+            return []
+        rng = self._random("job", number)
+        loading = 0.0 if plan.begin is None else plan.loading_seconds
+        job = Job(
+            plan.training,
+            [self.devices[gpu] for gpu in plan.gpus] or [_nowhere(rng)],
+            rng,
+            begin=begin + loading,
+            reads=self.reads,
+            writes=self.writes,
+            end=plan.end,
+            loading_seconds=loading,
+        )
+        self.jobs.append(job)
+        return job.ranks
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One moment at which the machine is looked at."""
+    def _launcher(self, crew: Crew, started: float) -> tuple[int, str]:
+        """The parent of the ranks and the command each of them shows."""
+        ranks = len(crew.plan.gpus)
+        if ranks < 2:
+            return 1, crew.plan.command
+        script = crew.plan.command.removeprefix("python ")
+        launcher = self._add(
+            crew,
+            1,
+            started,
+            f"python /usr/bin/torchrun --standalone --nproc-per-node={ranks} {script}",
+            name="torchrun",
+            role="launcher",
+            role_sign="it is torchrun",
+            resident_bytes=260.0 * MIB,
+            threads=6,
+            steady_cpu=0.003,
+        )
+        return launcher.pid, f"python -u {script}"
 
-    now: float
-    elapsed: float
-    """Seconds since the look before, above zero."""
-    read_bytes: float
-    written_bytes: float
-    """Since the look before."""
-    since_tick: int
-    unix_at_zero: float
-
-    def fresh(self, samples: Reversible[tuple[int, float]]) -> tuple[BusySample, ...]:
-        """Those of (tick at its end, percent), oldest first, that came since the look before."""
-        found = []
-        for tick, percent in reversed(samples):
-            if tick <= self.since_tick:
-                break
-            at = round(self.unix_at_zero + tick * TICK_SECONDS, 6)
-            found.append(BusySample(at, round(float(percent), 1)))
-        found.reverse()
-        return tuple(found)
-
-
-def noise(seed: int, at: int, channel: int) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
-    mixed = seed * 0x9E3779B97F4A7C15 + at * 0xBF58476D1CE4E5B9 + channel * 0x94D049BB133111EB
-    mixed &= _MASK
-    mixed ^= mixed >> 31
-    mixed = mixed * 0xD6E8FEB86659FD93 & _MASK
-    return ((mixed ^ (mixed >> 32)) & 0xFFFFFFFF) / 4294967296.0
-
-
-def core_percents(
-    cores: int, tasks: list[Task], *, second: int, elapsed: float, seed: int
-) -> list[float]:
-    """Busy share of each core: every process on its core, a little of the system on all."""
-    # One stream of cheap numbers for all cores: a good one for each costs more than the GPUs.
-    state = int(noise(seed, second, 0) * 4294967296.0)
-    loads = []
-    for _ in range(cores):
-        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
-        share = state / 4294967296.0
-        loads.append(0.2 + 2.6 * share * share * share)
-    for task in tasks:
-        percent = 100.0 * task.used["cpu"] / elapsed
-        if percent <= 0.01:
-            continue
-        # The scheduler moves a busy process now and then.
-        core = (task.core + 7 * ((second + task.pid) // 37)) % cores
-        if loads[core] + percent <= 100.0:
-            loads[core] += percent
-        else:
-            _spill(loads, core, percent)
-    return loads
-
-
-def _spill(loads: list[float], core: int, percent: float) -> None:
-    """Put more than this core can take on the ones after it."""
-    for _ in loads:
-        part = min(percent, 100.0 - loads[core])
-        loads[core] += part
-        percent -= part
-        if percent <= 0.01:
+    def _start_workers(
+        self, crew: Crew, rank: Rank, parent: Task, born: float, rng: random.Random
+    ) -> None:
+        if rank.loader is None:
             return
-        core = (core + 1) % len(loads)
+        for worker in rank.loader.workers:
+            meters = {"cpu": worker.cpu, "reads": worker.reads}
+            if rank.loader.waits:
+                meters["wait"] = worker.wait
+            self._add(
+                crew,
+                parent.pid,
+                born,
+                parent.command,
+                name="pt_data_worker",
+                **_WORKER,
+                number=parent.number,
+                resident_bytes=rng.uniform(0.72, 0.94) * GIB,
+                resident_growth=crew.plan.resident_growth_bytes_per_second,
+                threads=2,
+                own_pages=WORKER_OWN_PAGES,
+                meters=meters,
+                core_share=rank.loader.worker_speed,
+            )
+
+    def _add(self, crew: Crew, parent: int, started: float, command: str, **more: Any) -> Task:
+        plan = crew.plan
+        task = Task(
+            pid=self._pids.take(),
+            parent=parent,
+            command=command,
+            started=started,
+            **{
+                "user": plan.user,
+                "name": plan.name,
+                "ended": plan.end,
+                "container": plan.container,
+                "slurm_job": plan.slurm_job,
+                **more,
+            },
+        )
+        self.tasks.append(task)
+        crew.tasks.append(task)
+        return task
+
+    def _memory(self, plan: JobPlan, gpu: int, factor: float) -> Memory:
+        total = self.devices[gpu].card.memory_bytes
+        return Memory(
+            min(plan.memory_bytes * factor, total * 0.82),
+            step=plan.leak_bytes_per_step,
+            every=plan.leak_every_seconds,
+            room=total * plan.full_share - RESERVED_BYTES,
+            begin=plan.begin,
+            seconds=plan.loading_seconds + 2.0,
+        )
+
+    def _start_system(self) -> None:
+        rng = self._random("system")
+        for number, (user, name, command, cpu) in enumerate(SYSTEM_COMMANDS):
+            task = Task(
+                pid=1 if number == 0 else 300 + 117 * number + rng.randrange(90),
+                parent=0 if number == 0 else 1,
+                user=user,
+                name=name,
+                command=command,
+                started=self.begin - 900_000.0 + 37.0 * number,
+                resident_bytes=rng.uniform(6, 90) * MIB,
+                steady_cpu=cpu,
+                system=True,
+                role_guessed=True,
+            )
+            self.tasks.append(task)
 
 
-def build_host(world: World, tasks: list[Task], look: Look) -> Host:
-    """The host at ``look.now``; ``tasks`` are those alive."""
-    now, elapsed, seed = look.now, look.elapsed, world.seed
-    second = int(now // 1)
-    cores = core_percents(world.cores, tasks, second=second, elapsed=elapsed, seed=seed)
-    busy = sum(cores) / len(cores)
-    waiting = sum([task.used.get("wait", 0.0) for task in tasks]) / elapsed
-    usual = (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
-    memory = world.setup.memory_bytes or usual
-    shm_total = world.setup.shm_bytes or memory // 2
-    # Batches lie in /dev/shm until the main process takes them.
-    queued = sum(
-        rank.loader.queued(now) * job.plan.batch_bytes
-        for job in world.jobs
-        for rank in job.ranks
-        if rank.loader is not None and now < job.end
-    )
-    shm = min(shm_total, int(queued))
-    # A worker's pages are for the greater part those of the process it was forked from.
-    used = sum([task.resident(now) for task in tasks]) * 0.8 + 6.2 * GIB + shm
-    for task in tasks:
-        if task.gpu is not None and task.gpu_memory is not None:
-            used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
-    io_some = min(98.0, 100.0 * waiting + look.written_bytes / elapsed / 40e6)
-    quota = world.setup.quota_cores
-    # Where workers get but a share of a core, somebody waits for one nearly all the time.
-    slowest = min((job.plan.worker_speed for job in world.jobs), default=1.0)
-    cpu_some = 0.2 if slowest >= 1.0 else 45.0 + 50.0 * (1.0 - slowest)
-    return Host(
-        name="sim-box",
-        cpu_percent=round(busy, 1),
-        cpu_iowait_percent=round(min(100.0 - busy, 100.0 * waiting / world.cores), 1),
-        core_percents=tuple([round(load, 1) for load in cores]),
-        load_average_1_minute=round(world.load[0], 2),
-        load_average_5_minutes=round(world.load[1], 2),
-        load_average_15_minutes=round(world.load[2], 2),
-        memory_total_bytes=memory,
-        memory_used_bytes=int(min(memory * 0.985, used)),
-        swap_total_bytes=8 * GIB,
-        swap_used_bytes=0,
-        pressure_cpu_some_percent=round(cpu_some + noise(seed, second, 901), 2),
-        pressure_io_some_percent=round(io_some, 2),
-        pressure_io_full_percent=round(io_some * 0.55, 2),
-        pressure_memory_some_percent=0.0,
-        pressure_memory_full_percent=0.0,
-        disk_read_bytes_per_second=round(look.read_bytes / elapsed),
-        disk_write_bytes_per_second=round(
-            look.written_bytes / elapsed + 2e5 * noise(seed, second, 902)
-        ),
-        network_receive_bytes_per_second=round(4e4 + 9e4 * noise(seed, second, 903) ** 2),
-        network_transmit_bytes_per_second=round(2e4 + 6e4 * noise(seed, second, 904) ** 2),
-        shm_total_bytes=shm_total,
-        shm_used_bytes=shm,
-        core_count=world.cores,
-        affinity_cores=world.cores,
-        quota_cores=quota,
-        usable_cores=float(world.cores) if quota is None else min(float(world.cores), quota),
-        uptime_seconds=round(900_000.0 + now - world.begin, 2),
-    )
+def _role(plan: JobPlan, number: int | None) -> dict[str, Any]:
+    if plan.orphaned:
+        return dict(_WORKER)
+    sign = "it uses a GPU" if number is None else f"RANK={number} in its environment"
+    return {"role_sign": sign, "number": number}
+
+
+def _nowhere(rng: random.Random) -> Device:
+    """The device of a job without a GPU: nobody ticks it, so it must not keep its phases."""
+    device = Device(H200, rng)
+    device.phases = deque(maxlen=1)
+    return device

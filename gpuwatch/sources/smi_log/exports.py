@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from gpuwatch.sources.files.log_text import LogError, LogStats
+from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.smi_log.columns import COLUMNS, named
 from gpuwatch.sources.smi_log.headings import FIELD_HEADINGS, VALUE_HEADINGS
 from gpuwatch.sources.smi_log.moments import SORT_FIRST
@@ -22,14 +22,14 @@ DOCUMENT_LENGTH = 4 * 1024 * 1024
 JSON = re.compile(r"\s*[\[{]\s*(?:$|[\"{])")
 
 
-def objects(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def objects(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     """JSON objects, each in one line or over many: of a machine with its ``gpus``, or of one time
     with a key for each reading."""
     held: list[str] = []
     for line in lines:
         if not held and line[:1] not in {"{", "["}:
             if line.strip(" ,]\t"):
-                stats.remark(line)
+                rows.stats.remark(line)
             continue
         held.append(line)
         ends = line.rstrip(", ")[-1:] in {"}", "]"} and (len(held) == 1 or line[:1] in {"}", "]"})
@@ -37,7 +37,7 @@ def objects(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
             try:
                 found: Any = json.loads("\n".join(held).strip(" ,"))
             except (ValueError, RecursionError):
-                stats.remark(held[0])
+                rows.stats.remark(held[0])
                 found = []
             held = []
             for each in found if isinstance(found, list) else [found]:
@@ -62,7 +62,7 @@ _LATE_SECONDS = 30.0
 """A program asks for one field or GPU after the other, so values are not quite in order."""
 
 
-def metrics(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def metrics(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     """The text of one look after the other, with times (``date`` between them, or in each line) or
     without."""
     seen: set[str] = set()
@@ -73,7 +73,7 @@ def metrics(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
             if now is not None:
                 rows.now_is(now)
             elif line[:1] not in {"", "#"}:
-                stats.remark(line)
+                rows.stats.remark(line)
             continue
         if found["name"] + found["labels"] in seen:
             # The next look begins.

@@ -12,7 +12,7 @@ from operator import add
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.log_text import AmbiguousColumnsError, LogError, LogStats
+from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import COLUMNS, COLUMNS_MAX, DCGMI, DMON, PMON, SKIPPED, named
 from gpuwatch.sources.smi_log.values import number
 
@@ -115,7 +115,7 @@ def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> He
     return Heading(kind, names, units, separator, line, cells=tuple(cells) if wide else ())
 
 
-def find_heading(line: str, separators: Sequence[str] = SEPARATORS) -> Heading | None:
+def find_heading(line: str) -> Heading | None:
     """The names in a heading; ``None`` for any other line."""
     if line.startswith("#"):
         tokens = line.lstrip("#").replace(",", " ").lower().split()
@@ -125,7 +125,7 @@ def find_heading(line: str, separators: Sequence[str] = SEPARATORS) -> Heading |
             ) > 1:
                 names = tuple([table.get(token, SKIPPED) for token in tokens])
                 return Heading(kind, names, separator="," if "," in line else SPACES, line=line)
-    for separator in separators:
+    for separator in SEPARATORS:
         cells = split_cells(line.lstrip("# "), separator)
         if len(cells) > COLUMNS_MAX or not all(map(_CELL.fullmatch, cells)):
             continue
@@ -232,8 +232,8 @@ def _is_value(cell: str) -> bool:
     return cell == SKIPPED or number(cell) is not None or any(f.fullmatch(cell) for f, _ in _FORMS)
 
 
-def _unnamed(shown: str, what: str, row: Sequence[str], proposed: str) -> AmbiguousColumnsError:
-    return AmbiguousColumnsError(
+def _unnamed(shown: str, what: str, row: Sequence[str], proposed: str) -> LogError:
+    return LogError(
         f"{shown} {what}: if it is a log of GPUs, name its {len(row)} columns with gpuwatch "
         f"diagnose --columns, as in the query, with - for those to skip; for instance --columns "
         f"{proposed}"

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpuwatch.sources.files.log_text import LogStats
 from gpuwatch.sources.smi_log.rows import Rows, RowsOrEnds
 
 _BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
@@ -31,7 +30,7 @@ _PARTS = {
 """The two lines of a GPU, that of a MIG instance, that of a process."""
 
 
-def table(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def table(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     """The table with frames, in the layouts of all drivers since 2012."""
     gpu: dict[str, str] = {}
     cards: dict[str, dict[str, str]] = {}
@@ -39,7 +38,6 @@ def table(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
     for line in lines:
         if TABLE.match(line):
             yield None
-            stats.header_lines += 1
             if not dated:
                 rows.now_is(None)
             known = _DRIVER.search(line)
@@ -51,7 +49,7 @@ def table(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
                 rows.now_is(at)
                 dated = True
             elif line and line[0] not in "+ " and "=" not in line:
-                stats.remark(line)
+                rows.stats.remark(line)
         for names, pattern in _PARTS.items() if line[:1] == "|" else ():
             found = re.match(pattern, line)
             if found is None or ("fan.speed" in names and not gpu):
@@ -84,22 +82,21 @@ _Leaf = tuple[str, str]
 _DOCUMENT, _GPU, _PROCESS = "<document>", "<gpu>", "<process>"
 
 
-def report(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def report(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     """``nvidia-smi -q``, with any ``-d``."""
-    return _machines(_indented(lines), rows, stats)
+    return _machines(_indented(lines), rows)
 
 
-def xml(lines: Iterable[str], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def xml(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     """``nvidia-smi -q -x``: one document after the other."""
-    return _machines(_tagged(lines), rows, stats)
+    return _machines(_tagged(lines), rows)
 
 
-def _machines(leaves: Iterable[_Leaf], rows: Rows, stats: LogStats) -> RowsOrEnds:
+def _machines(leaves: Iterable[_Leaf], rows: Rows) -> RowsOrEnds:
     document: dict[str, Any] = {"gpus": []}
     place: dict[str, Any] = document
     for path, value in leaves:
         if path == _DOCUMENT:
-            stats.header_lines += 1
             yield from rows.machine(document)
             place = document = {"gpus": []}
         elif path == _GPU:

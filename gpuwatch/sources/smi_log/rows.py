@@ -158,7 +158,7 @@ class Rows:
         self.now: float | None = None
         self.shares_to: float | None = None
         """The highest utilization so far, while all may be shares of 1."""
-        self._stats = stats
+        self.stats = stats
         self._since: set[str | int | None] = set()
         self._layouts: dict[tuple[str, ...], RowReader] = {}
 
@@ -173,7 +173,7 @@ class Rows:
                 self.shares_to = None
             elif 0.0 < busy < 1.0:
                 self.shares_to = max(self.shares_to, busy)
-        stats = self._stats
+        stats = self.stats
         stats.rows += 1
         if row.unread:
             stats.unread_values += len(row.unread)

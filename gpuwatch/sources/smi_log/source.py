@@ -63,7 +63,7 @@ def read_lines(
     """The snapshots in ``lines``, as they come; ``stats`` is filled in meanwhile.
 
     ``stats.kind`` is set at once, the rest grows. Raises ``LogError`` at once for what is no such
-    log, and where its columns are unknown (``AmbiguousColumnsError``).
+    log, and where its columns are unknown (``LogError``).
     """
     source = iter(lines)
     reading = _Reading(stats, options or LogOptions(), text, shown)
@@ -85,7 +85,7 @@ def read_lines(
             break
     if heading is None and found is not None:
         stats.kind = found
-        rows_of = partial(_FORMATS[found][1], rows=reading.rows, stats=stats)
+        rows_of = partial(_FORMATS[found][1], rows=reading.rows)
         return reading.snapshots(chain(first, source), rows_of)
     if heading is None:
         rows = [line for line in map(headings.stripped, first) if line]
@@ -119,7 +119,6 @@ class _Reading:
         rows = rows_of(self._whole(lines))
         ahead, grouping = self._ahead(rows)
         if all(row is None or row.at_unix_seconds is None for row in ahead):
-            stats.interval_assumed = True
             stats.interval_seconds = options.interval_seconds or 1.0
             if options.interval_seconds is None:
                 stats.note("The log has no timestamps: one reading a second assumed (--interval).")
@@ -262,11 +261,8 @@ class _Delimited:
             if heading or reader.time_place is not None
             else self._reading.rows.stamps.alone(line)
         )
-        if not line:
-            stats.blank_lines += 1
-        elif heading is not None or line[0] == "#" or line == "ID":
+        if heading is not None or line[:1] == "#" or line == "ID":
             # The first heading, one again, or that of another log in the same file.
-            stats.header_lines += 1
             if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
                 return
             if reader.time_place is None and not reader.has_key:
@@ -278,7 +274,7 @@ class _Delimited:
             # What a script writes before each query.
             yield None
             self._reading.rows.now_is(at)
-        else:
+        elif line:
             stats.remark(line)
             if _GPU_IS_LOST.search(line):
                 self._reading.lost.append(clean(line, 200))

@@ -27,7 +27,7 @@ import psutil
 
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.child import crash
-from gpuwatch.tuning.child.target import NO_TORCH, load
+from gpuwatch.tuning.child.target import NO_TORCH, load, make_step
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.messages import Answer, Channel, ClosedError, Order, Start
 from gpuwatch.tuning.settings import Failure
@@ -215,7 +215,6 @@ class Host:
 
     def _do(self, order: Order) -> Answer:
         from gpuwatch.tuning.child import measure, memory  # noqa: PLC0415 - bring torch
-        from gpuwatch.tuning.child.step import make_step  # noqa: PLC0415 - as above
 
         if order.what == "gpus":
             return memory.list_gpus()

@@ -27,6 +27,7 @@ from torch.utils.data import (
 from gpuwatch.core.text import clean
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.child.crash import WorkerStart
+from gpuwatch.tuning.child.target import kind_of
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.settings import DEFAULT_PREFETCH, NAMES, Description, Setting
 
@@ -189,16 +190,6 @@ def is_iterable(loader: Any) -> bool:
 def start_method(loader: Any) -> str:
     """``fork``, ``spawn`` or ``forkserver``: how its workers start."""
     return str((_context(loader) or torch.multiprocessing).get_start_method())
-
-
-def kind_of(found: object) -> str:
-    """``a Linear``, ``an int``, ``None``."""
-    if found is None:
-        return "None"
-    if inspect.isgenerator(found):
-        return "a generator"
-    name = clean(type(found).__name__, 80)
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _context(loader: Any) -> Any:

@@ -13,17 +13,17 @@ import itertools
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
 import torch
 from msgspec import structs
 
+from gpuwatch.torch.batches import size_of
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.child import loader_factory, usage
 from gpuwatch.tuning.child.gpu import OwnGpu
-from gpuwatch.tuning.child.step import samples_in, tensors_in
 from gpuwatch.tuning.child.usage import Window
 from gpuwatch.tuning.child.watching import RepeatWatch, Stamps
 from gpuwatch.tuning.failures import MeasureError
@@ -320,7 +320,17 @@ class Run:
 
 def _count(loader: Any, batch: Any) -> int:
     size = loader.batch_size
-    if size is None and loader.batch_sampler is None:
-        return 1
-    found = samples_in(batch)
-    return found if size is None else min(found, size) or size
+    if size is None:
+        return 1 if loader.batch_sampler is None else size_of(batch) or 1
+    return min(size_of(batch) or size, int(size))
+
+
+def tensors_in(batch: object) -> Iterator[Any]:
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors_in(value)
+    elif isinstance(batch, list | tuple):
+        for value in batch:
+            yield from tensors_in(value)

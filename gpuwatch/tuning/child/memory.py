@@ -14,7 +14,7 @@ from contextlib import closing, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,7 +23,7 @@ from gpuwatch.tuning import failures
 from gpuwatch.tuning.child import usage
 from gpuwatch.tuning.child.gpu import OwnGpu
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
-from gpuwatch.tuning.child.step import make_step
+from gpuwatch.tuning.child.target import make_step
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory.records import AS_IS, Gpu, MemoryPoint
 from gpuwatch.tuning.messages import Answer, Order
@@ -42,11 +42,11 @@ def list_gpus() -> Answer:
     gpus = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        free, total = torch.cuda.mem_get_info(index)
+        total = torch.cuda.mem_get_info(index)[1]
         name = clean(properties.name, 120)
         # Before compute capability 8.0 bfloat16 is emulated.
         fast = properties.major >= 8
-        gpus.append(Gpu(name=name, total_bytes=total, free_bytes=free, bfloat16=fast))
+        gpus.append(Gpu(name=name, total_bytes=total, bfloat16=fast))
     answer.gpus = tuple(gpus)
     return answer
 
@@ -90,22 +90,14 @@ def measure_memory(
         code = NO_MEMORY if memory.ran_out(error) else "step"
         raise MeasureError(sentence, code) from None
     found = memory.read()
-    if found.allocated == 0:
+    if found.get("allocated_bytes") == 0:
         raise MeasureError(
             "The step put nothing on the GPU: it has to move its model and its batch there itself "
             "(.to('cuda')).",
             "step",
         )
     return MemoryPoint(
-        batch_size=order.batch_size,
-        precision=order.precision,
-        peak_bytes=found.peak,
-        available_bytes=found.available,
-        total_bytes=found.total,
-        allocated_bytes=found.allocated,
-        process_bytes=found.process,
-        device_used_bytes=found.device_used,
-        seconds_per_step=seconds,
+        batch_size=order.batch_size, precision=order.precision, seconds_per_step=seconds, **found
     )
 
 
@@ -148,17 +140,6 @@ def _batch(factory: LoaderFactory, count: int) -> Any:
         raise MeasureError(f"A batch of {count} failed: {how}.", "step") from error
 
 
-class _Reading(NamedTuple):
-    """Bytes, as in ``MemoryPoint``."""
-
-    peak: int
-    available: int
-    total: int
-    allocated: int | None = None
-    process: int | None = None
-    device_used: int | None = None
-
-
 class _Cuda:
     """A CUDA device, the only one that this process sees.
 
@@ -181,19 +162,20 @@ class _Cuda:
     def synchronize(self) -> None:
         self._cuda.synchronize()
 
-    def read(self) -> _Reading:
+    def read(self) -> dict[str, Any]:
+        """As in ``MemoryPoint``."""
         taken = self._first_free - self._cuda.mem_get_info()[0]
         beside = max(0, taken - self._cuda.memory_reserved())
         with closing(OwnGpu()) as gpu:
             gpu.note()
-        return _Reading(
-            peak=self._cuda.max_memory_reserved(),
-            available=self._free - beside,
-            total=self._total,
-            allocated=self._cuda.max_memory_allocated(),
-            process=gpu.process_bytes,
-            device_used=gpu.used_bytes,
-        )
+        return {
+            "peak_bytes": self._cuda.max_memory_reserved(),
+            "available_bytes": self._free - beside,
+            "total_bytes": self._total,
+            "allocated_bytes": self._cuda.max_memory_allocated(),
+            "process_bytes": gpu.process_bytes,
+            "device_used_bytes": gpu.used_bytes,
+        }
 
     def ran_out(self, error: BaseException) -> bool:
         return any(
@@ -232,8 +214,14 @@ class _Host:
     def synchronize(self) -> None:
         """Steps on the CPU are over when they return."""
 
-    def read(self) -> _Reading:
-        return _Reading(_own("VmHWM"), self._available, self._total, process=_own("VmRSS"))
+    def read(self) -> dict[str, Any]:
+        """As in ``MemoryPoint``."""
+        return {
+            "peak_bytes": _own("VmHWM"),
+            "available_bytes": self._available,
+            "total_bytes": self._total,
+            "process_bytes": _own("VmRSS"),
+        }
 
     def ran_out(self, error: BaseException) -> bool:
         return any(

@@ -9,8 +9,10 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -209,3 +211,50 @@ def _line_under_main(module: ModuleType, name: str) -> int | None:
                 if isinstance(node, ast.Name) and node.id == name:
                     return node.lineno
     return None
+
+
+# --- a train step ----------------------------------------------------------------------------
+
+
+def make_step(found: object, text: str) -> Callable[[Any], object]:
+    """The callable that does one step, from what a target names: it itself, or, where it takes
+    no argument at all, what it returns. Raises ``MeasureError``."""
+    if not callable(found):
+        raise MeasureError(
+            f"{text} is {kind_of(found)}, not a train step: name a function that takes a batch, or "
+            "one without arguments that returns such a function.",
+            "step",
+        )
+    if not _is_factory(found):
+        return found
+    try:
+        made = found()
+    except Exception as error:
+        raise MeasureError(f"{text}() failed: {failures.described(error)}.", "step") from None
+    if not callable(made):
+        raise MeasureError(
+            f"{text} takes no argument, so it should return the train step, but it returned "
+            f"{kind_of(made)}.",
+            "step",
+        )
+    step: Callable[[Any], object] = made
+    return step
+
+
+def _is_factory(found: Callable[..., object]) -> bool:
+    """True if it takes no positional argument, not even an optional one."""
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in parameters)
+
+
+def kind_of(found: object) -> str:
+    """``a Linear``, ``an int``, ``None``."""
+    if found is None:
+        return "None"
+    if inspect.isgenerator(found):
+        return "a generator"
+    name = clean(type(found).__name__, 80)
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -7,6 +7,7 @@ same holds for io), so workers that end in between are not lost.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from gpuwatch.sources.linux import cgroup
+from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.tuning.failures import SHM
 
 COLD_BYTES = 2**20
@@ -138,12 +139,9 @@ def total_memory() -> int:
 
 def _memory_cgroups() -> list[tuple[int, int]]:
     """Limit and use, in bytes, of every cgroup v2 folder that binds this process."""
-    try:
-        lines = cgroup.parse_cgroup(Path("/proc/self/cgroup").read_text("utf-8", "replace"))
-        mounts = cgroup.parse_mounts(Path("/proc/self/mountinfo").read_text("utf-8", "replace"))
-    except OSError:
-        return []
-    folders = cgroup.quota_folders(lines, tuple(one for one in mounts if one.version == 2))
+    groups = os.fsdecode(procfs.read_if_possible("/proc/self/cgroup"))
+    mounts = tuple(one for one in cgroup.mounts_of(Path("/proc/self")) if one.version == 2)
+    folders = cgroup.quota_folders(cgroup.parse_cgroup(groups), mounts)
     return [found for folder in folders if (found := folder_memory(folder)) is not None]
 
 

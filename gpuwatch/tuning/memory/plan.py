@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.failures import MeasureError, OutOfTimeError
 from gpuwatch.tuning.memory.fit import BATCH_MAX, MARGIN_SHARE, fit_line, leaves_margin, predict
 from gpuwatch.tuning.memory.records import (
     AS_IS,
@@ -43,10 +43,6 @@ STEPS = 3
 Measure = Callable[[int, str], MemoryPoint]
 """Takes a batch size and a precision. Raises ``MeasureError``: with the code ``no_memory`` where
 it does not fit, ``hang`` where it took too long."""
-
-
-class OutOfBudgetError(Exception):
-    """The time is over."""
 
 
 @dataclass(slots=True)
@@ -114,8 +110,8 @@ class Plan:
             sizes = [one.batch_size for one in done[0].points] if done else []
             try:
                 self._one(known, spread(sizes, PAIRED) or self.sizes, begin)
-            except (KeyboardInterrupt, OutOfBudgetError) as error:
-                ended = "budget" if isinstance(error, OutOfBudgetError) else "interrupted"
+            except (KeyboardInterrupt, OutOfTimeError) as error:
+                ended = "budget" if isinstance(error, OutOfTimeError) else "interrupted"
             except MeasureError as error:
                 # Of a further precision: the step itself was measured.
                 if not done:
@@ -164,7 +160,7 @@ class Plan:
                 known.stopped = f"A step at batch size {size} would take too long (--timeout)."
                 return
             if self.clock() - begin > self.budget_seconds:
-                raise OutOfBudgetError
+                raise OutOfTimeError
         precision = known.precision
         self.report(f"batch size {size}{'' if precision == AS_IS else f', {precision}'}")
         try:

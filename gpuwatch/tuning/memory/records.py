@@ -11,7 +11,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     name: str
     total_bytes: int
-    free_bytes: int
     bfloat16: bool
 
 

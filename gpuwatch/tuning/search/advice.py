@@ -3,17 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Trial, scatter_of
-from gpuwatch.tuning.settings import (
-    DEFAULT_PREFETCH,
-    KNOBS,
-    NAMES,
-    WORKERS,
-    Description,
-    Setting,
-)
+from gpuwatch.tuning.search.visits import Outcome
+from gpuwatch.tuning.settings import DEFAULT_PREFETCH, KNOBS, NAMES, WORKERS, Description, Setting
 
 FAILED = {
     "hang": "no batch came",
@@ -205,8 +198,8 @@ def _restarts(outcome: Outcome, plan: Plan, chosen: Trial) -> Iterator[str]:
         return
     without, kept = outcome.restarts[False], outcome.restarts[True]
     text = (
-        f"persistent_workers: the next epoch's first batch comes after {_seconds(kept)} instead "
-        f"of {_seconds(without)}"
+        "persistent_workers: the next epoch's first batch comes after "
+        f"{units.duration(kept)} instead of {units.duration(without)}"
     )
     if plan.samples:
         saved, epoch = max(0.0, without - kept), plan.samples / chosen.mean
@@ -248,7 +241,3 @@ def _gain(ratio: float) -> str:
 
 def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.0f}%"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms"

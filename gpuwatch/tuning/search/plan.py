@@ -13,10 +13,6 @@ WORKERS_MOST = 64
 """Of those that are tried without being asked for."""
 
 
-class PlanError(SentenceError):
-    """A knob cannot be varied."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """``base``: where the search starts. ``workers``: the counts to try, ``None``: searched for.
@@ -69,10 +65,10 @@ def make_plan(
     cores: float,
     grid: bool = False,
 ) -> Plan:
-    """From what the target is and what was asked for (knob: values). Raises ``PlanError``."""
+    """From what the target is and what was asked for (knob: values). Raises ``SentenceError``."""
     for knob, why in description.fixed.items():
         if asked.get(knob):
-            raise PlanError(f"{knob} cannot be varied: {why}.")
+            raise SentenceError(f"{knob} cannot be varied: {why}.")
     base, workers = description.base, asked.get(WORKERS)
     others = {knob: values for knob, values in asked.items() if knob != WORKERS}
     notes: list[str] = []

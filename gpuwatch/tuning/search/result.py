@@ -14,9 +14,9 @@ from msgspec import Struct
 from gpuwatch.core.private_files import make_folder, read_own, state_folder, why, write_whole
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.search import advice
-from gpuwatch.tuning.search.outcome import Outcome
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Scatter, Trial, interval, scatter_of
+from gpuwatch.tuning.search.visits import Outcome
 from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting, Visit
 
 SCHEMA = 1
@@ -208,12 +208,8 @@ def _measured(trial: Trial, scatter: Scatter, best: Trial | None) -> dict[str, A
 # --- kept in the user's state folder, for the owner only, bounded -----------------------------
 
 
-class KeepError(SentenceError):
-    """A result cannot be kept."""
-
-
 def save(result: Result, folder: Path | None = None) -> Path:
-    """Write a result whole or not at all, and forget the oldest. Raises ``KeepError``."""
+    """Write a result whole or not at all, and forget the oldest. Raises ``SentenceError``."""
     folder = state_folder("tunings") if folder is None else folder
     moment = result.taken_at_unix_seconds
     seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
@@ -223,7 +219,7 @@ def save(result: Result, folder: Path | None = None) -> Path:
         write_whole(path, msgspec.json.encode(result))
     except OSError as error:
         shown = clean(str(folder), 200)
-        raise KeepError(f"The result cannot be saved in {shown}: {why(error)}.") from None
+        raise SentenceError(f"The result cannot be saved in {shown}: {why(error)}.") from None
     for old in _names(folder)[KEPT:]:
         with contextlib.suppress(OSError):
             (folder / old).unlink()

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
-from gpuwatch.tuning.search.outcome import NEAR, Outcome, is_settled, undecided
+from gpuwatch.tuning.failures import OutOfTimeError
 from gpuwatch.tuning.search.plan import WORKERS_MOST, halfway
 from gpuwatch.tuning.search.rates import Trial, are_neighbours, best_of, scatter_of
-from gpuwatch.tuning.search.visits import OutOfTimeError, Visits
+from gpuwatch.tuning.search.visits import NEAR, Outcome, Visits, is_settled, undecided
 from gpuwatch.tuning.settings import EVERYTHING, KNOBS, WORKERS, Failure, Setting, Visit
 
 FAR = 0.7

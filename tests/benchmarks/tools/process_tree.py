@@ -1,70 +1,40 @@
-"""What a process and its descendants cost: CPU time and memory, from /proc."""
+"""What a process and its descendants cost: CPU time and memory."""
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
+import contextlib
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+import psutil
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Summed over a process tree. ``proportional`` (PSS) shares a page between its users."""
-
-    resident_bytes: int
-    proportional_bytes: int
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on, ``None`` once the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()
-
-
-def tree(root: int) -> list[int]:
-    """``root`` and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    for pid in pids:
-        if (stat := _stat(pid)) is not None:
-            children.setdefault(int(stat[1]), []).append(pid)
-    found = [root]
-    for pid in found:
-        found.extend(children.get(pid, ()))
-    return found
+def tree(root: int) -> list[psutil.Process]:
+    """``root`` and all that descend from it; nothing once it is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        first = psutil.Process(root)
+        return [first, *first.children(recursive=True)]
+    return []
 
 
 def cpu_seconds(root: int) -> float:
     """User and system time of the tree, of children that have ended and were waited for too."""
-    ticks = 0
-    for pid in tree(root):
-        if (stat := _stat(pid)) is not None:
-            ticks += sum(int(field) for field in stat[11:15])
-    return ticks / _TICKS_PER_SECOND
+    spent = 0.0
+    for process in tree(root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent += sum(process.cpu_times()[:4])
+    return spent
 
 
 def own_resident_bytes(pid: int) -> int:
     """Resident memory of one process; 0 once it is gone."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0
 
 
-def memory(root: int) -> Memory:
-    """Resident memory of the tree now."""
-    sums = {"Rss": 0, "Pss": 0}
-    for pid in tree(root):
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        for line in text.splitlines():
-            name, _, value = line.partition(":")
-            if name in sums:
-                sums[name] += int(value.split()[0]) * 1024
-    return Memory(sums["Rss"], sums["Pss"])
+def memory(root: int) -> tuple[int, int]:
+    """Resident and proportional bytes of the tree now; of the latter a page is shared between its
+    users."""
+    resident = proportional = 0
+    for process in tree(root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = process.memory_full_info()
+            resident, proportional = resident + found.rss, proportional + found.pss
+    return resident, proportional

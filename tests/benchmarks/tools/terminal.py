@@ -1,16 +1,14 @@
 """A terminal for a monitor to run in: a real pseudo-terminal whose other end is read at once.
 
-It counts what is written, answers the questions that curses and Textual programs ask a terminal
-(so that none waits for an answer), and notes when the first text was there to be seen.
+It counts what is written, answers what Textual programs ask a terminal, and notes when the first
+text was there to be seen.
 """
 
 import contextlib
-import fcntl
 import os
 import pty
 import re
 import signal
-import struct
 import subprocess
 import termios
 import threading
@@ -63,40 +61,16 @@ class FirstPaint:
             self.match_at = now
 
 
-def _mode_report(match: re.Match[bytes]) -> bytes:
-    # A current terminal knows synchronised output (2026), and says so.
-    known = b"2" if match[1] == b"2026" else b"0"
-    return b"\x1b[?" + match[1] + b";" + known + b"$y"
+_QUESTIONS = re.compile(rb"\x1b\[(?:\?(\d+)\$p|6n)")
 
 
-_QUESTIONS = re.compile(
-    rb"\x1b\[\?(\d+)\$p"  # is this mode known
-    rb"|\x1b\[(6n)"  # where is the cursor
-    rb"|\x1b\[0?(c)"  # what terminal is this
-    rb"|\x1b\[(>0?c)"
-    rb"|\x1b\[(\?u)"  # kitty's keyboard
-    rb"|\x1b\](1[01]);\?(?:\x07|\x1b\\)"  # text and background colour
-    rb"|\x1b\[(1[468]t)"  # sizes
-)
-
-
-def answer(written: bytes, columns: int, lines: int) -> bytes:
-    """What a terminal of this size replies to the questions in ``written``."""
-    fixed = {
-        b"6n": b"\x1b[1;1R",
-        b"c": b"\x1b[?62;22c",
-        b">c": b"\x1b[>41;380;0c",
-        b">0c": b"\x1b[>41;380;0c",
-        b"?u": b"\x1b[?0u",
-        b"10": b"\x1b]10;rgb:e0e0/e0e0/e0e0\x1b\\",
-        b"11": b"\x1b]11;rgb:1010/1010/1010\x1b\\",
-        b"14t": b"\x1b[4;%d;%dt" % (lines * 16, columns * 8),
-        b"16t": b"\x1b[6;16;8t",
-        b"18t": b"\x1b[8;%d;%dt" % (lines, columns),
-    }
+def answer(written: bytes) -> bytes:
+    """What a current terminal replies to the questions in ``written`` whose answers change what is
+    written: which modes it knows (2026, synchronised output), and where the cursor is."""
     replies = []
-    for match in _QUESTIONS.finditer(written):
-        replies.append(_mode_report(match) if match[1] else fixed[match[match.lastindex or 0]])
+    for mode in _QUESTIONS.findall(written):
+        known = b"2" if mode == b"2026" else b"0"
+        replies.append(b"\x1b[?" + mode + b";" + known + b"$y" if mode else b"\x1b[1;1R")
     return b"".join(replies)
 
 
@@ -117,8 +91,7 @@ class Terminal:
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Start the program with the terminal as its input, output and errors."""
         self._screen, terminal = pty.openpty()
-        size = struct.pack("HHHH", self.lines, self.columns, self.columns * 8, self.lines * 16)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+        termios.tcsetwinsize(terminal, (self.lines, self.columns))
         self.started_at = time.monotonic()
         self._program = subprocess.Popen(
             command,
@@ -142,8 +115,7 @@ class Terminal:
         """Change the terminal's size, of which the program is told by SIGWINCH."""
         assert self._program is not None
         self.columns, self.lines = columns, lines
-        size = struct.pack("HHHH", lines, columns, columns * 8, lines * 16)
-        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, size)
+        termios.tcsetwinsize(self._screen, (lines, columns))
         with contextlib.suppress(ProcessLookupError):
             self._program.send_signal(signal.SIGWINCH)
 
@@ -195,5 +167,5 @@ class Terminal:
             self.bytes_written += len(data)
             self.paint.feed(data, now)
             self.tail = (self.tail + data)[-4000:]
-            if reply := answer(data, self.columns, self.lines):
+            if reply := answer(data):
                 os.write(self._screen, reply)

@@ -53,6 +53,28 @@ def reliability(sure: Sequence[tuple[float, bool]]) -> str:
     return "\n".join(lines)
 
 
+def whole(outcomes: Sequence[Outcome], of: str, beside: str = "", most: int = 60) -> str:
+    """All figures of cases; ``of``: which they are, ``beside``: what else is to be said."""
+    return "\n".join(
+        [
+            *(f"{stamp()}: {len(outcomes)} cases, {of}\n", markdown(outcomes), ""),
+            *(reliability(sureness(outcomes)), beside, "what was taken for what:"),
+            *(worst(outcomes, most), "", "false alarms on healthy jobs:"),
+            raised_wrongly(outcomes) or "  none",
+        ]
+    )
+
+
+def one(outcome: Outcome, view: object = "") -> str:
+    """A line of a case, and what there is to look at where it went wrong."""
+    lines = [
+        f"{'ok ' if outcome.right else 'BAD'} {outcome.case}: {outcome.label} -> {outcome.said}"
+    ]
+    lines += [] if outcome.right else [f"{outcome.summary} {view}".rstrip()]
+    lines += [f"wrongly raised: {', '.join(outcome.alarms)}"] if outcome.alarms else []
+    return "\n      ".join(lines)
+
+
 def stamp() -> str:
     """The commit that was measured; ``+`` where files differ from it."""
     words = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]

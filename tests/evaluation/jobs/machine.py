@@ -10,11 +10,10 @@ from gpuwatch.core.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, 
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.simulated.loop_telemetry import Diary
 from gpuwatch.sources.simulated.plans import Setup
-from gpuwatch.sources.simulated.population import Crew
 from gpuwatch.sources.simulated.processes import Memory
 from gpuwatch.sources.simulated.source import SimulatedSource, _Machine
 from gpuwatch.sources.simulated.training import Job as SimulatedJob
-from gpuwatch.sources.simulated.world import World
+from gpuwatch.sources.simulated.world import Crew, World
 from tests.evaluation.jobs.physics import Course, Work
 
 _WARM_UP_SECONDS = 60.0
@@ -154,9 +153,7 @@ class _RigSource(SimulatedSource):
 
     def _build(self, origin: float) -> Any:
         rig = self.rig
-        self.world = world = World(
-            rig.setup, seed=rig.seed, gpu_processes=None, warm_up=_WARM_UP_SECONDS
-        )
+        self.world = world = World(rig.setup, seed=rig.seed, warm_up=_WARM_UP_SECONDS)
         furnish(world, rig)
         offset = self._clock.unix() - self._clock.monotonic()
         return _Machine(world, origin, offset, self.options)

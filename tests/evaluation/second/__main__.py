@@ -68,23 +68,12 @@ def main() -> int:
         wrong = [one for one in found if one.said == LOADER_ADVICE]
         advised += [f"{one.case}: {' '.join(about_loaders(one))}" for one in wrong]
         for one in found if options.verbose else ():
-            mark = "ok " if one.right else "BAD"
-            print(f"{mark} {one.case}: {one.label} -> {one.said} {one.summary}", flush=True)
-            if not one.right:
-                print(f"      {case.view}")
-            if one.alarms:
-                print(f"      wrongly raised: {', '.join(one.alarms)}", flush=True)
+            print(report.one(one, case.view), flush=True)
     if not outcomes:
         print("no such case", file=sys.stderr)
         return 2
-    print(f"{report.stamp()}: {len(outcomes)} cases, {options.half or 'both halves'}\n")
-    print(report.markdown(outcomes))
-    print("\n" + report.reliability(report.sureness(outcomes)))
-    print(f"\n{named(outcomes)}\n{in_time(outcomes)}")
-    print("\nwhat was taken for what:")
-    print(report.worst(outcomes, 60))
-    print("\nfalse alarms on healthy jobs:")
-    print(report.raised_wrongly(outcomes) or "  none")
+    beside = f"\n{named(outcomes)}\n{in_time(outcomes)}\n"
+    print(report.whole(outcomes, options.half or "both halves", beside))
     print(f"\ncases with advice on a loader that is fine: {len(advised)}")
     for line in advised[: None if options.verbose else 20]:
         print(f"  {line}")

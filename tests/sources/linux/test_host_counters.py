@@ -48,21 +48,6 @@ def test_what_comes_back_to_the_page_cache_is_counted_by_its_old_name_too() -> N
     assert counters.parse_refaults(b"nr_free_pages 1\n") == {}
 
 
-def test_used_memory_is_what_a_new_process_could_not_have() -> None:
-    """Total less MemAvailable, in bytes; swap alike."""
-    text = (
-        b"MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    600 kB\n"
-        b"Buffers:          50 kB\nCached:          300 kB\nSwapCached:        7 kB\n"
-        b"SwapTotal:       200 kB\nSwapFree:        150 kB\n"
-    )
-    assert tuple(counters.parse_memory(text).values()) == (
-        1000 * 1024,
-        400 * 1024,
-        200 * 1024,
-        50 * 1024,
-    )
-
-
 def test_memory_without_memavailable_counts_buffers_and_cache_as_available() -> None:
     """Kernels before 3.14."""
     text = b"MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 50 kB\nCached: 300 kB\n"

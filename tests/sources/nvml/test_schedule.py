@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.commands.watching import SETTLE_SECONDS
 from gpuwatch.core.model import Gpu
-from gpuwatch.outputs.status.once import SETTLE_SECONDS
 from gpuwatch.sources.nvml.schedule import (
     BURST,
     IMPORTANT,
@@ -21,10 +21,15 @@ from gpuwatch.sources.nvml.schedule import (
     plan,
 )
 from gpuwatch.sources.nvml.source import NvmlSource
-from tests.sources.nvml.watch import Watch, present, watching
+from tests.sources.nvml.watch import (
+    REAL_SECONDS,
+    Watch,
+    asked_of_a_real_driver,
+    present,
+    watching,
+)
 from tests.support.fake_nvml import GpuProcess
 
-KINDS = ("nvmlDeviceGet", "nvmlGpm")
 MAIN_FIELDS = ("busy_percent", "memory_used_bytes", "power_watts")
 
 
@@ -202,15 +207,6 @@ def test_a_slow_driver_takes_no_reading_away(
     assert of_the_time < SHARE_MAX * factor
 
 
-REAL_SECONDS = {
-    "nvmlDeviceGetPcieThroughput": 20e-3, "nvmlDeviceGetComputeRunningProcesses_v3": 3e-3,
-    "nvmlDeviceGetGraphicsRunningProcesses_v3": 3e-3,
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3": 3e-3, "nvmlDeviceGetProcessUtilization": 1e-3,
-    "nvmlDeviceGetSamples": 1e-3, "nvmlDeviceGetFieldValues": 1e-4, "nvmlGpmSampleGet": 2e-4,
-}  # fmt: skip
-"""What calls take on real drivers; any other 20 microseconds."""
-
-
 @pytest.mark.parametrize(("gpus", "share"), [(1, 0.01), (8, 0.01), (16, 0.02)])
 def test_a_real_driver_is_asked_for_a_hundredth_of_the_time(
     tmp_path: Path, gpus: int, share: float
@@ -218,15 +214,9 @@ def test_a_real_driver_is_asked_for_a_hundredth_of_the_time(
     """Of eight GPUs, two of sixteen, with what its calls take on real ones; and what is worth
     knowing at every look is read at every look."""
     with watching(tmp_path, gpus=gpus) as watch:
-        watch.ticks(2)
-        asked = [name for name in watch.fake.call_counts() if name.startswith(KINDS)]
-        watch.costs = {name: REAL_SECONDS.get(name, 2e-5) for name in asked}
-        watch.ticks(10)
-        watch.fake.reset_counters()
-        watch.ticks(120)
-        counts = watch.fake.call_counts()
-    assert sum(counts.get(name, 0) * watch.costs[name] for name in asked) / 120 < share * 1.2
-    assert counts["nvmlDeviceGetUtilizationRates"] == 120 * gpus
+        asked = asked_of_a_real_driver(watch, 120)
+    assert sum(calls * seconds for calls, seconds in asked.values()) < share * 1.2
+    assert asked["nvmlDeviceGetUtilizationRates"][0] == gpus
 
 
 @pytest.mark.parametrize("gpus", [1, 8, 16])

@@ -13,6 +13,13 @@ from gpuwatch.sources.nvml.source import NvmlSource
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 START_UNIX_SECONDS = 1_800_000_000.0
+REAL_SECONDS = {
+    "nvmlDeviceGetPcieThroughput": 20e-3, "nvmlDeviceGetComputeRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": 3e-3,
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": 3e-3, "nvmlDeviceGetProcessUtilization": 1e-3,
+    "nvmlDeviceGetSamples": 1e-3, "nvmlDeviceGetFieldValues": 1e-4, "nvmlGpmSampleGet": 2e-4,
+}  # fmt: skip
+"""What calls take on real drivers; any other 20 microseconds."""
 
 
 class Watch:
@@ -87,3 +94,16 @@ def watching(folder: Path, *, opened: bool = True, **machine: Any) -> Iterator[W
         yield watch
         fake.release()
         watch.source.close()
+
+
+def asked_of_a_real_driver(watch: Watch, seconds: int) -> dict[str, tuple[float, float]]:
+    """By function, once it has settled: calls a second, and the seconds that each takes."""
+    watch.ticks(2)
+    kinds = ("nvmlDeviceGet", "nvmlGpm")
+    asked = [name for name in watch.fake.call_counts() if name.startswith(kinds)]
+    watch.costs = {name: REAL_SECONDS.get(name, 2e-5) for name in asked}
+    watch.ticks(10)
+    watch.fake.reset_counters()
+    watch.ticks(seconds)
+    counts = watch.fake.call_counts()
+    return {name: (counts.get(name, 0) / seconds, watch.costs[name]) for name in asked}

@@ -1,7 +1,5 @@
 """The simulated source keeps the promises every source makes, and those of a simulation."""
 
-import gc
-import tracemalloc
 from dataclasses import fields
 from itertools import pairwise
 
@@ -10,6 +8,7 @@ import pytest
 from gpuwatch.core.model import GpuReading, OwnCost, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions, SystemClock
 from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
+from tests.support.memory import held_bytes, traced
 
 
 def run(scenario: str, seconds: float = 40.0, step: float = 1.0, **more: object) -> list[Snapshot]:
@@ -168,27 +167,6 @@ def test_reading_twice_at_one_moment_changes_nothing() -> None:
     assert two.gpus[0].reading.sm_active_percent == one.gpus[0].reading.sm_active_percent
 
 
-def test_history_fills_the_past_and_reads_go_on_from_there() -> None:
-    """Five minutes of past come one an interval, up to now, and the next read is now."""
-    clock = ManualClock(seconds=1000.0)
-    source = SimulatedSource("starved", clock=clock, options=ReadOptions(interval_seconds=2.0))
-    past = list(source.history(300.0))
-    assert [item.monotonic_seconds for item in past] == [700.0 + 2.0 * n for n in range(150)]
-    now = source.read()
-    assert now.sequence == 150
-    assert now.monotonic_seconds == 1000.0
-    assert len(now.gpus[0].reading.busy_samples or ()) == 12
-    assert now.taken_at_unix_seconds == clock.unix()
-
-
-def test_history_after_the_beginning_is_refused() -> None:
-    """Once opened, the machine's beginning is fixed."""
-    source = SimulatedSource("idle", clock=ManualClock())
-    source.open()
-    with pytest.raises(RuntimeError, match="before the source is opened"):
-        source.history(10.0)
-
-
 def test_a_long_sleep_is_not_caught_up_and_keeps_process_identities() -> None:
     """After a week's sleep the machine goes on, its processes still the same ones."""
     clock = ManualClock()
@@ -212,27 +190,12 @@ def test_memory_does_not_grow_with_time(scenario: str) -> None:
         for _ in range(minutes):
             clock.advance(60.0)
             source.read()
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
+        return held_bytes("sources", "core")
 
-    tracemalloc.start()
-    try:
+    with traced():
         early = held_after(3)
         late = held_after(5)
-    finally:
-        tracemalloc.stop()
     assert late - early < 20_000
-
-
-def test_processes_can_be_scaled_up_and_down() -> None:
-    """The argument counts processes on GPUs; loader workers come on top."""
-    for count in (0, 3, 8, 64):
-        item = run("healthy", 1.0, gpus=8, processes=count)[-1]
-        on_gpus = [process for process in item.processes if process.gpu_uuid is not None]
-        assert len(on_gpus) == count
-    workers = [process for process in item.processes if process.name == "pt_data_worker"]
-    assert len(workers) == 64
-    assert {process.gpu_uuid for process in workers} == {None}
 
 
 def test_other_processes_come_only_when_asked_for() -> None:
@@ -275,5 +238,3 @@ def test_unknown_scenarios_and_negative_counts_are_refused() -> None:
         SimulatedSource("starve")
     with pytest.raises(ValueError, match="below zero"):
         SimulatedSource("idle", gpus=-1)
-    with pytest.raises(ValueError, match="below zero"):
-        SimulatedSource("idle", processes=-1)

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +15,7 @@ from gpuwatch.sources.smi_log.stamps import StampReader
 from tests.sources.smi_log.test_dmon import DMON, DMON_ALL, PMON
 from tests.sources.smi_log.test_formats import DCGMI, DOCUMENTS, TIDY, WANDB
 from tests.sources.smi_writing import USUAL, query_log, simulated
+from tests.support.memory import held_bytes, traced
 
 WRITTEN = simulated(gpus=2, count=8)
 LOGS = (
@@ -86,22 +86,25 @@ def test_any_stamp_is_a_time_or_none(text: str) -> None:
     assert found is None or math.isfinite(found)
 
 
-def endless(rows: int) -> Iterator[str]:
+def endless(rows: int, read: list[int]) -> Iterator[str]:
+    """``read``: what is counted up for each row that is taken."""
     yield "index, utilization.gpu [%], memory.used [MiB]"
     for number in range(rows):
+        read[0] += 1
         yield f"{number % 2}, {number % 100} %, {number % 7000} MiB"
 
 
 def test_a_long_log_takes_no_more_memory_than_a_short_one() -> None:
-    """One moment is held at a time; 4,500 rows would take more than what else may be made."""
-    peaks = []
-    for rows in (500, 5_000):
-        tracemalloc.start()
-        for _ in read_lines(endless(rows), LogStats()):
-            pass
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 4_500 * 50
+    """One moment of two rows is held at a time: what is read ahead does not grow, nor what is held
+    of what was given out, 4,500 rows later."""
+    read, ahead, held = [0], [], []
+    with traced():
+        for number, _ in enumerate(read_lines(endless(5_000, read), LogStats())):
+            if number in (250, 2_499):
+                ahead.append(read[0] - 2 * number)
+                held.append(held_bytes("sources"))
+    assert max(ahead) < 100
+    assert held[1] - held[0] < 4_500 * 10
 
 
 @pytest.mark.parametrize("log", LOGS, ids=range(len(LOGS)))
