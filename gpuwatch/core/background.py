@@ -17,13 +17,14 @@ T = TypeVar("T")
 class Task(Generic[T]):
     """One call handed to a ``DaemonWorker``: pending, then done with a result or an error."""
 
-    __slots__ = ("_done", "_error", "_function", "_result", "run_seconds")
+    __slots__ = ("_done", "_function", "_result", "error", "run_seconds")
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
         self._done = threading.Event()
         self._result: T | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """What the call raised."""
         self.run_seconds: float | None = None
         """How long the call took on its thread, once it is done."""
 
@@ -39,8 +40,8 @@ class Task(Generic[T]):
         """The call's result; raises what the call raised, ``RuntimeError`` while it is pending."""
         if not self._done.is_set():
             raise RuntimeError("the call is not done yet")
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._result  # type: ignore[return-value]
 
     def _run(self) -> None:
@@ -51,7 +52,7 @@ class Task(Generic[T]):
             self._result = function()
         # The thread must outlive whatever the call does; result() raises it to whoever asks.
         except BaseException as error:
-            self._error = error
+            self.error = error
         finally:
             self.run_seconds = time.perf_counter() - started
             self._done.set()

@@ -14,7 +14,6 @@ minor version is readable.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -89,7 +88,6 @@ class _GpuState(Struct):
 
 _KIND, _HEADER, _BODY = JsonDecoder(_Kind), JsonDecoder(Header), JsonDecoder(_Body)
 _STATE, _READING = JsonDecoder(_GpuState), JsonDecoder(GpuReading)
-_IDENTITY = JsonDecoder(GpuIdentity)
 
 
 def identities(snapshot: Snapshot) -> tuple[GpuIdentity, ...]:
@@ -171,38 +169,22 @@ class Decoder:
             if found.kind == "snapshot":
                 raise CodecError("A snapshot came before the header that describes its GPUs.")
             raise CodecError('This is JSON, but not a line of gpuwatch: it has no "kind" it knows.')
-        return _snapshot(data, self._known) if found.kind == "snapshot" else None
+        return self._snapshot(data) if found.kind == "snapshot" else None
 
-    def _known(self, _data: Raw, where: str, uuid: str) -> GpuIdentity:
-        identity = self._identities.get(uuid)
+    def _snapshot(self, data: bytes) -> Snapshot:
+        body = decoded(_BODY, data)
+        values = msgspec.structs.asdict(body)
+        gpus = tuple([self._gpu(gpu, f"gpus[{place}]") for place, gpu in enumerate(body.gpus)])
+        values |= {"gpus": gpus, "jobs": body.jobs or (), "own_cost": body.own_cost or OwnCost()}
+        return Snapshot(**values)
+
+    def _gpu(self, data: Raw, where: str) -> Gpu:
+        state = decoded(_STATE, data, where)
+        identity = self._identities.get(state.uuid)
         if identity is None:
-            raise CodecError(f"{where} is GPU {clean(uuid, 80)}, which the header does not list.")
-        return identity
-
-
-def decode_status(text: str) -> Snapshot:
-    """Read what ``gpuwatch status --json`` printed; raises ``CodecError``."""
-    data = safe(text)
-    _check_schema(decoded(_KIND, data))
-    return _snapshot(data, lambda gpu, where, _uuid: decoded(_IDENTITY, gpu, where))
-
-
-def _snapshot(data: bytes, identity: Callable[[Raw, str, str], GpuIdentity]) -> Snapshot:
-    body = decoded(_BODY, data)
-    gpus = []
-    for place, gpu in enumerate(body.gpus):
-        where = f"gpus[{place}]"
-        state = decoded(_STATE, gpu, where)
-        gpus.append(
-            Gpu(
-                identity=identity(gpu, where, state.uuid),
-                reading=decoded(_READING, gpu, where),
-                lost=state.lost,
-            )
-        )
-    values = msgspec.structs.asdict(body)
-    values |= {"gpus": tuple(gpus), "jobs": body.jobs or (), "own_cost": body.own_cost or OwnCost()}
-    return Snapshot(**values)
+            shown = clean(state.uuid, 80)
+            raise CodecError(f"{where} is GPU {shown}, which the header does not list.")
+        return Gpu(identity=identity, reading=decoded(_READING, data, where), lost=state.lost)
 
 
 def decoded(decoder: JsonDecoder[T], data: bytes | Raw, where: str = "") -> T:

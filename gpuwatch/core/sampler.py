@@ -33,8 +33,8 @@ _READS_NEEDED = 3
 
 
 class _Outcome(NamedTuple):
-    snapshot: Snapshot | None
-    error: BaseException | None
+    found: Snapshot | BaseException
+    """What was read, or what escaped from the source."""
     read_seconds: float
 
 
@@ -171,32 +171,32 @@ class Sampler:
         self._read_started = self.clock.monotonic()
         self._worker.submit(read_and_hand_over)
         outcome = await future
-        if outcome.snapshot is not None:
+        if isinstance(outcome.found, Snapshot):
             self._good_at = self._read_started
         self._read_started = None
         return outcome
 
     def _read_blocking(self) -> _Outcome:
         started = self.clock.monotonic()
-        snapshot, error = None, None
+        found: Snapshot | BaseException
         try:
             if self._opening is not None and self._opening.done:
                 self._opening.result()
-            snapshot = self.source.read()
+            found = self.source.read()
         # Whatever escapes a source must reach the screen as a sentence; the loop goes on.
         except BaseException as escaped:
-            error = escaped
-        return _Outcome(snapshot, error, self.clock.monotonic() - started)
+            found = escaped
+        return _Outcome(found, self.clock.monotonic() - started)
 
     def _judge(self, outcome: _Outcome) -> Snapshot:
         """The snapshot to deliver: what was read, and what there is to say about reading it."""
         self._measure(outcome.read_seconds)
-        if outcome.snapshot is not None:
-            self._good = outcome.snapshot
-            problems: tuple[Problem, ...] = ()
+        problems: tuple[Problem, ...] = ()
+        if isinstance(outcome.found, Snapshot):
+            self._good = outcome.found
         else:
-            self.last_error = outcome.error
-            problems = (self._bug(outcome.error),)
+            self.last_error = outcome.found
+            problems = (self._bug(outcome.found),)
         if self._slow_since_unix_seconds is not None:
             problems += (self._slowness(),)
         base = self._good or self._nothing()
@@ -232,12 +232,11 @@ class Sampler:
             severity="info",
         )
 
-    def _bug(self, error: BaseException | None) -> Problem:
-        detail = "" if error is None else f": {bug_place(error)}"
+    def _bug(self, error: BaseException) -> Problem:
         return Problem(
             source="sampler",
             message=(
-                f"A read failed{detail}. What is shown is from before it. "
+                f"A read failed: {bug_place(error)}. What is shown is from before it. "
                 "This is a bug in gpuwatch: please report it."
             ),
             since_unix_seconds=self.clock.unix(),

@@ -6,13 +6,7 @@ one door they pass, and every source calls it before a string enters the model.
 """
 
 import os
-import unicodedata
 from pathlib import PurePath
-
-# Characters that hold no picture of their own and change what surrounds them: C0, C1 and DEL
-# (Cc), bidirectional overrides and other format characters (Cf), unpaired surrogates (Cs, from
-# bytes that are not UTF-8), private use (Co), unassigned (Cn), line and paragraph separators.
-_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -28,27 +22,20 @@ class SentenceError(Exception):
 def clean(text: str, limit: int = 4096) -> str:
     """Return ``text`` with everything a terminal could obey made visible and harmless.
 
-    White space of any kind becomes one space, any other control, format or undecodable
-    character becomes U+FFFD, and what is longer than ``limit`` characters is cut with an
-    ellipsis. Markup is not touched: the screens never parse it.
+    White space of any kind becomes one space. Any other character that holds no picture of its
+    own and changes what surrounds it (not printable: control characters, bidirectional overrides
+    and other formats, bytes that are not UTF-8, private use) becomes U+FFFD, and what is longer
+    than ``limit`` characters is cut with an ellipsis. Markup is not touched: the screens never
+    parse it.
     """
     cut = len(text) > limit
     if cut:
         text = text[: limit - 1]
-    if text.isascii() and text.isprintable():
-        return text + "…" if cut else text
-    out = []
-    for character in text:
-        if character.isprintable():
-            out.append(character)
-        elif character.isspace():
-            out.append(" ")
-        elif unicodedata.category(character) in _UNSAFE_CATEGORIES:
-            out.append(REPLACEMENT)
-        else:
-            out.append(character)
-    cleaned = "".join(out)
-    return cleaned + "…" if cut else cleaned
+    if not text.isprintable():
+        text = "".join(
+            [one if one.isprintable() else " " if one.isspace() else REPLACEMENT for one in text]
+        )
+    return text + "…" if cut else text
 
 
 def bug_place(error: BaseException) -> str:

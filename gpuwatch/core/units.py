@@ -28,15 +28,11 @@ def size(value: float | None) -> str:
     """Bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``."""
     if value is None:
         return UNKNOWN
-    amount = float(value)
-    for prefix in _PREFIXES:
-        # 999.95 would round to "1000.0": the next prefix reads better and keeps the width.
-        if abs(amount) < 999.5 or prefix == _PREFIXES[-1]:
-            if prefix == "B" or abs(amount) >= 999.5:
-                return f"{amount:.0f}{prefix}"
-            return f"{amount:.1f}{prefix}"
-        amount /= 1024
-    raise AssertionError("unreachable: the last prefix always returns")
+    amount, place = float(value), 0
+    # 999.95 would round to "1000.0": the next prefix reads better and keeps the width.
+    while abs(amount) >= 999.5 and place < len(_PREFIXES) - 1:
+        amount, place = amount / 1024, place + 1
+    return f"{amount:.{1 if place and abs(amount) < 999.5 else 0}f}{_PREFIXES[place]}"
 
 
 def size_of(used: float | None, total: float | None) -> str:

@@ -87,7 +87,8 @@ class Rule:
     """The cause in at most 22 characters."""
     severity: str = "warning"
     cure: tuple[Advice, ...] = ()
-    """What to do, where that does not depend on what was read."""
+    """What to do, where that does not depend on what was read; of a docstring that does not say
+    what to do, it is that section."""
     explains: Set[str] = frozenset()
     """Rules that fire on its symptoms."""
     covers: Set[str] = frozenset()

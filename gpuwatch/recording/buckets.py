@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
-from gpuwatch.core.history import without_late
+from gpuwatch.core.history import Column, without_late
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.causes import cause_of
 
@@ -36,24 +36,16 @@ _WHOLE_FROM = 1e5
 """From here on nothing behind the point is worth its room."""
 
 
-class Band(NamedTuple):
-    """One reading over a bucket's time; the busy share is that of the fine samples, where the
-    driver has them."""
-
-    minimum: float
-    mean: float
-    maximum: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Half a minute (by the wall clock) of a machine. What was never read in it has no band."""
+    """Half a minute (by the wall clock) of a machine. What was never read in it has no column; the
+    busy share is that of the fine samples, where the driver has them."""
 
     begin_unix_seconds: UnixSeconds
     seconds: Seconds
-    gpus: Mapping[GpuKey, Mapping[str, Band]]
+    gpus: Mapping[GpuKey, Mapping[str, Column]]
     """By the names of ``GpuReading``: ``GPU_READINGS``."""
-    host: Mapping[str, Band]
+    host: Mapping[str, Column]
     """By the names of ``Host``: ``HOST_READINGS``."""
 
     @property
@@ -75,25 +67,7 @@ class FindingSpan:
     cost_gpu_seconds: float | None = None
 
 
-@dataclass(slots=True)
-class _Tally:
-    count: int = 0
-    total: float = 0.0
-    minimum: float = math.inf
-    maximum: float = -math.inf
-
-    def add(self, value: float) -> None:
-        if not math.isfinite(value):
-            return
-        self.count += 1
-        self.total += value
-        self.minimum = min(self.minimum, value)
-        self.maximum = max(self.maximum, value)
-
-    def band(self) -> Band:
-        # The sum of what is beyond all measure is no number.
-        mean = max(self.minimum, min(self.maximum, self.total / self.count))
-        return Band(_rounded(self.minimum), _rounded(mean), _rounded(self.maximum))
+_Readings = dict[str, list[float]]
 
 
 def _rounded(value: float) -> float:
@@ -106,8 +80,8 @@ class BucketFolder:
 
     seconds: float = BUCKET_SECONDS
     _begin: float | None = None
-    _gpus: dict[GpuKey, dict[str, _Tally]] = field(default_factory=dict)
-    _host: dict[str, _Tally] = field(default_factory=dict)
+    _gpus: dict[GpuKey, _Readings] = field(default_factory=dict)
+    _host: _Readings = field(default_factory=dict)
 
     def push(self, snapshot: Snapshot) -> Bucket | None:
         """Take a snapshot; the bucket before, if this is the first of another."""
@@ -115,11 +89,12 @@ class BucketFolder:
         done = self.end() if self._begin is not None and begin != self._begin else None
         self._begin = begin
         for gpu in without_late(snapshot.gpus):
-            tallies, samples = self._gpus.setdefault(gpu.uuid, {}), gpu.reading.busy_samples
-            for _, percent in samples or ():
-                tallies.setdefault("busy_percent", _Tally()).add(percent)
-            _add(tallies, GPU_READINGS[1:] if samples else GPU_READINGS, gpu.reading)
-        _add(self._host, HOST_READINGS, snapshot.host)
+            readings, samples = self._gpus.setdefault(gpu.uuid, {}), gpu.reading.busy_samples
+            _add(readings, "busy_percent", [percent for _, percent in samples or ()])
+            for name in GPU_READINGS[1:] if samples else GPU_READINGS:
+                _add(readings, name, [getattr(gpu.reading, name)])
+        for name in HOST_READINGS:
+            _add(self._host, name, [getattr(snapshot.host, name)])
         return done
 
     def so_far(self) -> Bucket | None:
@@ -129,8 +104,8 @@ class BucketFolder:
         return Bucket(
             begin_unix_seconds=self._begin,
             seconds=self.seconds,
-            gpus={uuid: _bands(tallies) for uuid, tallies in self._gpus.items()},
-            host=_bands(self._host),
+            gpus={uuid: _columns(readings) for uuid, readings in self._gpus.items()},
+            host=_columns(self._host),
         )
 
     def end(self) -> Bucket | None:
@@ -140,15 +115,20 @@ class BucketFolder:
         return bucket
 
 
-def _add(tallies: dict[str, _Tally], names: Iterable[str], item: object) -> None:
-    for name in names:
-        value = getattr(item, name)
-        if value is not None:
-            tallies.setdefault(name, _Tally()).add(value)
+def _add(readings: _Readings, name: str, values: Iterable[float | None]) -> None:
+    for value in values:
+        if value is not None and math.isfinite(value):
+            readings.setdefault(name, []).append(value)
 
 
-def _bands(tallies: dict[str, _Tally]) -> dict[str, Band]:
-    return {name: tally.band() for name, tally in tallies.items() if tally.count}
+def _columns(readings: _Readings) -> dict[str, Column]:
+    columns = {}
+    for name, values in readings.items():
+        low, high = min(values), max(values)
+        # The sum of what is beyond all measure is no number.
+        mean = max(low, min(high, sum(values) / len(values)))
+        columns[name] = Column(_rounded(low), _rounded(mean), _rounded(high))
+    return columns
 
 
 SPANS_KEPT = 1000

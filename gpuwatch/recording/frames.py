@@ -165,12 +165,13 @@ def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
 
 
 def mark_before(marks: Sequence[Mark], unix_seconds: float) -> Mark | None:
-    """The last place at or before a moment, else the first; of several of one time, the first."""
-    if not marks:
-        return None
-    place = max(0, bisect_right(marks, unix_seconds, key=_time) - 1)
-    return marks[bisect_left(marks, marks[place].unix_seconds, key=_time)]
+    """The last place at or before a moment, else the first."""
+    times = [mark.unix_seconds for mark in marks]
+    return marks[place_before(times, unix_seconds)] if marks else None
 
 
-def _time(mark: Mark) -> float:
-    return mark.unix_seconds
+def place_before(times: Sequence[float], at: float) -> int:
+    """The place of the last of ``times`` at or before ``at``, else of the first; of those that a
+    clock that was set back makes one time of, the first."""
+    place = max(0, bisect_right(times, at) - 1)
+    return bisect_left(times, times[place]) if times else 0

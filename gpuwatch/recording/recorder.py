@@ -12,14 +12,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.codec import header_line, identities, snapshot_line
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
@@ -283,21 +284,22 @@ class Recorder:
         return removed
 
 
-_Pushed = tuple[Snapshot, "Diagnosis | None"]
-
-
 class BackgroundRecorder:
     """A ``Recorder`` on a thread of its own: ``push`` never waits for a disk. What comes while a
     disk hangs for minutes is left out, and counted."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.error: BaseException | None = None
-        """A bug that ended it."""
         self._recorder = recorder
         self._dropped = 0
-        self._queue: queue.Queue[_Pushed | None] = queue.Queue(_QUEUE_MOST)
-        self._thread = threading.Thread(target=self._work, name="gpuwatch-recorder", daemon=True)
-        self._thread.start()
+        self._worker = DaemonWorker("gpuwatch-recorder")
+        self._pushed: deque[Task[None]] = deque()
+        """Those that are not done, and those that went wrong."""
+        self._closing: Task[None] | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """A bug: what comes after it may not be written."""
+        return next((task.error for task in self._pushed if task.error is not None), None)
 
     @property
     def state(self) -> RecordingState:
@@ -308,25 +310,17 @@ class BackgroundRecorder:
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
         """Have ``snapshot`` recorded, with what was found in it if that is known."""
-        try:
-            self._queue.put_nowait((snapshot, diagnosis))
-        except queue.Full:
+        while self._pushed and self._pushed[0].done and self._pushed[0].error is None:
+            self._pushed.popleft()
+        if len(self._pushed) >= _QUEUE_MOST:
             self._dropped += 1
+            return
+        self._pushed.append(self._worker.submit(partial(self._recorder.push, snapshot, diagnosis)))
 
     def close(self, seconds: float = 10.0) -> bool:
         """Have the end written; whether that was done within ``seconds``."""
-        deadline = time.monotonic() + seconds
-        try:
-            self._queue.put(None, timeout=seconds)
-        except queue.Full:
-            return False
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        return not self._thread.is_alive() and self.error is None
-
-    def _work(self) -> None:
-        try:
-            while (pushed := self._queue.get()) is not None:
-                self._recorder.push(*pushed)
-            self._recorder.close()
-        except Exception as error:
-            self.error = error
+        if self._closing is None:
+            self._closing = self._worker.submit(self._recorder.close)
+            self._pushed.append(self._closing)
+            self._worker.stop()
+        return self._closing.wait(seconds) and self.error is None

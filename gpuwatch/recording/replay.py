@@ -12,16 +12,17 @@ import os
 import select
 import tempfile
 import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
+from gpuwatch.recording.frames import place_before
 from gpuwatch.recording.reader import OpenedLog, RecordingIndex, is_indexed, open_any
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
@@ -41,7 +42,7 @@ class ChunkStore:
     def __init__(self) -> None:
         self.trouble: str | None = None
         """The reason why they are in memory instead, as a sentence."""
-        self._begins: list[float] = []
+        self.begins: list[float] = []
         self._places: list[tuple[IO[bytes], int, int]] = []
         self._file: IO[bytes] | None = None
         self._lock = threading.Lock()
@@ -63,7 +64,7 @@ class ChunkStore:
                     f"({clean(str(error.strerror or error), 100)})."
                 )
             # A clock that was set back must not hide what lies before it.
-            self._begins.append(max([begin, *self._begins[-1:]]))
+            self.begins.append(max([begin, *self.begins[-1:]]))
             self._places.append(place)
 
     @staticmethod
@@ -73,13 +74,6 @@ class ChunkStore:
         while done < len(data):
             done += file.write(data[done:])
         return file, offset, len(data)
-
-    def at_or_before(self, at: float) -> int:
-        """The number of the chunk to read from."""
-        begins = self._begins
-        place = max(0, bisect_right(begins, at) - 1)
-        # Of those that a clock that was set back makes one time of, the first.
-        return bisect_left(begins, begins[place]) if begins else 0
 
     def chunk(self, number: int) -> list[Snapshot]:
         file, offset, size = self._places[number]
@@ -136,13 +130,11 @@ class KeptTape:
         self.shown = log.shown
         self.arriving = True
         """Snapshots are still coming in."""
-        self.error: BaseException | None = None
-        """A bug that ended the reading."""
         self._log = log
         self._size = size
         self._end = end
         self._closing = False
-        self._threads: list[threading.Thread] = []
+        self._tasks: list[Task[None]] = []
         self._grown = threading.Condition()
         self._store = ChunkStore()
         self._open: list[Snapshot] = []
@@ -160,6 +152,12 @@ class KeptTape:
         self._start("gpuwatch-tape", self._read)
         if diagnoses:
             self._start("gpuwatch-findings", self._follow)
+
+    @property
+    def error(self) -> BaseException | None:
+        """A bug that ended the reading. Where nothing more can be read, what there was is kept."""
+        errors = [] if self._closing else [task.error for task in self._tasks]
+        return next((one for one in errors if one and not isinstance(one, LogError)), None)
 
     @property
     def progress(self) -> float:
@@ -192,7 +190,7 @@ class KeptTape:
                     break
                 self._grown.wait(_WAIT_SECONDS)
         with self._grown:
-            number, taken = self._store.at_or_before(from_unix_seconds), 0
+            number, taken = place_before(self._store.begins, from_unix_seconds), 0
             if self._open and self._open[0].taken_at_unix_seconds <= from_unix_seconds:
                 number = len(self._store)
         while not self._closing:
@@ -221,26 +219,16 @@ class KeptTape:
             self._end()
         with self._grown:
             self._grown.notify_all()
-        for thread in self._threads:
-            thread.join(_JOIN_SECONDS if self._end is None else _ENDED_SECONDS)
-        if not any(thread.is_alive() for thread in self._threads):
+        seconds = _JOIN_SECONDS if self._end is None else _ENDED_SECONDS
+        ended = [task.wait(seconds) for task in self._tasks]
+        if all(ended):
             self._log.lines.close()
         self._store.close()
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except LogError:
-                # Nothing more can be read; what there was is kept.
-                return
-            except Exception as error:
-                if not self._closing:
-                    self.error = error
-
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        worker = DaemonWorker(name)
+        self._tasks.append(worker.submit(work))
+        worker.stop()
 
     def _read(self) -> None:
         try:

@@ -18,6 +18,7 @@ from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.codec import CodecError, decoded
 from gpuwatch.core.private_files import BESIDE, make_folder, read_own, state_folder, write_whole
 from gpuwatch.core.text import clean
+from gpuwatch.sources.linux import procfs
 
 _ENDING = ".json"
 _NOTE_BYTES_MOST = 64 * 1024
@@ -108,7 +109,7 @@ def announced(
 
 def machine() -> str:
     """Tells this run of this machine, and of this PID namespace, from all others."""
-    boot = _first_line(Path("/proc/sys/kernel/random/boot_id"))
+    boot = procfs.read_if_possible("/proc/sys/kernel/random/boot_id").decode().strip()
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -118,17 +119,8 @@ def machine() -> str:
 
 def process_mark(pid: int) -> str | None:
     """The start of ``pid`` in the kernel's ticks; ``None`` if it is not there (or has ended)."""
-    fields = _first_line(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    if len(fields) < 20 or fields[0] in ("Z", "X"):
-        return None
-    return fields[19]
-
-
-def _first_line(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-    except OSError:
-        return ""
+    stat = procfs.read_stat(pid)
+    return None if stat is None or stat.state in "ZX" else str(stat.start_ticks)
 
 
 def _read(path: Path) -> _Note | None:

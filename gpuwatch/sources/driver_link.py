@@ -7,7 +7,7 @@ other snapshot being empty.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import GpuReading, Problem
@@ -26,19 +26,6 @@ WAKES_SECONDS = 2.0
 """A wait that is longer is worth a line on the screen."""
 HANGS_SECONDS = 20.0
 """A silence that is no longer the waking of several GPUs without the persistence daemon."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverLook:
-    """GPUs as far as they are known for one snapshot."""
-
-    reading: DriverReading
-    answered: bool = False
-    silent: bool = False
-    """The driver has not answered in time (a failure is an answer)."""
-
-
-_NOTHING = DriverLook(DriverReading())
 
 
 class DriverLink:
@@ -63,7 +50,11 @@ class DriverLink:
         self._open_failure: Problem | None = None
         self._task: Task[DriverReading] | None = None
         self._asked_at = 0.0
-        self._last = _NOTHING
+        self._last = DriverReading()
+        self.answered = False
+        """What was collected last is the driver's answer to the look asked for."""
+        self.silent = False
+        """It has not answered in time (a failure is an answer)."""
 
     def open(self) -> None:
         """Start waking the driver; returns at once."""
@@ -80,19 +71,17 @@ class DriverLink:
         if self._source is not None and self._task is None:
             self._submit(self._source)
 
-    def collect(self) -> DriverLook:
+    def collect(self) -> DriverReading:
         """The look asked for, or what can be said without it; nothing after ``close``."""
+        self.answered = self.silent = False
         if self._closed:
-            return _NOTHING
+            return DriverReading()
         if self._source is None and not self._wait_for_source():
             if self._open_failure is not None:
-                return DriverLook(DriverReading(problems=(self._open_failure,)))
+                return DriverReading(problems=(self._open_failure,))
             return self._late(self._opened_at, waking=True)
         assert self._source is not None
-        if self._task is None:
-            self._submit(self._source)
-        task = self._task
-        assert task is not None
+        task = self._task or self._submit(self._source)
         waited = self._clock.monotonic() - self._asked_at
         if not task.wait(max(0.0, self._patience - waited)):
             return self._late(self._asked_at)
@@ -100,7 +89,8 @@ class DriverLink:
         if task.run_seconds is not None and task.run_seconds > self._patience:
             self._submit(self._source)
         try:
-            self._last = DriverLook(task.result(), answered=True)
+            self._last = task.result()
+            self.answered = True
         except Exception as error:
             self._last = self._without_readings(bug("nvml", "the GPUs", error))
         return self._last
@@ -127,9 +117,10 @@ class DriverLink:
         source.open()
         return source
 
-    def _submit(self, source: GpuSource) -> None:
+    def _submit(self, source: GpuSource) -> Task[DriverReading]:
         self._asked_at = self._clock.monotonic()
         self._task = self._worker.submit(source.read)
+        return self._task
 
     def _wait_for_source(self) -> bool:
         wait_seconds = self._options.driver_wait_seconds
@@ -149,9 +140,10 @@ class DriverLink:
         except Exception as error:
             self._open_failure = bug("nvml", "the GPUs", error)
 
-    def _late(self, began_at: float, *, waking: bool = False) -> DriverLook:
+    def _late(self, began_at: float, *, waking: bool = False) -> DriverReading:
         """A driver that has not answered since; what one that is slow to give all for the first
         time has said so far."""
+        self.silent = True
         now = self._clock.monotonic()
         seconds = now - began_at
         shown = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
@@ -161,8 +153,7 @@ class DriverLink:
             message = f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
             waits = problem(f"{message}missing follow.", since=since, severity="info")
             problems = (waits, *known[1].problems)
-            reading = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
-            self._last = DriverLook(reading, silent=True)
+            self._last = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
             return self._last
         message = f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings "
         message, severity = f"{message}until it does", "error"
@@ -173,19 +164,17 @@ class DriverLink:
             message += ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
             severity = "error"
         late = problem(f"{message}.", since=since, severity=severity)
-        return self._without_readings(late, silent=True)
+        return self._without_readings(late)
 
-    def _without_readings(self, problem: Problem, *, silent: bool = False) -> DriverLook:
+    def _without_readings(self, problem: Problem) -> DriverReading:
         """The GPUs and processes known, each without any reading."""
-        last = self._last.reading
-        known = DriverReading(
+        last = self._last
+        processes = [one._replace(memory_bytes=None, busy_percent=None) for one in last.processes]
+        return DriverReading(
             gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in last.gpus),
-            processes=tuple(
-                process._replace(memory_bytes=None, busy_percent=None) for process in last.processes
-            ),
+            processes=tuple(processes),
             problems=(problem,),
         )
-        return DriverLook(known, silent=silent)
 
 
 def bug(source: str, what: str, error: Exception) -> Problem:

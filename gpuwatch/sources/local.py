@@ -14,10 +14,10 @@ from typing import TypeVar
 from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
 from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.core.text import clean
-from gpuwatch.sources.driver_link import DriverLink, DriverLook, bug
-from gpuwatch.sources.gpu_source import GpuProcess, GpuSource
+from gpuwatch.sources.driver_link import DriverLink, bug
+from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostReader
-from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
+from gpuwatch.sources.linux.own_cpu import OwnUse
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.only import only_gpus
 
@@ -52,10 +52,15 @@ class LocalSource:
             ProcessSource(self.clock, self.options) if processes is None else processes
         )
         self._jobs = jobs
-        self._cost = _CostMeter(self.clock)
+        self._own = OwnUse()
+        self._answered_at: float | None = None
+        """When the driver answered last."""
         self._sequence = 0
-        self.driver_silent = False
+
+    @property
+    def driver_silent(self) -> bool:
         """The last read had to do without the GPUs, because the driver had not answered yet."""
+        return self._driver.silent
 
     def open(self) -> None:
         """Start waking the driver and take the host's first sample; does not wait for either."""
@@ -74,8 +79,7 @@ class LocalSource:
         # Not before the host is read: the two threads would wake each other again and again.
         self._driver.ask()
         look = self._driver.collect()
-        self.driver_silent = look.silent
-        processes, jobs, process_problems = self._read_processes(look.reading.processes)
+        processes, jobs, process_problems = self._read_processes(look.processes)
         snapshot = Snapshot(
             sequence=self._sequence,
             taken_at_unix_seconds=unix,
@@ -83,11 +87,11 @@ class LocalSource:
             interval_seconds=self.options.interval_seconds,
             simulated=False,
             host=host,
-            gpus=look.reading.gpus,
+            gpus=look.gpus,
             processes=processes,
             jobs=jobs,
-            problems=(*look.reading.problems, *host_problems, *process_problems),
-            own_cost=self._cost.measure(look, started),
+            problems=(*look.problems, *host_problems, *process_problems),
+            own_cost=self._cost(look, started),
         )
         self._sequence += 1
         return only_gpus(snapshot, self.options.only_gpus)
@@ -99,7 +103,7 @@ class LocalSource:
             with suppress(Exception):
                 if part is not None:
                     part.close()
-        self._cost.close()
+        self._own.close()
 
     def _read_processes(
         self, on_gpus: Sequence[GpuProcess]
@@ -117,6 +121,24 @@ class LocalSource:
         jobs, job_problems = _guarded("jobs", lambda: reader.read(processes), tuple[Job, ...]())
         return processes, jobs, problems + job_problems
 
+    def _cost(self, look: DriverReading, started: float) -> OwnCost:
+        """Cost of watching, all threads of this process together."""
+        now = self.clock.monotonic()
+        # The time that the look's calls are spread over: since the answer before.
+        seconds = None
+        if self._driver.answered:
+            before, self._answered_at = self._answered_at, now
+            seconds = now - before if before is not None and now > before else None
+        return OwnCost(
+            cpu_percent=self._own.cpu_percent(now),
+            memory_resident_bytes=self._own.resident_bytes(),
+            nvml_milliseconds_per_second=(
+                None if seconds is None else 1000.0 * look.call_seconds / seconds
+            ),
+            nvml_calls_per_second=None if seconds is None else look.call_count / seconds,
+            read_milliseconds=1000.0 * (time.perf_counter() - started),
+        )
+
     def _gpus(self) -> GpuSource:
         for module, name, device in DRIVERS:
             if not device or Path(device).exists():
@@ -133,33 +155,3 @@ def _guarded(
         return read()
     except Exception as error:
         return otherwise, (bug(what.removeprefix("the "), what, error),)
-
-
-class _CostMeter:
-    """Cost of watching, all threads of this process together."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._cpu = OwnCpu()
-        self._memory = OwnMemory()
-        self._answered_at: float | None = None
-
-    def measure(self, look: DriverLook, started: float) -> OwnCost:
-        now, reading = self._clock.monotonic(), look.reading
-        # The time that the look's calls are spread over: since the answer before.
-        seconds = None
-        if look.answered:
-            before, self._answered_at = self._answered_at, now
-            seconds = now - before if before is not None and now > before else None
-        return OwnCost(
-            cpu_percent=self._cpu.percent(now),
-            memory_resident_bytes=self._memory.resident_bytes(),
-            nvml_milliseconds_per_second=(
-                None if seconds is None else 1000.0 * reading.call_seconds / seconds
-            ),
-            nvml_calls_per_second=None if seconds is None else reading.call_count / seconds,
-            read_milliseconds=1000.0 * (time.perf_counter() - started),
-        )
-
-    def close(self) -> None:
-        self._memory.close()

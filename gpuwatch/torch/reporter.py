@@ -45,7 +45,7 @@ class Reporter:
         atexit.register(self.close)
 
     def _begin_anew(self) -> None:
-        self._publisher = Publisher()
+        self.publisher = Publisher()
         self._thread: int | None = None
         """The one whose marks count."""
         self._sequence = 0
@@ -230,7 +230,7 @@ class Reporter:
     # Reporting
 
     def _publish(self, now: int) -> None:
-        publisher, device = self._publisher, self._device
+        publisher, device = self.publisher, self._device
         if publisher.file is None and not publisher.open(now):
             return
         times = _NO_TIMES if device is None else device.times()
@@ -253,7 +253,7 @@ class Reporter:
         """Memory, and whether there is a GPU in use by now; the slow part of reporting."""
         try:
             self._device_due = monotonic_ns() + _DEVICE_APART_NS
-            if self._publisher.is_forked:
+            if self.publisher.is_forked:
                 self.forget()
                 return
             if self._ranks[0] == NONE:
@@ -266,18 +266,14 @@ class Reporter:
         except Exception as error:
             self.fail(error)
 
-    def describe(self) -> str:
-        """Where it reports, or why it does not, as a sentence."""
-        return self._publisher.describe()
-
     def close(self) -> None:
         """End reporting and remove the file; a later mark begins a new one. Never raises."""
-        self._publisher.close()
+        self.publisher.close()
 
     def forget(self) -> None:
         """In a child: leave the parent's file alone and begin anew."""
         try:
-            before = self._publisher
+            before = self.publisher
             self._begin_anew()
             before.close()
         except Exception as error:
@@ -286,7 +282,7 @@ class Reporter:
     def fail(self, error: Exception) -> None:
         """Something went wrong here: report nothing from now on."""
         self._device = None
-        self._publisher.give_up(f"{type(error).__name__}: {error}")
+        self.publisher.give_up(f"{type(error).__name__}: {error}")
 
 
 _NO_TIMES = (0, 0, 0, 0, 0, 0)

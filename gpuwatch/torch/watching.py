@@ -276,7 +276,7 @@ def epoch(number: int) -> None:
 
 def describe() -> str:
     """Where this process reports, or why it does not, as a sentence."""
-    return REPORTER.describe()
+    return REPORTER.publisher.describe()
 
 
 def quiet(hook: Hook) -> Hook:

@@ -27,7 +27,6 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.controller import Controller, actions_of
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
-from gpuwatch.tui.controllers.processes import ProcessController
 from gpuwatch.tui.controllers.recording import RecordingController
 from gpuwatch.tui.controllers.timeline import TimelineController
 from gpuwatch.tui.display import Display, without_promises
@@ -124,8 +123,7 @@ class GpuwatchApp(App[int]):
             display, source, self.diagnosis, find_recordings, notes
         )
         self.controllers: list[Controller] = [
-            *(self.jobs, self.diagnosis, self.timeline, self.recording),
-            ProcessController(display, source, self.diagnosis, self.jobs),
+            *(self.jobs, self.diagnosis, self.timeline, self.recording)
         ]
         if started is not None:
             self.controllers.append(started)
@@ -134,10 +132,11 @@ class GpuwatchApp(App[int]):
 
             self.controllers.append(PracticeController(display, practice, self.diagnosis))
         if player is not None:
-            from gpuwatch.tui.controllers.replay import ReplayController, TimePrompt  # noqa: PLC0415
+            from gpuwatch.tui.controllers.replay import ReplayController  # noqa: PLC0415
 
-            replay = ReplayController(display, player, self.jobs, self.diagnosis, self.timeline)
-            self.controllers += [replay, TimePrompt(display, replay, player)]
+            self.controllers.append(
+                ReplayController(display, player, self.jobs, self.diagnosis, self.timeline)
+            )
         for key in [key for controller in self.controllers for key in controller.keys]:
             self.bind(key.keys, key.action, show=False)
         self._own_actions = actions_of([display, *self.controllers])
@@ -277,7 +276,7 @@ class GpuwatchApp(App[int]):
         view.paused = not view.paused
         if not view.paused and self._sampler.latest is not None:
             view.snapshot = self._sampler.latest
-            self.diagnosis.show()
+            view.diagnosis = self.diagnosis.latest
         self.drawing.redraw()
 
     def action_speed(self, step: int) -> None:

@@ -255,9 +255,7 @@ def replay_footer(others: Footer) -> Footer:
 
 
 _GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "General")
-_REPLAY_GROUPS = (
-    *("Replay", "Time", "Move", "Processes", "Diagnosis", "View", "Job", "Detail", "General"),
-)
+_REPLAY_GROUPS = ("Replay", "Time", *[name for name in _GROUPS if name != "Time"])
 
 
 def described(*, replay: bool, practice: bool) -> list[tuple[str, list[Key]]]:

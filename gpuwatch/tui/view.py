@@ -31,35 +31,40 @@ def row_key(process: Process) -> RowKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Reports of jobs on their own loops: samples of all ranks together, the mean wait."""
+class Side:
+    """What is known of one side of a change."""
 
+    busy_percent: float | None
+    """Mean of the GPUs."""
     samples_per_second: float | None
+    """As reported by the jobs: of all ranks together."""
     data_wait_share: float | None
+    """The mean of what they report."""
+    rules: tuple[str, ...]
+    """Of the findings."""
+
+    @property
+    def reported(self) -> bool:
+        """Jobs reported their own loops."""
+        return self.samples_per_second is not None or self.data_wait_share is not None
 
 
 @dataclass(slots=True)
 class Mark:
-    """Times are on the snapshots' monotonic clock; busy is the mean of ``gpus``."""
+    """Times are on the snapshots' monotonic clock."""
 
     at: float
     at_unix_seconds: float
     gpus: tuple[GpuKey, ...]
     next_run: bool
     """The job was started anew, as opposed to marked with a key."""
-    busy_before: float | None
-    rules_before: tuple[str, ...]
+    before: Side
     after_from: float | None
     """From when on it counts; ``None``: a new run that has not used its GPU yet."""
     job: ProcessKey | None = None
     """The next run; of a change, the job looked at where that uses no GPU."""
-    busy_after: float | None = None
-    rules_gone: tuple[str, ...] = ()
-    rules_new: tuple[str, ...] = ()
-    pace_before: Pace | None = None
-    pace_after: Pace | None = None
-    measured: bool = False
-    """Enough has been seen since to say what changed."""
+    after: Side | None = None
+    """Once enough has been seen since to say what changed."""
 
 
 PANES = ("small", "large", "hidden")
@@ -101,8 +106,6 @@ class JobView:
     pane_focused: bool = False
     pane_first: int | None = None
     """The first line of the output shown; ``None``: the end is followed."""
-    series: dict[object, object] = field(default_factory=dict)
-    """Series put together of others, kept so that their charts are not drawn anew each time."""
 
     def look_at(self, key: ProcessKey) -> None:
         """Another job: nothing of the one before is kept but the pane."""
@@ -112,7 +115,6 @@ class JobView:
         self.gone_at_unix_seconds = self.selected = self.exit_code = None
         self.offset = self.report_offset = 0
         self.write_report = None
-        self.series.clear()
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.children import ran
 from tests.tui.terminal.pseudo_terminal import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,9 +22,7 @@ def environment_in(folder: Path) -> dict[str, str]:
 
 def program(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     """The real program, with no terminal anywhere."""
-    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-m", "gpuwatch", *arguments]
-    return subprocess.run(command, text=True, check=False, **({"timeout": 120} | given | settings))
+    return ran("-m", "gpuwatch", *arguments, **settings)
 
 
 def start(

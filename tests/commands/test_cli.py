@@ -22,10 +22,12 @@ import pytest
 from gpuwatch import __version__
 from gpuwatch.commands import cli, watching
 from gpuwatch.commands.options import Look
-from gpuwatch.core.codec import Decoder, Header, decode_status
+from gpuwatch.core.codec import Decoder, Header
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import program
+from tests.support.children import ran
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
+from tests.support.snapshots import decode_status
 
 COMMAND = [sys.executable, "-m", "gpuwatch"]
 
@@ -62,13 +64,8 @@ def on_a_terminal(
 )
 def test_scripts_pay_for_no_interface(arguments: tuple[str, ...]) -> None:
     """Neither help nor status imports Textual, Rich, plotext or torch; help not even the model."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "gpuwatch", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = ran("-X", "importtime", "-m", "gpuwatch", *arguments)
+    assert done.returncode == 0
     imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
     assert imported.isdisjoint({"textual", "rich", "plotext", "torch"})
@@ -79,12 +76,9 @@ def test_scripts_pay_for_no_interface(arguments: tuple[str, ...]) -> None:
 def test_the_help_says_of_each_command_what_the_command_says(gpuwatch: Gpuwatch) -> None:
     """Although it imports none of them."""
     said = gpuwatch("--help").out
-    group = cli.cli
-    assert isinstance(group, click.Group)
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
+    context = click.Context(cli.cli)
+    for name in cli.cli.list_commands(context):
+        command = cli.cli.get_command(context, name)
         assert f"{name} " in said
         assert command.get_short_help_str(40).removesuffix("...").rstrip() in said
 
@@ -111,12 +105,14 @@ def test_status_says_simulated(gpuwatch: Gpuwatch) -> None:
     assert [row["simulated"] for row in rows] == ["true", "true"]
 
 
-def test_status_without_a_terminal_has_no_escape_codes() -> None:
-    """A pipe gets plain text, whatever the environment says about colours."""
-    forced = os.environ | {"FORCE_COLOR": "1"}
-    done = program("status", "--demo", "lost", "--gpus", "2", env=forced)
+@pytest.mark.parametrize("environment", [{"FORCE_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}])
+def test_status_without_a_terminal_is_plain(environment: dict[str, str]) -> None:
+    """Whatever the environment says about colours; characters that the output's encoding lacks
+    are replaced, not an error."""
+    done = program("status", "--demo", "lost", "--gpus", "2", env=os.environ | environment)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
+    assert done.stdout.isascii() or "FORCE_COLOR" in environment
 
 
 def test_status_on_a_terminal_fits_and_is_coloured() -> None:
@@ -135,13 +131,6 @@ def test_status_on_a_plain_terminal_has_no_escape_codes(environment: dict[str, s
     assert code == 0
     assert "SIMULATED" in text
     assert "\x1b" not in text
-
-
-def test_status_in_a_locale_without_the_characters() -> None:
-    """Characters that the output's encoding lacks are replaced, not an error."""
-    done = program("status", "--demo", env=os.environ | {"PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 0
-    assert done.stdout.isascii()
 
 
 def test_stream_is_a_header_and_snapshots() -> None:
@@ -169,8 +158,6 @@ def start_stream(**settings: Any) -> subprocess.Popen[str]:
 def test_stream_is_flushed_and_ends_without_a_word(how: str) -> None:
     """A line arrives while the stream runs; an interrupt ends it with 130, a closed pipe with 0."""
     with start_stream() as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert json.loads(process.stdout.readline())["kind"] == "header"
         assert json.loads(process.stdout.readline())["kind"] == "snapshot"
         if how == "Ctrl-C":
@@ -211,14 +198,7 @@ def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
         "once.look_once = lambda *a, **k: look(*a, patience_seconds=2.0, **k); "
         "cli.main(['status', '--json', '--quick'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=fake.env(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran("-c", program, env=fake.env())
     status = json.loads(done.stdout)
     assert done.returncode == 69
     assert status["host"]["memory_total_bytes"]
@@ -342,7 +322,6 @@ def test_every_option_has_a_help_text() -> None:
     context = click.Context(cli.cli)
     names = cli.cli.list_commands(context)
     for command in (cli.cli, *[cli.cli.get_command(context, name) for name in names]):
-        assert command is not None
         assert command.help
         for parameter in command.params:
             if isinstance(parameter, click.Option):
@@ -358,15 +337,7 @@ def test_a_shell_can_complete(shell: str, gpuwatch: Gpuwatch) -> None:
         place = words[-1] if shell == "fish" else str(len(words) - 1)
         asked = {"COMP_WORDS": typed, "COMP_CWORD": place}
         asked["_GPUWATCH_COMPLETE"] = f"{shell}_complete"
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuwatch"],
-            env={**os.environ, **asked},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert wanted in done.stdout
+        assert wanted in program(env={**os.environ, **asked}).stdout
 
 
 def test_the_manual_has_every_command_and_key(gpuwatch: Gpuwatch) -> None:

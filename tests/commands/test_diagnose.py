@@ -18,14 +18,12 @@ import pytest
 from gpuwatch.commands.diagnose import Collector, exit_code
 from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.commands.conftest import Gpuwatch
-from tests.commands.running import environment_in, everything
+from tests.commands.running import environment_in, everything, program
 from tests.jobs.stacks.support import spinning
 from tests.outputs.test_diagnosis import checked
 from tests.sources.smi_writing import query_log, simulated, stamp
 from tests.support.children import Children
 from tests.support.recordings import written
-
-GPUWATCH_DIAGNOSE = (sys.executable, "-m", "gpuwatch", "diagnose")
 
 
 @pytest.fixture
@@ -268,27 +266,20 @@ def test_this_machine_is_watched_for_as_long_as_asked(diagnose: Gpuwatch) -> Non
 def test_a_terminal_sees_how_far_it_is_and_then_nothing_of_it(tmp_path: Path) -> None:
     """The line is drawn over on standard error; standard output has the page alone."""
     main, other = os.openpty()
-    process = subprocess.run(
-        [*GPUWATCH_DIAGNOSE, "--for", "1s"],
-        stdout=subprocess.PIPE,
-        stderr=other,
-        env=environment_in(tmp_path),
-        timeout=60,
-        check=False,
-    )
+    done = program("diagnose", "--for", "1s", stderr=other, env=environment_in(tmp_path))
     os.close(other)
     shown = everything(main)
     assert "watching" in shown
     assert shown.endswith("\r")
-    assert b"watching" not in process.stdout
+    assert "watching" not in done.stdout
 
 
-def started_diagnosis(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def started_diagnosis(folder: Path, *arguments: str, errors: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*GPUWATCH_DIAGNOSE, *arguments],
+        [sys.executable, "-m", "gpuwatch", "diagnose", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         env=environment_in(folder),
         start_new_session=True,
     )
@@ -300,13 +291,8 @@ def test_a_long_watch_that_is_ended_early_shows_what_it_saw(
 ) -> None:
     """With the exit code of that: ``timeout`` and batch systems send SIGTERM."""
     main, other = os.openpty()
-    process = subprocess.Popen(
-        [*GPUWATCH_DIAGNOSE, "--for", "2h", "--interval", "0.1", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=other,
-        env=environment_in(tmp_path),
-        start_new_session=True,
-    )
+    arguments = ("--for", "2h", "--interval", "0.1", "--json")
+    process = started_diagnosis(tmp_path, *arguments, errors=other)
     os.close(other)
     # Its line says that it watches.
     assert b"watching" in os.read(main, 200)
@@ -321,9 +307,7 @@ def test_a_long_watch_that_is_ended_early_shows_what_it_saw(
 def test_a_pipe_is_diagnosed_as_far_as_it_came(tmp_path: Path) -> None:
     """Ctrl-C ends ``nvidia-smi -l 1 | gpuwatch diagnose -``: what came before the last row, which
     may be cut off, is diagnosed."""
-    with started_diagnosis(tmp_path, "-", "--json") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with started_diagnosis(tmp_path, "-", "--json", errors=subprocess.PIPE) as process:
         text = "utilization.gpu [%], memory.used [MiB]\n" + "50 %, 100 MiB\n" * 100
         # It takes the second part when it is through with the first.
         for part in (text, "60 %, 100 MiB\n"):
@@ -357,7 +341,6 @@ def test_a_job_without_a_gpu_is_said_to_have_none() -> None:
     collector = Collector()
     collector.push(replace(first, gpus=()))
     report = collector.report()
-    assert report is not None
     assert "process 4242 uses no GPU" in report.verdict
     assert exit_code(report) == 3
 

@@ -125,14 +125,12 @@ def test_a_real_quota_is_read_and_its_throttling_measured(fifth_of_a_core: Path)
         assert found.usable_cores == 0.2
         assert meter.read() is None
         assert meter.read() == 0.0
-        assert child.stdin is not None
         child.stdin.close()
         started.ready(child)
         shares: list[float] = []
 
         def held_back() -> bool:
             share = meter.read()
-            assert share is not None
             shares.append(share)
             return share > 50.0
 

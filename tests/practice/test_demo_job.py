@@ -1,10 +1,7 @@
 """``gpuwatch demo-job`` in a terminal: its list, its key, and its end."""
 
 import importlib.util
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +12,9 @@ from click.testing import CliRunner
 
 from gpuwatch.commands.run.demo_job import demo_job_command
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED
-from tests.commands.running import environment_in
+from tests.commands.running import environment_in, program
 from tests.practice.jobs import is_gone
-from tests.support.children import wait_until
+from tests.support.children import ran, wait_until
 from tests.tui.terminal.pseudo_terminal import PseudoTerminal, terminal
 
 needs_torch = pytest.mark.skipif(
@@ -148,9 +145,7 @@ def test_an_end_that_is_asked_for_amid_an_import_comes_after_it() -> None:
         "finally:\n"
         "    print('gives back')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
-    )
+    ended = ran("-c", code)
     assert ended.stdout.splitlines() == ["imported", "gives back"]
     assert ended.returncode == 143
     assert ended.stderr == ""
@@ -177,14 +172,8 @@ def test_what_cannot_be_shown_is_a_sentence(arguments: list[str], says: str) -> 
     """One line, without what a name may do to a terminal, and exit code 2."""
     if arguments == ["healthy"] and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    ran = subprocess.run(
-        [sys.executable, "-m", "gpuwatch", "demo-job", *arguments],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert says in ran.stderr
-    assert ran.stderr.count("\n") == 1
-    assert "\x1b" not in ran.stderr
+    done = program("demo-job", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "\x1b" not in done.stderr

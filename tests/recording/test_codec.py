@@ -13,7 +13,6 @@ from gpuwatch.core.codec import (
     CodecError,
     Decoder,
     Header,
-    decode_status,
     header_line,
     snapshot_line,
     status_text,
@@ -31,7 +30,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
-from tests.support.snapshots import gpu, snapshot, snapshots
+from tests.support.snapshots import decode_status, gpu, snapshot, snapshots
 
 
 def decode(*lines: str) -> Any:
@@ -261,10 +260,3 @@ def test_text_read_from_a_file_is_made_safe() -> None:
     with pytest.raises(CodecError) as caught:
         decode(GOOD_HEADER, changed(sequence=evil))
     assert "\x1b" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"schema": 9}', '{"schema": 1}'])
-def test_bad_status_is_refused(text: str) -> None:
-    """A text that is no status object is refused too."""
-    with pytest.raises(CodecError):
-        decode_status(text)

@@ -97,11 +97,8 @@ def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> No
     assert 0 <= at - next(index.snapshots(at)).taken_at_unix_seconds <= 60.0
 
 
-def test_a_recording_that_is_still_written_has_its_last_moments(
-    tmp_path: Path, packed: bytes
-) -> None:
+def test_a_recording_that_is_still_written_has_its_last_moments(path: Path, packed: bytes) -> None:
     """No entry has them yet; that its end is missing is nothing to be said."""
-    path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed[: int(len(packed) * 0.8)])
     index = RecordingIndex(str(path))
     found, _ = read(path)
@@ -110,9 +107,8 @@ def test_a_recording_that_is_still_written_has_its_last_moments(
     assert index.notes() == ()
 
 
-def test_two_recordings_in_one_file(tmp_path: Path) -> None:
+def test_two_recordings_in_one_file(path: Path) -> None:
     """What held in the first ends with it."""
-    path = tmp_path / "run.jsonl.zst"
     later = simulated(100, begin=5000.0)
     written(path)
     record(path, later)
@@ -124,9 +120,8 @@ def test_two_recordings_in_one_file(tmp_path: Path) -> None:
     assert max(ends) < later[0].taken_at_unix_seconds
 
 
-def test_a_damaged_place_costs_a_minute(tmp_path: Path, packed: bytes) -> None:
+def test_a_damaged_place_costs_a_minute(path: Path, packed: bytes) -> None:
     """What follows is read, and what was passed over is counted and said."""
-    path = tmp_path / "run.jsonl.zst"
     middle = len(packed) // 2
     path.write_bytes(packed[:middle] + bytes(300) + packed[middle + 300 :])
     found, stats = read(path)
@@ -182,21 +177,19 @@ def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -
         bytes(64 * 1024 * 1024),
     ],
 )
-def test_bad_entries_are_passed_over(tmp_path: Path, packed: bytes, entry: bytes) -> None:
+def test_bad_entries_are_passed_over(path: Path, packed: bytes, entry: bytes) -> None:
     """However they are made; the lines beside them are read."""
     data = zstd.compress(entry)
-    path = tmp_path / "run.jsonl.zst"
     path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
     index = RecordingIndex(str(path))
     assert list(index.buckets) == folded(SNAPSHOTS)
     assert read(path)[0] == SNAPSHOTS
 
 
-def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(tmp_path: Path) -> None:
+def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(path: Path) -> None:
     """It was made to take hours: each of these would be megabytes."""
     data = zstd.compress(bytes(64_000_000))
     entry = ENTRY + len(data).to_bytes(4, "little") + data
-    path = tmp_path / "run.jsonl.zst"
     path.write_bytes(entry * 2_000)
     with pytest.raises(LogError):
         RecordingIndex(str(path))

@@ -39,11 +39,6 @@ def crashed(recorder: Recorder) -> None:
     os.close(file._descriptor)
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
-
-
 @BOTH
 def test_what_was_recorded_reads_back(tmp_path: Path, machine: Machine, name: str) -> None:
     """Every snapshot, exactly: the very lines that stream prints, with a header once a minute."""
@@ -63,9 +58,8 @@ def test_what_was_recorded_reads_back(tmp_path: Path, machine: Machine, name: st
     assert 130 // 60 <= len(headers) <= 130 // 60 + 2
 
 
-def test_each_frame_can_be_read_alone(tmp_path: Path, machine: Machine) -> None:
+def test_each_frame_can_be_read_alone(path: Path, machine: Machine) -> None:
     """It begins with a header, and holds a minute."""
-    path = tmp_path / "run.jsonl.zst"
     machine.recorder(path, 130).close()
     data, frames = path.read_bytes(), []
     while data:
@@ -82,19 +76,17 @@ def test_each_frame_can_be_read_alone(tmp_path: Path, machine: Machine) -> None:
     assert len(frames) >= 130 // 60
 
 
-def test_a_recording_is_small(tmp_path: Path) -> None:
+def test_a_recording_is_small(path: Path) -> None:
     """What has not changed takes little room: a third of a packed stream at most."""
     machine = Machine(gpus=8)
     machine.source.options.all_processes = True
-    path = tmp_path / "run.jsonl.zst"
     machine.recorder(path, 120).close()
     streamed = gzip.compress("\n".join(map(snapshot_line, machine.taken)).encode())
     assert path.stat().st_size < len(streamed) / 3
 
 
-def test_what_was_found_is_in_it(tmp_path: Path, machine: Machine) -> None:
+def test_what_was_found_is_in_it(tmp_path: Path, path: Path, machine: Machine) -> None:
     """Nobody has to diagnose it again; what somebody has found already is not looked for."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 150)
     recorder.close()
     assert recorder.state.findings >= 1
@@ -131,9 +123,8 @@ def busy(last: Snapshot, second: int) -> Snapshot:
     )
 
 
-def test_a_finding_that_goes_has_its_end(tmp_path: Path, machine: Machine) -> None:
+def test_a_finding_that_goes_has_its_end(path: Path, machine: Machine) -> None:
     """In the overview."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 120)
     for second in range(1, 240):
         recorder.push(busy(machine.taken[-1], second))
@@ -174,17 +165,15 @@ def test_a_recording_is_appended_to(tmp_path: Path, name: str, torn: int) -> Non
     assert len(first) >= (30 if torn == 0 else 20)
 
 
-def test_after_a_crash_a_frame_is_ended_for_other_tools(tmp_path: Path, machine: Machine) -> None:
+def test_after_a_crash_a_frame_is_ended_for_other_tools(path: Path, machine: Machine) -> None:
     """``zstdcat`` reads through what was appended later."""
-    path = tmp_path / "run.jsonl.zst"
     crashed(machine.recorder(path, 10))
     machine.recorder(path, 10).close()
     assert [json.loads(line)["kind"] for line in lines(path)].count("snapshot") == 20
 
 
-def test_what_is_flushed_is_there(tmp_path: Path, machine: Machine) -> None:
+def test_what_is_flushed_is_there(path: Path, machine: Machine) -> None:
     """All but the last few seconds, at any moment."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path)
     for _ in range(20):
         machine.record(recorder, 5)
@@ -221,10 +210,9 @@ def test_where_it_cannot_be_the_reason_is_said(tmp_path: Path, name: str) -> Non
     assert str(caught.value).isprintable()
 
 
-def test_a_file_that_is_recorded_to_is_refused(tmp_path: Path, machine: Machine) -> None:
+def test_a_file_that_is_recorded_to_is_refused(path: Path, machine: Machine) -> None:
     """With the process that records to it; what that one wrote stays whole, and once it has ended
     the file is free."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 30)
     with pytest.raises(RecordingError, match=rf"Process {os.getpid()} records to .* already: .*\."):
         Recorder(path)
@@ -268,9 +256,8 @@ def test_files_are_for_their_owner_alone(tmp_path: Path, machine: Machine) -> No
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_in_the_background_all_is_written(tmp_path: Path, machine: Machine) -> None:
+def test_in_the_background_all_is_written(path: Path, machine: Machine) -> None:
     """``close`` waits for the end of it."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = BackgroundRecorder(Recorder(path))
     for _ in range(30):
         recorder.push(machine.take())

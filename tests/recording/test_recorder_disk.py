@@ -11,11 +11,6 @@ from gpuwatch.sources.files.unpacked import rotated_files
 from tests.recording.machine import Machine, read
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
-
-
 def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path, machine: Machine) -> None:
     """As other programs rotate."""
     path, moved = tmp_path / "run.jsonl.zst", tmp_path / "old.jsonl.zst"
@@ -28,11 +23,10 @@ def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path, machine: Machin
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_deleted_file_is_noticed_at_the_next_snapshot(
-    tmp_path: Path, machine: Machine, replaced: bool
+    tmp_path: Path, path: Path, machine: Machine, replaced: bool
 ) -> None:
     """It is said what went with it, and recording goes on under the same name; also where another
     file took its place."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 3)
     if replaced:
         (tmp_path / "other").write_bytes(b"")
@@ -42,7 +36,6 @@ def test_a_deleted_file_is_noticed_at_the_next_snapshot(
     machine.record(recorder, 1)
     state = recorder.state
     assert state.trouble is None
-    assert state.notice is not None
     assert "deleted during the recording, with 3 snapshots in it" in state.notice
     assert (state.snapshots, state.lost_snapshots) == (1, 3)
     machine.record(recorder, 4)
@@ -59,7 +52,6 @@ def test_a_deleted_folder_is_trouble_at_the_next_snapshot(tmp_path: Path, machin
     path.parent.rmdir()
     machine.record(recorder, 1)
     said = recorder.state.trouble
-    assert said is not None
     assert "deleted during the recording" in said
     assert "there is no such folder" in said
     path.parent.mkdir()
@@ -77,7 +69,6 @@ def test_a_file_deleted_at_the_very_end_is_trouble(tmp_path: Path, machine: Mach
     path.unlink()
     recorder.close()
     state = recorder.state
-    assert state.trouble is not None
     assert "deleted during the recording" in state.trouble
     assert (state.snapshots, state.lost_snapshots) == (0, 3)
     assert not path.exists()
@@ -108,7 +99,6 @@ def test_a_full_disk_costs_what_it_did_not_take(
     disk = FullDisk(room)
     recorder = machine.recorder(path, 90, write=disk.write)
     said = recorder.state.trouble
-    assert said is not None
     assert "the disk is full" in said
     assert said.isprintable()
     assert recorder.state.lost_snapshots > 0
@@ -124,9 +114,8 @@ def test_a_full_disk_costs_what_it_did_not_take(
     assert stats.sentences() == []
 
 
-def test_a_disk_that_stays_full_keeps_what_it_has(tmp_path: Path, machine: Machine) -> None:
+def test_a_disk_that_stays_full_keeps_what_it_has(path: Path, machine: Machine) -> None:
     """Up to the last block it took."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 90, write=FullDisk(9000).write)
     recorder.close()
     assert recorder.state.trouble is not None
@@ -135,9 +124,8 @@ def test_a_disk_that_stays_full_keeps_what_it_has(tmp_path: Path, machine: Machi
     assert found == machine.taken[: len(found)]
 
 
-def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Machine) -> None:
+def test_on_a_full_disk_the_oldest_files_make_room(path: Path, machine: Machine) -> None:
     """Where --rotate and --keep say that they may go."""
-    path = tmp_path / "run.jsonl.zst"
     disk = FullDisk(10**9)
 
     def write(descriptor: int, data: bytes) -> int:
@@ -156,10 +144,9 @@ def test_on_a_full_disk_the_oldest_files_make_room(tmp_path: Path, machine: Mach
     assert recorder.state.lost_snapshots == 0
 
 
-def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
+def test_files_are_put_aside_on_time(tmp_path: Path, path: Path, machine: Machine) -> None:
     """Wherever in a minute the recording began; names sort by time, each can be read alone, and the
     recording's name stands for all."""
-    path = tmp_path / "run.jsonl.zst"
     machine.recorder(path, 260, rotate_seconds=60).close()
     aside = rotated_files(path)
     assert [path.name for path in aside] == sorted(path.name for path in aside)
@@ -180,9 +167,8 @@ def test_files_are_put_aside_on_time(tmp_path: Path, machine: Machine) -> None:
     assert read(everything)[0] == machine.taken
 
 
-def test_a_file_that_is_put_aside_is_still_found(tmp_path: Path, machine: Machine) -> None:
+def test_a_file_that_is_put_aside_is_still_found(path: Path, machine: Machine) -> None:
     """By who opened the recording before."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 150, rotate_seconds=200)
     index = RecordingIndex(str(path))
     machine.record(recorder, 100)
@@ -194,9 +180,8 @@ def test_a_file_that_is_put_aside_is_still_found(tmp_path: Path, machine: Machin
         assert found == machine.taken[-len(found) :]
 
 
-def test_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
+def test_so_many_files_are_kept(tmp_path: Path, path: Path, machine: Machine) -> None:
     """The newest, besides the one being written; other files of the folder stay."""
-    path = tmp_path / "run.jsonl.zst"
     others = [tmp_path / name for name in ("run.jsonl", "run.old.jsonl.zst", "ru.20230101T000000Z")]
     for other in others:
         other.write_bytes(b"x")
@@ -207,13 +192,14 @@ def test_so_many_files_are_kept(tmp_path: Path, machine: Machine) -> None:
     assert all(other.exists() for other in others)
 
 
-def test_the_last_minutes_are_read_from_the_end(tmp_path: Path, machine: Machine) -> None:
+def test_the_last_minutes_are_read_from_the_end(
+    tmp_path: Path, path: Path, machine: Machine
+) -> None:
     """Also while it is written, and from files put aside."""
-    path = tmp_path / "run.jsonl.zst"
     recorder = machine.recorder(path, 300, rotate_seconds=120)
     recorder._file.flush()  # type: ignore[union-attr]
     found = list(recent_snapshots(path, 200.0))
     assert found == machine.taken[-len(found) :]
     assert list(recent_snapshots(path, 1e6)) == machine.taken
     recorder.close()
-    assert list(recent_snapshots(tmp_path / "none", 100.0)) == []
+    assert list(recent_snapshots(path.with_name("none"), 100.0)) == []

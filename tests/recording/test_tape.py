@@ -75,8 +75,8 @@ def test_findings_are_looked_for_beside(stream: Path) -> None:
     tape = open_tape(str(stream))
     assert isinstance(tape, KeptTape)
     try:
-        for thread in tape._threads:
-            thread.join(60)
+        for task in tape._tasks:
+            assert task.wait(60)
         assert tape.progress == 1.0
         assert "loader_cpu_bound" in {span.rule for span in tape.findings}
     finally:

@@ -240,7 +240,7 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     for number in range(1, 5):
         gpus.read_gate = slow = threading.Event()
         link.ask()
-        seen.append([gpu.reading.busy_percent for gpu in link.collect().reading.gpus])
+        seen.append([gpu.reading.busy_percent for gpu in link.collect().gpus])
         clock.advance(1.0)
         wait_until(lambda number=number: gpus.begun == number)
         # Longer than it is waited for.
@@ -253,7 +253,7 @@ def test_a_driver_that_is_always_slow_is_shown_one_snapshot_late() -> None:
     options.driver_wait_seconds = 60.0
     for expected in (4.0, 5.0, 6.0):
         link.ask()
-        assert [gpu.reading.busy_percent for gpu in link.collect().reading.gpus] == [expected]
+        assert [gpu.reading.busy_percent for gpu in link.collect().gpus] == [expected]
         assert link._task is None
         clock.advance(1.0)
     link.close()

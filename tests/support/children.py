@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from gpuwatch.jobs.identity.evidence import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
@@ -22,6 +23,15 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(pause)
         # To ask may cost what the others need to make it true.
         pause = min(1.5 * pause, 0.05)
+
+
+def ran(
+    *arguments: str, under: Sequence[str] = (), **settings: Any
+) -> subprocess.CompletedProcess[str]:
+    """``UNDER python ARGUMENTS``, run to its end with no terminal anywhere."""
+    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*under, sys.executable, *arguments]
+    return subprocess.run(command, text=True, check=False, **({"timeout": 120} | given | settings))
 
 
 def children_of(parent: int) -> dict[int, ProcessStat]:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import json
 from typing import Any
 
 from hypothesis import strategies as st
 
+from gpuwatch.core.codec import Decoder
 from gpuwatch.core.model import (
     BusySample,
     Gpu,
@@ -126,3 +128,16 @@ def snapshot(at: float = 100.0, sequence: int = 1, **fields: Any) -> Snapshot:
         "host": Host(name="box3"),
     }
     return Snapshot(**(settings | fields))
+
+
+def decode_status(text: str) -> Snapshot:
+    """What ``gpuwatch status --json`` printed, read as a stream of one snapshot: its GPUs hold
+    their identities too."""
+    value = {"kind": "snapshot", **json.loads(text)}
+    name, began = value["host"]["name"], value["taken_at_unix_seconds"]
+    header = {**value, "kind": "header", "machine": name, "started_at_unix_seconds": began}
+    decoder = Decoder()
+    decoder.decode(json.dumps(header))
+    read = decoder.decode(json.dumps(value))
+    assert isinstance(read, Snapshot)
+    return read

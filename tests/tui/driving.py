@@ -98,7 +98,6 @@ class Driven:
         """Type ``keys`` (names, or single letters and digits) without a pause between them, then
         wait until all is done."""
         driver = self.app._driver
-        assert driver is not None
         for key in keys:
             assert len(key) > 1 or key.isalnum()
             driver.send_message(events.Key(key, key if len(key) == 1 else None))
@@ -159,7 +158,7 @@ class Driven:
         return [int(zone.argument[0]) for zone in self.zones("process")]  # type: ignore[index]
 
     def zones(self, action: str) -> list[Zone]:
-        return [zone for zone in self.front.zones if zone.action == action]
+        return [zone for zone in self.front.shown.zones if zone.action == action]
 
     async def click(self, zone: Zone, *, times: int = 1) -> None:
         await self.click_at((zone.left + zone.right) // 2, zone.y, times=times)
@@ -178,7 +177,6 @@ class Driven:
 
     def _mouse(self, kind: type[events.MouseEvent], x: int, y: int, button: int = 0) -> None:
         driver = self.app._driver
-        assert driver is not None
         where = {"x": x, "y": y, "delta_x": 0, "delta_y": 0, "button": button}
         held = {"shift": False, "meta": False, "ctrl": False}
         driver.process_message(

@@ -141,7 +141,6 @@ def view_of(what: Scene | Snapshot, **fields: Any) -> View:
 def job_view_of(what: Scene | Snapshot, **fields: Any) -> View:
     """The same, looking at the attached job, or the first."""
     view = view_of(what, **fields)
-    assert view.snapshot is not None
     jobs = view.snapshot.jobs
     chosen = next((one for one in jobs if one.attached), jobs[0])
     view.job.look_at(chosen.key)

@@ -23,8 +23,8 @@ from gpuwatch.tuning.child.loader_factory import LoaderFactory
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.messages import Order
 from gpuwatch.tuning.search import advice
-from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
-from tests.support.children import children_of, wait_until
+from gpuwatch.tuning.settings import Failure, Setting, Visit
+from tests.support.children import children_of, ran, wait_until
 from tests.tuning import loaders
 from tests.tuning.conftest import Silence
 
@@ -72,12 +72,6 @@ def visit(
     return its.visit(order)
 
 
-def described(its: Bench) -> Description:
-    found = its.open()
-    assert found is not None
-    return found
-
-
 def measured(result: Visit | Failure) -> Visit:
     assert isinstance(result, Visit), result
     return result
@@ -93,7 +87,7 @@ def failed(result: Visit | Failure) -> Failure:
 def test_measures_with_and_without_workers() -> None:
     """Batches, cores and memory are those of the setting; the loader's own size is kept."""
     with bench("numbers") as its:
-        description = described(its)
+        description = its.open()
         # Longer than the clock of CPU times ticks.
         alone, pair = measured(visit(its)), measured(visit(its, 2, seconds=0.3))
     assert description.samples == 100_000
@@ -101,9 +95,7 @@ def test_measures_with_and_without_workers() -> None:
     assert alone.samples == 8 * alone.batches
     assert alone.workers_memory_bytes == 0
     assert pair.batches % 2 == 0
-    assert pair.workers_memory_bytes is not None
     assert pair.workers_memory_bytes > 2**20
-    assert pair.cores_used is not None
     assert pair.cores_used > 0
 
 
@@ -126,7 +118,6 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         orphan = int(file.read_text())
         assert not tree_of(orphan)
         host = its.host
-        assert host is not None
         assert processes.of_session(host.pid) == [host.pid]
     assert not tree_of(host.pid)
 
@@ -163,7 +154,6 @@ def test_failures(name: str, codes: dict[int, str], says: str, at: str | None) -
             assert says in failure.sentence
             assert not any("Unexpected segmentation fault" in line for line in failure.output)
             if at is not None:
-                assert failure.line is not None
                 assert failure.line.endswith(f"loaders.py:{_line(at)}")
                 assert failure.line in failure.sentence
             if name == "raises":
@@ -178,7 +168,6 @@ def test_hang_is_ended_and_placed(silence: Silence) -> None:
         silence(lambda: its.host is not None and its.host.output().count("hangs") == 2, 60.0)
         failure = failed(visit(its, 2))
         assert failure.code == "hang"
-        assert failure.line is not None
         assert failure.line.endswith(f":{_line('time.sleep(1000 +')}")
         measured(visit(its, 0))
 
@@ -187,7 +176,7 @@ def test_what_only_workers_can_have_does_not_hinder_none() -> None:
     """A loader with a timeout and a start method is measured without workers, too, and the line
     to paste is one that DataLoader takes."""
     with bench("patient") as its:
-        description = described(its)
+        description = its.open()
         measured(visit(its, 0))
     for workers in (0, 2):
         setting = Setting(num_workers=workers, batch_size=8).valid()
@@ -202,7 +191,7 @@ def test_function_is_called_as_it_is_for_what_one_has() -> None:
     """What a function makes by its own defaults is what the user has, and the line to paste says
     what differs from them."""
     with bench("opinionated") as its:
-        description = described(its)
+        description = its.open()
     assert description.base == Setting(
         num_workers=3, prefetch_factor=4, batch_size=16, persistent_workers=True
     )
@@ -231,23 +220,26 @@ def test_second_epoch_with_and_without_persistent_workers() -> None:
     with opened("numbers") as its:
         for value in (False, True):
             found = measured(visit(its, 1, restart=True, persistent_workers=value))
-            assert found.restart_seconds is not None
             assert found.restart_seconds > 0
 
 
 def test_other_kinds_of_loaders() -> None:
-    """Iterable datasets, own batch samplers, no batches at all: each is measured as it is."""
+    """Iterable datasets, own batch samplers, no batches at all: each is measured as it is; a
+    dataset is shuffled into batches of the size that was said."""
     with bench("stream") as its:
-        assert described(its).iterable
+        assert its.open().iterable
         assert measured(visit(its, 1, seconds=0.2)).epoch_samples in (None, 1000)
         assert failed(visit(its, 2, seconds=0.2)).code == "repeats"
     with bench("own_batches") as its:
-        assert "PairSampler" in described(its).fixed["batch_size"]
+        assert "PairSampler" in its.open().fixed["batch_size"]
         assert measured(visit(its, 1)).samples % 3 == 0
     with bench("unbatched") as its:
-        assert "batch_size=None" in described(its).fixed["batch_size"]
+        assert "batch_size=None" in its.open().fixed["batch_size"]
         found = measured(visit(its))
         assert found.samples == found.batches
+    with bench("dataset", batch_size=5) as its:
+        assert its.open().line_arguments == (("shuffle", "True"),)
+        assert measured(visit(its)).samples % 5 == 0
 
 
 def test_batch_size_and_sampler_are_rebuilt() -> None:
@@ -268,7 +260,6 @@ def test_step_is_measured_end_to_end() -> None:
     """With a train step the rate is the step's, with its wait for data."""
     with opened("numbers", step=f"{LOADERS}:step") as its:
         found = measured(visit(its, 1, seconds=0.3))
-    assert found.data_wait_share is not None
     assert 0 <= found.data_wait_share <= 1
     assert found.samples_per_second <= 8 / 0.01
 
@@ -312,13 +303,6 @@ def test_refused_target_is_the_benchs_error() -> None:
     """A target that the host process refuses is the bench's own error."""
     with bench("only_here") as its, pytest.raises(BenchError, match="under if __name__"):
         its.open()
-
-
-def test_dataset_with_a_batch_size() -> None:
-    """A dataset is shuffled into batches of the size that was said."""
-    with bench("dataset", batch_size=5) as its:
-        assert described(its).line_arguments == (("shuffle", "True"),)
-        assert measured(visit(its)).samples % 5 == 0
 
 
 @pytest.mark.parametrize(
@@ -376,7 +360,7 @@ def test_slow_import_is_noticed_once(tmp_path: Path, silence: Silence) -> None:
     begun, noticed = file.with_name("begun"), file.with_name("noticed")
     silence(lambda: begun.exists() and not noticed.exists())
     with bench(f"{file}:loader", notice=notice) as its:
-        assert described(its).samples == 9
+        assert its.open().samples == 9
     assert len(said) == 1
     assert "still being imported, and is at" in said[0]
     assert "target.py:" in said[0]
@@ -396,21 +380,23 @@ def test_threads_of_the_module_forbid_forking_it(tmp_path: Path) -> None:
         measured(visit(its))
 
 
+OPENED = (
+    "import sys\nfrom gpuwatch.tuning.bench import Bench\n"
+    "from gpuwatch.tuning.messages import Order\nfrom gpuwatch.tuning.settings import Setting\n"
+    "bench = Bench(sys.argv[1])\nbench.open()\n"
+)
+
+
 def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     """When gpuwatch is killed in the middle of a measurement, its processes end by themselves."""
-    code = (
-        "import sys\n"
-        "from gpuwatch.tuning.bench import Bench\n"
-        "from gpuwatch.tuning.messages import Order\n"
-        "from gpuwatch.tuning.settings import Setting\n"
-        "bench = Bench(sys.argv[1])\nbench.open()\nprint(bench.host.pid, flush=True)\n"
+    code = OPENED + (
+        "print(bench.host.pid, flush=True)\n"
         "setting = Setting(num_workers=2, batch_size=4).valid()\n"
         "bench.visit(Order(what='visit', setting=setting, seconds=600, limit_seconds=600))\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, f"{LOADERS}:numbers"], stdout=subprocess.PIPE
     )
-    assert child.stdout is not None
     host = int(child.stdout.readline())
     wait_until(lambda: len(children_of(host)) == 1)
     (measuring,) = children_of(host)
@@ -425,12 +411,7 @@ def test_too_little_shared_memory() -> None:
     """A /dev/shm that is too small is named with its size, for workers alone."""
     if shutil.which("unshare") is None or not _may_mount():
         pytest.skip("this machine allows no mounts of one's own")
-    code = (
-        "import sys\n"
-        "from gpuwatch.tuning.bench import Bench\n"
-        "from gpuwatch.tuning.messages import Order\n"
-        "from gpuwatch.tuning.settings import Setting\n"
-        "bench = Bench(sys.argv[1])\nbench.open()\n"
+    code = OPENED + (
         "for workers in (1, 0):\n"
         "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
         "    found = bench.visit(\n"
@@ -439,13 +420,8 @@ def test_too_little_shared_memory() -> None:
         "bench.close()\n"
     )
     mount = 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount, "sh", sys.executable, "-c", code, f"{LOADERS}:large"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    under = ("unshare", "-rm", "sh", "-c", mount, "sh")
+    done = ran("-c", code, f"{LOADERS}:large", under=under)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("shm "), done
     assert "/dev/shm has 8.0M in all" in lines[0]
@@ -453,12 +429,8 @@ def test_too_little_shared_memory() -> None:
 
 
 def _may_mount() -> bool:
-    done = subprocess.run(
-        ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"],
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode == 0
+    mount = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
 def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
@@ -474,13 +446,8 @@ def test_missing_torch_is_one_sentence(tmp_path: Path) -> None:
         "try:\n    bench.open()\nexcept BenchError as error:\n    print(error)\n"
         "finally:\n    bench.close()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = ran("-c", code, str(tmp_path), env=environment)
     assert "PyTorch is not installed where gpuwatch runs" in done.stdout
     assert "-m pip install torch" in done.stdout
     assert done.stdout.count("\n") == 1

@@ -41,15 +41,11 @@ def points_on(memory: Memory, sizes: Sequence[int], available: int = 20 * GIB) -
 
 
 def fitted(memory: Memory, sizes: Sequence[int] = SIZES) -> LineFit:
-    found = fit_line(points_on(memory, sizes))
-    assert found is not None
-    return found
+    return fit_line(points_on(memory, sizes))
 
 
 def predicted(points: list[MemoryPoint], margin: float = 0.1) -> Prediction:
-    found = predict(points, margin)
-    assert found is not None
-    return found
+    return predict(points, margin)
 
 
 def line(size: int) -> float:
@@ -79,7 +75,6 @@ def test_errors_and_intervals_hold_what_they_promise() -> None:
             # Noise that looks like a floor is another model.
             rounds -= 1
             continue
-        assert fit.per_sample_error_bytes is not None
         near = t95(len(fit.sizes) - 2) * fit.per_sample_error_bytes
         slope_inside += abs(fit.per_sample_bytes - 2000) <= near
         further = 50_000 + 2000 * 100 + chance.gauss(0, 3000)
@@ -184,7 +179,6 @@ def test_beyond_the_last_point_the_steeper_of_two_lines_counts() -> None:
     """Where memory bends upwards the last stretch says more than the line through all."""
     points = points_on(lambda size: GIB + MIB * size * size, (2, 4, 8, 16, 32))
     fit = fit_line(points)
-    assert fit is not None
     assert expected_bytes(fit, points, 100) > fit.at(100)
     assert expected_bytes(fit, points, 16) == fit.at(16)
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from tests.support.children import ran
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -42,19 +41,9 @@ def test_the_gpu_that_the_process_is_on(tmp_path: Path) -> None:
     """Of two GPUs it is the one with this process: its utilisation and its memory."""
     fake = FakeNvml.create(tmp_path, gpus=2, preset="h200")
     fake.gpu[0].waveform("virtual")
-    done = subprocess.run(
-        [sys.executable, "-c", STEPS],
-        # With this, which Lightning sets, torch counts NVML's GPUs as CUDA's.
-        env={
-            **os.environ,
-            **fake.env(),
-            "PYTHONPATH": str(ROOT),
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # With this, which Lightning sets, torch counts NVML's GPUs as CUDA's.
+    lightning = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "PYTHONPATH": str(ROOT)}
+    done = ran("-c", STEPS, env={**os.environ, **fake.env(), **lightning})
     assert done.returncode == 0, done.stderr
     busy, idle, process_bytes, used_bytes = json.loads(done.stdout)
     assert (busy, idle) == (100, 0)

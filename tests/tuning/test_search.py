@@ -87,11 +87,6 @@ def searched(machine: Machine, its_plan: Plan, budget: float = 120.0, **more: An
     return Search(visits).run()
 
 
-def recommended(outcome: Outcome) -> Setting:
-    assert outcome.recommended is not None
-    return outcome.recommended
-
-
 def peak(at: int, *, fall: float = 0.3) -> Curve:
     return lambda s: 100 * max(0.8, min(s.num_workers, at) - fall * max(0, s.num_workers - at))
 
@@ -102,7 +97,7 @@ def test_finds_the_peak(at: int, seed: int) -> None:
     """Where more workers make it slower, the best count is found, within what is as good."""
     machine = Machine(peak(at), 0.01, seed)
     outcome = searched(machine, plan())
-    assert peak(at)(recommended(outcome)) >= 0.96 * peak(at)(Setting(num_workers=at))
+    assert peak(at)(outcome.recommended) >= 0.96 * peak(at)(Setting(num_workers=at))
     assert outcome.settled
 
 
@@ -111,7 +106,7 @@ def test_takes_the_fewest_workers_that_are_as_good(knee: int) -> None:
     """Beyond the knee all are as fast: the knee is recommended, not the fastest by chance."""
     for seed in range(5):
         outcome = searched(Machine(peak(knee, fall=0.0), 0.008, seed), plan())
-        assert recommended(outcome).num_workers == knee
+        assert outcome.recommended.num_workers == knee
         assert outcome.undecided == []
 
 
@@ -119,7 +114,7 @@ def test_goes_beyond_the_cores_where_workers_wait() -> None:
     """Workers that leave the cores idle are multiplied until it no longer pays."""
     machine = Machine(peak(24, fall=0.0))
     outcome = searched(machine, plan(cores=2), 300)
-    assert 22 <= recommended(outcome).num_workers <= 24
+    assert 22 <= outcome.recommended.num_workers <= 24
 
 
 def test_stays_near_the_cores_where_they_are_busy() -> None:
@@ -137,12 +132,10 @@ def test_most_of_the_time_goes_to_what_is_near_the_best() -> None:
     outcome = searched(machine, plan())
     assert len(set(machine.seeds)) == 1
     slow = outcome.trial(outcome.groups[0][1][0])
-    assert slow is not None
     assert slow.setting.num_workers == 0
     assert len(slow.visits) == 1
     assert slow.dropped is not None
     best = outcome.trial(Setting(num_workers=8, prefetch_factor=2, batch_size=8))
-    assert best is not None
     assert len(best.visits) >= 3
 
 
@@ -158,7 +151,7 @@ def test_one_disturbed_visit_does_not_hide_the_best() -> None:
 
     machine.curve = curve
     outcome = searched(machine, plan(num_workers=(1, 2, 3, 4)))
-    assert recommended(outcome).num_workers == 3
+    assert outcome.recommended.num_workers == 3
 
 
 def test_rounds_are_interleaved() -> None:
@@ -184,7 +177,7 @@ def test_cold_passes_are_not_compared_with_warm_ones() -> None:
     machine = Machine(peak(4))
     machine.cold = lambda number: number in (1, 4, 6)
     outcome = searched(machine, plan(), memory_bytes=10**15)
-    assert recommended(outcome).num_workers == 4
+    assert outcome.recommended.num_workers == 4
     assert sum(len(trial.cold) for trial in outcome.trials) == 3
     assert all(not visit.cold for trial in outcome.trials for visit in trial.counted)
 
@@ -196,7 +189,7 @@ def test_dataset_larger_than_memory_is_always_cold() -> None:
     outcome = searched(machine, plan(), memory_bytes=10**6)
     assert outcome.fresh_samples
     assert len(set(machine.seeds)) > 5
-    assert recommended(outcome).num_workers == 4
+    assert outcome.recommended.num_workers == 4
 
 
 def test_other_knobs_are_changed_only_where_it_pays() -> None:
@@ -206,9 +199,9 @@ def test_other_knobs_are_changed_only_where_it_pays() -> None:
     curve = peak(4)
     paying = searched(Machine(lambda s: curve(s) * gains.get(s.prefetch_factor or 2, 1.0)), asked)
     same = searched(Machine(curve), asked)
-    found = recommended(paying)
+    found = paying.recommended
     assert (found.num_workers, found.prefetch_factor) == (4, 4)
-    assert recommended(same).prefetch_factor == 2
+    assert same.recommended.prefetch_factor == 2
 
 
 @pytest.mark.parametrize(("samples", "taken"), [(2_000, True), (10**7, False)])
@@ -217,7 +210,7 @@ def test_persistent_workers_are_for_short_epochs(samples: int, taken: bool) -> N
     its = make_plan(described(samples=samples), {"prefetch_factor": (2,)}, cores=8)
     outcome = searched(Machine(peak(4)), its)
     assert outcome.restarts == {False: 0.5, True: 0.1}
-    assert recommended(outcome).persistent_workers is taken
+    assert outcome.recommended.persistent_workers is taken
 
 
 def test_short_dataset_is_measured_by_whole_epochs() -> None:
@@ -235,7 +228,7 @@ def test_failing_settings_do_not_stop_the_others() -> None:
     machine = Machine(peak(8, fall=0.0))
     machine.fails = lambda s: Failure(code="shm", sentence="!") if s.num_workers > 4 else None
     outcome = searched(machine, plan())
-    assert recommended(outcome).num_workers == 4
+    assert outcome.recommended.num_workers == 4
     assert any(trial.failure is not None for trial in outcome.trials)
 
 
@@ -267,7 +260,7 @@ def test_budget_is_kept(budget: float) -> None:
     machine = Machine(peak(8), 0.05)
     outcome = searched(machine, make_plan(described(), {}, cores=16), budget)
     assert machine.clock.now <= budget + 1.0
-    assert recommended(outcome)
+    assert outcome.recommended
 
 
 @pytest.mark.parametrize(
@@ -307,9 +300,7 @@ def test_search_agrees_with_the_grid() -> None:
         asked = {"num_workers": tuple(range(9)), "prefetch_factor": (2, 4)}
         found = searched(Machine(peak(5), 0.01, seed), plan(**asked))
         grid = searched(Machine(peak(5), 0.01, seed + 50), plan(grid=True, **asked), 600)
-        mine, its = grid.trial(recommended(found)), grid.trial(grid.best)
-        assert mine is not None
-        assert its is not None
+        mine, its = grid.trial(found.recommended), grid.trial(grid.best)
         mean = [sum(t.rates.values()) / len(t.rates) for t in (mine, its)]
         assert mean[0] >= 0.96 * mean[1]
 
@@ -353,11 +344,7 @@ def test_what_is_too_close_to_call_is_listed(noise: float) -> None:
     for seed in range(10):
         machine = Machine(peak(3, fall=0.0), noise, seed)
         outcome = searched(machine, plan(cores=4, prefetch_factor=(2, 4, 8)), 40.0)
-        assert outcome.measured is not None
-        assert outcome.best is not None
         chosen, best = outcome.trial(outcome.measured), outcome.trial(outcome.best)
-        assert chosen is not None
-        assert best is not None
         assert chosen.compared(best, scatter_of(outcome.trials)).rate >= 0.97
         assert not outcome.settled
         assert chosen is best or chosen.setting in outcome.undecided
@@ -376,5 +363,5 @@ def test_what_was_too_slow_for_a_part_of_the_time_gets_the_rest() -> None:
 
     machine.visit = visit  # type: ignore[method-assign]
     outcome = searched(machine, plan(num_workers=(1, 2)), 40.0)
-    assert recommended(outcome)
+    assert outcome.recommended
     assert outcome.trials[0].visits

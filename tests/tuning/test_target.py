@@ -1,14 +1,13 @@
 """A target is found, or a sentence says why not."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.tuning.child.target import parse
 from gpuwatch.tuning.failures import MeasureError
+from tests.support.children import ran
 
 ASK = (
     "import sys, json\n"
@@ -22,13 +21,7 @@ ASK = (
 def ask(folder: Path, text: str) -> list[str]:
     """What ``load`` says in a process of its own, started in ``folder``."""
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[0] = {root!r}\n{ASK}", text],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran("-c", f"import sys; sys.path[0] = {root!r}\n{ASK}", text, cwd=folder)
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 

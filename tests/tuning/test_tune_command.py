@@ -21,7 +21,7 @@ from gpuwatch.tuning.search import result as results
 from gpuwatch.tuning.search.result import Comparison, FirstPass, Result, Row
 from gpuwatch.tuning.search.visits import Progress, Visits
 from gpuwatch.tuning.settings import Failure, Setting, Visit
-from tests.support.children import children_of, wait_until
+from tests.support.children import children_of, ran, wait_until
 
 LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
@@ -191,9 +191,7 @@ def test_help_needs_no_torch() -> None:
         "import sys\nfrom gpuwatch.commands.cli import run\nrun(['tune', '--help'])\n"
         "assert not {'torch', 'plotext', 'textual'} & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ran("-c", code, cwd=ROOT)
     assert done.returncode == 0, done
     assert "TARGET" in done.stdout
 
@@ -344,7 +342,6 @@ def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> N
     (folder / "29991231T235959.001-1.json").symlink_to("/etc/passwd")
     (folder / "29991231T235959.002-1.json").write_text('{"kind": "other"}')
     newest = results.last(folder=folder)
-    assert newest is not None
     assert newest.taken_at_unix_seconds == 1e9 + results.KEPT + 2
     assert results.last("other.py:x", folder) is None
     if os.geteuid() == 0:

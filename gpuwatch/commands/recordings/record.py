@@ -89,7 +89,7 @@ def record_command(
     FILE is appended to and can be read while it is written: a crash costs the last few seconds. If
     the disk fills up, recording continues as soon as there is room.
 
-    Only you can read the file: it contains command lines, user names, the host name, folders and
+    Only you can read the file: it contains command lines, user names, names of hosts, folders and
     the names of containers and Python environments, but no environment variables other than those
     that identify a job's ranks. --redact keeps only program names, user numbers, PIDs, Slurm job
     numbers, and the GPUs' UUIDs and PCI addresses.

@@ -142,28 +142,15 @@ def stop_recordings(wanted: str) -> int:
 
 def _ask_to_end(pid: int) -> str | None:
     """The mark of the process that was signalled; ``None`` where its recording had ended."""
-    from gpuwatch.sources.linux.signals import pin
+    from gpuwatch.sources.linux.signals import pinned
 
-    try:
-        descriptor = pin(pid)
-    except ProcessLookupError:
-        return None
-    try:
+    with contextlib.suppress(ProcessLookupError), pinned(pid) as send:
         # Looked at again once pinned: its PID may be another's by now.
         mark = process_mark(pid)
-        if all(recording.pid != pid for recording in running_recordings()):
-            return None
-        if descriptor is None:
-            os.kill(pid, signal.SIGTERM)
-        else:
-            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-    except ProcessLookupError:
-        return None
-    else:
-        return mark
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        if any(recording.pid == pid for recording in running_recordings()):
+            send(signal.SIGTERM)
+            return mark
+    return None
 
 
 def _chosen(wanted: str) -> list[RunningRecording]:

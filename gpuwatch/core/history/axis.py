@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 
 from gpuwatch.core.history.columns import NAN, TOLERANCE, Band, Column, bucket_index, column_of
 from gpuwatch.core.history.rows import Rows
-from gpuwatch.core.history.tiers import BLOCK_SECONDS, TIERS, Tier
+from gpuwatch.core.history.tiers import BLOCK_SECONDS, TIERS, Tier, Tiers
 
 READINGS_KEPT = 1024
 _ROOM = 128
@@ -27,7 +27,7 @@ class Axis:
         self,
         names: Sequence[Hashable],
         kept: int = READINGS_KEPT,
-        tiers: tuple[tuple[float, float], ...] = TIERS,
+        tiers: Tiers = TIERS,
     ) -> None:
         self.kept = kept
         self._block = max(BLOCK_SECONDS, tiers[-1][0])

@@ -4,12 +4,12 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuwatch.core.history.axis import READINGS_KEPT
 from gpuwatch.core.history.columns import Band
 from gpuwatch.core.history.series import Finer, Group, Series
-from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS, SPARK_TIERS
+from gpuwatch.core.history.tiers import BLOCK_SECONDS, LONG_TIERS, SPARK_TIERS, TIERS, Tiers
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 
 GPU_SERIES = (
@@ -57,6 +57,7 @@ JOBS_KEPT = 128
 PROCESS_FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in; jobs alike."""
 
+K = TypeVar("K")
 _gpu_values = attrgetter(*GPU_SERIES)
 _host_values = attrgetter(*HOST_SERIES)
 _process_values = attrgetter(*PROCESS_SERIES)
@@ -183,27 +184,21 @@ class History:
         longest: float,
         values: tuple[float | None, ...],
     ) -> None:
-        axis = self._processes.get(key)
-        if axis is None:
-            if key[1] is None and len(self._processes) >= PROCESSES_KEPT:
-                return
-            kept = PROCESS_READINGS_KEPT + self._apart()
-            axis = self._processes[key] = Group(PROCESS_SERIES, kept, SPARK_TIERS)
-        elif axis.latest_at == at:
-            return
-        axis.push(at, longest, values)
+        axes = self._processes
+        axis = axes.get(key)
+        if axis is None and (key[1] is not None or len(axes) < PROCESSES_KEPT):
+            axis = self._begin(axes, key, PROCESS_SERIES, PROCESS_READINGS_KEPT, SPARK_TIERS)
+        if axis is not None and axis.latest_at < at:
+            axis.push(at, longest, values)
 
     def _push_jobs(self, snapshot: Snapshot, at: float, offset: float, longest: float) -> None:
         shown = {process.key for process in snapshot.processes}
         for job in snapshot.jobs:
             key = job.key
             axis = self._jobs.get(key)
-            if axis is None:
-                if len(self._jobs) >= JOBS_KEPT:
-                    continue
-                kept = JOB_READINGS_KEPT + self._apart()
-                axis = self._jobs[key] = Group(JOB_SERIES, kept, LONG_TIERS)
-            elif axis.latest_at == at:
+            if axis is None and len(self._jobs) < JOBS_KEPT:
+                axis = self._begin(self._jobs, key, JOB_SERIES, JOB_READINGS_KEPT, LONG_TIERS)
+            if axis is None or axis.latest_at == at:
                 continue
             before, values = self._read.get(key, (None, ()))
             if job is not before:
@@ -224,17 +219,16 @@ class History:
                 if child not in shown:
                     self._push_process((child, None), at, longest, (None, member.cpu_percent))
 
-    def _gpu_axis(self, uuid: GpuKey) -> Group:
-        axis = self._gpus.get(uuid)
-        if axis is None:
-            axis = self._gpus[uuid] = Group(GPU_SERIES, READINGS_KEPT + self._apart())
-        return axis
-
-    def _apart(self) -> int:
-        """A few readings more for each axis than for the last, so that they do not all fold at
-        once."""
+    def _begin(
+        self, axes: dict[K, Group], key: K, names: tuple[str, ...], kept: int, tiers: Tiers = TIERS
+    ) -> Group:
+        # A few readings more for each than for the last, so that they do not all fold at once.
         self._axes_made += 1
-        return self._axes_made % 32
+        axes[key] = Group(names, kept + self._axes_made % 32, tiers)
+        return axes[key]
+
+    def _gpu_axis(self, uuid: GpuKey) -> Group:
+        return self._gpus.get(uuid) or self._begin(self._gpus, uuid, GPU_SERIES, READINGS_KEPT)
 
     def _forget(self, before: float) -> None:
         for key in [key for key, axis in self._processes.items() if axis.latest_at < before]:

@@ -13,7 +13,8 @@ from gpuwatch.core.history.rows import Rows
 BLOCK_SECONDS = 30.0
 """Readings are folded in whole blocks: a multiple of every tier's width."""
 
-TIERS = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
+Tiers = tuple[tuple[float, float], ...]
+TIERS: Tiers = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
 """(bucket width, reach) in seconds, finest first."""
 _GAP = (NAN, NAN, NAN)
 LONG_TIERS = TIERS[1:]

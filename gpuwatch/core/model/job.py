@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from gpuwatch.core.bounds import Text, UnixSeconds, Whole, mean, total
 from gpuwatch.core.model.gpu import BusySample, GpuKey
 from gpuwatch.core.model.process import Identified
@@ -12,6 +14,7 @@ JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 job of one process is one rank); ``loader_worker``: a DataLoader worker process; ``helper``:
 resource tracker, shared-memory manager, compile or checkpoint worker, or (a guess) a worker process
 of the program's own; ``other``: anything else in the job's tree."""
+Number = TypeVar("Number", int, float)
 COMPILES_PERCENT = 10.0
 """Of a core, used by a compile worker: those without work sleep for as long as the job runs."""
 
@@ -265,11 +268,10 @@ class Job(Identified):
     @property
     def samples_per_second(self) -> float | None:
         """Of all ranks that report their loop together; ``None`` while one lacks it."""
-        rates = [loop.samples_per_second for loop in self.loops]
-        return None if None in rates else total(rates)
+        return _total([loop.samples_per_second for loop in self.loops])
 
 
-def _total(values: list[int | None]) -> int | None:
+def _total(values: list[Number | None]) -> Number | None:
     """The sum, if every part is known and there is one."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

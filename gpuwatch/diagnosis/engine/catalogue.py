@@ -6,6 +6,7 @@ file system.
 
 import inspect
 import pkgutil
+import textwrap
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -21,10 +22,21 @@ def _rules() -> tuple[Rule, ...]:
             continue
         module = import_module(info.name)
         name = info.name.rpartition(".")[2]
-        text = inspect.cleandoc(module.__doc__ or "")
+        text = _documentation(inspect.cleandoc(module.__doc__ or ""), module.RULE)
         check = partial(_verdict, module.check)
         found.append(replace(module.RULE, name=name, documentation=text, check=check))
     return tuple(sorted(found, key=lambda rule: rule.name))
+
+
+def _documentation(text: str, rule: Rule) -> str:
+    """Where the docstring does not say what to do, the rule's advice does."""
+    before, thresholds, after = text.partition("\nThresholds\n")
+    if not rule.cure or "\nWhat to do\n" in before:
+        return text
+    whys = [f" {one.why[:1].upper()}{one.why[1:]}." if one.why else "" for one in rule.cure]
+    says = " ".join([one.action + why for one, why in zip(rule.cure, whys, strict=True)])
+    filled = textwrap.indent(textwrap.fill(says, 96, break_on_hyphens=False), "    ")
+    return f"{before}\nWhat to do\n{filled}\n{thresholds}{after}"
 
 
 def _verdict(check: Check, window: Window) -> Verdict:

@@ -56,7 +56,6 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._subjects: dict[SubjectKey, Subject] = {}
         self._seen: dict[SubjectKey, Seen] = {}
         self._time = GpuTime()
         self._diagnosis = _NOTHING_YET
@@ -130,60 +129,53 @@ class Engine:
     def _evaluate(self, now: float) -> None:
         self._last = now
         resting = {} if self._changed else self._resting(now)
-        if resting and len(resting) == len(self._subjects):
+        if resting and len(resting) == len(self._seen):
             return
         self._changed = False
         self._stale = True
-        subjects: dict[SubjectKey, Subject] = {}
+        looked: dict[SubjectKey, Seen] = {}
         for window in self._observer.windows(resting):
-            if _has_ended(window) and not _left_some(window):
+            job, key = window.job, _key(window)
+            ended = job is not None and job.has_ended
+            if job is not None and ended and not any(one.orphaned for one in job.job.members):
                 continue
-            key = _key(window)
-            subject = self._subjects.get(key)
-            if subject is None or subject.ended != _has_ended(window):
-                rules, ended = self._rules_for(window)
-                subject = Subject(rules, self._time, ended)
+            before = self._seen.get(key)
+            same = before is not None and before.subject.ended == ended
+            subject = (
+                before.subject if before and same else Subject(self._rules, self._time, window)
+            )
             subject.look(window, now, self._watched)
-            subjects[key] = subject
-            self._seen[key] = Seen(subject, window)
-        both = {**resting, **subjects}
+            looked[key] = Seen(subject, window)
+        both = {**resting, **looked}
         # In the order they had: of findings that rank alike none jumps.
-        self._subjects = {key: both[key] for key in (*self._subjects, *subjects) if key in both}
-        self._seen = {key: self._seen[key] for key in self._subjects}
+        self._seen = {key: both[key] for key in (*self._seen, *looked) if key in both}
 
-    def _resting(self, now: float) -> dict[SubjectKey, Subject]:
+    def _resting(self, now: float) -> dict[SubjectKey, Seen]:
         """Those whose next look can wait, or whose turn is a later one, while no job or GPU comes
         or goes."""
         due = [
             # Those that share GPUs together: much of what is to be known of them is the same.
-            (subject.looked_at or 0.0, subject.gpus, place, key)
-            for place, (key, subject) in enumerate(self._subjects.items())
-            if self._is_due(subject, now)
+            (one.subject.looked_at, one.subject.gpus, place, key)
+            for place, (key, one) in enumerate(self._seen.items())
+            if self._is_due(one.subject, now)
         ]
         first = [key for *_, key in sorted(due)[:LOOKS_AT_ONCE]]
-        return {key: one for key, one in self._subjects.items() if key not in first}
+        return {key: one for key, one in self._seen.items() if key not in first}
 
     def _is_due(self, subject: Subject, now: float) -> bool:
-        if subject.looked_at is None or subject.window is None:
-            return True
         waited, wait = now - subject.looked_at + EARLY_BY_SECONDS, subject.can_wait_seconds
         if waited < wait:
             return False
         young = wait < 0.9 * NEW_SHARE * subject.window.seconds
         return young or waited >= UNMOVED * wait or self._observer.has_moved(subject.window)
 
-    def _rules_for(self, window: Window) -> tuple[tuple[Rule, ...], bool]:
-        if not _has_ended(window):
-            return self._rules, False
-        return tuple([rule for rule in self._rules if rule.after_end]), True
-
     def _compose(self) -> Diagnosis:
         findings: list[Finding] = []
         unknown: list[Unchecked] = []
         seen = [one for one in self._seen.values() if not one.subject.ended]
-        for subject in self._subjects.values():
-            findings += subject.findings()
-            unknown += subject.unknown()
+        for one in self._seen.values():
+            findings += one.subject.findings()
+            unknown += one.subject.unknown()
         causes = as_causes(self._without_covered(findings), self._names, self._diagnosis.causes)
         undecided = [gpu.uuid for one in seen if not one.is_decided for gpu in one.window.gpus]
         return Diagnosis(
@@ -200,8 +192,8 @@ class Engine:
         )
 
     def _names(self, uuids: Sequence[GpuKey]) -> str:
-        windows = [one.window for one in self._subjects.values() if one.window is not None]
-        return named_of_all(uuids, [gpu.identity for one in windows for gpu in one.gpus])
+        there = [gpu.identity for one in self._seen.values() for gpu in one.window.gpus]
+        return named_of_all(uuids, there)
 
     def _without_covered(self, findings: list[Finding]) -> list[Finding]:
         """Nothing that another finding about the same GPUs covers."""
@@ -220,14 +212,6 @@ def _row(job: Job) -> tuple[object, ...]:
     """Whether it runs, on what, and whether a part of it is stopped."""
     stopped = any(member.state in STOPPED_STATES for member in job.members)
     return (job.key, job.ended_at_unix_seconds is None, job.gpu_uuids, stopped)
-
-
-def _has_ended(window: Window) -> bool:
-    return window.job is not None and window.job.has_ended
-
-
-def _left_some(window: Window) -> bool:
-    return window.job is not None and any(one.orphaned for one in window.job.job.members)
 
 
 def _key(window: Window) -> SubjectKey:

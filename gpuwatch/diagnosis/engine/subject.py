@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from gpuwatch.core.model import GpuKey, Job
+from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
@@ -26,14 +26,13 @@ PAUSE_SETTLED_SECONDS = 4.0
 class Subject:
     """Follows one job, or one GPU of which no job is known; ``time`` is that of all GPUs."""
 
-    def __init__(self, rules: Sequence[Rule], time: GpuTime, ended: bool = False) -> None:
-        self.rules = rules
-        self.ended = ended
-        """Of a job that has ended."""
-        self.looked_at: float | None = None
+    def __init__(self, rules: Sequence[Rule], time: GpuTime, window: Window) -> None:
+        self.ended = window.job is not None and window.job.has_ended
+        self.rules = [rule for rule in rules if rule.after_end or not self.ended]
+        self.looked_at = 0.0
         """Monotonic time of the last look, for whoever looks."""
         self.looks = 0
-        self.window: Window | None = None
+        self.window = window
         self.verdicts: dict[str, Verdict] = {}
         self._time = time
         self._held: dict[str, Held] = {}
@@ -111,16 +110,13 @@ class Subject:
     def can_wait_seconds(self) -> float:
         """From one look to the next: until its window has moved, and not while anything begins or
         ends to fire."""
-        window = self.window
-        if window is None or any(
-            one.fires_now != one.raised for one in self._held.values() if one.looks
-        ):
+        if any(one.fires_now != one.raised for one in self._held.values() if one.looks):
             return 0.0
-        return NEW_SHARE * min(window.watched_seconds, window.steady_seconds)
+        return NEW_SHARE * min(self.window.watched_seconds, self.window.steady_seconds)
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
-        return () if self.window is None else tuple([gpu.uuid for gpu in self.window.gpus])
+        return tuple([gpu.uuid for gpu in self.window.gpus])
 
     @property
     def has_found(self) -> bool:
@@ -135,24 +131,20 @@ class Subject:
     def findings(self) -> tuple[Finding, ...]:
         """The leading cause first."""
         if self._findings is None:
-            window = self.window
-            causes = () if window is None else self._causes
-            self._findings = tuple([self._finding(window, one) for one in causes if window])
+            self._findings = tuple([self._finding(self.window, one) for one in self._causes])
         return self._findings
 
     def unknown(self) -> tuple[Unchecked, ...]:
         """Rules that lack readings, those that another finding answers for left out."""
         if self._unknown is None:
-            self._unknown = () if self.window is None else tuple(self._lacking(self.window))
+            job = None if self.window.job is None else self.window.job.key
+            raised = {name for name, held in self._held.items() if held.raised}
+            self._unknown = tuple([
+                Unchecked(rule=rule, missing=verdict.missing, gpus=self.gpus, job=job)
+                for rule, verdict in self.verdicts.items()
+                if isinstance(verdict, Unknown) and rule not in raised
+            ])  # fmt: skip
         return self._unknown
-
-    def _lacking(self, window: Window) -> Iterator[Unchecked]:
-        gpus = self.gpus
-        job = None if window.job is None else window.job.key
-        for rule, verdict in self.verdicts.items():
-            held = self._held.get(rule)
-            if isinstance(verdict, Unknown) and not (held is not None and held.raised):
-                yield Unchecked(rule=rule, missing=verdict.missing, gpus=gpus, job=job)
 
     def _finding(self, window: Window, cause: Cause) -> Finding:
         held, firing = cause.held, cause.firing
@@ -215,16 +207,14 @@ def _checked(rule: Rule, window: Window) -> Verdict:
         verdict = rule.check(window)
     except Exception as error:
         return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
-    known = window.job is None or not rule.uses_workers or not _workers_are_guessed(window.job.job)
-    if known or not isinstance(verdict, Firing):
+    if window.job is None or not rule.uses_workers or not isinstance(verdict, Firing):
+        return verdict
+    job = window.job.job
+    ranks = any(rank.loader_workers_guessed for rank in job.ranks)
+    if not ranks and not any(one.orphaned and one.role_guessed for one in job.members):
         return verdict
     surer = (*verdict.missing, "which processes are loader workers (guessed)")
     return replace(verdict, strength=GUESSED * verdict.strength, missing=surer)
-
-
-def _workers_are_guessed(job: Job) -> bool:
-    ranks = any(rank.loader_workers_guessed for rank in job.ranks)
-    return ranks or any(one.orphaned and one.role_guessed for one in job.members)
 
 
 def _named(window: Window, summary: str) -> str:

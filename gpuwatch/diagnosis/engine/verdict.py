@@ -228,17 +228,13 @@ def _capped(windows: Sequence[Window]) -> list[str]:
 
 def _falls(window: Window) -> list[str]:
     """GPUs that left their usual work, with since when; the first two of them."""
-    by_uuid = {gpu.uuid: gpu for gpu in window.gpus}
-    found = [(by_uuid.get(one.gpus[0]), one) for one in window.ongoing if one.gpus]
-    return [_fell(gpu, pause) for gpu, pause in found if gpu is not None][:MOST_SENTENCES]
-
-
-def _fell(gpu: GpuFacts, pause: Pause) -> str:
-    level = "idle" if pause.busy_percent is None else f"{pause.busy_percent:.0f}% busy"
-    return (
-        f"GPU {gpu.identity.index} has been {level} for {lasting(pause.seconds)}: "
-        "a pause, or the start of a problem"
-    )
+    places, found = {gpu.uuid: gpu.identity.index for gpu in window.gpus}, []
+    for one in window.ongoing:
+        if one.gpus and one.gpus[0] in places:
+            level = "idle" if one.busy_percent is None else f"{one.busy_percent:.0f}% busy"
+            since = f"has been {level} for {lasting(one.seconds)}"
+            found.append(f"GPU {places[one.gpus[0]]} {since}: a pause, or the start of a problem")
+    return found[:MOST_SENTENCES]
 
 
 def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:

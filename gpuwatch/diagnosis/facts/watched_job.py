@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
 from gpuwatch.diagnosis.facts import startup
 from gpuwatch.diagnosis.facts.against import HELD_SECONDS, Readings, Shape, usual_step
@@ -10,8 +11,8 @@ from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
 from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
-from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers, mean
-from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, WorkerFacts
+from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers
+from gpuwatch.diagnosis.facts.window import STOPPED_STATES, JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.running import Ledger
 
 LEDGER = ("written", "sent", "main", "busiest", "others", "changed")
@@ -79,6 +80,8 @@ class JobTrack:
     def push(self, job: Job, at: float, seconds: float, offset: float) -> None:
         """``offset`` is unix less monotonic time."""
         same = self._lasts and job is self.job and self._held_seconds + seconds <= HELD_SECONDS
+        # What was held before a gap is of the time before it.
+        same = same and at - self.seen_at <= seconds + 1e-6
         if not same:
             self.catch_up()
         self.seen_at = at
@@ -88,6 +91,7 @@ class JobTrack:
             return
         self.job = job
         self.pids = frozenset([member.pid for member in job.members])
+        self._lasts = False
         if not self.ended:
             self._take(job, at, seconds, offset)
 
@@ -101,7 +105,7 @@ class JobTrack:
         members = job.members
         by_pid = {member.pid: member for member in members}
         self._take_states(job, by_pid, at)
-        stopped = any(track.stopped_seconds for track in self._ranks.values())
+        stopped = any(member.state in STOPPED_STATES for member in members)
         self._lasts = not (stopped or job.attached or job.loops or self._reports)
         if self.is_stopped:
             return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import JobMember, JobRank, TrainingLoop
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
@@ -27,10 +28,6 @@ _read = attrgetter(
     "memory_proportional_bytes",
     "awaits_network",
 )
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _occupied(worker: JobMember) -> float:

@@ -231,7 +231,9 @@ def parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]
 
 
 def is_python_executable(executable: str | None) -> bool:
-    return executable is not None and PYTHON.fullmatch(_base(executable)) is not None
+    """Also of one that was replaced while it ran, which the kernel says behind its path."""
+    name = _base(executable or "").removesuffix(" (deleted)")
+    return PYTHON.fullmatch(name) is not None
 
 
 def _base(path: str) -> str:

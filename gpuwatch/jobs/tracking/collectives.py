@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+import psutil
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity.services import Listeners
@@ -33,11 +34,14 @@ ANSWER_BYTES = 16 * 2**20
 _REQUEST = b"CLIENT PROTOCOL 2\nTIMEOUT 2\nSET FORMAT json\nSTATUS\n"
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+
+
 class _Rank(msgspec.Struct):
-    rank: int
+    rank: _Number
     host: str
-    pid: int
-    collective_counts: dict[str, int]
+    pid: _Number
+    collective_counts: dict[str, _Number]
 
 
 class _Communicator(msgspec.Struct):
@@ -57,6 +61,7 @@ class Behind(NamedTuple):
 
 
 NOT_ASKED = Behind({})
+_NO = (0, ("", 0))
 
 
 def ask(port: int) -> bytes:
@@ -80,21 +85,39 @@ def ask(port: int) -> bytes:
 
 def read_answer(answer: bytes, pids: Collection[int]) -> Behind:
     """Of the ranks with these PIDs. Raises ``ValueError``."""
-    behind: dict[tuple[str, int], tuple[int, int]] = {}
-    for one in msgspec.json.decode(answer, type=_Answer).communicators:
+    behind: dict[tuple[str, int], int] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    try:
+        communicators = msgspec.json.decode(answer, type=_Answer).communicators
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    for one in communicators:
         counts = [sum(rank.collective_counts.values()) for rank in one.ranks]
-        for rank, count in zip(one.ranks, counts, strict=True):
-            key = (rank.host, rank.pid)
-            behind[key] = max(behind.get(key, (0, 0)), (max(counts) - count, rank.rank))
-    # PIDs repeat from machine to machine: this one is where most of them are.
-    here = Counter([host for host, pid in behind if pid in pids]).most_common(1)
-    if not here:
+        keys = [(rank.host, rank.pid) for rank in one.ranks]
+        for key, count in zip(keys, counts, strict=True):
+            behind[key] = max(behind.get(key, 0), max(counts) - count)
+        if len(keys) > len(numbers):
+            numbers = {key: rank.rank for key, rank in zip(keys, one.ranks, strict=True)}
+    here = _here(Counter([host for host, pid in behind if pid in pids]))
+    if here is None:
         return NOT_ASKED
-    own = {pid: n for (host, pid), (n, _) in behind.items() if host == here[0][0] and pid in pids}
-    away = [(n, rank, host) for (host, _), (n, rank) in behind.items() if host != here[0][0]]
-    last, number, host = max(away, default=(0, 0, ""))
-    found = last > max(own.values())
-    return Behind(own, f"rank {number} on {clean(host, 64)}" if found else None)
+    own = {pid: count for (host, pid), count in behind.items() if host == here and pid in pids}
+    last, key = max([(count, key) for key, count in behind.items() if key[0] != here], default=_NO)
+    if last <= max(own.values()):
+        return Behind(own)
+    # A communicator of a part of the job numbers its ranks anew.
+    name = f"rank {numbers[key]}" if len(numbers) == len(behind) else f"PID {key[1]}"
+    return Behind(own, f"{name} on {clean(key[0], 64)}")
+
+
+def _here(hosts: Mapping[str, int]) -> str | None:
+    """This machine: where most of the PIDs are, as they repeat from machine to machine. In
+    containers that are made alike all do; then it is the one whose address is here."""
+    most = [host for host, count in hosts.items() if count == max(hosts.values())]
+    if len(most) > 1:
+        addresses = {one.address for those in psutil.net_if_addrs().values() for one in those}
+        most = [host for host in most if host in addresses]
+    return most[0] if len(most) == 1 else None
 
 
 class Collectives:
@@ -117,17 +140,21 @@ class Collectives:
             self._asking = None
             every = max(SECONDS if attached else SECONDS_APART, self._took / COST_SHARE)
             self._due = now + min(every, REFUSED_SECONDS)
-        if now < self._due or not any(rank.has_thread("pt_nccl_") for rank in ranks):
+        if now < self._due:
+            return
+        if not any(rank.has_thread("pt_nccl_") for rank in ranks):
+            self.behind = NOT_ASKED
             return
         first, self._due = ranks[0], now + SECONDS_APART
         _, _, port = (first.environment or {}).get("NCCL_RAS_ADDR", "").rpartition(":")
-        number = int(port) if port.isdigit() else PORT
+        number = int(port) if port.isdecimal() and len(port) <= len("65535") else PORT
         spaces = [read_link(pid, "ns/net", self._proc) for pid in ("self", first.pid)]
         listens = number in self._listeners.ports(first.pid, now)
-        if not listens or spaces[0] != spaces[1]:
+        pids = {read_inner_pid(rank.pid, self._proc) or rank.pid: rank.pid for rank in ranks}
+        # Ranks in containers of their own can have the same PID there.
+        if not listens or spaces[0] != spaces[1] or len(pids) < len(ranks):
             self.behind = NOT_ASKED
             return
-        pids = {read_inner_pid(rank.pid, self._proc) or rank.pid: rank.pid for rank in ranks}
         self._asking = threading.Thread(target=self._ask, args=(number, pids), daemon=True)
         self._asking.start()
 

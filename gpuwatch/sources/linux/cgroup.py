@@ -66,9 +66,11 @@ def _unescape(field: str) -> str:
     return _MOUNT_ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
 
 
-def quota_folders(lines: tuple[CgroupLine, ...], mounts: tuple[CgroupMount, ...]) -> list[Path]:
-    """Every folder whose CPU quota binds the process, its own first, up to each mount."""
-    folders: list[Path] = []
+@functools.lru_cache(maxsize=64)
+def quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, ...]:
+    """Every folder whose CPU quota binds the process, its own first, up to each mount; ``groups``
+    is the text of ``/proc/PID/cgroup``, which most processes share."""
+    lines, folders = parse_cgroup(groups), list[Path]()
     for mount in mounts:
         path = _path_in(mount, lines)
         if path is None:
@@ -79,7 +81,7 @@ def quota_folders(lines: tuple[CgroupLine, ...], mounts: tuple[CgroupMount, ...]
         while own != base:
             own = own.parent
             folders.append(own)
-    return folders
+    return tuple(folders)
 
 
 def _path_in(mount: CgroupMount, lines: tuple[CgroupLine, ...]) -> str | None:
@@ -139,12 +141,12 @@ def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> Quo
     """
     process = "self" if pid is None else str(pid)
     groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{process}/cgroup"))
-    folders = _quota_folders(groups, _own_mounts(proc))
+    folders = quota_folders(groups, _own_mounts(proc))
     if not folders and pid is not None:
         inside = f"{proc}/{pid}/root"
         mounts = mounts_of(proc / process)
         seen = [mount._replace(mount_point=inside + mount.mount_point) for mount in mounts]
-        folders = _quota_folders(groups, tuple(seen))
+        folders = quota_folders(groups, tuple(seen))
     quotas = [(folder, folder_quota(folder)) for folder in folders]
     found = [QuotaFolder(folder, cores) for folder, cores in quotas if cores is not None]
     return min(found, key=lambda folder: folder.cores, default=None)
@@ -154,12 +156,6 @@ def read_quota_cores(pid: int | None = None, proc: Path = procfs.PROC) -> float 
     """The tightest CPU quota from a process's cgroup to the root, in cores."""
     tightest = read_tightest_quota(pid, proc)
     return None if tightest is None else tightest.cores
-
-
-@functools.lru_cache(maxsize=64)
-def _quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, ...]:
-    """Of the text of ``/proc/PID/cgroup``, which most processes share."""
-    return tuple(quota_folders(parse_cgroup(groups), mounts))
 
 
 @functools.lru_cache(maxsize=4)

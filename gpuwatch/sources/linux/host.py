@@ -173,7 +173,6 @@ class HostReader:
 _UNNEEDED = ("pressure/", "vmstat")
 """Files that a kernel may do without."""
 _SHOWN_FROM = {
-    "vmstat": ("cache_refault_bytes_per_second", "re-reading is"),
     "stat": ("cpu_percent", "CPU use is"),
     "meminfo": ("memory_used_bytes", "host memory is"),
     "loadavg": ("load_average_1_minute", "the load average is"),

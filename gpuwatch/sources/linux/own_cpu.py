@@ -9,17 +9,17 @@ START_SECONDS = 2.0
 would be said to cost ten times what it costs."""
 
 
-class OwnCpu:
-    """Its share of one core from one reading to the next, once the start is over."""
-
-    __slots__ = ("_before", "_began")
+class OwnUse:
+    """Its share of one core and its memory."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._before: tuple[float, float] | None = None
+        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
 
-    def percent(self, now: float) -> float | None:
-        """Since the reading before; ``now``: monotonic seconds. ``None`` at the start."""
+    def cpu_percent(self, now: float) -> float | None:
+        """Since the reading before; ``now``: monotonic seconds. ``None`` until the start is
+        over."""
         if self._began is None:
             self._began = now
         before, self._before = self._before, (now, time.process_time())
@@ -27,14 +27,8 @@ class OwnCpu:
             return None
         return 100.0 * (self._before[1] - before[1]) / (now - before[0])
 
-
-class OwnMemory:
-    """Its resident memory, bytes; ``None`` where the kernel does not say."""
-
-    def __init__(self) -> None:
-        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
-
     def resident_bytes(self) -> int | None:
+        """``None`` where the kernel does not say."""
         try:
             return int(self._statm.read().split(None, 2)[1]) * procfs.PAGE_BYTES
         except OSError:

@@ -86,10 +86,7 @@ def clean_name(name: bytes) -> str:
 
 def read_uid(pid: int, proc: Path = procfs.PROC) -> int | None:
     """The user the process acts as; ``None`` where its status may not be read."""
-    try:
-        return parse_effective_uid(procfs.read_once(f"{proc}/{pid}/status"))
-    except OSError:
-        return None
+    return parse_effective_uid(procfs.read_if_possible(f"{proc}/{pid}/status"))
 
 
 def parse_effective_uid(text: bytes) -> int | None:

@@ -104,13 +104,8 @@ class ProcessTree:
             pid in watched or self._parents[pid] in watched for pid in changed
         )
 
-    def set_parent(self, pid: int, parent: int) -> None:
-        """A parent read elsewhere."""
-        if pid in self._parents:
-            self._parents[pid] = parent
-
     def put(self, pid: int, parent: int) -> None:
-        """A process found elsewhere."""
+        """A process, or another parent of it, found elsewhere."""
         self._parents[pid] = parent
 
     def drop(self, pid: int) -> bool:

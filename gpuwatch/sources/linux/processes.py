@@ -133,7 +133,7 @@ class ProcessSource:
         parent = entry.parent_pid
         entry.update(now)
         if entry.parent_pid != parent:
-            self._tree.set_parent(entry.pid, entry.parent_pid)
+            self._tree.put(entry.pid, entry.parent_pid)
             self._tree_moved = True
         if entry.kept_open == keep:
             return

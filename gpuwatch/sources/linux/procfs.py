@@ -6,7 +6,6 @@ process also belongs to that process for ever: once it has ended, reading fails 
 even when the PID is used again.
 """
 
-import contextlib
 import errno
 import functools
 import os
@@ -112,9 +111,9 @@ def boot_unix_seconds(proc: Path = PROC) -> float:
     The kernel computes ``btime`` from the wall clock, so it moves when that clock is stepped.
     Process start times derive from it and are keys, which must not move: hence only once.
     """
-    with contextlib.suppress(OSError):
-        if found := re.search(rb"^btime (\d+)", read_whole(proc / "stat"), re.MULTILINE):
-            return float(found[1])
+    text = read_if_possible(proc / "stat", LARGEST_BUFFER)
+    if found := re.search(rb"^btime (\d+)", text, re.MULTILINE):
+        return float(found[1])
     return float(round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)))
 
 
@@ -214,10 +213,9 @@ def read_start(pid: int, proc: Path = PROC) -> float | None:
 def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """``NSpid`` of a process without its first number, which is the reader's own: one for each
     PID namespace between, the innermost last. Empty where it cannot be read."""
-    with contextlib.suppress(OSError):
-        if found := re.search(rb"\nNSpid:\s*\d+([\d\s]*)\n", read_once(f"{proc}/{pid}/status")):
-            return tuple(map(int, found[1].split()))
-    return ()
+    status = read_if_possible(f"{proc}/{pid}/status")
+    found = re.search(rb"\nNSpid:\s*\d+([\d\s]*)\n", status)
+    return () if found is None else tuple(map(int, found[1].split()))
 
 
 def last_pid(text: bytes) -> int:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from gpuwatch.core.text import SentenceError
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import clean_name, read_uid, user_name
 
@@ -30,10 +31,6 @@ class EndResult:
     message: str
 
 
-class _RefusedError(Exception):
-    """Nothing was sent; the message says why."""
-
-
 def end_process(pid: int, started_at_unix_seconds: float | None, force: bool = False) -> EndResult:
     """Ask a process to end (TERM), or with ``force`` end it at once (KILL).
 
@@ -47,7 +44,7 @@ def end_process(pid: int, started_at_unix_seconds: float | None, force: bool = F
         with pinned(pid) as send:
             name = _check_same(pid, started_at)
             send(kind)
-    except _RefusedError as refused:
+    except SentenceError as refused:
         return EndResult(False, str(refused))
     except (ProcessLookupError, FileNotFoundError):
         return EndResult(False, f"Process {pid} has already ended.")
@@ -60,14 +57,14 @@ def end_process(pid: int, started_at_unix_seconds: float | None, force: bool = F
 
 def _check_target(pid: int, started_at: float | None) -> float:
     if pid == os.getpid():
-        raise _RefusedError(f"Process {pid} is gpuwatch itself: leave it with its own quit key.")
+        raise SentenceError(f"Process {pid} is gpuwatch itself: leave it with its own quit key.")
     if pid == _INIT:
-        raise _RefusedError("Process 1 keeps the machine or container running and is not ended.")
+        raise SentenceError("Process 1 keeps the machine or container running and is not ended.")
     # Zero and negative numbers name whole groups of processes to kill(2).
     if pid < _INIT:
-        raise _RefusedError(f"{pid} is not a process.")
+        raise SentenceError(f"{pid} is not a process.")
     if started_at is None:
-        raise _RefusedError(
+        raise SentenceError(
             f"Process {pid} cannot be seen from here, so it is not certain which process that is."
         )
     return started_at
@@ -77,7 +74,15 @@ def _check_target(pid: int, started_at: float | None) -> float:
 def pinned(pid: int) -> Iterator[Callable[[int], None]]:
     """Sends signals to the process that has this PID now. Who looks at it inside knows whom they
     reach: had it ended before, its start time would be another. Raises ``ProcessLookupError``."""
-    descriptor = pin(pid)
+    descriptor = None
+    # The kernel (before 5.3) or a sandbox may have none.
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError):
+            raise ProcessLookupError from None
+        except OSError:
+            pass
     if descriptor is None:
         yield partial(os.kill, pid)
         return
@@ -87,32 +92,18 @@ def pinned(pid: int) -> Iterator[Callable[[int], None]]:
         os.close(descriptor)
 
 
-def pin(pid: int) -> int | None:
-    """A descriptor of the process; ``None`` where the kernel (before 5.3) or a sandbox has none."""
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise
-    except OverflowError:
-        raise ProcessLookupError from None
-    except OSError:
-        return None
-
-
 def _check_same(pid: int, started_at: float) -> str:
     """The name of the process."""
     stat = procfs.parse_process_stat(procfs.read_once(f"/proc/{pid}/stat"))
     if abs(procfs.start_unix_seconds(stat) - started_at) > SAME_START_SECONDS:
-        raise _RefusedError(
+        raise SentenceError(
             f"Process {pid} is no longer the one that was shown: that one has ended and its "
             "number is in use again. Nothing was sent."
         )
     if stat.is_kernel_thread:
-        raise _RefusedError(f"Process {pid} is a part of the kernel and cannot be ended.")
+        raise SentenceError(f"Process {pid} is a part of the kernel and cannot be ended.")
     if stat.state in "ZX":
-        raise _RefusedError(
+        raise SentenceError(
             f"Process {pid} has already ended; its parent, process {stat.parent_pid}, has not "
             "taken note yet."
         )

@@ -53,10 +53,7 @@ class Card:
     @cached_property
     def gpm(self) -> GpmReader:
         card = self.handle if self.parent_handle is None else self.parent_handle
-        reader = GpmReader(self.nvml, card, self.identity.mig_instance)
-        if not reader.supported():
-            raise self.nvml.NVMLError(tables.NOT_SUPPORTED)
-        return reader
+        return GpmReader(self.nvml, card, self.identity.mig_instance)
 
     @property
     def pcie_rates_from_elsewhere(self) -> bool:
@@ -132,17 +129,22 @@ class GpmReader:
 
     def __init__(self, nvml: Any, handle: Any, gpu_instance: int | None = None) -> None:
         """``handle`` is the card's, also for a MIG instance (``gpu_instance``)."""
+        if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            raise nvml.NVMLError(tables.NOT_SUPPORTED)
         self._nvml = nvml
         self._handle = handle
         self._gpu_instance = gpu_instance
         self._previous: Any = None
         self._spare: Any = None
-        self._query: Any = None
-        self._answers = memoryview(b"")
-        self._asked = b""
-
-    def supported(self) -> bool:
-        return bool(self._nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice)
+        self._query = query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        query.numMetrics = len(_METRICS)
+        for place, metric in enumerate(_METRICS):
+            query.metrics[place].metricId = metric
+        # The records are read as bytes: pynvml's structures decode every attribute in Python.
+        first, size = type(query).metrics.offset, len(_METRICS) * _METRIC_RECORD.size
+        self._answers = memoryview(query).cast("B")[first : first + size]
+        self._asked = bytes(self._answers)
 
     def read(self) -> dict[str, float]:
         """Reading fields that could be had; empty at the first call, which only takes a sample."""
@@ -155,10 +157,10 @@ class GpmReader:
         if self._previous is None:
             self._previous, self._spare = self._spare, None
             return {}
-        query = self._prepared_query()
-        query.sample1, query.sample2 = self._previous, self._spare
+        self._answers[:] = self._asked
+        self._query.sample1, self._query.sample2 = self._previous, self._spare
         self._previous, self._spare = self._spare, self._previous
-        self._nvml.nvmlGpmMetricsGet(query)
+        self._nvml.nvmlGpmMetricsGet(self._query)
         values = {}
         records = _METRIC_RECORD.iter_unpack(self._answers)
         for (metric, name), (_, code, number) in zip(_METRICS.items(), records, strict=True):
@@ -167,21 +169,6 @@ class GpmReader:
             if value is not None:
                 values[name] = value
         return values
-
-    def _prepared_query(self) -> Any:
-        if self._query is None:
-            self._query = self._nvml.c_nvmlGpmMetricsGet_t()
-            self._query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-            self._query.numMetrics = len(_METRICS)
-            first = type(self._query).metrics.offset
-            # The records are read as bytes: pynvml's structures decode every attribute in Python.
-            raw = memoryview(self._query).cast("B")
-            self._answers = raw[first : first + len(_METRICS) * _METRIC_RECORD.size]
-            for place, metric in enumerate(_METRICS):
-                self._query.metrics[place].metricId = metric
-            self._asked = bytes(self._answers)
-        self._answers[:] = self._asked
-        return self._query
 
     def close(self) -> None:
         for sample in (self._previous, self._spare):

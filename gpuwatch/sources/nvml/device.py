@@ -44,10 +44,6 @@ class NvmlDevice:
     def identity(self) -> GpuIdentity:
         return self.card.identity
 
-    @property
-    def troubled(self) -> list[Slot]:
-        return [] if self.lost_error else [slot for slot in self.slots if slot.failures]
-
     # One look.
 
     def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
@@ -220,22 +216,24 @@ class Finder:
                 self._versions = inquiry.driver_versions(ask)
             self._versions_known = ask.complete
 
-    def is_current(self, device: NvmlDevice) -> bool:
-        """Which readings there are depends on the driver's version."""
-        return device.identity.driver_version == self._versions.get("driver_version")
-
     def card(
-        self, ask: Inquirer, handle: Any, index: int, uuid: str, facts: dict[str, Any]
+        self,
+        ask: Inquirer,
+        handle: Any,
+        index: int,
+        uuid: str,
+        facts: dict[str, Any],
+        known: NvmlDevice | None = None,
     ) -> NvmlDevice:
-        """A card that answers; the rest of its identity is learned later, with ``ask``."""
+        """A card that answers, or one ``known`` already, of which more facts can be had now; the
+        rest of its identity is learned later, with ``ask``."""
         facts = {**self._versions, **facts}
-        device = self._device(handle, GpuIdentity(index=index, uuid=uuid, **facts))
-        device.learning = self._learn(device, ask)
-        return device
-
-    def correct(self, ask: Inquirer, device: NvmlDevice, facts: dict[str, Any]) -> NvmlDevice:
-        """A card known already, of which more facts can be had now."""
-        device.card.identity = replace(device.identity, **{**self._versions, **facts})
+        # Which readings there are depends on the driver's version.
+        if known is not None and known.identity.driver_version == facts.get("driver_version"):
+            device = known
+            device.card.identity = replace(device.identity, **facts)
+        else:
+            device = self._device(handle, GpuIdentity(index=index, uuid=uuid, **facts))
         device.learning = self._learn(device, ask)
         return device
 

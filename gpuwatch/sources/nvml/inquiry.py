@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity
+from gpuwatch.sources.linux.procfs import read_if_possible
 from gpuwatch.sources.nvml import parse, tables
 from gpuwatch.sources.nvml.buffers import FieldBatch
 from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
@@ -64,17 +65,15 @@ class Inquirer:
         """The same for what nothing goes without. Raises ``NVMLError``."""
         self.calls += 1
         function = getattr(self.nvml, name)
+        # The decorated functions decode strictly and raise on bytes that are not UTF-8.
         return getattr(function, "__wrapped__", function)(*arguments)
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """The result of the pynvml function ``name``, bytes left as they are."""
-        function = getattr(self.nvml, name, None)
-        if function is None:
+        if not hasattr(self.nvml, name):
             return None
-        self.calls += 1
         try:
-            # The decorated functions decode strictly and raise on bytes that are not UTF-8.
-            return getattr(function, "__wrapped__", function)(*arguments)
+            return self.must(name, *arguments)
         except self.nvml.NVMLError as error:
             if error.value in tables.FATAL:
                 raise
@@ -118,11 +117,6 @@ def driver_versions(ask: Inquirer) -> dict[str, str | None]:
         "driver_version": version,
         "cuda_version": None if text is None else ask.matching(text, parse.CUDA_VERSION),
     }
-
-
-def makeshift_name(ask: Inquirer, handle: Any, index: int) -> str:
-    """Without a uuid (never seen on a real card) the bus id is as unique."""
-    return pci_bus_id(ask, handle) or f"index-{index}"
 
 
 def essential_facts(ask: Inquirer, handle: Any) -> dict[str, Any]:
@@ -257,11 +251,8 @@ def pci_bus_id(ask: Inquirer, handle: Any) -> str | None:
 def numa_node(bus_id: str, devices: Path = PCI_DEVICES) -> int | None:
     """The NUMA node the card is attached to, from the kernel; -1 there means none is known."""
     domain, _, rest = bus_id.partition(":")
-    try:
-        node = int((devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
+    node = read_if_possible(devices / f"{domain[-4:]}:{rest}" / "numa_node").strip()
+    return int(node) if node.isdigit() else None
 
 
 def thermal_limits(ask: Inquirer, handle: Any) -> dict[str, float | None]:

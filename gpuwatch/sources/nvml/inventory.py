@@ -118,7 +118,11 @@ class Inventory:
         for device in [device for device in self.devices if device.identity.mig_mode is not None]:
             if device.lost_error:
                 continue
-            enabled = self._mig_enabled(device)
+            mode = None
+            # Lost at this moment: its readings will say so.
+            with self._finder.ask(quiet=True) as ask:
+                mode = inquiry.mig_mode(ask, device.card.handle)
+            enabled = bool(device.identity.mig_mode) if mode is None else mode
             if enabled != device.identity.mig_mode:
                 # Its readings differ in the other mode: begin anew.
                 self.devices.remove(device)
@@ -149,9 +153,10 @@ class Inventory:
                 handle = ask.must("nvmlDeviceGetHandleByIndex", index)
                 uuid = ask.text("nvmlDeviceGetUUID", handle, like=parse.UUID)
                 # One that does not say who it is now is the one that was there.
-                old = known.get(uuid) if uuid else _named_at(index, known)
-                if old is None:
-                    uuid = uuid or inquiry.makeshift_name(ask, handle, index)
+                old = known.get(uuid) if uuid else _card_known_at(index, known)
+                if old is None or not parse.UUID.fullmatch(old.identity.uuid):
+                    # Without a uuid (never seen on a real card) the bus id is as unique.
+                    uuid = uuid or inquiry.pci_bus_id(ask, handle) or f"index-{index}"
                     old = known.get(uuid)
                     # It answers, and what is found by such a name is not looked for by it.
                     old = None if old is not None and old.lost_error else old
@@ -162,28 +167,19 @@ class Inventory:
                 facts = inquiry.essential_facts(ask, handle)
         except self._error as error:
             return self._unreachable(index, handle, error.value, known)
-        if old is not None and finder.is_current(old):
-            return finder.correct(ask, old, facts)
         name = old.identity.uuid if old is not None else uuid or f"index-{index}"
-        return finder.card(ask, handle, index, name, facts)
+        return finder.card(ask, handle, index, name, facts, old)
 
     def _unreachable(self, index: int, handle: Any, code: int, known: Known) -> NvmlDevice | None:
-        for device in known.values():
-            if device.identity.index == index and device.identity.mig_parent_uuid is None:
-                if code in tables.LOST and not device.lost_error:
-                    self._finder.lose(device, code)
-                return device
+        device = _card_known_at(index, known)
+        if device is not None:
+            if code in tables.LOST and not device.lost_error:
+                self._finder.lose(device, code)
+            return device
         if code not in tables.LOST:
             self._refused.setdefault(code, []).append(index)
             return None
         return self._finder.lost_card(handle, index, self._count_seen, code)
-
-    def _mig_enabled(self, device: NvmlDevice) -> bool:
-        mode = None
-        # Lost at this moment: its readings will say so.
-        with self._finder.ask(quiet=True) as ask:
-            mode = inquiry.mig_mode(ask, device.card.handle)
-        return bool(device.identity.mig_mode) if mode is None else mode
 
     def _mig_instances(self, device: NvmlDevice, known: Known) -> list[NvmlDevice]:
         if device.lost_error or not device.identity.mig_mode:
@@ -227,13 +223,9 @@ def _order(device: NvmlDevice) -> tuple[int, int]:
     return identity.index, 0 if identity.mig_instance is None else identity.mig_instance
 
 
-def _named_at(index: int, known: Known) -> NvmlDevice | None:
-    """The card known at this place by a uuid of its own."""
-    for uuid, device in known.items():
-        identity = device.identity
-        if identity.index == index and identity.mig_parent_uuid is None:
-            return device if parse.UUID.fullmatch(uuid) else None
-    return None
+def _card_known_at(index: int, known: Known) -> NvmlDevice | None:
+    here = [one for one in known.values() if one.identity.index == index]
+    return next((one for one in here if one.identity.mig_parent_uuid is None), None)
 
 
 def _is_retired_instance(device: NvmlDevice, found: Known) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuwatch.core.model import GpuIdentity, Problem
-from gpuwatch.sources.linux import cgroup
+from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import tables
 
 SOURCE = "nvml"
@@ -33,11 +33,11 @@ UPDATED_MEANWHILE = (
     "reboot, or unload and reload the nvidia module."
 )
 
-_IN_CONTAINER = (
-    " Inside a container the host's driver must be passed in: start it with `--gpus all` "
-    "(NVIDIA Container Toolkit)."
-)
-_IN_WSL = " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`."
+_SURROUNDINGS = {
+    "container": " Inside a container the host's driver must be passed in: start it with "
+    "`--gpus all` (NVIDIA Container Toolkit).",
+    "wsl": " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`.",
+}
 
 _START_SENTENCES = {
     tables.LIBRARY_NOT_FOUND: (
@@ -68,32 +68,24 @@ def surroundings(root: Path = Path("/")) -> str:
     """``container``, ``wsl`` or an empty string for a plain machine."""
     if cgroup.in_container(root):
         return "container"
-    try:
-        kernel = (root / "proc/version").read_text("utf-8", "replace")
-    except OSError:
-        return ""
-    return "wsl" if "microsoft" in kernel.lower() else ""
+    kernel = procfs.read_if_possible(root / "proc/version")
+    return "wsl" if b"microsoft" in kernel.lower() else ""
 
 
 def cannot_start(code: int, where: str, loader_error: str | None = None) -> str:
     """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave.
     ``loader_error``: why the loader refused a driver library that is there."""
-    sentence = _START_SENTENCES.get(code)
+    sentence = _START_SENTENCES.get(code) or (
+        f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
+        "in `dmesg`, and see whether `nvidia-smi` works."
+    )
     if code == tables.LIBRARY_NOT_FOUND and loader_error is not None:
         sentence = (
             f"The NVIDIA driver's library is there but cannot be loaded ({loader_error}), so no "
             "GPU can be read: reinstall the NVIDIA driver."
         )
-    if sentence is None:
-        sentence = (
-            f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
-            "in `dmesg`, and see whether `nvidia-smi` works."
-        )
     if code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION):
-        if where == "container":
-            return sentence + _IN_CONTAINER
-        if where == "wsl":
-            return sentence + _IN_WSL
+        sentence += _SURROUNDINGS.get(where, "")
     return sentence
 
 

@@ -18,20 +18,16 @@ from gpuwatch.sources.nvml import tables
 ProcessSlot = tuple[int, int | None]
 """(pid, MIG GPU instance or ``None``)."""
 
-PROCESS_RECORDS = {
-    1: struct.Struct("@I4xQ"),
-    2: struct.Struct("@I4xQII"),
-    3: struct.Struct("@I4xQII"),
-}
+PROCESS_RECORDS = {1: struct.Struct("@I4xQ"), **dict.fromkeys((2, 3), struct.Struct("@I4xQII"))}
 """``nvmlProcessInfo_v1/v2/v3_t``: pid, bytes used[, GPU instance, compute instance]."""
 PID_MAX = 1 << 22
 """The kernel's own limit (proc(5): pid_max)."""
 BUSY_RECORD = struct.Struct("@I4xQI12x")
 """``nvmlProcessUtilizationSample_t``: pid, microseconds, SM percent (and three more)."""
-SAMPLE_RECORDS = tuple(
-    struct.Struct(f"@Q{value}") for value in ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
-)
-"""``nvmlSample_t`` by ``nvmlValueType_t``: microseconds, value (64-bit Linux)."""
+_VALUES = ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
+"""How ``nvmlValue_t`` is read, by ``nvmlValueType_t`` (64-bit Linux)."""
+SAMPLE_RECORDS = tuple(struct.Struct(f"@Q{value}") for value in _VALUES)
+"""``nvmlSample_t`` by the same: microseconds, value."""
 
 FUTURE_SECONDS = 60.0
 """A time stamp further ahead of the wall clock than this is not one (drivers have returned
@@ -198,14 +194,6 @@ def newest_stamp(microseconds: Iterable[int], unix_seconds: float) -> int:
 FieldValues = dict[int, float | int]
 
 _FIELD_RECORD = struct.Struct("@IIqqIIQ")
-_NARROW_MEMBERS = {
-    0: struct.Struct("@d"),
-    1: struct.Struct("@I"),
-    4: struct.Struct("@q"),
-    5: struct.Struct("@i"),
-    6: struct.Struct("@H"),
-}
-"""How to read ``nvmlValue_t`` by ``nvmlValueType_t`` where it is not simply 64 unsigned bits."""
 
 
 def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
@@ -217,9 +205,8 @@ def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
             failures[field] = code
         elif kind == 1:
             values[field] = value & 0xFFFF_FFFF
-        elif kind in _NARROW_MEMBERS:
-            member = _NARROW_MEMBERS[kind]
-            values[field] = member.unpack(value.to_bytes(8, byteorder)[: member.size])[0]
+        elif kind < len(_VALUES):
+            (values[field],) = struct.unpack(f"@{_VALUES[kind]}", value.to_bytes(8, byteorder))
         else:
             values[field] = value
     return values, failures
@@ -252,14 +239,9 @@ def merge_processes(
                 merged[slot] = (used, kind)
                 continue
             both = kind if known[1] == kind else "compute+graphics"
-            merged[slot] = (larger(known[0], used), both)
+            sizes = [size for size in (known[0], used) if size is not None]
+            merged[slot] = (max(sizes, default=None), both)
     return merged
-
-
-def larger(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
 
 
 def process_busy(

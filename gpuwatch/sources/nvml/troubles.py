@@ -35,16 +35,15 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
     """The same failure of several GPUs, or of several readings, is one problem."""
     together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
     for device in devices:
-        for slot in device.troubled:
-            if slot.lasted or slot.error == tables.NO_PERMISSION:
-                affected = together.setdefault((slot.reading, slot.error), [])
-                affected.append((device, slot.failed_since_unix))
-        for slot in device.slots:
-            if slot.lacking_reads >= LASTED_READS and not slot.failures and not device.lost_error:
+        for slot in () if device.lost_error else device.slots:
+            error, since = slot.error, slot.failed_since_unix
+            worth_saying = slot.lasted or error == tables.NO_PERMISSION
+            if not slot.failures and slot.lacking_reads >= LASTED_READS:
                 none = all(device.card.values.get(name) is None for name in slot.gave)
                 error = tables.SENSELESS if none else tables.INCOMPLETE
-                affected = together.setdefault((slot.reading, error), [])
-                affected.append((device, slot.lacking_since_unix))
+                since, worth_saying = slot.lacking_since_unix, True
+            if worth_saying:
+                together.setdefault((slot.reading, error), []).append((device, since))
     alike: dict[tuple[int, tuple[str, ...]], list[Reading]] = {}
     for (reading, error), affected in together.items():
         uuids = tuple(device.identity.uuid for device, _ in affected)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.own_cpu import OwnCpu, OwnMemory
+from gpuwatch.sources.linux.own_cpu import OwnUse
 from gpuwatch.sources.only import only_gpus
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
@@ -61,7 +61,7 @@ class SimulatedSource:
         self.options = ReadOptions() if options is None else options
         self._machine: _Machine | None = None
         measured = isinstance(self._clock, SystemClock)
-        self._own = (OwnCpu(), OwnMemory()) if measured else None
+        self._own = OwnUse() if measured else None
 
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""
@@ -77,10 +77,9 @@ class SimulatedSource:
         snapshot = only_gpus(self._machine.look(now), self.options.only_gpus)
         if self._own is None:
             return snapshot
-        cpu, memory = self._own
         cost = OwnCost(
-            cpu_percent=cpu.percent(time.monotonic()),
-            memory_resident_bytes=memory.resident_bytes(),
+            cpu_percent=self._own.cpu_percent(time.monotonic()),
+            memory_resident_bytes=self._own.resident_bytes(),
             read_milliseconds=(time.perf_counter() - began) * 1000.0,
         )
         return replace(snapshot, own_cost=cost)
@@ -88,7 +87,7 @@ class SimulatedSource:
     def close(self) -> None:
         """Let go of what the cost is read from."""
         if self._own is not None:
-            self._own[1].close()
+            self._own.close()
 
     def find(self, pid: int) -> ProcessKey | None:
         """The process that has this PID now; ``None`` if there is none. Opens the source."""

@@ -160,7 +160,7 @@ class Strip:
         last is the newest."""
         start, last = grid.first, grid.last
         key = (grid.column_seconds, limit, glyphs.name, rows)
-        same = series is self._series and key == self._key
+        same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
         if not same or start < self._first or last < newest or start > newest:
@@ -246,13 +246,13 @@ class StripCache:
         self._used.clear()
 
 
-def nice_ceiling(value: float, floor: float, thousand: float = 1024.0) -> float:
-    """The scale of a chart without a natural limit: 1, 2 or 5 times a power of ten, in steps of
-    1024 for bytes (else of ``thousand``), at least ``floor`` and at least ``value``."""
+def nice_ceiling(value: float | None, floor: float, thousand: float = 1024.0) -> float:
+    """The scale of a chart without a natural limit, which rarely moves: 1, 2 or 5 times a power of
+    ten, in steps of 1024 for bytes (else of ``thousand``), at least ``floor`` and ``value``."""
     unit = floor
     while True:
         for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
-            if unit * factor >= value:
+            if unit * factor >= (value or 0.0):
                 return unit * factor
         unit *= thousand
 
@@ -265,16 +265,3 @@ def highest(
         return least
     known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]
     return max(known if least is None else [least, *known], default=None)
-
-
-def rate_ceiling(
-    series: Columns | None,
-    window: TimeWindow,
-    width: int,
-    floor: float,
-    value: float | None = None,
-    thousand: float = 1024.0,
-) -> float:
-    """The scale of a rate: fixed steps above what the window shows (and above ``value``), so that
-    it rarely moves."""
-    return nice_ceiling(highest(series, window, width, value) or 0.0, floor, thousand)

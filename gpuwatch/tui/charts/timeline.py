@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.model import GpuKey, Snapshot
@@ -31,6 +32,12 @@ def span_words(seconds: float) -> str:
             count = seconds / unit
             return f"{count:g} {name}{'' if count == 1 else 's'}"
     return f"{seconds:g} seconds"
+
+
+def span_in(seconds: float, names: Sequence[str]) -> str:
+    """``60 s``, ``60 min``, ``3 h``: ``names`` are the units; from two of the next on, in that."""
+    place = (seconds >= 120) + (seconds >= 7200)
+    return f"{seconds / 60**place:.0f}{names[place]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,7 @@ class FindingMark:
 
 
 _SAME_MOMENT_SECONDS = 1e-3
+_begin = attrgetter("begin_seconds")
 
 
 def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMark | None:
@@ -129,10 +137,6 @@ def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMa
         if one.begin_seconds <= end and (one.end_seconds is None or one.end_seconds > begin)
     ]
     return max(holding, key=_begin, default=None)
-
-
-def _begin(mark: FindingMark) -> float:
-    return mark.begin_seconds
 
 
 class Marks:

@@ -38,8 +38,6 @@ class DiagnosisController(Controller):
 
     def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
         super().__init__(display)
-        self.elsewise: Callable[[Snapshot], Diagnosis | None] = lambda _: None
-        """Makes the diagnosis of a snapshot that no engine is given."""
         self.latest: Diagnosis | None = None
         """Of the newest snapshot, also while the picture is paused."""
         self.restart(None, make_engine)
@@ -83,7 +81,7 @@ class DiagnosisController(Controller):
         """Diagnose this snapshot, which is the next."""
         if self.engine is None:
             if self._make_engine is None:
-                return self.elsewise(snapshot)
+                return None
             if self._first is None:
                 self._first = snapshot
                 return Diagnosis(
@@ -98,10 +96,6 @@ class DiagnosisController(Controller):
             self._first = None
         self.engine.push(snapshot)
         return self.engine.diagnosis
-
-    def show(self) -> None:
-        """Have on the screen what was found while the picture was paused."""
-        self.view.diagnosis = self.latest
 
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
@@ -146,7 +140,7 @@ class DiagnosisController(Controller):
         if one is None:
             self.display.answer("no finding to copy")
         else:
-            self.display.app.copy_to_clipboard(plain_text(self.view, self.view.diagnosis, one))
+            self.display.app.copy_to_clipboard(plain_text(self.view, one))
             self.display.answer(
                 "copied; if pasting fails, the terminal does not support it (OSC 52)"
             )

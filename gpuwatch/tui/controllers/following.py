@@ -162,8 +162,11 @@ class Runs:
                 if before is not None:
                     del self._runs[before.job.key]
                     followed = before, job
+        now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         for job in running:
-            self._note(job, snapshot, diagnosis)
+            run = self._runs.setdefault(job.key, Run(job, now, now, at))
+            run.job, run.last_seen, run.last_seen_unix_seconds = job, now, at
+            run.diagnosis = run.diagnosis if diagnosis is None else diagnosis
         self._forget(len(running))
         return followed
 
@@ -177,15 +180,9 @@ class Runs:
     def at_work_since(self, gpus: Sequence[GpuKey]) -> float | None:
         """From when on the jobs that are on these GPUs now were there."""
         now = max((run.last_seen for run in self._runs.values()), default=None)
-        mine = set(gpus)
-        return max(
-            (
-                run.first_seen
-                for run in self._runs.values()
-                if run.last_seen == now and mine.intersection(run.job.gpu_uuids)
-            ),
-            default=None,
-        )
+        there = [run for run in self._runs.values() if run.last_seen == now]
+        mine = [run.first_seen for run in there if not set(gpus).isdisjoint(run.job.gpu_uuids)]
+        return max(mine, default=None)
 
     def seen_seconds(self, key: ProcessKey) -> float:
         run = self._runs.get(key)
@@ -202,13 +199,3 @@ class Runs:
             and next_run((job,), run.job, run.last_seen_unix_seconds) is not None
         ]
         return max(over, key=lambda run: run.last_seen, default=None)
-
-    def _note(self, job: Job, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
-        now = snapshot.monotonic_seconds
-        run = self._runs.get(job.key)
-        if run is None:
-            run = self._runs[job.key] = Run(job, now, now, snapshot.taken_at_unix_seconds)
-        run.job, run.last_seen = job, now
-        run.last_seen_unix_seconds = snapshot.taken_at_unix_seconds
-        if diagnosis is not None:
-            run.diagnosis = diagnosis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.following import find, has_ended
 
@@ -107,7 +107,9 @@ class JobReportKeeper:
         if key == self._key and self._recorder is not None:
             return None
         before = self._recorder
-        if before is not None and not before.ended and self._is_still(key, snapshot.jobs):
+        job = find(snapshot.jobs, self._key)
+        still = job is not None and find((job,), key) is not None and not has_ended(job)
+        if before is not None and not before.ended and still:
             # Its launcher was found, or ended: the same job by another name.
             self._key = key
             return None
@@ -119,10 +121,6 @@ class JobReportKeeper:
         self._recorder = JobRecorder(key, command=self._command)
         return says
 
-    def _is_still(self, key: ProcessKey, jobs: Sequence[Job]) -> bool:
-        job = find(jobs, self._key)
-        return job is not None and find((job,), key) is not None and not has_ended(job)
-
     def _end(self, recorder: JobRecorder, snapshot: Snapshot) -> str | None:
         """The report at once; kept once the driver's last samples have come."""
         from gpuwatch.outputs.report.recorder import LATE_SECONDS  # noqa: PLC0415
@@ -132,13 +130,10 @@ class JobReportKeeper:
             self._ended_at = now
         late = now - self._ended_at <= LATE_SECONDS
         if self._final is None or (late and not self._kept):
-            self._final = self._complete(recorder.report())
+            self._final = report = recorder.report()
+            if report.exit_code is None and self._exit_code is not None:
+                self._final = report.with_end(exit_code=self._exit_code)
         return None if late or self._kept else self._keep()
-
-    def _complete(self, report: Report) -> Report:
-        if report.exit_code is None and self._exit_code is not None:
-            return report.with_end(exit_code=self._exit_code)
-        return report
 
     def _keep(self) -> str | None:
         report = self._final

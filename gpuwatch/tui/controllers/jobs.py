@@ -1,21 +1,24 @@
-"""Jobs: which one is looked at, its report, its stacks."""
+"""Jobs: which one is looked at, its report, its stacks; and the GPU or process under the cursor:
+opened, or ended."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import Job, JobMember, ProcessKey, Snapshot
+from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
-from gpuwatch.tui.controllers.following import find, follow, job_to_open
+from gpuwatch.tui.controllers.following import find, follow, job_of_selected_process, job_to_open
 from gpuwatch.tui.controllers.job_report import NOTHING_YET, JobReportKeeper
 from gpuwatch.tui.controllers.started_job import StartedJob
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.panels.processes.order import rows
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
@@ -47,6 +50,7 @@ class JobController(Controller):
         self._started = started
         self._reported = reported
         self._report = JobReportKeeper(reports)
+        self._term_sent: set[ProcessKey] = set()
         self._attached = attached
         if attached is None and started is not None:
             self._attached = started.key
@@ -188,6 +192,89 @@ class JobController(Controller):
             self._diagnosis.note_stacks(self.view.job.last, reports)
         self.view.message = None
         self.display.show(stacks_dialog(reports, self.display.palette, self.view.glyphs))
+
+    # -- what is under the cursor -----------------------------------------------------------------
+
+    def action_all_processes(self) -> None:
+        options = self._source.options
+        every = options.all_processes = self.view.all_processes = not options.all_processes
+        self.display.answer("all processes" if every else "processes that use a GPU")
+
+    def action_open(self) -> None:
+        """A finding, a GPU, or a process's job (its GPU without one)."""
+        view = self.view
+        if view.in_findings:
+            self._diagnosis.action_evidence()
+            return
+        if view.focus == "processes" and view.selected_row is not None:
+            job = job_of_selected_process(view)
+            if job is not None:
+                self.open(job)
+                return
+            uuid = view.selected_row[2]
+            if uuid is None:
+                self.display.answer("this process belongs to no job and uses no GPU")
+                return
+            view.selected_gpu = uuid
+        self.action_open_gpu()
+
+    def action_open_gpu(self) -> None:
+        """The detail of the selected GPU."""
+        from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
+
+        if self.view.gpus:
+            palette = self.display.palette
+            self.display.show(DetailScreen(self.view, palette, self._source.options))
+        else:
+            self.display.answer("no GPU to open")
+
+    def action_command(self) -> None:
+        """The whole command line of the process under the cursor."""
+        from gpuwatch.tui.screens.dialogs.texts import command_dialog  # noqa: PLC0415
+
+        process = self._selected()
+        if process is None:
+            self.display.answer("select a process first (up and down)")
+        else:
+            self.display.show(command_dialog(process, self.display.palette, self.view.glyphs))
+
+    def action_end_process(self) -> None:
+        """Ask first; a second time, after TERM, about KILL."""
+        from gpuwatch.tui.screens.dialogs.texts import end_process_dialog  # noqa: PLC0415
+
+        process, snapshot = self._selected(), self.view.snapshot
+        if process is None or snapshot is None:
+            self.display.answer("select a process first (up and down)")
+            return
+        if snapshot.simulated:
+            self.display.answer("a simulated process cannot be ended")
+            return
+        force = process.key in self._term_sent
+        dialog = end_process_dialog(process, force, self.display.palette, self.view.glyphs)
+        self.display.show(dialog, partial(self._end, process, force))
+
+    def _selected(self) -> Process | None:
+        """The one under the cursor of the screen in front; without a cursor the only one listed."""
+        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+
+        screen = self.display.app.screen
+        if isinstance(screen, JobScreen):
+            return screen.selected_process()
+        table = rows(self.view)
+        for row in table:
+            if row.key == self.view.selected_row:
+                return row.process
+        return table[0].process if len(table) == 1 else None
+
+    def _end(self, process: Process, force: bool, answer: str | None) -> None:
+        if not answer:
+            return
+        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+
+        result = end_process(process.pid, process.started_at_unix_seconds, force=force)
+        if result.ok:
+            self._term_sent.add(process.key)
+        self.display.answer(result.message)
 
 
 def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.tui.controllers.following import Run, Runs
-from gpuwatch.tui.view import Mark, Pace, View
+from gpuwatch.tui.view import Mark, Side, View
 
 _WINDOW_SECONDS = 60.0
 """Both sides are means over at most this long, so that a restart in between slides out of it."""
@@ -23,34 +24,20 @@ def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: 
     since = runs.at_work_since(gpus)
     seconds = _WINDOW_SECONDS if since is None else min(_WINDOW_SECONDS, max(1.0, now - since))
     job = None if gpus or view.job.last is None else view.job.last.key
-    return Mark(
-        at=now,
-        at_unix_seconds=snapshot.taken_at_unix_seconds,
-        gpus=gpus,
-        next_run=False,
-        busy_before=busy(view, gpus, now, seconds),
-        rules_before=_rules(diagnosis.findings if diagnosis is not None else (), gpus, job),
-        after_from=now,
-        job=job,
-        pace_before=pace(_job_keys(view, gpus, snapshot), snapshot),
-    )
+    findings = () if diagnosis is None else diagnosis.findings
+    before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
+    at = snapshot.taken_at_unix_seconds
+    return Mark(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
 
 
 def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
     """``after`` is the next run of ``before``, which was measured to its last moment."""
-    gpus = before.job.gpu_uuids or after.gpu_uuids
-    seconds = min(_WINDOW_SECONDS, before.last_seen - before.first_seen)
-    return Mark(
-        at=snapshot.monotonic_seconds,
-        at_unix_seconds=snapshot.taken_at_unix_seconds,
-        gpus=gpus,
-        next_run=True,
-        busy_before=busy(view, gpus, before.last_seen, seconds),
-        rules_before=_rules(before.findings, gpus, None if gpus else before.job.key),
-        after_from=None,
-        pace_before=_pace_of((before.job,)),
-        job=after.key,
-    )
+    job, end = before.job, before.last_seen
+    gpus = job.gpu_uuids or after.gpu_uuids
+    seconds = min(_WINDOW_SECONDS, end - before.first_seen)
+    side = _side(view, (job,), gpus, job.key, before.findings, end, seconds)
+    now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
+    return Mark(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
 
 
 def is_about(mark: Mark, job: Job) -> bool:
@@ -75,22 +62,19 @@ def bring_up_to_date(
         if job.key == mark.job and job.gpu_uuids:
             # It may have been given others than the run before.
             mark.gpus = job.gpu_uuids
+    jobs = [job for job in snapshot.jobs if job.key == mark.job]
+    if not mark.next_run:
+        jobs = _jobs(view, mark.gpus, snapshot)
+    since = 0.0 if mark.after_from is None else now - mark.after_from
+    findings = () if diagnosis is None else diagnosis.findings
+    seconds = min(since, _WINDOW_SECONDS)
+    side = _side(view, jobs, mark.gpus, mark.job, findings, now, seconds)
+    mark.after = side if since >= _SETTLE_SECONDS else None
     if mark.after_from is None:
         readings = [gpu.reading.busy_percent for gpu in snapshot.gpus if gpu.uuid in mark.gpus]
         at_work = any(value is not None and value >= _AT_WORK_PERCENT for value in readings)
-        if at_work or (not mark.gpus and pace((mark.job,), snapshot) is not None):
+        if at_work or (not mark.gpus and side.reported):
             mark.after_from = now
-        return
-    since = now - mark.after_from
-    mark.measured = since >= _SETTLE_SECONDS
-    if not mark.measured:
-        return
-    mark.busy_after = busy(view, mark.gpus, now, min(since, _WINDOW_SECONDS))
-    keys = (mark.job,) if mark.next_run else _job_keys(view, mark.gpus, snapshot)
-    mark.pace_after = pace(keys, snapshot)
-    present = _rules(() if diagnosis is None else diagnosis.findings, mark.gpus, mark.job)
-    mark.rules_gone = tuple([rule for rule in mark.rules_before if rule not in present])
-    mark.rules_new = tuple([rule for rule in present if rule not in mark.rules_before])
 
 
 def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> float | None:
@@ -103,34 +87,42 @@ def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> fl
         if series is not None:
             columns = series.columns(end - width / 2, width, count)
             means += [column[1] for column in columns if column is not None]
-    return sum(means) / len(means) if means else None
+    return mean(means)
 
 
-def pace(keys: Sequence[ProcessKey | None], snapshot: Snapshot) -> Pace | None:
-    """Reports of these jobs on their loops now; ``None``: there are none."""
-    return _pace_of([job for job in snapshot.jobs if job.key in keys])
-
-
-def _pace_of(jobs: Sequence[Job]) -> Pace | None:
-    loops = [loop for job in jobs for loop in job.loops]
-    rates = [one.samples_per_second for one in loops if one.samples_per_second is not None]
-    waits = [one.data_wait_share for one in loops if one.data_wait_share is not None]
-    if not rates and not waits:
-        return None
-    return Pace(
-        samples_per_second=sum(rates) if rates else None,
-        data_wait_share=sum(waits) / len(waits) if waits else None,
+def _side(
+    view: View,
+    jobs: Sequence[Job],
+    gpus: tuple[GpuKey, ...],
+    job: ProcessKey | None,
+    findings: Sequence[Finding],
+    end: float,
+    seconds: float,
+) -> Side:
+    """How it went on these GPUs and for these jobs in the ``seconds`` up to ``end``. Of the
+    findings those about the GPUs, or ``job`` where there are none, or about neither."""
+    loops = [loop for one in jobs for loop in one.loops]
+    mine = set(gpus)
+    about = (None, job) if job is not None and not gpus else None
+    rules = [
+        one.rule
+        for one in findings
+        if mine.intersection(one.gpus) or (not one.gpus and (about is None or one.job in about))
+    ]
+    return Side(
+        busy_percent=busy(view, gpus, end, seconds),
+        samples_per_second=total(loop.samples_per_second for loop in loops),
+        data_wait_share=mean(loop.data_wait_share for loop in loops),
+        rules=tuple(dict.fromkeys(rules)),
     )
 
 
-def _job_keys(
-    view: View, gpus: tuple[GpuKey, ...], snapshot: Snapshot
-) -> tuple[ProcessKey | None, ...]:
+def _jobs(view: View, gpus: tuple[GpuKey, ...], snapshot: Snapshot) -> list[Job]:
     """The job looked at; else those on these GPUs; without any GPU those that there are."""
     if view.job.last is not None:
-        return (view.job.last.key,)
+        return [job for job in snapshot.jobs if job.key == view.job.last.key]
     mine = set(gpus)
-    return tuple([job.key for job in snapshot.jobs if not mine or mine.intersection(job.gpu_uuids)])
+    return [job for job in snapshot.jobs if not mine or mine.intersection(job.gpu_uuids)]
 
 
 def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:
@@ -146,20 +138,3 @@ def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:
         if chosen:
             return chosen
     return tuple(present)
-
-
-def _rules(
-    findings: tuple[Finding, ...], gpus: tuple[GpuKey, ...], job: ProcessKey | None
-) -> tuple[str, ...]:
-    """Rules of the findings that are about these GPUs, or this job where it has none, or about
-    neither GPU nor job; each once."""
-    mine = set(gpus)
-    only = None if gpus else job
-    return tuple(
-        dict.fromkeys(
-            one.rule
-            for one in findings
-            if mine.intersection(one.gpus)
-            or (not one.gpus and (only is None or one.job in (None, only)))
-        )
-    )

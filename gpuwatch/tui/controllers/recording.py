@@ -87,7 +87,6 @@ class RecordingController(Controller):
             return False
         view = self.view
         view.history, view.strips = past.history, StripCache()
-        view.job.series.clear()
         self._diagnosis.marks.add(past.marks)
         view.spans = self._diagnosis.marks.spans
         since = time.strftime("%H:%M", time.localtime(past.since_unix_seconds))

@@ -55,14 +55,12 @@ class ReplayController(Controller):
         self._diagnosis = diagnosis
         self._timeline = timeline
         self._diagnosed = player.makes_engine is not None
-        if self._diagnosed:
-            diagnosis.elsewise = self._of_overview
-        self._marks_of: tuple[int, float] | None = None
-        self._marks: tuple[FindingMark, ...] = ()
+        self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
+        """Of the overview, by how much of it is known."""
         self._wanted: int | None = None
         """The direction of a finding that is waited for."""
         self.view.replay = player.state
-        player.screen = self
+        player.screen, player.display = self, display
         for name, why in _REFUSED.items():
             setattr(self, f"action_{name}", partial(display.answer, why))
 
@@ -102,15 +100,6 @@ class ReplayController(Controller):
         else:
             self.display.redraw()
 
-    def redraw(self) -> None:
-        self.display.redraw()
-
-    def say(self, message: str) -> None:
-        self.display.say(message)
-
-    def fine_seconds(self) -> float:
-        return self.view.timeline.span_seconds
-
     def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
         """The overview's word on a moment that is not diagnosed now."""
         at = snapshot.taken_at_unix_seconds
@@ -126,10 +115,9 @@ class ReplayController(Controller):
     def _marks_of_overview(self) -> tuple[FindingMark, ...]:
         state = self._player.state
         known = (len(state.findings), state.progress)
-        if known != self._marks_of:
-            self._marks_of = known
-            self._marks = tuple([mark_of(span) for span in state.findings])
-        return self._marks
+        if known not in self._marks:
+            self._marks = {known: tuple([mark_of(span) for span in state.findings])}
+        return self._marks[known]
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -145,7 +133,7 @@ class ReplayController(Controller):
         else:
             state.following = False
             player.diagnose_again()
-        self.redraw()
+        self.display.redraw()
 
     def action_speed(self, step: int) -> None:
         state = self._player.state
@@ -159,7 +147,7 @@ class ReplayController(Controller):
         self._player.clock.restart()
         if step < 0:
             self._player.diagnose_again()
-        self.redraw()
+        self.display.redraw()
 
     def action_to_mark(self, step: int) -> None:
         """To the finding after this moment (1) or before it (-1)."""
@@ -188,12 +176,9 @@ class ReplayController(Controller):
         if self.view.timeline.cursor_seconds is not None:
             self._timeline.action_move_cursor(step)
         else:
-            self.action_step(step)
-
-    def action_step(self, step: int) -> None:
-        self._wanted = None
-        self._player.step(step)
-        self.redraw()
+            self._wanted = None
+            self._player.step(step)
+            self.display.redraw()
 
     def action_seek_by(self, seconds: float) -> None:
         self.seek(self._player.heading + seconds)
@@ -202,7 +187,7 @@ class ReplayController(Controller):
         """Go there, and wait for no finding any more."""
         self._wanted = None
         self._player.seek(at)
-        self.redraw()
+        self.display.redraw()
 
     def action_zoom(self, step: int) -> None:
         self._timeline.action_zoom(step)
@@ -222,16 +207,9 @@ class ReplayController(Controller):
         if count > 1 and height - count <= event.screen_y < height - 1:
             self.seek(replay_bar.moment_at(self._player.state, event.screen_x, width))
 
-
-class TimePrompt(Controller):
-    """A time to go to is typed. Keys are taken here rather than by an input widget, as those of the
-    filter are: one would be mounted a moment later, and what is typed in that moment would act as
-    commands."""
-
-    def __init__(self, display: Display, replay: ReplayController, player: Player) -> None:
-        super().__init__(display)
-        self._replay = replay
-        self._player = player
+    # -- a time to go to is typed ------------------------------------------------------------------
+    # Keys are taken here rather than by an input widget, as those of the filter are: one would be
+    # mounted a moment later, and what is typed in that moment would act as commands.
 
     def action_go_to(self) -> None:
         self._prompt("")
@@ -274,12 +252,10 @@ class TimePrompt(Controller):
         return True
 
     def _go_to(self, typed: str) -> None:
-        player, state = self._player, self._player.state
+        state = self._player.state
         if typed.strip():
             try:
-                at = parse_time(typed, state.first, player.heading, state.last)
+                self.seek(parse_time(typed, state.first, self._player.heading, state.last))
             except TimeError as error:
                 self.display.say(str(error))
-            else:
-                self._replay.seek(at)
         self._prompt(None)

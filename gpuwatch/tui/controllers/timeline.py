@@ -64,13 +64,9 @@ class TimelineController(Controller):
         before, now = self.view.timeline, self._now()
         after = before.scrolled(step * _SCROLL_SHARE, now, self._earliest())
         if after == before:
-            if step < 0:
-                begin = time.localtime(self._earliest() + wall_offset(self.view))
-                self.display.say(
-                    f"nothing older: the history begins at {time.strftime('%H:%M:%S', begin)}"
-                )
-            else:
-                self.display.say("already live")
+            begin = self._clock(self._earliest())
+            older = f"nothing older: the history begins at {begin}"
+            self.display.say(older if step < 0 else "already live")
         self._show_time(after)
 
     def action_now(self) -> None:
@@ -81,13 +77,12 @@ class TimelineController(Controller):
 
     def action_cursor(self) -> None:
         """A cursor in the middle of what is shown, or none."""
-        view = self.view
-        timeline, now = view.timeline, self._now()
-        if timeline.cursor_seconds is not None:
-            self._show_time(timeline.without_cursor())
+        before = self.view.timeline
+        if before.cursor_seconds is not None:
+            self._show_time(before.without_cursor())
             return
         self._share_range()
-        timeline = view.timeline
+        timeline, now = self.view.timeline, self._now()
         # Where there is something to see: the middle of what has been read of the range.
         end = now if timeline.end_seconds is None else timeline.end_seconds
         begin = max(self._earliest(), end - timeline.span_seconds)
@@ -95,16 +90,12 @@ class TimelineController(Controller):
 
     def action_move_cursor(self, step: int) -> None:
         """By a column of the widest chart; without a cursor one is put at the newest."""
-        view = self.view
         self._share_range()
-        timeline, now = view.timeline, self._now()
-        cursor = timeline.cursor_seconds
-        if cursor is None:
-            cursor = now if timeline.end_seconds is None else timeline.end_seconds
-        else:
-            cursor += step * view.column_seconds
-        cursor = max(self._earliest(), min(now, cursor))
-        self._show_time(timeline.with_cursor(cursor, now))
+        timeline, now = self.view.timeline, self._now()
+        cursor = now if timeline.moment is None else timeline.moment
+        if timeline.cursor_seconds is not None:
+            cursor += step * self.view.column_seconds
+        self._show_time(timeline.with_cursor(max(self._earliest(), min(now, cursor)), now))
 
     def action_point(self, x: int, start: int, cells: int) -> None:
         """The cursor where a chart was clicked that begins at ``start``."""
@@ -120,18 +111,16 @@ class TimelineController(Controller):
         timeline, now = view.timeline, self._now()
         start = now if timeline.moment is None else timeline.moment
         mark = mark_beside(view.spans, start, step)
-        if mark is None and not view.spans:
-            self.display.answer("no findings so far")
-        elif mark is None:
-            way = "before this" if step < 0 else "later"
-            self.display.answer(f"no finding began {way}")
         if mark is None:
+            way = "before this" if step < 0 else "later"
+            none = f"no finding began {way}" if view.spans else "no findings so far"
+            self.display.answer(none)
             return
-        begin = time.strftime("%H:%M:%S", time.localtime(mark.begin_seconds + wall_offset(view)))
-        self.display.say(f"{begin} {clean(mark.summary)}")
-        if mark.gpus and view.selected_gpu not in mark.gpus:
-            present = {gpu.uuid for gpu in view.gpus}
-            view.selected_gpu = next(
-                (one for one in mark.gpus if one in present), view.selected_gpu
-            )
+        self.display.say(f"{self._clock(mark.begin_seconds)} {clean(mark.summary)}")
+        present = [gpu.uuid for gpu in view.gpus if gpu.uuid in mark.gpus]
+        if present and view.selected_gpu not in mark.gpus:
+            view.selected_gpu = next(uuid for uuid in mark.gpus if uuid in present)
         self._show_time(timeline.with_cursor(mark.begin_seconds, now))
+
+    def _clock(self, at: float) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(at + wall_offset(self.view)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
 from gpuwatch.tui.pages import waveform
 from gpuwatch.tui.pages.finding_words import (
     cause,
@@ -59,7 +59,6 @@ def _standing(view: View, finding: Finding) -> list[str]:
 
 def body(
     view: View,
-    diagnosis: Diagnosis | None,
     finding: Finding,
     width: int,
     *,
@@ -74,23 +73,21 @@ def body(
     lines += drawn
     lines += _evidence(view, finding.evidence, width)
     lines += _ruled_out(view, finding, width)
-    lines += _not_checked(view, diagnosis, finding, width)
+    lines += _not_checked(view, finding, width)
     if documentation:
         lines += _heading(view, f"about {clean(finding.rule)}", width)
         lines += _documentation(documentation, width)
     return lines, zones
 
 
-def plain_text(
-    view: View, diagnosis: Diagnosis | None, finding: Finding, documentation: str | None = None
-) -> str:
+def plain_text(view: View, finding: Finding) -> str:
     """The finding as text to paste somewhere; charts are left out."""
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
     width = _COPY_WIDTH
     top = title_lines(view, finding, width)
-    rest, _ = body(view, diagnosis, finding, width, charts=False, documentation=documentation)
+    rest, _ = body(view, finding, width, charts=False)
     return "\n".join([*head, *[_plain(line) for line in (*top, *rest)]]) + "\n"
 
 
@@ -193,16 +190,12 @@ def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
         yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
 
 
-def _not_checked(
-    view: View, diagnosis: Diagnosis | None, finding: Finding, width: int
-) -> Iterator[Line]:
+def _not_checked(view: View, finding: Finding, width: int) -> Iterator[Line]:
     """Rules about the same that could not be decided."""
-    if diagnosis is None:
-        return
     mine = set(finding.gpus)
     unknown = [
         one
-        for one in diagnosis.unknown
+        for one in (() if view.diagnosis is None else view.diagnosis.unknown)
         if (one.job is not None and one.job == finding.job) or mine.intersection(one.gpus)
     ]
     if not unknown:

@@ -61,7 +61,7 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
         lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
         until = None if selection.holds(view, chosen) else view.job.findings_at
-        lines += evidence.body(view, view.diagnosis, chosen, width, until=until)[0]
+        lines += evidence.body(view, chosen, width, until=until)[0]
     return lines[:room], zones
 
 
@@ -123,7 +123,7 @@ def draw_evidence(
         top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
         above = evidence.title_lines(view, finding, width)
         below, zones = evidence.body(
-            view, view.diagnosis, finding, width, documentation=documentation, until=gone_at
+            view, finding, width, documentation=documentation, until=gone_at
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
         bottom = time_axis.values(view, waveform.first_gpu(view, finding), width)

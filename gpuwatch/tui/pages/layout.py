@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.grid import Grid, grid
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
@@ -167,10 +168,8 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 
 def range_keys(page: Page) -> Footer:
     """How much time the charts show."""
-    seconds = page.view.timeline.span_seconds
-    text = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    text = text if seconds < 7200 else f"{seconds / 3600:.0f} h"
-    return (("[]", f"range: {text}", "zoom(1)"),)
+    span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
+    return (("[]", f"range: {span}", "zoom(1)"),)
 
 
 BOTTOM = edge_panel("bottom", lambda _: Title())

@@ -8,6 +8,7 @@ from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import past_gpu
 from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.controllers.following import find
 from gpuwatch.tui.pages.finding_words import rule_of
 from gpuwatch.tui.pages.layout import Title, edge
@@ -98,10 +99,7 @@ def _idle_share(finding: Finding) -> str | None:
 
 
 def _span_words(window: TimeWindow, gone: bool) -> str:
-    span = window.span_seconds
-    words = f"{span:.0f} seconds" if span < 120 else f"{span / 60:.0f} minutes"
-    if span >= 7200:
-        words = f"{span / 3600:.0f} hours"
+    words = span_in(window.span_seconds, (" seconds", " minutes", " hours"))
     if window.end is not None and window.end < window.now:
         return f"{words} of the past"
     return f"its last {words}" if gone else f"the last {words}"

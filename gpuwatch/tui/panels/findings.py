@@ -24,7 +24,7 @@ from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.panels import problems
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
-from gpuwatch.tui.view import Mark, View
+from gpuwatch.tui.view import Side, View
 
 _GAP = "  "
 _LEAST_ADVICE = 12
@@ -172,28 +172,29 @@ def mark_line(view: View, width: int) -> Line:
     if names and len(mark.gpus) < len(view.gpus) and width >= 60:
         row.add(f" {names}", "title")
     row.add(f" {clock} ({ago} ago)" if width >= 100 else f" {ago} ago", "label")
-    if mark.gpus or mark.pace_before is None:
-        row.add("  busy ", "label").add(f"{units.percent(mark.busy_before)} -> ", "value")
-        if mark.measured:
-            row.add(units.percent(mark.busy_after), _better(mark.busy_before, mark.busy_after))
-    if not mark.measured:
+    before, after = mark.before, mark.after
+    of_gpus = bool(mark.gpus) or not before.reported
+    if of_gpus:
+        row.add("  busy ", "label").add(f"{units.percent(before.busy_percent)} -> ", "value")
+    if after is None:
         waits = "GPU not in use yet" if mark.after_from is None else "measuring"
-        row.add("" if mark.gpus or mark.pace_before is None else "  ")
-        return row.add(waits, "label").line()
-    _add_pace(row, mark)
-    for word, rules, style in (("gone", mark.rules_gone, "value"), ("new", mark.rules_new, "warn")):
-        if rules:
+        return row.add("" if of_gpus else "  ").add(waits, "label").line()
+    if of_gpus:
+        better = _better(before.busy_percent, after.busy_percent)
+        row.add(units.percent(after.busy_percent), better)
+    if before.reported and after.reported:
+        _add_reports(row, before, after)
+    gone = [rule for rule in before.rules if rule not in after.rules]
+    new = [rule for rule in after.rules if rule not in before.rules]
+    for word, rules, style in (("gone", gone, "value"), ("new", new, "warn")):
+        if rules and row.room >= len(word) + 12:
+            row.add(f"  {word}: ", "label")
             text = ", ".join(cause(rule) for rule in rules)
-            if row.room >= len(word) + 12:
-                row.add(f"  {word}: ", "label")
-                row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+            row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
     return row.line()
 
 
-def _add_pace(row: Row, mark: Mark) -> None:
-    before, after = mark.pace_before, mark.pace_after
-    if before is None or after is None:
-        return
+def _add_reports(row: Row, before: Side, after: Side) -> None:
     rates = before.samples_per_second, after.samples_per_second
     was, now = ["-" if rate is None else f"{rate:.0f}" for rate in rates]
     if row.room >= len(was) + len(now) + 16:

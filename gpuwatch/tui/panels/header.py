@@ -3,6 +3,7 @@
 import time
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.controllers.marking import busy
@@ -24,16 +25,15 @@ def draw(view: View, width: int) -> Line:
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
     if snapshot is None:
         return row.add(" " + (view.message or "reading the machine..."), "label").line("label")
-    if view.replay is not None:
-        row.add(" ").add(" REPLAY ", "replay")
-    if snapshot.simulated:
-        row.add(" ").add(" SIMULATED ", "simulated")
-    if view.paused:
-        row.add(" ").add(" PAUSED ", "warn")
-    if view.recording is not None:
-        row.add(" ").add(f" {view.recording} ", "recording")
-    if time_axis.is_shown(view):
-        row.add(" ").add(f" {right(time_axis.ago(view), 5)} AGO ", "past")
+    for word, style, holds in (
+        ("REPLAY", "replay", view.replay is not None),
+        ("SIMULATED", "simulated", snapshot.simulated),
+        ("PAUSED", "warn", view.paused),
+        (view.recording, "recording", view.recording is not None),
+        (f"{right(time_axis.ago(view), 5)} AGO", "past", time_axis.is_shown(view)),
+    ):
+        if holds:
+            row.add(" ").add(f" {word} ", style)
     right_parts = _right(view, snapshot, width)
     reserved = sum(len(text) + 2 for text, _ in right_parts)
     for text, style in _left(view, snapshot):
@@ -50,26 +50,21 @@ PANEL = fixed("header", 1, lambda page, _: ([draw(page.view, page.width)], []))
 
 
 def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
-    parts: list[tuple[str, str]] = []
-    if view.stale_seconds is not None:
-        parts.append((f"data is {units.age(view.stale_seconds)} old", "warn"))
-    parts.append((fit(snapshot.host.name, 24, view.glyphs.ellipsis), "text"))
-    notes = sum(problem.severity == "info" for problem in snapshot.problems)
-    if notes:
-        parts.append((f"! {notes} note{'' if notes == 1 else 's'}", "key"))
-    parts += [(text, "text") for text in _machine(view, snapshot)]
-    parts.append((f"every {units.interval(view.interval_seconds)}", "label"))
-    if view.slow_link:
-        parts.append(("slow link", "label"))
-    if snapshot.gpus:
-        identity = snapshot.gpus[0].identity
-        if identity.driver_version is not None:
-            parts.append((f"driver {identity.driver_version}", "label"))
-        if identity.cuda_version is not None:
-            parts.append((f"CUDA {identity.cuda_version}", "label"))
-    if snapshot.host.uptime_seconds is not None:
-        parts.append((f"up {units.age(snapshot.host.uptime_seconds)}", "label"))
-    return parts
+    host, notes = snapshot.host, sum(one.severity == "info" for one in snapshot.problems)
+    identity = snapshot.gpus[0].identity if snapshot.gpus else None
+    stale, up = view.stale_seconds, host.uptime_seconds
+    parts = [
+        (stale is not None and f"data is {units.age(stale)} old", "warn"),
+        (fit(host.name, 24, view.glyphs.ellipsis), "text"),
+        (notes and f"! {units.plural(notes, 'note')}", "key"),
+        *[(text, "text") for text in _machine(view, snapshot)],
+        (f"every {units.interval(view.interval_seconds)}", "label"),
+        (view.slow_link and "slow link", "label"),
+        (identity and identity.driver_version and f"driver {identity.driver_version}", "label"),
+        (identity and identity.cuda_version and f"CUDA {identity.cuda_version}", "label"),
+        (up is not None and f"up {units.age(up)}", "label"),
+    ]
+    return [(text, style) for text, style in parts if isinstance(text, str) and text]
 
 
 def _machine(view: View, snapshot: Snapshot) -> list[str]:
@@ -79,8 +74,8 @@ def _machine(view: View, snapshot: Snapshot) -> list[str]:
         return []
     end = snapshot.monotonic_seconds
     means = [busy(view, (gpu.uuid,), end, _MEAN_SECONDS) for gpu in snapshot.gpus]
-    known = [mean for mean in means if mean is not None]
-    parts = [f"{sum(known) / len(known):3.0f}% busy"] if known else []
+    average = mean(means)
+    parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
     if found is not None and found.watched_seconds >= _MEAN_SECONDS:
         # What others use is lost to a job, but not to the machine.
@@ -90,7 +85,7 @@ def _machine(view: View, snapshot: Snapshot) -> list[str]:
         each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
         most = len(snapshot.gpus)
         parts.append(f"{min(sum(each), most):.1f} of {most} wasted")
-    idle = sum([mean < _IDLE_PERCENT for mean in known])
+    idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
     drawn = sum([one for one in watts if one is not None])

@@ -4,7 +4,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Host
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.past_readings import past_host
-from gpuwatch.tui.charts.strips import rate_ceiling
+from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right, width_of
 from gpuwatch.tui.view import View
@@ -129,7 +129,8 @@ class _Painter:
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
-        return rate_ceiling(series, self._window, width, _MEGABYTE, getattr(self._host, name))
+        most = highest(series, self._window, width, getattr(self._host, name))
+        return nice_ceiling(most, _MEGABYTE)
 
     def _rate_text(self, name: str) -> str:
         return units.rate(getattr(self._host, name))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.history import BLOCK_SECONDS, Band, History
+from gpuwatch.core.history import BLOCK_SECONDS, History
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import Band as RecordedBand
     from gpuwatch.recording.buckets import Bucket
 
 REACH_SECONDS = 12 * 3600.0
@@ -27,9 +26,4 @@ def half_minutes(buckets: Iterable[Bucket], since: float) -> list[Bucket]:
 def take_blocks(history: History, blocks: Sequence[Bucket], offset: float = 0.0) -> None:
     """Fill ``history`` with them; ``offset`` is unix time less its clock."""
     for block in blocks:
-        gpus = {uuid: _bands(bands) for uuid, bands in block.gpus.items()}
-        history.take_block(block.begin_unix_seconds - offset, gpus, _bands(block.host))
-
-
-def _bands(bands: Mapping[str, RecordedBand]) -> dict[str, Band]:
-    return {name: (band.minimum, band.mean, band.maximum) for name, band in bands.items()}
+        history.take_block(block.begin_unix_seconds - offset, block.gpus, block.host)

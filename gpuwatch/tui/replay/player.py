@@ -11,6 +11,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.replay import Tape
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
+from gpuwatch.tui.display import Display
 from gpuwatch.tui.replay.cue import Cue, Readied, Shown
 from gpuwatch.tui.replay.state import ReplayClock, ReplayState
 
@@ -34,10 +35,7 @@ class PlayerScreen(Protocol):
     def begin_at(self, readied: Readied) -> None: ...  # From now on this is the past.
     def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
     def show_moment(self, shown: Shown) -> None: ...
-    def redraw(self) -> None: ...
-    def say(self, message: str) -> None: ...
     def overview_grew(self) -> None: ...
-    def fine_seconds(self) -> float: ...  # How much of the past the charts show.
 
 
 class Player:
@@ -49,6 +47,7 @@ class Player:
     in_flight_seconds: float | None = None
     overdue = False
     screen: PlayerScreen
+    display: Display
 
     def __init__(
         self,
@@ -109,8 +108,8 @@ class Player:
             self.next.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
-        fine_seconds = self.screen.fine_seconds()
-        self.next = Cue(self.tape, at, fine_seconds, self.makes_engine, wake, light=light)
+        seconds = self.display.view.timeline.span_seconds
+        self.next = Cue(self.tape, at, seconds, self.makes_engine, wake, light=light)
 
     @property
     def heading(self) -> float:
@@ -125,17 +124,17 @@ class Player:
             self._steps += 1
             self.wake.set()
         elif self._cue is not None and self._cue.back():
-            self._note_moment()
+            self._note_moment(self._cue)
             self.screen.show_moment(self._cue.shown)
         elif state.now <= state.first:
-            self.screen.say("this is the beginning of the recording")
+            self.display.say("this is the beginning of the recording")
         elif self.next is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """The charts show more than was read: read it, and stay where it is."""
         known = 0.0 if self._cue is None else self._cue.fine_seconds
-        if self.next is None and self.screen.fine_seconds() > known > 0.0:
+        if self.next is None and self.display.view.timeline.span_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -155,7 +154,7 @@ class Player:
         if cue is not None and self.latest is not before:
             self.screen.show_moment(cue.shown)
         elif changed:
-            self.screen.redraw()
+            self.display.redraw()
         return busy
 
     def _adopt(self) -> bool:
@@ -167,11 +166,11 @@ class Player:
         state.seeking = False
         trouble = cue.trouble
         if trouble is not None or not readied.past:
-            self.screen.say(trouble or "nothing can be read there")
+            self.display.say(trouble or "nothing can be read there")
         if not readied.past:
             cue.stop()
             state.playing = False
-            self.screen.redraw()
+            self.display.redraw()
             return True
         if self._cue is not None:
             self._cue.stop()
@@ -180,7 +179,7 @@ class Player:
         self.screen.begin_at(readied)
         cue.begin(readied)
         self._cue = cue
-        self._note_moment()
+        self._note_moment(cue)
         if not cue.light:
             self.clock.restart()
         self.screen.show_moment(cue.shown)
@@ -201,7 +200,7 @@ class Player:
                 # The last before a gap is shown for as long as any.
                 if gap <= longest or target < state.now + coming.interval_seconds:
                     break
-                self.screen.say(f"nothing was recorded for {units.age(gap)}: skipped")
+                self.display.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self.clock.show(now, taken_at)
                 target = taken_at
             self._forward(cue)
@@ -238,9 +237,9 @@ class Player:
         state = self.state
         state.playing, state.following, state.ended = False, False, True
         end = f"the end of {state.shown}: space plays it from its beginning"
-        self.screen.say(cue.trouble or end)
+        self.display.say(cue.trouble or end)
         self.diagnose_again()
-        self.screen.redraw()
+        self.display.redraw()
         return True
 
     def _step(self, cue: Cue) -> None:
@@ -251,17 +250,16 @@ class Player:
         if self._steps and cue.ended:
             self._steps = 0
             self.state.ended = True
-            self.screen.say("this is the end of the recording")
-            self.screen.redraw()
+            self.display.say("this is the end of the recording")
+            self.display.redraw()
 
     def _forward(self, cue: Cue) -> None:
         cue.forward(self.screen.advance)
-        self._note_moment()
+        self._note_moment(cue)
 
-    def _note_moment(self) -> None:
+    def _note_moment(self, cue: Cue) -> None:
         """It is the one shown now."""
-        assert self._cue is not None
-        snapshot = self.latest = self._cue.shown.snapshot
+        snapshot = self.latest = cue.shown.snapshot
         self.interval_seconds = snapshot.interval_seconds
         self.state.show(snapshot.taken_at_unix_seconds)
 

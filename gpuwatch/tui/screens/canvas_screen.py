@@ -1,6 +1,5 @@
 """A screen that is one canvas, drawn whole from the view."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual import events
@@ -93,27 +92,17 @@ class CanvasScreen(Screen[None]):
 
     # -- the mouse --------------------------------------------------------------------------------
 
-    @property
-    def zones(self) -> Sequence[Zone]:
-        """Places that can be clicked."""
-        return self.shown.zones
-
-    @property
-    def inset(self) -> int:
-        """The cells before the first that zones count."""
-        return self.shown.inset
-
     async def on_click(self, event: events.Click) -> None:
-        x, y = event.screen_x - self.inset, event.screen_y
+        x, y = event.screen_x - self.shown.inset, event.screen_y
         # A chart is in the row of what it is about.
-        for zone in [one for one in self.zones if one.y == y and one.left <= x < one.right]:
+        for zone in [one for one in self.shown.zones if one.y == y and one.left <= x < one.right]:
             await self.clicked(zone, event)
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         """Do what the zone is for, where that is the same on every screen."""
         if zone.action == "moment":
             # The second click of two takes back the cursor that the first has set.
-            x = event.screen_x - self.inset
+            x = event.screen_x - self.shown.inset
             point = f"app.point({x}, {zone.left}, {zone.right - zone.left})"
             await self.run_action(point if event.chain == 1 else "app.cursor")
         elif zone.action == "finding":

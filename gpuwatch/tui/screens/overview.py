@@ -214,7 +214,7 @@ class OverviewScreen(ListScreen):
 
     async def wheel(self, y: int, step: int) -> None:
         """Move the selection of whatever it is over."""
-        over = next((zone.action for zone in self.zones if zone.y == y), None)
+        over = next((zone.action for zone in self.shown.zones if zone.y == y), None)
         if over == "gpu":
             self.action_gpu(step)
         elif over == "moment":

@@ -39,6 +39,8 @@ class Writer:
             terminal, self._terminal, self._watched = self._terminal, None, False
             if terminal is not None and self._loop is not None:
                 self._loop.remove_writer(terminal)
+                # It may be the shell's.
+                os.set_blocking(terminal, True)
                 os.close(terminal)
 
     def is_alive(self) -> bool:

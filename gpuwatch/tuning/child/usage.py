@@ -141,7 +141,7 @@ def _memory_cgroups() -> list[tuple[int, int]]:
     """Limit and use, in bytes, of every cgroup v2 folder that binds this process."""
     groups = os.fsdecode(procfs.read_if_possible("/proc/self/cgroup"))
     mounts = tuple(one for one in cgroup.mounts_of(Path("/proc/self")) if one.version == 2)
-    folders = cgroup.quota_folders(cgroup.parse_cgroup(groups), mounts)
+    folders = cgroup.quota_folders(groups, mounts)
     return [found for folder in folders if (found := folder_memory(folder)) is not None]
 
 

@@ -81,8 +81,7 @@ def test_a_part_of_the_time_alone(starved: str, gpuwatch: Gpuwatch) -> None:
     """From the start, from the end, and between the two."""
 
     def time(*cut: str) -> dict[str, Any]:
-        found: dict[str, Any] = gpuwatch("report", starved, "--json", *cut).json["time"]
-        return found
+        return gpuwatch("report", starved, "--json", *cut).json["time"]
 
     whole = time()
     assert time("--from", "+40s")["begin_unix_seconds"] == whole["begin_unix_seconds"] + 40

@@ -19,6 +19,7 @@ from gpuwatch.tuning.search import result as tunings
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, everything
 from tests.outputs.report.stories import UNIX, of_job, recorded, training
+from tests.support.children import ran
 from tests.tuning.test_tune_command import found as tuned
 
 EIGHTY = 80
@@ -232,11 +233,4 @@ def test_the_list_needs_no_charts(tmp_path: Path) -> None:
         "import sys; from gpuwatch.commands.cli import run; run(['report', '--list']);"
         "print(sorted({'plotext', 'textual', 'asyncio'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment_in(tmp_path),
-    )
-    assert done.stdout.endswith("[]\n")
+    assert ran("-c", script, env=environment_in(tmp_path)).stdout.endswith("[]\n")

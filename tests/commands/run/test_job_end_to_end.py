@@ -71,7 +71,6 @@ def test_a_job_is_found_by_one_of_its_workers(fake: FakeNvml, script: Path) -> N
     train = [sys.executable, str(script), "4", "1000000", "0.005"]
     with subprocess.Popen(train, env=environment, stdout=subprocess.PIPE, text=True) as job:
         try:
-            assert job.stdout is not None
             assert job.stdout.readline() == "training\n"
             worker = psutil.Process(job.pid).children()[0].pid
             page = program("status", "--pid", str(worker), env=environment, timeout=90).stdout

@@ -309,7 +309,6 @@ class TestReport:
         )
         for seconds in self.LONG_ENOUGH:
             process = start(tmp_path, "-i", "0.2", "--", *job(code, str(seconds)))
-            assert process.stdout is not None
             pid = int(process.stdout.readline())
             wait_until(lambda pid=pid: ends(pid))
             while process.poll() is None:
@@ -348,25 +347,18 @@ class TestReport:
         assert report["exit_code"] == 0
         assert report["ended_at_unix_seconds"] > report["started_at_unix_seconds"]
 
-    def test_as_json_into_a_file(self, tmp_path: Path) -> None:
-        """--json makes it one JSON object, --report FILE puts it into a file."""
+    @pytest.mark.parametrize(("end", "code"), [("exit 4", 4), ("kill -9 $$", -9)])
+    def test_as_json_into_a_file(self, tmp_path: Path, end: str, code: int) -> None:
+        """--json makes it one JSON object, --report FILE puts it into a file; a job that is killed
+        has its report too, with the signal."""
         path = tmp_path / "report.json"
-        command = ("sh", "-c", "sleep $0; exit 4")
+        command = ("sh", "-c", f"sleep $0; {end}")
         options = ("--json", "--report", str(path))
-        code, out, errors = self.seen(tmp_path, *options, command=command)
-        assert (code, out, errors) == (4, b"", b"")
+        assert self.seen(tmp_path, *options, command=command) == (code, b"", b"")
         report = json.loads(path.read_text())["jobs"][0]
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert report["exit_code"] == 4
+        assert report["exit_code"] == code
         assert 0.9 < report["ended_at_unix_seconds"] - report["started_at_unix_seconds"] < 60
-
-    def test_killed_job(self, tmp_path: Path) -> None:
-        """A job that is killed has its report too, with the signal."""
-        path = tmp_path / "report.json"
-        command = ("sh", "-c", "sleep $0; kill -9 $$")
-        code, _, _ = self.seen(tmp_path, "--json", "--report", str(path), command=command)
-        assert code == -9
-        assert json.loads(path.read_text())["jobs"][0]["exit_code"] == -9
 
     def test_too_short_to_be_seen(self, tmp_path: Path) -> None:
         """A job that ends at once keeps nobody waiting: one sentence says there is no report."""

@@ -273,42 +273,26 @@ class TestDashboard:
         wait_until(lambda: ends(pid))
 
     @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
-    def test_the_terminal_goes(self, tmp_path: Path, options: tuple[str, ...]) -> None:
-        """Closing the terminal is leaving: the job goes on or not, as was asked for, and the
-        report so far is kept, since nobody watches any further."""
-        with self.shown(tmp_path, *options) as it:
+    @pytest.mark.parametrize("before", ["", "trap '' HUP; "], ids=["SIGHUP", "without a word"])
+    def test_the_terminal_goes(self, tmp_path: Path, options: tuple[str, ...], before: str) -> None:
+        """Closing the terminal is leaving, also under nohup, where no SIGHUP comes: the job goes on
+        or not, as was asked for, and the report so far is kept, since nobody watches on."""
+        line = shlex.join([*GPUWATCH_RUN, "-i", "0.2", *options, "--", *job(PRINTS)])
+        with in_bash(tmp_path, f"{before}exec {line}") as it:
             it.until_it_says("line ")
             path = self.log(tmp_path)
             pid = self.pid(path)
             it.type("R")
             it.until_it_says("still running after")
             it.hang_up()
-            it.program.wait(60)
+            code = it.end()
+        assert not before or code == (128 + signal.SIGTERM if options else 0)
         (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").glob("*.json")
         assert json.loads(kept.read_text())["pid"] == pid
         if options:
             wait_until(lambda: ends(pid))
         else:
             self.runs_to_its_end(path, pid)
-
-    @pytest.mark.parametrize("options", [(), ("--kill-on-exit",)], ids=["goes on", "ends with it"])
-    def test_a_terminal_that_goes_without_a_word(
-        self, tmp_path: Path, options: tuple[str, ...]
-    ) -> None:
-        """Under nohup no SIGHUP comes: gpuwatch is left all the same, and the job goes on or not,
-        as was asked for."""
-        line = shlex.join([*GPUWATCH_RUN, "-i", "0.2", *options, "--", *job(PRINTS)])
-        with in_bash(tmp_path, f"trap '' HUP; exec {line}") as it:
-            it.until_it_says("line ")
-            path = self.log(tmp_path)
-            pid = self.pid(path)
-            it.hang_up()
-            assert it.end() == (128 + signal.SIGTERM if options else 0)
-        if options:
-            wait_until(lambda: ends(pid))
-        else:
-            assert self.goes_on(path)
-        (tmp_path / "enough").touch()
 
     def test_kill_on_exit(self, tmp_path: Path) -> None:
         """Asked to, gpuwatch ends the job when it is left, and ends as the job does."""

@@ -492,9 +492,21 @@ def test_an_ended_job_keeps_its_last_window_and_its_gpu_is_free() -> None:
     made = [replace(one, jobs=(running if at < 80 else ended,)) for at, one in enumerate(made)]
     window, free = watching(made).windows()
     assert fact(window, "job.job.ended_at_unix_seconds") is not None
+    assert fact(window, "job.watched_seconds") == 80.0
     assert wave(window).duty == 1.0
     assert free.job is None
     assert wave(free).duty == 0.0
+
+
+def test_what_its_gpu_does_while_a_job_is_stopped_is_left_out() -> None:
+    """From the second look at that, also where the job is read only every few seconds."""
+    running = job_at(1, 1.0)
+    stopped = replace(running, members=(replace(running.members[0], state="T"),))
+    made = looks(24, busy=lambda number: 99.0 if number < 21 else 0.0)
+    made = [replace(one, jobs=(running if at < 20 else stopped,)) for at, one in enumerate(made)]
+    window = after(made)
+    assert fact(window, "job.watched_seconds") == 21.0
+    assert wave(window).duty == 1.0
 
 
 def test_foreign_processes_are_those_of_no_member() -> None:

@@ -4,8 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from gpuwatch.jobs.identity import starters
 from gpuwatch.jobs.identity.attach import AttachError, Attachment, parse_pid, resolve
 from gpuwatch.sources.linux import procfs
-from tests.support.children import Children, wait_until
+from tests.support.children import Children, ran, wait_until
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 ID = "0123456789abcdef" * 4
@@ -315,13 +313,7 @@ except AttachError as error:
 
 def look(pid: int, *as_whom: str, how: tuple[str, ...] = ()) -> str:
     """What a gpuwatch of its own says of a PID."""
-    done = subprocess.run(
-        [*how, sys.executable, "-c", LOOK, PACKAGE, str(pid), *as_whom],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran("-c", LOOK, PACKAGE, str(pid), *as_whom, under=how)
     if "Operation not permitted" in done.stderr or "ermission denied" in done.stderr:
         pytest.skip("may not make namespaces here")
     assert done.stderr == ""

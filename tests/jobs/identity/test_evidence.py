@@ -18,7 +18,6 @@ def test_only_known_variables_are_kept_and_made_safe(fake: FakeProc) -> None:
     hostile = b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0"
     (fake.root / "42" / "environ").write_bytes(hostile)
     found = evidence.read_environment(42, fake.root)
-    assert found is not None
     assert found["CONDA_DEFAULT_ENV"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
     assert rank_numbers(found) is None
     assert evidence.read_environment(43, fake.root) is None
@@ -41,7 +40,6 @@ def test_ranks_as_their_launchers_tell_them(
 ) -> None:
     """torchrun, MPI, srun and Lightning each have variables of their own."""
     numbers = rank_numbers(environment)
-    assert numbers is not None
     assert numbers[:3] == expected
 
 
@@ -80,7 +78,6 @@ def test_a_look_at_a_process(fake: FakeProc) -> None:
     to no job."""
     fake.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
     look = evidence.read_look(42, fake.root)
-    assert look is not None
     assert (look.pid, look.parent, look.name) == (42, 7, "a) b")
     assert look.started_at == BOOTED_AT + 5.0
     assert look.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")

@@ -112,11 +112,9 @@ def test_the_next_run_of_a_real_command_is_recognised(tmp_path: Path) -> None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as child:
-            assert child.stdout is not None
             child.stdout.readline()
             found = run_identity(child.pid)
             child.kill()
-        assert found is not None
         assert found.uid == os.getuid()
         assert found.working_directory == str(tmp_path)
         assert found.command == tuple(command)

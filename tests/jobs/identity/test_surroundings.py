@@ -49,7 +49,6 @@ def test_a_real_process_is_in_its_folder_and_environment(started: Children, tmp_
     started.ready(child)
     found = read_surroundings(child.pid, {})
     assert found.working_directory == re.sub("[\x1b\udce9]", "\ufffd", str(folder))
-    assert found.environment is not None
     assert found.environment.startswith("venv a")
     assert found.environment.isprintable()
     assert read_surroundings(2**22 + 1, {}) == surroundings.Surroundings()
@@ -62,6 +61,9 @@ PYTHONS = {
     "called from its folder": (".venv/bin/python", SYSTEM, "/home/ada/proj", {}, "venv proj"),
     "found on PATH, as in a container": (
         "python", SYSTEM, "/", {"PATH": f"/nowhere:{VENV}/bin:/usr/bin"}, "venv proj",
+    ),
+    "replaced while it runs": (
+        "python", f"{SYSTEM} (deleted)", "/", {"PATH": f"{VENV}/bin"}, "venv proj",
     ),
     "another is first on PATH": (
         "python", SYSTEM, "/", {"PATH": f"/usr/bin:{VENV}/bin"}, None,

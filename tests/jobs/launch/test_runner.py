@@ -55,7 +55,6 @@ def kept(job: RunningJob) -> bytes:
     """All that the job printed, once it has ended."""
     assert job.wait(60) is not None
     wait_until(lambda: job.output_complete)
-    assert job.output_path is not None
     return job.output_path.read_bytes()
 
 

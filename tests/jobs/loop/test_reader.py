@@ -58,9 +58,7 @@ class Scene:
         return list(self.files.reporting)
 
     def read(self, key: ProcessKey) -> TrainingLoop:
-        loop = self.files.read(key, time.time())
-        assert loop is not None
-        return loop
+        return self.files.read(key, time.time())
 
 
 @pytest.fixture
@@ -125,12 +123,6 @@ HEADERS = ("version", "pid", "start", "namespace")
 """What can be wrong with a header."""
 
 
-def ticks_of(pid: int) -> int:
-    ticks = writer.start_ticks_of(pid)
-    assert ticks is not None
-    return ticks
-
-
 def header_of(pid: int, spoiled: str = "") -> bytes:
     """A whole file without a record, as that process would write it, less what is ``spoiled``."""
     header = step_file.HEADER.pack(
@@ -138,7 +130,7 @@ def header_of(pid: int, spoiled: str = "") -> bytes:
         2 if spoiled == "version" else 1,
         1024,
         os.getpid() if spoiled == "pid" else pid,
-        ticks_of(pid) + (spoiled == "start"),
+        writer.start_ticks_of(pid) + (spoiled == "start"),
         1 if spoiled == "namespace" else writer.own_pid_namespace(),
     )
     return header.ljust(1024, b"\0")
@@ -149,7 +141,7 @@ def planted(place: Path, pid: int, data: bytes, ticks: int | None = None) -> Pat
     folder = place / "gpuwatch" / "steps"
     folder.mkdir(parents=True, mode=0o700)
     (place / "gpuwatch").chmod(0o700)
-    path = folder / writer.file_name(pid, ticks or ticks_of(pid))
+    path = folder / writer.file_name(pid, ticks or writer.start_ticks_of(pid))
     path.write_bytes(data)
     return path
 
@@ -247,8 +239,7 @@ def test_a_file_whose_folder_is_gone_is_found_by_its_descriptor(scene: Scene) ->
     key = key_of(child.pid)
     scene.look(0.0, [key])
     assert scene.look(10.0, [key]) == [key]
-    loop = scene.read(key)
-    assert loop.steps == 7
+    assert scene.read(key).steps == 7
 
 
 def test_what_a_child_inherited_is_not_its_own(scene: Scene) -> None:
@@ -277,7 +268,6 @@ def test_a_process_that_runs_another_program_reports_anew(scene: Scene) -> None:
     scene.started.ready(child)
     scene.files.look(0.0)
     key = key_of(child.pid)
-    assert child.stdin is not None
     child.stdin.write(b"\n")
     child.stdin.flush()
     scene.started.ready(child)
@@ -289,7 +279,7 @@ def test_a_recycled_number_does_not_inherit_what_was_reported(scene: Scene) -> N
     """The file of a process that ended says nothing of the one that has its number now."""
     child = scene.started.waiting()
     data = header_of(child.pid, "start")
-    path = planted(scene.place, child.pid, data, ticks_of(child.pid) + 1)
+    path = planted(scene.place, child.pid, data, writer.start_ticks_of(child.pid) + 1)
     with path.open("rb") as held:
         # As a writer in another PID namespace would, so that it is not removed as dead.
         fcntl.flock(held, fcntl.LOCK_SH)
@@ -325,7 +315,6 @@ def test_a_job_that_begins_to_report_shows_it(scene: Scene) -> None:
     scene.started.ready(child)
     with watching(child.pid) as watch:
         assert watch.job().loops == ()
-        assert child.stdin is not None
         child.stdin.write(b"\n")
         child.stdin.flush()
         scene.started.ready(child)
@@ -418,9 +407,7 @@ def record(**changes: int) -> Record:
 
 
 def loop(reported: Record, seconds: float = 110.0) -> TrainingLoop:
-    found = loop_of((1, None), reported, int(seconds * SECOND), 1000.0 + seconds)
-    assert found is not None
-    return found
+    return loop_of((1, None), reported, int(seconds * SECOND), 1000.0 + seconds)
 
 
 def test_rates_and_shares_are_of_the_last_ten_seconds() -> None:
@@ -495,7 +482,6 @@ def test_what_cannot_be_known_is_not_shown() -> None:
     assert loop_of((1, None), record(), 90 * SECOND, 0.0) is None
     first = record()
     found = loop_of((1, None), first._replace(counters=first.base), 100 * SECOND, 0.0)
-    assert found is not None
     assert (found.window_seconds, found.data_wait_share) == (0.0, None)
     assert found.steps_per_second is None
 
@@ -519,7 +505,6 @@ def test_whatever_a_record_says_its_shares_are_shares(
     counters = Counters._make([max(pair) for pair in zip(some, more, strict=True)])
     moving = Now._make(now)._replace(state=state, began_ns=0)
     found = loop_of((1, None), Record(moving, counters, base), counters.at_ns + later, 1e9)
-    assert found is not None
     for name in ("data_wait", "copy", "compute", "validation", "checkpoint"):
         share = getattr(found, f"{name}_share")
         assert share is None or 0.0 <= share <= 1.0

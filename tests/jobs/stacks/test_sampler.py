@@ -56,7 +56,6 @@ def test_a_real_training_job(
     assert report.problem is None
     assert report.paused == (phase == "training")
     share = report.largest
-    assert share is not None
     assert share.category == category, report
     assert share.percent > 50
     line = share.lines[0]
@@ -80,7 +79,6 @@ def test_several_processes_are_sampled_at_once(started: Children) -> None:
     for report in (reports[0], reports[2]):
         assert report.samples > 0
         cpu, percent = report.cpu_seconds, report.cpu_percent
-        assert cpu is not None
         assert percent == pytest.approx(100 * cpu / report.seconds)
         assert cost_sentence([report]) == (
             f"py-spy used {percent:.1f}% of a core for {report.seconds:.0f} s; the job was never "
@@ -184,7 +182,6 @@ def test_a_py_spy_that_fails_is_explained(started: Children, tmp_path: Path, cas
     broken.chmod(0o755)
     with StackSampler([StackTarget(spinning(started))], py_spy=str(broken)) as sampler:
         (report,) = sampler.wait()
-    assert report.problem is not None
     assert report.problem.startswith(begins.format(program=broken, pid=report.pid))
     assert "Try running again" not in report.problem
     assert report.refused == refused

@@ -397,7 +397,6 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
     late = stacks.shares_of(raw(("a transform in the training process", 70), ("backward", 30)))
     ranks = [report(rank=at, shares=one) for at, one in enumerate((waiting, late, waiting))]
     sentence = stacks.compare_ranks(ranks)
-    assert sentence is not None
     assert sentence.startswith("rank 1 waits least in collectives (0%, rank 0 80%)")
     assert "data.py:16 (augment)" in sentence
     # Differences within what chance does are none.

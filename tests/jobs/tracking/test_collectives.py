@@ -84,20 +84,34 @@ HERE, ELSEWHERE = [rank(0, 7, 12), rank(1, 8, 9)], [rank(2, 7, 12, "b"), rank(3,
         (answer(HERE), Behind({7: 0, 8: 3})),
         (answer(HERE, [rank(0, 7, 1), rank(1, 8, 6)]), Behind({7: 5, 8: 3})),
         (answer([*HERE, *ELSEWHERE[:1]]), Behind({7: 0, 8: 3})),
-        (answer([*HERE, *ELSEWHERE]), Behind({7: 0, 8: 3}, "rank 3 on \ufffd[1mb")),
+        (answer([*HERE, *ELSEWHERE, rank(4, 6, 12)]), Behind({7: 0, 8: 3}, "rank 3 on \ufffd[1mb")),
+        (answer([*HERE, *ELSEWHERE[:1]], ELSEWHERE[:1]), Behind({7: 0, 8: 3})),
+        (answer(HERE, [HERE[1], rank(1, 9, 2, "b")]), Behind({7: 0, 8: 3}, "PID 9 on b")),
+        (answer([*HERE, rank(2, 7, 1, "b"), rank(3, 8, 1, "b")]), NOT_ASKED),
+        (answer([rank(0, 7, 4, "127.0.0.1"), rank(1, 7, 1, "b")]), Behind({7: 0}, "rank 1 on b")),
         (answer([rank(0, 70, 12), rank(1, 80, 9)]), NOT_ASKED),
         (answer(), NOT_ASKED),
         (answer([]), NOT_ASKED),
     ],
 )
 def test_a_rank_is_behind_the_one_that_is_ahead(said: bytes, behind: Behind) -> None:
-    """In the communicator where it is furthest behind; PIDs repeat from machine to machine."""
+    """In the communicator where it is furthest behind; PIDs repeat from machine to machine, and
+    ranks of a part of the job are numbered anew."""
     assert read_answer(said, {7, 8}) == behind
 
 
-@pytest.mark.parametrize("said", [b"{", b"{}", b'{"communicators":[{"ranks":[{"rank":-1}]}]}'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"{",
+        b"{}",
+        b'{"communicators":[{"ranks":[{"rank":-1}]}]}',
+        b'{"other":' + 9999 * b"[",
+        answer([rank(0, 7, 2**62)]),
+    ],
+)
 def test_another_shape_is_refused(said: bytes) -> None:
-    """Where fields are missing, or the text is cut."""
+    """Where fields are missing, the text is cut or nested without end, or a count is none."""
     with pytest.raises(ValueError):  # noqa: PT011 - of msgspec's own kind
         read_answer(said, {7})
 

@@ -83,7 +83,6 @@ def running(script: str, folder: Path, processes: int) -> Iterator[tuple[int, li
         start_new_session=True,
         text=True,
     )
-    assert process.stdout is not None
     found: dict[int, int] = {}
     try:
         for line in process.stdout:

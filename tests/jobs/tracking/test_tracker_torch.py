@@ -64,7 +64,6 @@ def test_no_workers_means_that_the_training_process_loads(job: TrainingJob, watc
     job.load(0)
     with watching(job.pid) as young:
         started = key_of(job.pid)[1]
-        assert started is not None
         young.clock.unix_epoch_seconds = started + 5 - young.clock.seconds
         rank = rank_of(young)
         assert (rank.loader_workers, rank.loader_workers_sign) == (None, "it started only 5s ago")
@@ -134,8 +133,6 @@ def test_who_is_busy_and_who_waits(job: TrainingJob, watch: Watch) -> None:
     found = watch.job(after=1.5)
     main = members(found)[job.pid].main_thread_cpu_percent
     work = found.loader_worker_cpu_percent
-    assert main is not None
-    assert work is not None
     assert main < work
     # The kernel's own count of the main thread agrees.
     assert main == pytest.approx(100 * (_cpu_seconds(job.pid) - began) / 1.5, abs=10)
@@ -156,7 +153,6 @@ def test_a_disk_bound_job_shows_what_it_writes(job: TrainingJob, watch: Watch) -
         assert rate is None
     else:
         # A folder in memory counts for nothing.
-        assert rate is not None
         assert within[1] - within[0] <= rate + 1
         assert rate - 1 <= around[1] - around[0]
 
@@ -177,7 +173,6 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, li
         start_new_session=True,
         text=True,
     )
-    assert process.stdout is not None
     ranks = [int(process.stdout.readline()) for _ in range(2)]
     groups = {os.getpgid(pid) for pid in [process.pid, *ranks]}
     yield process.pid, ranks

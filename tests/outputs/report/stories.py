@@ -70,7 +70,6 @@ def recorded(snapshots: Iterable[Snapshot], key: tuple[int, float | None] = KEY)
 
 def of_job(report: Report) -> JobUsage:
     """The job that the report is about."""
-    assert report.job is not None
     return report.job
 
 

@@ -70,8 +70,6 @@ def test_the_starved_loader_is_found_and_its_cost_is_the_idle_time(starved: list
     use = next(use for use in report.findings if use.rule == "loader_cpu_bound")
     assert use.holds_at_end
     assert use.stretches[-1].end_unix_seconds == report.time.end_unix_seconds
-    assert use.cost_gpu_seconds is not None
-    assert report.total.idle_gpu_seconds is not None
     assert 0.7 * report.total.idle_gpu_seconds < use.cost_gpu_seconds
     assert use.cost_gpu_seconds < 1.1 * report.total.idle_gpu_seconds
 
@@ -82,7 +80,6 @@ def test_a_healthy_gpu_does_not_oscillate() -> None:
     assert report.findings == ()
     assert report.total.oscillating_share == 0.0
     assert report.total.period_seconds is None
-    assert report.total.busy_percent is not None
     assert report.total.busy_percent > 95
 
 

@@ -98,7 +98,6 @@ async def test_no_screen_obeys_it(name: str) -> None:
     picture: the terminal shows text; nothing in it is obeyed, and no key is bound by it."""
     async with driven(machine(HOSTILE[name]), (100, 20), app_type=AppOnTerminal) as drive:
         app = drive.app
-        assert isinstance(app, AppOnTerminal)
         await drive.press("tab")
         check(drive.lines, 100)
         for key in ("exclamation_mark", "k"):

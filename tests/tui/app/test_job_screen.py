@@ -96,7 +96,6 @@ async def test_attached_at_the_start_the_first_picture_is_the_job() -> None:
     job = what.now.jobs[0]
     async with driven(what, (120, 40), attached=job.members[-1].key) as drive:
         assert drive.job_screen.view.job.key == job.key
-        assert job.command is not None
         assert job.command in drive.text
         await drive.press("escape")
         assert isinstance(drive.front, OverviewScreen)
@@ -189,7 +188,6 @@ async def test_the_next_run_takes_its_place_and_is_compared() -> None:
         assert "6 loader workers" in drive.text
         assert " ROLE" in drive.text
         now = drive.app.jobs.report.report()
-        assert now is not None
         assert now.key == drive.view.job.key
         assert drive.app.jobs.report._previous(now) == before
 
@@ -234,7 +232,6 @@ async def test_a_paused_picture_still_records() -> None:
         for _ in range(5):
             await drive.next()
         report = drive.app.jobs.report.report()
-        assert report is not None
         assert report.time.covered_seconds >= 5.0
 
 

@@ -103,9 +103,7 @@ async def test_key(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def table(drive: Driven) -> list[Any]:
     """The rows of the overview, those out of sight too."""
-    overview = drive.app.screen_stack[0]
-    assert isinstance(overview, OverviewScreen)
-    return overview.shown.table
+    return drive.app.screen_stack[0].shown.table
 
 
 def order(drive: Driven) -> list[int]:
@@ -114,7 +112,6 @@ def order(drive: Driven) -> list[int]:
 
 def selected(drive: Driven) -> int:
     """The place of the selected process, which is in sight."""
-    assert drive.view.selected_row is not None
     assert drive.view.selected_row[0] in drive.table
     return order(drive).index(drive.view.selected_row[0])
 
@@ -352,7 +349,6 @@ async def palette(drive: Driven, key: str) -> None:
 @expect("app", "question_mark", "f1", "h")
 async def help_dialog(drive: Driven, key: str) -> None:
     await drive.press(key)
-    assert drive.dialog is not None
     for _, keys in tables.described(replay=False, practice=False):
         for bound in keys:
             assert bound.shown in drive.dialog.text
@@ -393,7 +389,6 @@ def members(drive: Driven) -> list[int]:
 def chosen(drive: Driven) -> int:
     """The place of the selected process of the job, which is in sight."""
     key = drive.view.job.selected
-    assert key is not None
     assert key in [zone.argument for zone in drive.zones("member")]
     return members(drive).index(key[0])
 
@@ -462,9 +457,7 @@ RULES = ("hardware_errors", "loader_cpu_bound", "pcie_degraded")
 def rule(drive: Driven) -> str:
     """The rule of the finding under the cursor."""
     assert isinstance(drive.app.screen, FindingsScreen)
-    one = findings.selected(drive.view)
-    assert one is not None
-    return one.rule
+    return findings.selected(drive.view).rule
 
 
 AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {

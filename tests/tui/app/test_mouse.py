@@ -114,7 +114,7 @@ async def test_every_key_in_the_footer_can_be_clicked(
     async with driven(what, (200, 50), engine=HandEngine(several(what.now))) as drive:
         for key in way:
             await drive.press(key)
-        foot = [zone for zone in drive.front.zones if zone.y == 49]
+        foot = [zone for zone in drive.front.shown.zones if zone.y == 49]
         with monkeypatch.context() as patch:
             patch.setattr(GpuwatchApp, "run_action", run_action)
             for zone in foot:

@@ -140,7 +140,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
             assert widths(lines) == {size[0]}
             assert len(lines) == size[1]
             assert not controls("".join(texts(lines)))
-        assert not controls(evidence.plain_text(view, told, one).replace("\n", ""))
+        assert not controls(evidence.plain_text(view, one).replace("\n", ""))
         palette = Palette(GPUWATCH_DARK)
         dialog = unknown_dialog(told.unknown, what.now.gpus, palette, glyphs)
         assert not controls(dialog.text.replace("\n", ""))
@@ -174,7 +174,6 @@ async def test_a_finding_is_copied_by_the_terminal() -> None:
     engine = HandEngine(several(what.now))
     async with driven(what, app_type=AppOnTerminal, engine=engine) as drive:
         app = drive.app
-        assert isinstance(app, AppOnTerminal)
         feed = app.terminal.feed
         app.terminal.feed = lambda data: (written.append(data), feed(data))[1]  # type: ignore[method-assign]
         await drive.press("d")
@@ -425,7 +424,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     assert "GPU 1 fell off the bus." in after
     # Its chart ends soon after the loss, however long ago that is.
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
-        shown = texts(evidence.body(each, None, one, 120)[0])
+        shown = texts(evidence.body(each, one, 120)[0])
         top = next(n for n, line in enumerate(shown) if "its last 60 seconds" in line)
         assert shown[top + 3].split()[:4] == ["GPU", "1", "busy", "lost"]
         assert "█" * 20 in shown[top + 3]

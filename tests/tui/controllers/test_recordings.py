@@ -45,6 +45,13 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, to which a dashboard records."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 async def taken(drive: Driven) -> None:
     """Wait until the past has been read, and is shown."""
     for _ in range(3000):
@@ -76,14 +83,11 @@ async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
         now = whole[-1].monotonic_seconds
         assert history.latest_at == now
         earliest = history.earliest_at
-        assert earliest is not None
         assert now - earliest == pytest.approx(999, abs=45)
         busy = history.gpu(whole[0].gpus[0].uuid, "busy_percent")
-        assert busy is not None
         columns = busy.columns(now, 30.0, 31)
         assert None not in columns
         # The first of them, too, is a band: the GPU is starved.
-        assert columns[1] is not None
         assert columns[1].maximum - columns[1].minimum > 60
         assert all(one is not None for one in busy.columns(now, 1.0, 100))
 
@@ -116,21 +120,18 @@ async def test_another_machines_recording_is_left_alone(tmp_path: Path) -> None:
         assert drive.view.history.earliest_at == whole[-2].monotonic_seconds
 
 
-async def test_a_recording_from_the_dashboard_reads_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_recording_from_the_dashboard_reads_back(here: Path) -> None:
     """W and enter record what comes in to a file of our own; leaving ends it whole. Others find it
     while it runs."""
-    monkeypatch.chdir(tmp_path)
     what = scene("starved", 2)
-    notes = tmp_path / "notes"
+    notes = here / "notes"
     async with driven(what, notes=notes) as drive:
         await drive.press("W")
         await drive.press("enter")
         await drive.feed(next(drive.ahead), next(drive.ahead))
         (running,) = running_recordings(notes)
         path = Path(running.path)
-        assert path.parent == tmp_path
+        assert path.parent == here
         assert mode_of(path) == 0o600
         drive.app.every_second()
         assert drive.view.recording is not None
@@ -140,29 +141,23 @@ async def test_a_recording_from_the_dashboard_reads_back(
     assert [one.sequence for one in read] == [one.sequence for one in what.later[:2]]
 
 
-async def test_a_recording_from_the_dashboard_has_what_the_dashboard_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_recording_from_the_dashboard_has_what_the_dashboard_found(here: Path) -> None:
     """Its findings are those of the engine that is there: no second one looks at the snapshots."""
-    monkeypatch.chdir(tmp_path)
     what = scene("starved", 2)
     engine = HandEngine(several(what.now))
-    async with driven(what, notes=tmp_path / "notes", engine=engine) as drive:
+    async with driven(what, notes=here / "notes", engine=engine) as drive:
         await drive.press("W")
         drive.app.screen.name_typed = "night.jsonl.zst"  # type: ignore[attr-defined]
         await drive.press("enter")
         await drive.feed(*what.later[:3])
         await drive.press("W")
     assert len(engine.pushed) == 4
-    index = RecordingIndex(str(tmp_path / "night.jsonl.zst"))
+    index = RecordingIndex(str(here / "night.jsonl.zst"))
     assert {one.rule for one in index.findings} == {one.rule for one in several(what.now).findings}
 
 
-async def test_a_recording_that_cannot_begin_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_recording_that_cannot_begin_says_so(here: Path) -> None:
     """A folder that is not there is said, and nothing is recorded; esc records nothing at all."""
-    monkeypatch.chdir(tmp_path)
     async with driven() as drive:
         await drive.press("W")
         await drive.press("n", "o")
@@ -176,19 +171,15 @@ async def test_a_recording_that_cannot_begin_says_so(
         assert drive.app.recording.recorder is None
 
 
-async def test_a_deleted_recording_is_told_on_the_screen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deleted_recording_is_told_on_the_screen(here: Path) -> None:
     """Within a second, and what comes is recorded under the same name."""
-    monkeypatch.chdir(tmp_path)
     what = scene("starved", 2)
-    async with driven(what, notes=tmp_path / "notes") as drive:
+    async with driven(what, notes=here / "notes") as drive:
         await drive.press("W")
         await drive.press("enter")
         await drive.feed(next(drive.ahead))
-        path = Path(running_recordings(tmp_path / "notes")[0].path)
+        path = Path(running_recordings(here / "notes")[0].path)
         recorder = drive.app.recording.recorder
-        assert recorder is not None
         await until(lambda: recorder.state.snapshots == 1)
         os.unlink(path)  # noqa: PTH108 - of a few bytes
         await drive.feed(next(drive.ahead))

@@ -27,6 +27,10 @@ def job_of(what: Snapshot, key: tuple[int, float], command: str, **fields: objec
     return dataclasses.replace(what.jobs[0], **(settings | fields))
 
 
+def at(what: Snapshot, second: int, percent: float, *jobs: Job) -> Snapshot:
+    return dataclasses.replace(busy_at(what, second, percent), jobs=jobs)
+
+
 @pytest.fixture
 def what() -> Snapshot:
     """Two GPUs, of which the first is used; the clock begins with the first job."""
@@ -85,10 +89,8 @@ def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None
     first = job_of(what, FIRST, "python train.py --seed 0")
     beside = job_of(what, (11, FIRST[1] + 5), "python train.py --seed 1")
     for second in range(20):
-        assert runs.push(dataclasses.replace(busy_at(what, second, 41.0), jobs=(first,)), None) is (
-            None
-        )
-    assert runs.push(dataclasses.replace(busy_at(what, 20, 41.0), jobs=(beside,)), None) is None
+        assert runs.push(at(what, second, 41.0, first), None) is None
+    assert runs.push(at(what, 20, 41.0, beside), None) is None
 
 
 async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:
@@ -98,22 +100,18 @@ async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -
     second = job_of(what, SECOND, "python train.py --workers 8")
     found = diagnosis(what, starved(what, job=first.key))
     engine = HandEngine(found)
-
-    def at(now: int, percent: float, *jobs: Job) -> Snapshot:
-        return dataclasses.replace(busy_at(what, now, percent), jobs=jobs)
-
-    async with driven(at(0, 24.0, first), (120, 40), engine=engine) as drive:
+    async with driven(at(what, 0, 24.0, first), (120, 40), engine=engine) as drive:
         for now in range(1, 40):
-            await drive.sampler.feed(at(now, 24.0, first))
+            await drive.sampler.feed(at(what, now, 24.0, first))
         engine.diagnosis = nothing(what)
         for now in range(40, 66):
-            await drive.sampler.feed(at(now, 0.0))
+            await drive.sampler.feed(at(what, now, 0.0))
         for now in range(66, 70):
-            await drive.sampler.feed(at(now, 0.0, second))
+            await drive.sampler.feed(at(what, now, 0.0, second))
         await drive.settle()
         assert "GPU not in use yet" in drive.text
         for now in range(70, 110):
-            await drive.sampler.feed(at(now, 60.0, second))
+            await drive.sampler.feed(at(what, now, 60.0, second))
         await drive.settle()
         (line,) = [text for text in drive.lines if "next run" in text]
         assert "next run GPU 0 " in line
@@ -128,18 +126,15 @@ async def test_what_the_person_marked_stays_while_other_jobs_come_and_go(what: S
         job_of(what, key, "python other.py", gpu_uuids=(what.gpus[1].uuid,))
         for key in ((30, FIRST[1]), (31, FIRST[1] + 20))
     ]
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(mine, others[0]))
+    begin = at(what, 0, 41.0, mine, others[0])
     async with driven(begin, attached=mine.key, engine=HandEngine(nothing(what))) as drive:
         for now in range(1, 10):
-            await drive.sampler.feed(
-                dataclasses.replace(busy_at(what, now, 41.0), jobs=(mine, others[0]))
-            )
+            await drive.sampler.feed(at(what, now, 41.0, mine, others[0]))
         await drive.press("m")
         for now in range(10, 30):
             there = (mine,) if now < 21 else (mine, others[1])
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=there))
+            await drive.sampler.feed(at(what, now, 41.0, *there))
         await drive.settle()
-        assert drive.view.mark is not None
         assert not drive.view.mark.next_run
         assert "changed GPU 0" in drive.text
 
@@ -157,11 +152,11 @@ async def test_a_change_of_a_job_on_the_cpu_is_about_that_job(what: Snapshot) ->
     ]
     (found,) = diagnosis(what, starved(what)).findings
     engine = HandEngine(nothing(what))
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(mine, others[0]))
+    begin = at(what, 0, 41.0, mine, others[0])
     async with driven(begin, (160, 40), attached=mine.key, engine=engine) as drive:
         for now in range(1, 30):
             there = (mine, *others[:1]) if now < 10 else (mine, *others[1:])[: 1 + (now > 20)]
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=there))
+            await drive.sampler.feed(at(what, now, 41.0, *there))
             if now == 8:
                 await drive.press("m")
                 theirs = dataclasses.replace(found, gpus=(), job=others[0].key)
@@ -177,15 +172,15 @@ async def test_before_a_mark_is_the_run_that_was_changed(what: Snapshot) -> None
     """Not the run before it on the same GPU."""
     first = job_of(what, FIRST, "python a.py")
     second = job_of(what, (20, FIRST[1] + 30), "python b.py")
-    begin = dataclasses.replace(busy_at(what, 0, 90.0), jobs=(first,))
+    begin = at(what, 0, 90.0, first)
     async with driven(begin, engine=HandEngine(nothing(what))) as drive:
         for now in range(1, 30):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 90.0), jobs=(first,)))
+            await drive.sampler.feed(at(what, now, 90.0, first))
         for now in range(30, 50):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 24.0), jobs=(second,)))
+            await drive.sampler.feed(at(what, now, 24.0, second))
         await drive.press("m")
         assert drive.view.mark is not None
-        assert drive.view.mark.busy_before == pytest.approx(24.0, abs=2.0)
+        assert drive.view.mark.before.busy_percent == pytest.approx(24.0, abs=2.0)
 
 
 # -- one that has ended -----------------------------------------------------------------------
@@ -195,14 +190,14 @@ async def test_a_job_that_ended_keeps_what_was_found(what: Snapshot) -> None:
     """Its own line, not the machine's; in the list and in full, with how it was at its end."""
     job = job_of(what, FIRST, "python train.py", attached=True)
     engine = HandEngine(diagnosis(what, starved(what, job=job.key)))
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(job,))
+    begin = at(what, 0, 41.0, job)
     async with driven(begin, (120, 40), attached=job.key, engine=engine) as drive:
         for now in range(1, 30):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 41.0), jobs=(job,)))
+            await drive.sampler.feed(at(what, now, 41.0, job))
         engine.diagnosis = nothing(what, "GPU 1 is 93% busy: nothing holds it up.")
         ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 30, members=())
         for now in range(31, 60):
-            await drive.sampler.feed(dataclasses.replace(busy_at(what, now, 0.0), jobs=(ended,)))
+            await drive.sampler.feed(at(what, now, 0.0, ended))
         await drive.settle()
         assert "waits for data 38%" in drive.lines[2]
         await drive.press("d")
@@ -227,10 +222,10 @@ async def test_a_job_that_ended_without_findings_says_so(
     """And not what the machine does now; whether nothing was wrong, or nobody could tell."""
     job = job_of(what, FIRST, "python train.py", attached=True)
     told = dataclasses.replace(nothing(what, "GPU 0 is 12% busy."), decided=decided)
-    begin = dataclasses.replace(busy_at(what, 0, 41.0), jobs=(job,))
+    begin = at(what, 0, 41.0, job)
     async with driven(begin, attached=job.key, engine=HandEngine(told)) as drive:
-        await drive.feed(dataclasses.replace(busy_at(what, 1, 41.0), jobs=(job,)))
+        await drive.feed(at(what, 1, 41.0, job))
         ended = dataclasses.replace(job, ended_at_unix_seconds=FIRST[1] + 1, members=())
-        await drive.feed(dataclasses.replace(busy_at(what, 2, 0.0), jobs=(ended,)))
+        await drive.feed(at(what, 2, 0.0, ended))
         assert says in drive.lines[2]
         assert "12% busy" not in drive.text

@@ -56,8 +56,9 @@ async def until(drive: Driven, condition: Callable[[], bool]) -> None:
         await drive.settle()
 
 
-async def test_the_users_own_line_is_named(family: Children, tmp_path: Path) -> None:
-    """S samples in the background and shows the shares; S again ends it sooner."""
+@pytest.fixture
+def busy(family: Children, tmp_path: Path) -> Snapshot:
+    """A job that computes and may be sampled."""
     program = stack_access.find_py_spy()
     if program is None:
         pytest.skip("py-spy is not installed")
@@ -68,14 +69,18 @@ async def test_the_users_own_line_is_named(family: Children, tmp_path: Path) -> 
     refused = stack_access.why_not(child.pid, program)
     if refused is not None:
         pytest.skip(refused)
-    async with driven(live(child), (100, 30)) as drive:
+    return live(child)
+
+
+async def test_the_users_own_line_is_named(busy: Snapshot) -> None:
+    """S samples in the background and shows the shares; S again ends it sooner."""
+    async with driven(busy, (100, 30)) as drive:
         await drive.press("j", "S")
         # A second later it says how long it will take: either names the key.
         assert "(S ends it early)" in drive.lines[-2]
         await until(drive, lambda: any(map(has_sampled, py_spies_of(os.getpid()))))
         await drive.press("S")
         await until(drive, lambda: drive.dialog is not None)
-        assert drive.dialog is not None
         assert "train.py:" in drive.dialog.text
         assert "crunch" in drive.dialog.text
         await drive.press("escape")
@@ -88,7 +93,6 @@ async def test_what_cannot_be_sampled_says_why(family: Children) -> None:
     async with driven(live(child), (100, 30)) as drive:
         await drive.press("j", "S")
         await until(drive, lambda: drive.dialog is not None)
-        assert drive.dialog is not None
         assert str(child.pid) in drive.dialog.text or "py-spy" in drive.dialog.text
 
 
@@ -101,19 +105,12 @@ async def test_a_job_that_has_ended_has_no_stacks() -> None:
         assert not drive.app.jobs.samples
 
 
-async def test_leaving_ends_the_sampler(family: Children, tmp_path: Path) -> None:
+async def test_leaving_ends_the_sampler(busy: Snapshot) -> None:
     """No py-spy outlives the dashboard."""
-    if stack_access.find_py_spy() is None:
-        pytest.skip("py-spy is not installed")
-    script = tmp_path / "train.py"
-    script.write_text(BUSY)
-    child = family.run([sys.executable, str(script)])
-    assert family.ready(child) == "ready"
-    async with driven(live(child), (100, 30)) as drive:
+    async with driven(busy, (100, 30)) as drive:
         await drive.press("j", "S")
         await until(drive, lambda: bool(drive.app.jobs.sampler._runs))  # type: ignore[union-attr]
         sampler = drive.app.jobs.sampler
-        assert sampler is not None
         await drive.press("q")
     assert not any(run.running for run in sampler._runs)
 

@@ -50,7 +50,6 @@ def test_the_rows_are_shared_out_exactly(pane: str, report: bool) -> None:
         view.job.output, view.job.pane = Printed([]), pane
         view.job.write_report = (lambda _: []) if report else None
         page = job.draw(view, 100, height).plan
-        assert page is not None
         assert sum(page.rows.values()) + page.room == height
         assert page.room >= 0
         if height >= 12 and pane == "hidden":
@@ -124,7 +123,6 @@ def history_of(*columns: tuple[float, float]) -> View:
         )
         last = dataclasses.replace(taken, gpus=(one,), taken_at_unix_seconds=1_000_000.0 + at)
         history.push(last)
-    assert last is not None
     view = job_view_of(last, history=history, timeline=Timeline(51.0))
     view.history = history
     return view
@@ -158,9 +156,9 @@ def test_several_gpus_are_drawn_as_their_mean() -> None:
 
     one = Given((0.0, 50.0, 100.0), None, None)
     other = Given((100.0, 100.0, 100.0), (10.0, 10.0, 10.0), None)
-    together = Together(lambda: [one, None, other])  # type: ignore[list-item]
+    together = Together((), lambda: [one, None, other])  # type: ignore[list-item]
     assert together.columns(3.0, 1.0, 3) == [(50.0, 75.0, 100.0), (10.0, 10.0, 10.0), None]
-    assert Together(lambda: [None]).columns(3.0, 1.0, 2) == [None, None]
+    assert Together((), lambda: [None]).columns(3.0, 1.0, 2) == [None, None]
 
 
 # -- the tree -------------------------------------------------------------------------------
@@ -275,7 +273,6 @@ def test_a_job_that_left_the_list_is_shown_as_it_was() -> None:
 def test_the_charts_of_a_job_that_has_ended_stay_at_its_end() -> None:
     """A minute later they show the same: they do not scroll away."""
     view = history_of(*[(100.0, 0.0), (0.0, 100.0)] * 12)
-    assert view.snapshot is not None
     at = view.snapshot.taken_at_unix_seconds
     pictures = []
     for later in (1.0, 61.0):
@@ -329,7 +326,6 @@ def test_drawing_the_pane_alone_changes_nothing_else() -> None:
     frame = job.draw(view, 80, 24)
     output.texts.append("step 2")
     lines = job.draw_pane(view, frame)
-    assert frame.plan is not None
     assert len(lines) == 24
     assert lines[: frame.plan.pane_top] == frame.lines[: frame.plan.pane_top]
     assert any("step 2" in plain(line) for line in lines)
@@ -339,7 +335,6 @@ def test_drawing_the_pane_alone_changes_nothing_else() -> None:
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
     """Its ranks are gone then: how it loaded its data, and on which GPUs, is not forgotten."""
     view = job_view_of(machine(one_job()))
-    assert view.snapshot is not None
     follow(view, view.snapshot)
     ended = one_job(ended_at_unix_seconds=1100.0, ranks=(), members=(), gpu_uuids=())
     later = machine(ended, at=110.0, taken_at_unix_seconds=1160.0)

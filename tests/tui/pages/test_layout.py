@@ -49,7 +49,6 @@ def test_the_rows_fit_and_what_matters_has_some(
     says something of the host, one of a GPU from 5 rows up, one of a process from 10 up; a style
     gets the rows and the width that it needs, and no more rows than it can use."""
     page = overview.draw(view_of(with_gpus(gpus, 7, 1, cores)), width, height).plan
-    assert page is not None
     assert min(page.rows.values()) >= 0
     if height >= 9:
         assert page.room >= 0

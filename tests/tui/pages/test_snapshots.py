@@ -110,7 +110,6 @@ def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
     now = machine("starved", gpus).now
     if what == "job":
         view = job_view("starved", gpus)
-        assert view.snapshot is not None
         view.diagnosis = diagnosis_of(view.snapshot, starved(view.snapshot))
         return job_drawn(view, *size)
     if what == "calm":

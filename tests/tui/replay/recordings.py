@@ -61,7 +61,6 @@ class Played(Driven):
 
     @property
     def player(self) -> Player:
-        assert self.app.player is not None
         return self.app.player
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -93,7 +92,6 @@ class Played(Driven):
     async def press_text(self, text: str) -> None:
         """Type ``text`` as a terminal sends it."""
         driver = self.app._driver
-        assert driver is not None
         for character in text:
             driver.send_message(events.Key(_character_to_key(character), character))
         await self.settle()
@@ -138,5 +136,4 @@ async def played(
             await drive.arrived()
             yield drive
     finally:
-        assert app.player is not None
         app.player.close()

@@ -188,7 +188,6 @@ async def test_long_range_is_filled_from_the_overview(night: Path) -> None:
         await drive.press("space", *["right_square_bracket"] * 3)
         await drive.go_to("100%")
         series = drive.view.history.gpu(drive.view.gpus[0].uuid, "busy_percent")
-        assert series is not None
         columns = series.columns(END, 30.0, 30)
         # Nobody recorded from the tenth half minute to the fourteenth.
         assert columns[10:13] == [None] * 3
@@ -232,7 +231,6 @@ async def test_fast_enough_to_leave_the_diagnosis_out_it_says_so(night: Path) ->
         state.undiagnosed = True
         await drive.pass_time(6.0)
         assert "no diagnosis at this speed" in drive.lines[-1]
-        assert drive.view.diagnosis is not None
         assert not drive.view.diagnosis.findings
         await drive.press("space")
         await drive.arrived()

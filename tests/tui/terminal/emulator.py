@@ -56,7 +56,6 @@ class AppOnTerminal(GpuwatchApp):
         self.terminal: Terminal
 
     def _build_driver(self, headless, inline, mouse, size):  # type: ignore[no-untyped-def]
-        assert size is not None
         driver = TerminalDriver(self, debug=False, mouse=mouse, size=size)
         self.terminal = driver.terminal = Terminal(*size)
         return driver

@@ -55,7 +55,6 @@ class PseudoTerminal:
         os.close(slave)
 
     def resize(self, width: int, height: int, *, tell: bool = True) -> None:
-        assert self._master is not None
         termios.tcsetwinsize(self._master, (height, width))
         if tell:
             self.screen.resize(height, width)
@@ -63,11 +62,9 @@ class PseudoTerminal:
 
     def settings(self) -> list[Any]:
         """Whether it echoes, waits for whole lines and so on."""
-        assert self._master is not None
         return termios.tcgetattr(self._master)
 
     def type(self, text: str) -> None:
-        assert self._master is not None
         os.write(self._master, text.encode())
 
     def read(self, seconds: float) -> bool:
@@ -114,7 +111,6 @@ class PseudoTerminal:
 
     def until_nothing_more_fits(self) -> None:
         """Read nothing until what the program writes has filled the terminal, and a while more."""
-        assert self._master is not None
         deadline = time.monotonic() + _LIMIT_SECONDS
         unread = [-2, -1]
         while unread[-1] != unread[-2]:

@@ -170,7 +170,6 @@ def test_a_chart_that_moved_on_is_moved_by_the_terminal() -> None:
 def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> None:
     """The terminal shows the canvas, cell by cell, colours included."""
     app = drive.app
-    assert isinstance(app, AppOnTerminal)
     lines = (drive.dialog or drive.front).canvas.lines
     assert app.terminal.lines == [plain(line) for line in lines]
     for y, line in enumerate(lines):
@@ -200,7 +199,6 @@ async def test_the_dashboard_stays_in_sight_behind_a_dialog() -> None:
     """A dialog covers its own place only: around it the dashboard goes on, SIMULATED with it."""
     async with driven(scene("starved", 2), (120, 40), app_type=AppOnTerminal) as drive:
         app = drive.app
-        assert isinstance(app, AppOnTerminal)
         await drive.press("exclamation_mark")
         assert drive.dialog is not None
         assert app.terminal.lines[:2] == drive.lines[:2]
@@ -215,7 +213,6 @@ async def test_a_second_is_a_few_bytes(scenario: str, slow: bool, most: int) -> 
     size = (200, 50)
     async with driven(scene(scenario, 8), size, slow_link=slow, app_type=AppOnTerminal) as drive:
         app = drive.app
-        assert isinstance(app, AppOnTerminal)
         first, seconds = app.terminal.written, 6
         for _ in range(seconds):
             await drive.next()

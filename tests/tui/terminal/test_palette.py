@@ -88,7 +88,6 @@ def test_sixteen_colour_terminals_get_no_others() -> None:
     palette = Palette(themes()["ansi-dark"])
     for style in styles_in_use():
         for colour in (palette[style].color, palette[style].bgcolor):
-            assert colour is not None
             assert colour.type in {ColorType.STANDARD, ColorType.DEFAULT}, style
 
 
@@ -122,8 +121,6 @@ def test_text_can_be_read(theme: Theme) -> None:
         if "." in style or style.endswith(("rule", "edge", "simulated")):
             continue
         look = palette[style]
-        assert look.color is not None
-        assert look.bgcolor is not None
         ink, ground = Color.from_rich_color(look.color), Color.from_rich_color(look.bgcolor)
         assert contrast_ratio(ink, ground) >= 3.0, style
 
@@ -135,7 +132,6 @@ def test_paler_tones_lie_between_ink_and_ground() -> None:
 
     def contrast(style: str) -> float:
         colour = palette[style].color
-        assert colour is not None
         return contrast_ratio(Color.from_rich_color(colour), ground)
 
     tones = [contrast(name) for name in ("fed.1", "fed.2", "fed.3", "fed")]

@@ -2,11 +2,9 @@
 
 What it checks
     Whether most GPUs of one job are busy all the time at less power than this job draws when it
-    works, while another of its GPUs idles part of that time. The one that idles is named, with
-    what its process is doing: look at that one, not at those that wait.
-
-    Or whether all of them, again and again, are busy at less than half the power they draw at work,
-    and none does more or less work than the others; or whether they idle in turns while their power
+    works, while another idles part of that time. That one is named, with what its process is doing:
+    look at it, not at those that wait. Or whether all of them, again and again, are busy at less
+    than half the power they draw at work and do equal work, or idle in turns while their power
     rises and falls together: then another rank is late at every step, or the network is slow.
 
     Where no process is known, GPUs of one model whose memory in use is alike, or whose load rises
@@ -17,18 +15,16 @@ Why it matters
     lost on all of them at once.
 
 Evidence needed
-    The busy share of at least two GPUs of one job; power to see that the busy ones do no work. What
-    the late rank is doing needs its processes' CPU, disk and write readings, or its own report of
-    its loop (gpuwatch.torch). A main thread at a full core is no sign of work: it spins for its
-    GPU, too. NCCL 2.28.7 or later is asked which rank has launched the fewest collectives, also on
-    other machines, where its RAS service runs (it does, unless NCCL_RAS_ENABLE=0).
+    The busy share of two GPUs of one job, and power to see that the busy ones do no work. The late
+    rank's CPU, disk and write readings, or its own report (gpuwatch.torch); a main thread at a full
+    core is no sign of work: it spins for its GPU, too. NCCL 2.28.7 or later is asked who launched
+    the fewest collectives, also on other machines (RAS; not with NCCL_RAS_ENABLE=0).
 
 When it is wrong
-    Where the GPUs of one job do different things by design (one for evaluation, replicas of a
-    server): then the busy ones do more work, and the rule does not fire. Where all ranks here wait
-    for a rank on another machine, that one shows only by NCCL's own count. Without processes,
-    separate jobs of small kernels beside one that has finished look the same, unless their load
-    moves together: then both readings are named.
+    Where the GPUs of one job do different things by design (one evaluates, replicas of a server):
+    then the busy ones do more work, and the rule does not fire. A rank elsewhere shows only by
+    NCCL's count. Without processes, separate jobs of small kernels beside one that has finished
+    look the same, unless their load moves together: then both readings are named.
 
 What to do
     Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
@@ -36,14 +32,12 @@ What to do
     Where another one is late each time: batches that cost the same.
 
 Thresholds
-    waiting GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job
-    that logs or saves now and then some points less.
-
-    late rank's GPU 8 points less busy: ranks in step differ by one to three points, and a rank that
-    saves for four seconds of a minute differs by seven. No more late ranks than waiting ones. 15
-    points where nothing shows what that rank is doing. The waiting ones may have done real work in
-    at most 60% of that gap: data-parallel ranks all do the same work. Without processes 25 points,
-    or waits of seconds: where all wait for data, one or the other is a little later.
+    waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less: ranks in
+    step differ by one to three points, and a rank that saves for four seconds of a minute by seven.
+    No more late ranks than waiting ones. 15 points where nothing shows what that rank is doing. The
+    waiting ones may have done real work in at most 60% of that gap: data-parallel ranks all do the
+    same work. Without processes 25 points, or waits of seconds: where all wait for data, one or the
+    other is a little later.
 
     busy at less than half the power at work: collectives that wait draw 0.2 to 0.45 of it. Of ranks
     that wait for each other, 5% of the time on each of them and 10% on average, in 3 stretches,
@@ -67,32 +61,16 @@ from dataclasses import dataclass
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import words
-from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, name_of, rank_of, who
+from gpuwatch.diagnosis.rules.shared import cards, late_rank, loading, pauses, ranks, words
 from gpuwatch.diagnosis.rules.shared.effort import little_work, little_work_share, unused, waits_now
-from gpuwatch.diagnosis.rules.shared.late_rank import (
-    Doing,
-    doing_of,
-    last_to_launch,
-    launched,
-    shared_trouble,
-)
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses
-from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
 
 RULE = Rule(
     title="waits for another rank",
-    explains={
-        "oscillation", "busy_without_work", "batch_too_small", "straggler",
-        "checkpoint_pauses", "validation_pauses", "loader_cpu_bound", "loader_io_bound",
-        "loader_in_main_process", "too_many_workers", "memory_not_pinned", "python_bound",
-        "sync_every_step", "idle_holding_memory",
-    },
+    explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,
     look_alike=4,
     chart="power_watts",
-)  # fmt: skip
+)
 GAP_PERCENT = 8.0  # of the time
 UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does
 CLEAR_GAP_PERCENT = 25.0  # from here on confidence grows no more
@@ -135,7 +113,7 @@ class _Split:
 
 
 def check(window: Window) -> Verdict:
-    gpus = ranks_of(window)
+    gpus = ranks.ranks_of(window)
     split = _split(gpus)
     if split is None:
         return _each_other(window, gpus)
@@ -143,12 +121,12 @@ def check(window: Window) -> Verdict:
     if works_too:
         return Clear("the busy GPUs do more work than the other and do not wait for it")
     if window.job is None and not _is_plain(window, split):
-        return Unknown(NO_JOB)
+        return Unknown(loading.NO_JOB)
     late = min(split.late, key=lambda gpu: _busy([gpu]))
-    shared = shared_trouble(window, late)
+    shared = late_rank.shared_trouble(window, late)
     if shared is not None:
         return Clear(f"the late rank has the same problem as the others: {shared}")
-    doing = doing_of(window, late)
+    doing = late_rank.doing_of(window, late)
     if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
         return _each_other(window, gpus)
     return _firing(window, split, late, doing, blind=works_too is None)
@@ -157,7 +135,7 @@ def check(window: Window) -> Verdict:
 def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     """No rank is the late one."""
     spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
-    idle = words.mean([max(0.0, idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
+    idle = words.mean([max(0.0, pauses.idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
     spun, least = sum(spins) / len(gpus), min(p or 0.0 for p in power)
     most = words.highest(power) or 0.0
     often = min(gpu.spins or 0 for gpu in gpus) >= LEAST_SPINS and min(spins) >= EACH_SPINS_SHARE
@@ -166,18 +144,18 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     spin = often and spun >= ALL_SPIN_SHARE
     if not (spin or in_turns) or least < SAME_WORK * most:
         return Clear("its GPUs are equally busy, or not busy all the time")
-    if not in_turns and not are_one_job(window, gpus):
-        return Unknown(NO_JOB)
+    if not in_turns and not ranks.are_one_job(window, gpus):
+        return Unknown(loading.NO_JOB)
     network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
-    last = last_to_launch(window)
+    last = late_rank.last_to_launch(window)
     elsewhere = None if window.job is None else window.job.job.behind_elsewhere
-    known = elsewhere if last is None else name_of(last)
+    known = elsewhere if last is None else cards.name_of(last)
     late = f"{known} launches its collectives last"
     if known is None:
         late = f"another rank is late at every step{network}"
     return Firing(
         summary=f"{words.named(gpus)} wait for each other {spun + idle:.0%} of the time, in "
-        f"collectives: {late}{looks(window)}",
+        f"collectives: {late}{ranks.looks(window)}",
         evidence=[
             Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
@@ -188,7 +166,7 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
                      supports=not network),
             Evidence("least power of them", round(least, 1), "W", round(SAME_WORK * most, 1),
                      "on average all do the same work"),
-            *launched(window, last), likeness(window, gpus),
+            *late_rank.launched(window, last), ranks.likeness(window, gpus),
         ],
         advice=(_EVEN,),
         strength=0.5 - 0.1 * (window.job is None)
@@ -202,7 +180,7 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
 def _is_plain(window: Window, split: _Split) -> bool:
     """Check whether GPUs of which no process is known show it clearly enough to be spoken of."""
     clear = 100.0 * split.gap >= CLEAR_GAP_PERCENT
-    if is_sure(window):
+    if ranks.is_sure(window):
         return clear or split.spins
     watts = [gpu.power_mean_watts or 0.0 for gpu in split.waiting]
     alike = min(watts) >= SAME_WORK * max(watts) and len(watts) + len(split.late) >= PRESUMED_LEAST
@@ -218,7 +196,7 @@ def _split(gpus: list[GpuFacts]) -> _Split | None:
     top = max(_busy([gpu]) for gpu in gpus)
     waiting = [gpu for gpu in gpus if _busy([gpu]) > top - GAP_PERCENT]
     late = [gpu for gpu in gpus if _busy([gpu]) <= top - GAP_PERCENT]
-    if not late or len(late) > len(waiting) or _busy(waiting) < PINNED_PERCENT:
+    if not late or len(late) > len(waiting) or _busy(waiting) < cards.PINNED_PERCENT:
         return None
     return _Split(waiting, late)
 
@@ -236,17 +214,19 @@ def _works_meanwhile(split: _Split) -> bool | None:
     return 1.0 - theirs / ours > WORKING * split.gap
 
 
-def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blind: bool) -> Firing:
+def _firing(
+    window: Window, split: _Split, late: GpuFacts, doing: late_rank.Doing, *, blind: bool
+) -> Firing:
     clear = words.ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
     strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0) - (0.2 if blind else 0.0)
     others = [gpu for gpu in [*split.late, *split.waiting] if gpu is not late]
-    sure, name, several = is_sure(window), words.named(split.waiting), split.waiting
+    sure, name, several = ranks.is_sure(window), words.named(split.waiting), split.waiting
     busy, power = _busy(several), words.mean([gpu.power_mean_watts for gpu in several])
     plateau = words.highest([gpu.power_plateau_watts for gpu in [late, *others]])
     low, lost = "below what this job draws when it works", split.gap
     summary = (
-        f"{name} {words.verb(several, 'waits', 'wait')} for {who(window, late)} "
-        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}{looks(window)}"
+        f"{name} {words.verb(several, 'waits', 'wait')} for {cards.who(window, late)} "
+        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}{ranks.looks(window)}"
     )
     if not sure:
         low = "little for this card"
@@ -261,14 +241,14 @@ def _firing(window: Window, split: _Split, late: GpuFacts, doing: Doing, *, blin
     return Firing(
         summary=summary,
         evidence=(
-            Evidence(f"{name} busy", round(busy, 1), "%", PINNED_PERCENT,
+            Evidence(f"{name} busy", round(busy, 1), "%", cards.PINNED_PERCENT,
                      "all the time, by the driver's count"),
             Evidence(f"{words.named([late])} busy", round(_busy([late]), 1), "%",
                      round(busy - GAP_PERCENT, 1), "idle part of that time"),
             Evidence(f"{name} power", words.rounded(power), "W", plateau,
                      low, supports=power is not None and plateau is not None and power < plateau),
-            *doing.evidence, *launched(window, rank_of(window, late)),
-            likeness(window, [late, *others]),
+            *doing.evidence, *late_rank.launched(window, cards.rank_of(window, late)),
+            ranks.likeness(window, [late, *others]),
         ),
         advice=doing.advice,
         strength=max(0.3, strength) if sure else 0.5,

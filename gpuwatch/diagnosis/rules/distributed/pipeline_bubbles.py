@@ -17,11 +17,6 @@ When it is wrong
     Two programs that hand data to each other look the same (generation and training in RLHF, a
     teacher and a student) and have the same cure: let them overlap.
 
-What to do
-    More micro-batches per step (four times the stages or more), or an interleaved schedule (1F1B,
-    zero bubble). A model that was split only to fit (device_map="auto"): a pipeline, or data
-    parallelism with sharded weights (FSDP, ZeRO), in which all GPUs work at once.
-
 Thresholds
     each GPU idle for 20% of the time, or busy at less than half its power at work for so long, in
     4 stretches or more: two jobs one after the other are no pipeline. At most 55% of the GPUs at

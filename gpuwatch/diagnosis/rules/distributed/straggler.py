@@ -5,14 +5,12 @@ What it checks
     siblings (SM activity, the memory controller, or power), or runs at a lower clock than they do.
 
 Why it matters
-    Data-parallel ranks meet at every step: all of them run at the pace of the slowest. The others
-    spin in a collective meanwhile and show 99%.
+    Data-parallel ranks meet at every step: all run at the pace of the slowest, spin and show 99%.
 
 Evidence needed
     Two GPUs or more of one model in one job, with SM activity or power; clocks, links and the
-    ranks' CPU readings to show why that one is slow. Where no process is known: GPUs whose load
-    rises and falls together, or four or more whose memory is alike and less than 70% of the card
-    (frameworks that take it in advance hold the same everywhere).
+    ranks' CPU show why that one is slow. Where no process is known: GPUs whose load rises and falls
+    together, or four or more whose memory is alike and less than 70% of the card (JAX holds more).
 
 When it is wrong
     Where the ranks' shares are unequal by design (pipeline stages, a GPU that also evaluates), the
@@ -23,13 +21,10 @@ What to do
     (longer sequences): bucket by length, balance the sampler, or move what only that rank does.
 
 Thresholds
-    all GPUs busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that
-    logs or saves now and then some points less.
-
-    others' SM activity 90% or less of the odd one's: ranks that do the same agree better. Else the
-    memory controller's time 90% or less, if the busiest shows 8% or more: NVML gives whole
-    percents, and spinning leaves it alone. Else power 80% or less: it differs from card to card by
-    up to a tenth, and spinning draws some.
+    all GPUs busy 85% of the time: see busy_without_work. Others' SM activity 90% or less of the odd
+    one's: ranks that do the same agree better. Else the memory controller's time 90% or less, if
+    the busiest shows 8% or more: NVML gives whole percents, and spinning leaves it alone. Else
+    power 80% or less: it differs from card to card by up to a tenth, and spinning draws some.
 
     Where memory alone makes GPUs look like one job: the others within 85% of the highest of them.
 
@@ -49,9 +44,7 @@ from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, who
-from gpuwatch.diagnosis.rules.shared.late_rank import doing_of
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared import cards, late_rank, loading
 from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
@@ -86,12 +79,12 @@ _SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
 
 def check(window: Window) -> Verdict:
     gpus = ranks_of(window)
-    if any((gpu.busy_percent or 0.0) < PINNED_PERCENT for gpu in gpus):
+    if any((gpu.busy_percent or 0.0) < cards.PINNED_PERCENT for gpu in gpus):
         return Clear("not all of its GPUs are busy all the time")
     if len({gpu.identity.name for gpu in gpus}) > 1:
         return Clear("its GPUs are of different models")
     if not are_one_job(window, gpus):
-        return Unknown(NO_JOB)
+        return Unknown(loading.NO_JOB)
     # Of separate jobs, one on a slow card holds up no other.
     by_clock = _by_clock(window, gpus) if is_sure(window) else None
     return by_clock or _by_work(window, gpus)
@@ -107,7 +100,7 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     theirs = median([gpu.sm_clock_busy_mhz or 0.0 for gpu in others])
     if own > LOWER_CLOCK * theirs:
         return None
-    lost, slower = 1.0 - own / theirs, who(window, odd)
+    lost, slower = 1.0 - own / theirs, cards.who(window, odd)
     settings = Advice(
         f"Look at the cooling, the power limit and the clock settings of {named([odd])} "
         "(nvidia-smi -q -d PERFORMANCE,CLOCK).",
@@ -158,13 +151,13 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
     theirs, sure = [measure.read(gpu) or 0.0 for gpu in others], is_sure(window)
     lost = max(0.0, 1.0 - median(theirs) / most)
     if not sure and min(theirs) < ALIKE * second:
-        return Unknown(NO_JOB)
-    doing = doing_of(window, odd)
+        return Unknown(loading.NO_JOB)
+    doing = late_rank.doing_of(window, odd)
     why = f" ({doing.says})" if doing.known else ""
     end = looks(window) if sure else ", if these GPUs run one job, as their memory makes it look"
     return Firing(
         summary=f"{named(others)} {verb(others, 'spends', 'spend')} {100 * lost:.0f}% of the time "
-        f"waiting for {who(window, odd)}, which has more to do{why}{end}",
+        f"waiting for {cards.who(window, odd)}, which has more to do{why}{end}",
         evidence=(*_evidence(odd, others), *doing.evidence, likeness(window, gpus)),
         advice=(_BALANCE, *(doing.advice if doing.known else ())),
         strength=measure.strength

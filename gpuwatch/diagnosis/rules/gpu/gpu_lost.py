@@ -27,6 +27,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.cards import WAITING
 from gpuwatch.diagnosis.rules.shared.words import keys, named
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -41,17 +42,13 @@ RULE = Rule(
         ),
     ),
     # What the GPUs left look like while they wait for the one that is gone.
-    explains={
-        "oscillation", "collective_wait", "straggler", "busy_without_work", "batch_too_small",
-        "idle_holding_memory", "pcie_degraded", "python_bound", "loader_cpu_bound",
-        "loader_io_bound", "loader_in_main_process", "checkpoint_pauses", "validation_pauses",
-    },
+    explains=WAITING | {"collective_wait", "pcie_degraded"},
     # Of the time before.
     chart="temperature_celsius",
     # There is nothing to weigh.
     trust=1.03,
     has_look_alikes=False,
-)  # fmt: skip
+)
 
 
 def check(window: Window) -> Verdict:

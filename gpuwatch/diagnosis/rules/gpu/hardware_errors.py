@@ -5,9 +5,8 @@ What it checks
     reset, and corrected errors at a high rate.
 
 Why it matters
-    An uncorrectable error ends the process whose memory it hit (or, on older cards, every process
-    on the GPU) and can leave wrong numbers in a checkpoint. A failed remapping means that the card
-    has no spare rows left there.
+    An uncorrectable error ends the process whose memory it hit (on older cards all on the GPU) and
+    can leave wrong numbers in a checkpoint. A failed remapping: no spare rows are left there.
 
 Evidence needed
     The driver's ECC counters or its row remapper (data-center and workstation cards; GeForce cards

@@ -9,8 +9,7 @@ Why it matters
     trains. A deadlocked training job looks like this, too.
 
 Evidence needed
-    The busy share over at least half a minute, the memory held, and the CPU time of the job's
-    processes where they can be read.
+    The busy share over half a minute, the memory held, the CPU time of the job's processes.
 
 When it is wrong
     Servers wait for requests by design, and a job between two phases will come back: what uses the
@@ -33,9 +32,8 @@ Thresholds
     notebooks and servers use less. All but the size of a context are this project's choice.
 
 Sources
-    nvidia-smi's process list shows memory per process; PyTorch's notes on its caching allocator
-    (memory of freed tensors stays reserved until the process ends or empties the cache) and its
-    issues 107667 and 28394 (size of a CUDA context).
+    PyTorch's notes on its caching allocator (memory of freed tensors stays reserved until the
+    process ends or empties the cache) and its issues 107667 and 28394 (size of a CUDA context).
 """
 
 from collections.abc import Sequence
@@ -71,22 +69,15 @@ NAMED_MOST = 2
 
 def check(window: Window) -> Verdict:
     job, watched = window.job, window.watched_seconds
-    known = [
-        (gpu, held)
-        for gpu in present(window)
-        if gpu.busy is not None and (held := _held(window, gpu)) is not None
-    ]
-    if not known:
+    held = {gpu.uuid: _held(window, gpu) for gpu in present(window) if gpu.busy is not None}
+    if all(one is None for one in held.values()):
         return Unknown(("the GPUs' utilisation", "memory used"))
     if window.starting:
         return Clear("the job is starting")
     least = UNNAMED_BYTES if job is None else HELD_BYTES
-    idle = [
-        (gpu, held)
-        for gpu, held in known
-        if (gpu.busy_percent or 0.0) < IDLE_PERCENT and held >= least
-    ]
-    if not idle:
+    holding = [gpu for gpu in window.gpus if (held.get(gpu.uuid) or 0.0) >= least]
+    gpus = [gpu for gpu in holding if (gpu.busy_percent or 0.0) < IDLE_PERCENT]
+    if not gpus:
         return Clear("no GPU with memory in use is idle")
     if watched < LONG_ENOUGH_SECONDS:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
@@ -96,7 +87,6 @@ def check(window: Window) -> Verdict:
     moved = words.mean([job.read_bytes_per_second, job.write_bytes_per_second]) if job else None
     if (moved or 0.0) >= WORKING_BYTES_PER_SECOND:
         return Clear("its processes read or write")
-    gpus = [gpu for gpu, _ in idle]
     nobody = job is None and all(gpu.foreign_memory_bytes == 0.0 for gpu in gpus)
     missing = [] if job is not None else ["the processes that hold it"]
     missing += [] if cores is not None else ["their CPU time"]
@@ -104,13 +94,14 @@ def check(window: Window) -> Verdict:
     evidence = [
         *[Evidence(f"{words.named([gpu])} busy", words.rounded(gpu.busy_percent), "%", IDLE_PERCENT)
           for gpu in gpus],
-        *[Evidence(f"{words.named([gpu])} memory held", held, "bytes", float(least))
-          for gpu, held in idle],
+        *[Evidence(f"{words.named([gpu])} memory held", held[gpu.uuid], "bytes", float(least))
+          for gpu in gpus],
         Evidence("CPU of its processes", cores, "cores", WORKING_CORES, waits),
     ]  # fmt: skip
+    memory = sum(held[gpu.uuid] or 0.0 for gpu in gpus)
     return Firing(
         summary=f"{GPUS} {either('has', 'have')} run nothing for {words.lasting(watched)} while "
-        f"{words.gib(sum(held for _, held in idle))} of memory {of_several('is', 'each is')} held"
+        f"{words.gib(memory)} of memory {of_several('is', 'each is')} held"
         + (", by no process that the driver lists" if nobody else ""),
         evidence=evidence,
         advice=(_UNSEEN,) if nobody else (_advice(window, gpus),),

@@ -34,9 +34,7 @@ Sources
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import words
-from gpuwatch.diagnosis.rules.shared.cards import present
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared import cards, loading, words
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
@@ -57,9 +55,8 @@ _NO_SHARES = "SM share per process"
 
 
 def check(window: Window) -> Verdict:
-    if window.job is None:
-        return Unknown(NO_JOB)
-    gpus = present(window)
+    job = loading.job_of(window)
+    gpus = cards.present(window)
     # Either share is enough: who holds no memory runs nothing.
     known = [
         gpu
@@ -74,7 +71,7 @@ def check(window: Window) -> Verdict:
     taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
     holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
     if taking:
-        return _taking(window.job.job, taking)
+        return _taking(job.job, taking)
     if holding:
         return _holding(holding)
     if not at_work:

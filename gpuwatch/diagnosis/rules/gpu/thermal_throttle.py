@@ -5,8 +5,7 @@ What it checks
     clock speed against the other GPUs of the job, or against the card's highest clock.
 
 Why it matters
-    Utilisation stays at 99% while every kernel takes longer; in a job of several GPUs all of them
-    run at the pace of the hot one.
+    Utilisation stays at 99% while kernels take longer; a job's GPUs run at the pace of the hot one.
 
 Evidence needed
     The throttle reasons (or the driver's counters of how long each held). Without them: the

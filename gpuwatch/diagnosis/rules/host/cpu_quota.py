@@ -36,11 +36,9 @@ Sources
 import math
 
 from gpuwatch.diagnosis.facts.window import JobFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loaders, words
-from gpuwatch.diagnosis.rules.shared.loading import Underfed, on_the_cpu, underfed
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, loading, reported, words
 from gpuwatch.diagnosis.rules.shared.ranks import held_up
-from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
 from gpuwatch.diagnosis.sentence import of_several
 
 RULE = Rule(
@@ -55,12 +53,11 @@ QUOTA_SHARE = 0.9  # of the cores
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, held_up, _slow_steps, by_report=True)
+    found = loading.underfed(window, held_up, _slow_steps, by_report=True)
     job, cores = found.job, _cores_without(window, found.job)
     quota, throttled = job.job.quota_cores, job.cpu_throttled_percent
     if quota is None:
-        if job.job.usable_cores is None:
-            return Unknown(("the job's CPU quota",))
+        words.required(job.job.usable_cores, "the job's CPU quota")
         return Clear("the job has no CPU quota")
     if cores is not None and quota > QUOTA_SHARE * cores:
         return Clear("the CPU quota is as large as the cores the job may use")
@@ -70,9 +67,9 @@ def check(window: Window) -> Verdict:
     return _firing(window, found, quota, cores, throttled)
 
 
-def _slow_steps(window: Window) -> Underfed | None:
+def _slow_steps(window: Window) -> loading.Underfed | None:
     """A loop on the CPU that has its data in time and is stopped in its steps."""
-    found = on_the_cpu(window)
+    found = loading.on_the_cpu(window)
     throttled = 0.0 if found is None else found.job.cpu_throttled_percent or 0.0
     return found if throttled >= STEPS_THROTTLED_PERCENT else None
 
@@ -83,14 +80,24 @@ def _cores_without(window: Window, job: JobFacts) -> int | None:
 
 
 def _firing(
-    window: Window, found: Underfed, quota: float, cores: int | None, throttled: float
+    window: Window, found: loading.Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
     used, number = found.job.cpu_cores, words.cores_of(quota)
     visible = "" if cores is None else f" of {words.counted(cores, 'visible core')}"
     near = 0.0 if used is None else words.ramp(used / max(0.1, quota), 0.5, 0.9)
     clearness = [words.ramp(throttled, loaders.THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
-    evidence = _evidence(quota, cores, throttled, used)
-    if not found.gpus and found.idle_share < STARVED_SHARE:
+    full = used is not None and used >= 0.7 * quota
+    evidence: list[Evidence | None] = [
+        Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
+                 "the limit of the job's cgroup"
+                 + ("" if cores is None else f", of {words.cores_of(cores)} that it sees")),
+        Evidence("throttled periods", round(throttled, 1), "%", loaders.THROTTLED_PERCENT,
+                 "the kernel stopped the job for the rest of the period"),
+        words.measured("CPU used", used, "cores", round(quota, 2),
+                       "it uses its whole quota" if full else
+                       "on average it stays well below its quota", supports=full, digits=2),
+    ]  # fmt: skip
+    if not found.gpus and found.idle_share < reported.STARVED_SHARE:
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
         # throttled periods do not say.
         complaint, lost = "The steps of the training loop are slow", None
@@ -111,24 +118,8 @@ def _firing(
     )
 
 
-def _evidence(
-    quota: float, cores: int | None, throttled: float, used: float | None
-) -> list[Evidence | None]:
-    near = used is not None and used >= 0.7 * quota
-    visible = "" if cores is None else f", of {words.cores_of(cores)} that it sees"
-    return [
-        Evidence("CPU quota", round(quota, 2), "cores", None if cores is None else float(cores),
-                 f"the limit of the job's cgroup{visible}"),
-        Evidence("throttled periods", round(throttled, 1), "%", loaders.THROTTLED_PERCENT,
-                 "the kernel stopped the job for the rest of the period"),
-        words.measured("CPU used", used, "cores", round(quota, 2),
-                       "it uses its whole quota" if near else
-                       "on average it stays well below its quota", supports=near, digits=2),
-    ]  # fmt: skip
-
-
 def _advice(
-    window: Window, found: Underfed, quota: float, number: str, cores: int | None
+    window: Window, found: loading.Underfed, quota: float, number: str, cores: int | None
 ) -> list[Advice]:
     count, ranks = found.worker_count, max(1, len(found.job.job.ranks))
     needed = loaders.demand(found.job, count, found.busy_share)

@@ -29,9 +29,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import works
-from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import keys, mean, named, ramp, required, verb
+from gpuwatch.diagnosis.rules.shared import cards, loading, words
 from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _INSTALL = Advice("Install the PyTorch that is built for this driver's CUDA (pytorch.org).")
@@ -46,15 +44,15 @@ HOLD_SECONDS = 30.0
 
 
 def check(window: Window) -> Verdict:
-    job = job_of(window)
+    job = loading.job_of(window)
     model, workers, cores = job.job, job.workers, job.cpu_cores
-    idle = [gpu for gpu in works(window.unused) if (gpu.busy_percent or 0.0) < SILENT_PERCENT]
+    idle = [gpu for gpu in cards.works(window.unused) if (gpu.busy_percent or 0.0) < SILENT_PERCENT]
     reports = any(loop.compute_on_device is False for loop in model.loops)
     if not idle or model.gpu_uuids or not (model.framework or reports):
         return Clear("it uses a GPU, or no GPU is idle, or no training library is loaded in it")
-    cores = required(cores, "the CPU of its processes")
+    cores = words.required(cores, "the CPU of its processes")
     cores -= 0.0 if workers is None else workers.count * (workers.cpu_percent or 0.0) / 100.0
-    waits = mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
+    waits = words.mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
     cores /= max(1, len(model.ranks)) * max(0.1, 1.0 - waits / 100.0)
     if cores < LEAST_CORES:
         return Clear(f"a training process uses {cores:.1f} cores: it hardly computes")
@@ -66,12 +64,12 @@ def check(window: Window) -> Verdict:
     known = bool(why) or reports
     return Firing(
         severity=None if known else "info",
-        summary=f"The job computes on the CPU while {named(idle)} "
-        f"{verb(idle, 'sits', 'sit')} idle{why}",
+        summary=f"The job computes on the CPU while {words.named(idle)} "
+        f"{words.verb(idle, 'sits', 'sit')} idle{why}",
         evidence=[Evidence("CPU of a training process", round(cores, 1), "cores", LEAST_CORES)],
         advice=cure,
-        strength=(0.8 if known else 0.4) + 0.2 * ramp(cores, LEAST_CORES, 4.0),
+        strength=(0.8 if known else 0.4) + 0.2 * words.ramp(cores, LEAST_CORES, 4.0),
         missing=() if known else ("why it uses no GPU",),
-        gpus=keys(idle),
+        gpus=words.keys(idle),
         hold_seconds=0.0 if known else HOLD_SECONDS,
     )

@@ -15,10 +15,6 @@ Evidence needed
 When it is wrong
     An IterableDataset that gives all the work to one worker looks the same.
 
-What to do
-    Raise prefetch_factor (it costs memory); in_order=False, if the order need not be the same in
-    every run; make slow samples cheaper: cap their size, sort by length.
-
 Thresholds
     one worker occupied for 60% of the idle time or more, the others for no more than 30%: what they
     need to fill their queues again.
@@ -28,10 +24,8 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loaders import is_at_limit
-from gpuwatch.diagnosis.rules.shared.loading import IDLE_SHARE, NO_WORKERS, starved
+from gpuwatch.diagnosis.rules.shared import loaders, loading, words
 from gpuwatch.diagnosis.rules.shared.pauses import LATE_WORKER_PERCENT, RESTS_PERCENT, waits_share
-from gpuwatch.diagnosis.rules.shared.words import ramp, required
 
 RULE = Rule(
     title="slow batches at times",
@@ -59,18 +53,18 @@ RULE = Rule(
 
 
 def check(window: Window) -> Verdict:
-    found = starved(window)
+    found = loading.starved(window)
     job, count = found.job, found.worker_count
     busiest, others = job.busiest_worker_when_idle_percent, job.other_workers_when_idle_percent
-    count = required(count, *NO_WORKERS)
-    if count < 2 or is_at_limit(found.workers):
+    count = words.required(count, *loading.NO_WORKERS)
+    if count < 2 or loaders.is_at_limit(found.workers):
         return Clear("all loader workers are at work")
     if busiest is None or others is None:
         return Unknown(("what each loader worker does while the GPU idles",))
     if busiest < LATE_WORKER_PERCENT or others > RESTS_PERCENT:
         return Clear("while the GPU idles, no single loader worker is at work alone")
     waits = [waits_share(window, gpu) for gpu in found.gpus]
-    if waits and sum(waits) / len(waits) < IDLE_SHARE:
+    if waits and sum(waits) / len(waits) < loading.IDLE_SHARE:
         return Clear("the GPU idles in many short gaps, not in long waits for one batch")
     runs = max([gpu.busy.idle.count for gpu in found.gpus if gpu.busy is not None], default=0)
     evidence = [
@@ -82,7 +76,7 @@ def check(window: Window) -> Verdict:
     return found.starves(
         "a single slow batch at a time holds up those that are ready",
         evidence,
-        (1.0 - ramp(others, 0.0, RESTS_PERCENT + 10.0), ramp(busiest, 40.0, 90.0),
-         ramp(runs, 0.5, 4.0)),
+        (1.0 - words.ramp(others, 0.0, RESTS_PERCENT + 10.0), words.ramp(busiest, 40.0, 90.0),
+         words.ramp(runs, 0.5, 4.0)),
         explains=RULE.explains,
     )  # fmt: skip

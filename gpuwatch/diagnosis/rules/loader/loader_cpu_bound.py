@@ -9,10 +9,9 @@ Why it matters
 
 Evidence needed
     The GPUs' utilisation and the workers' CPU. Stronger with: the main thread's CPU while the GPU
-    idles, the phase of the workers against the GPU, the run-queue wait of the workers.
-
-    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
-    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
+    idles, the phase of the workers against the GPU, the run-queue wait of the workers. A job's own
+    report of its loop (gpuwatch.torch) decides: waiting for data below 5% of the time rules this
+    out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
     The workers of a second DataLoader that sleep (validation with persistent_workers=True) pull

@@ -11,22 +11,17 @@ Why it matters
 
 Evidence needed
     The number of workers (none), the GPUs' utilisation, the main thread's CPU. The strongest sign
-    is the phase: the main thread's CPU goes up when the GPU's utilisation goes down. With
-    stacks: the share of samples inside the DataLoader.
-
-    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
-    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
+    is the phase: the main thread's CPU goes up when the GPU's utilisation goes down. With stacks:
+    the share of samples inside the DataLoader. The job's own report decides: see loader_cpu_bound.
 
 When it is wrong
     Whatever else the main thread does in each step (it steps an environment, makes text, computes
-    metrics) takes turns with the GPU as loading does: without stacks, or the job's own report,
-    the finding says so, is less sure, and has the stacks taken first.
-    A thread that waits for its GPU spins: only what it used beyond the GPU's busy time counts then.
-    One rank whose GPU idles while the others' are busy saves, logs or evaluates as likely as it
-    loads, and who idles at length now and then does something else in that time: without stacks
-    or a report of the loop both stay open, and so it does where others use the GPU, too.
-    Data that is already on the GPU needs no workers. Threads that spin for the GPU or in a
-    collective load nothing.
+    metrics) takes turns with the GPU as loading does: without stacks or the job's own report, the
+    finding says so, is less sure, and has the stacks taken first. Of a thread that spins for a GPU
+    only what it used beyond the GPU's busy time counts. One rank that idles while the others are
+    busy, idling at length now and then, and GPUs that others use, too, stay open: saves, logging or
+    evaluation are as likely. Data that is already on the GPU needs no workers. Threads that spin in
+    a collective load nothing.
 
 What to do
     Set num_workers to the number named, with persistent_workers=True so that workers are not
@@ -48,8 +43,7 @@ Sources
 from dataclasses import replace
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loaders, possible
-from gpuwatch.diagnosis.rules.shared.cards import works
+from gpuwatch.diagnosis.rules.shared import cards, loaders, possible, reported, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -59,8 +53,6 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     starved,
 )
 from gpuwatch.diagnosis.rules.shared.ranks import is_one_of_several, main_works_percent
-from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE
-from gpuwatch.diagnosis.rules.shared.words import mean, measured, percent_of, ramp, required
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -100,7 +92,7 @@ BACKWARD_FACTOR = 3.0
 
 def check(window: Window) -> Verdict:
     found = starved(window)
-    if required(found.worker_count, *NO_WORKERS) > 0:
+    if words.required(found.worker_count, *NO_WORKERS) > 0:
         return Clear("the job has loader workers")
     main, loading = main_works_percent(found), found.job.stack_percent("loading_data")
     if main is not None:
@@ -120,7 +112,7 @@ def check(window: Window) -> Verdict:
 
 
 def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verdict | None:
-    main, phase = required(main, *NO_MAIN), found.job.main_thread_phase
+    main, phase = words.required(main, *NO_MAIN), found.job.main_thread_phase
     if is_one_of_several(window, found):
         return Unknown(("stacks of the rank whose GPU idles while the others wait for it",))
     if possible.reduces_on_cpu(found.job):
@@ -130,7 +122,7 @@ def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verd
         return threads
     if phase is not None and phase >= possible.IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
-    if (mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:
+    if (words.mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:
         return Unknown(("stacks: others use its GPUs, too",))
     if main < MAIN_LOADS_PERCENT and not found.fills_idle_time:
         return Clear(f"the main thread rests ({main:.0f}% of a core) while the GPU idles")
@@ -141,7 +133,7 @@ def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verd
 
 def _in_threads(window: Window, found: Underfed) -> Firing | None:
     """The main thread waits, and others of its process work."""
-    used, main = mean([rank.cpu_percent for rank in found.ranks]), found.main_percent
+    used, main = words.mean([rank.cpu_percent for rank in found.ranks]), found.main_percent
     if used is None or main is None:
         return None
     idle, threads = found.main_idle_percent or 0.0, used - main
@@ -162,7 +154,7 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
     return found.starves(
         f"threads of the training process, at {count}, cannot load it faster",
         evidence,
-        (ramp(threads, least - 10.0, 2.0 * least), 1.0 - ramp(idle, 20.0, 70.0), 0.5),
+        (words.ramp(threads, least - 10.0, 2.0 * least), 1.0 - words.ramp(idle, 20.0, 70.0), 0.5),
         advice=_for_threads(loaders.spare_cores(window.host, found.job), threads),
         missing=("stacks of the main thread",),
         explains=RULE.explains,
@@ -182,7 +174,7 @@ def _for_threads(spare: float | None, threads: float) -> tuple[Advice, ...]:
 
 def _is_reported(found: Underfed) -> bool:
     """Check whether the job itself says that it waits for its batches for long."""
-    return (found.reported_wait or 0.0) >= STARVED_SHARE
+    return (found.reported_wait or 0.0) >= reported.STARVED_SHARE
 
 
 def _alternates(found: Underfed) -> bool:
@@ -198,7 +190,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
     # Any work of the main thread takes turns with the GPU, and without that a slow Python loop
     # looks alike.
     sure, turns = loading is not None or _is_reported(found), _alternates(found)
-    clear = ramp(main or 0.0, MAIN_LOADS_PERCENT - 10.0, 90.0)
+    clear = words.ramp(main or 0.0, MAIN_LOADS_PERCENT - 10.0, 90.0)
     clear = max(clear, 0.3) if found.fills_idle_time else clear
     shm, ranks = window.host.shm_total_bytes, found.job.ranks
     why = "the next batches are then loaded while the GPU works"
@@ -219,7 +211,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         missing=() if sure else ("stacks of the main thread",),
         explains=RULE.explains,
         shared=len(ranks) > 1
-        and len(found.gpus) == len(works(window.gpus))
+        and len(found.gpus) == len(cards.works(window.gpus))
         and all(rank.loader_workers == 0 for rank in ranks),
     )
     if sure:
@@ -235,10 +227,10 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
     return [
         Evidence("loader workers", 0.0, says="no other process can be loading"),
         None if main is None else _main_evidence(found, main),
-        measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
+        words.measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
                  "they take turns" if turns else "no alternation is visible", supports=turns,
                  digits=2),
-        measured("stacks inside the loader", loading, "%", possible.STACKS_LOADING_PERCENT,
+        words.measured("stacks inside the loader", loading, "%", possible.STACKS_LOADING_PERCENT,
                  f"the main thread makes batches{at}"),
     ]  # fmt: skip
 
@@ -247,7 +239,7 @@ def _main_evidence(found: Underfed, main: float) -> Evidence:
     value, unit, name = round(main, 1), "% of a core", "main thread's CPU"
     if main < MAIN_LOADS_PERCENT and found.fills_idle_time:
         says = "as much as the GPU idles: they may be taking turns"
-        least = percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0)
+        least = words.percent_of(found.idle_share * TURNS_FILL_PERCENT / 100.0)
         return Evidence(name, value, unit, least, says)
     says = "at a full core" if main >= MAIN_AT_LIMIT_PERCENT else "busy for most of the time"
     queue = found.main_queue_percent

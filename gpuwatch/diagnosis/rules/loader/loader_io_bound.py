@@ -6,19 +6,15 @@ What it checks
     that they made, and use little CPU.
 
 Why it matters
-    Faster CPUs or cheaper transforms do not help, and on a disk at its maximum rate neither do
-    more workers. Over the network each sample costs a round trip in which a worker sleeps: there,
-    and only there, more workers than cores are right.
+    Faster CPUs or cheaper transforms do not help, nor more workers on a disk at its maximum rate.
+    Over the network each sample costs a round trip: only there are more workers than cores right.
 
 Evidence needed
-    The GPUs' utilisation, the workers' CPU, and their disk wait. Where the kernel does not account
-    for the wait (delay accounting is off by default since Linux 5.14), how often a worker was
-    seen in state D, and the machine's I/O pressure (PSI) and iowait. Connections are read of the
-    job that gpuwatch is attached to, in its own network namespace; where they were not read, what
-    the machine receives while the workers rest is a weaker sign.
-
-    Where the job reports its own loop (gpuwatch.torch), that decides: waiting for data below 5% of
-    the time rules this out, 10% or more confirms it, and that wait is the time counted as lost.
+    The GPUs' utilisation, the workers' CPU and their disk wait; where the kernel does not account
+    for that (it is off by default since Linux 5.14), how often a worker was seen in state D, the
+    machine's I/O pressure (PSI) and iowait. Connections of the job that gpuwatch is attached to, in
+    its own network namespace; else what the machine receives while the workers rest, a weaker sign.
+    The job's own report decides: see loader_cpu_bound.
 
 When it is wrong
     I/O pressure is the machine's and may come from another job. The first epoch reads from the
@@ -214,7 +210,6 @@ def _read_again(window: Window, found: Underfed) -> float:
 def _evidence(
     window: Window, found: Underfed, waits: float, again: float, workers: WorkerFacts | None
 ) -> list[Evidence | None]:
-    cpu = None if workers is None else workers.cpu_percent
     pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
     pressed = (pressure or 0.0) >= IO_PRESSURE_PERCENT
     stalled = "tasks of this machine are" if pressed else "the machine as a whole is hardly"
@@ -223,8 +218,7 @@ def _evidence(
     return [
         Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
                  f"the {'workers wait' if workers else 'process waits'} for storage"),
-        words.measured("loader workers' CPU", cpu, "% of a core each",
-                       says="they have little to compute"),
+        found.workers_evidence("they have little to compute") if workers else None,
         words.measured("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
                        f"{stalled} stalled by I/O", supports=pressed),
         Evidence("read again", words.percent_of(again), "% of the reads", 100.0 * AGAIN_SHARE,

@@ -9,20 +9,14 @@ Why it matters
     slower, and it cannot run beside kernels, so the GPU waits for each batch's copy.
 
 Evidence needed
-    Whether a pinning thread exists, the GPUs' utilisation, the PCIe traffic from host to GPU
-    while the GPU idles, the workers' CPU; better with that of the main thread, which copies.
-
-    Where the job reports its own loop (gpuwatch.torch), its pin_memory and its copy time decide:
-    below 5% of the time, copies cost little, whatever crosses PCIe.
+    Whether a pinning thread exists, the GPUs' utilisation, the PCIe traffic to the GPU while it
+    idles, the CPU of the workers and of the main thread, which copies. Where the job reports its
+    loop (gpuwatch.torch), its pin_memory and copy time decide: below 5% copies cost little.
 
 When it is wrong
     A job can pin memory itself (tensor.pin_memory()) without the DataLoader's thread. Weights
     offloaded to the host cross PCIe as well. With num_workers=0 pinning happens inside the main
     thread and cannot be seen from outside. PCIe counters are short samples.
-
-What to do
-    DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True). Where the batch is large,
-    copy less: send uint8 and convert on the GPU.
 
 Thresholds
     0.5 GB/s from host to GPU while it idles: at 3 to 10 GB/s, as pageable copies run, that is 5
@@ -35,10 +29,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, words
-from gpuwatch.diagnosis.rules.shared.loaders import is_at_limit
-from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, Underfed, underfed
-from gpuwatch.diagnosis.rules.shared.possible import no_loader
+from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, possible, words
 from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, reported_copies
 
 RULE = Rule(
@@ -64,8 +55,8 @@ LINK_FULL_SHARE = 0.8  # of the link's rate
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
-    why = no_loader(found.job)
+    found = loading.underfed(window)
+    why = possible.no_loader(found.job)
     if why is not None:
         return Clear(why)
     pinned = {rank.pinned_memory for rank in found.ranks}
@@ -73,7 +64,7 @@ def check(window: Window) -> Verdict:
         return Clear("a loader thread pins the batches")
     if False not in pinned:
         return Unknown(("whether the loader pins memory",))
-    if is_at_limit(found.workers):
+    if loaders.is_at_limit(found.workers):
         return Clear("the loader workers are at their limit: pinning would hardly help")
     copies, traffic = reported_copies(found.ranks), cards.idle_traffic(found.gpus, found.idle_share)
     wait = found.reported_wait or 0.0
@@ -87,7 +78,7 @@ def check(window: Window) -> Verdict:
     return _link_is_full(found, traffic) or _firing(found, traffic, copies)
 
 
-def _link_is_full(found: Underfed, traffic: float | None) -> Clear | None:
+def _link_is_full(found: loading.Underfed, traffic: float | None) -> Clear | None:
     for gpu in found.gpus:
         link, rate = cards.busy_link_rate(gpu), gpu.pcie_rx_idle_bytes_per_second
         rate = traffic if rate is None else rate
@@ -96,7 +87,7 @@ def _link_is_full(found: Underfed, traffic: float | None) -> Clear | None:
     return None
 
 
-def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Firing:
+def _firing(found: loading.Underfed, traffic: float | None, copies: float | None) -> Firing:
     main = found.main_idle_percent
     if copies is None:
         clear = words.ramp(traffic or 0.0, 0.5 * cards.IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
@@ -104,7 +95,7 @@ def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Fir
     else:
         clear, copied = words.ramp(copies, 0.0, 2.0 * COPIES_SHARE), 1.0
         lost = min(found.idle_share, copies)
-    missing = NO_MAIN if main is None and copies is None else ()
+    missing = loading.NO_MAIN if main is None and copies is None else ()
     much = "" if traffic is None else f" ({words.amount(traffic)}/s)"
     return Firing(
         summary=f"{found.complaint} while batches were copied from unpinned memory{much}",
@@ -117,9 +108,8 @@ def _firing(found: Underfed, traffic: float | None, copies: float | None) -> Fir
 
 
 def _evidence(
-    found: Underfed, traffic: float | None, main: float | None, copies: float | None
+    found: loading.Underfed, traffic: float | None, main: float | None, copies: float | None
 ) -> list[Evidence | None]:
-    cpu = None if found.workers is None else found.workers.cpu_percent
     copying, least = (main or 0.0) >= 30.0, cards.IDLE_TRAFFIC_BYTES_PER_SECOND
     unpinned = "no loader thread pins the batches" if copies is None else "reported by the job"
     return [
@@ -131,8 +121,7 @@ def _evidence(
         words.measured("host to GPU while it idles", traffic, "bytes/s", least,
                        "batches are copied while no kernel runs", digits=0,
                        supports=(traffic or 0.0) >= least),
-        words.measured("loader workers' CPU", cpu, "% of a core each",
-                       says="the workers have spare time: batches are ready"),
+        found.workers_evidence("the workers have spare time: batches are ready"),
         words.measured("main thread's CPU while the GPU idles", main, "% of a core",
                        supports=copying, says="it copies" if copying
                        else "it rests, though a pageable copy would use it"),

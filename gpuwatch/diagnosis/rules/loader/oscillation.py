@@ -17,17 +17,15 @@ Evidence needed
 When it is wrong
     Bursts are right for a server that waits for requests, for interactive work (a notebook that
     waits for seconds, or without a rhythm, is left alone), and for training on several nodes where
-    the others are slower. Low means and two-peaked histograms alone are not evidence: healthy jobs
-    show both. Where logging, saving, validation and the gaps between steps each cost a little, a
-    fifth of the time may be lost in all. That is true, but there is no one thing to mend, so it is
-    left undecided and nobody is called: only time in the waits themselves counts.
+    the others are slower. Healthy jobs show low means and two-peaked histograms, too, and logging,
+    saving, validation and the gaps between steps may together cost a fifth of the time, with no one
+    thing to mend: only time in the waits themselves counts.
 
 What to do
-    Find out what it waits for, before anything is changed: a data loader, requests, environments
-    of reinforcement learning, other ranks, saves and validation all look like this from the GPU.
-    The finding names those that nothing known speaks against, and the one reading that would
-    decide: the job's processes (run gpuwatch beside it), then the stacks of its main thread, then
-    what the loop reports of itself (gpuwatch.torch).
+    Find out what it waits for before anything is changed: data, requests, environments, other
+    ranks, saves and validation look alike from the GPU. The finding names those that nothing known
+    speaks against, and the reading that would decide: the job's processes (gpuwatch beside it), the
+    stacks of its main thread, or what the loop reports of itself (gpuwatch.torch).
 
 Thresholds
     5 idle runs in the window: a rhythm, not an event. Lowest samples at 15% or less and highest
@@ -46,10 +44,7 @@ from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, possible, words
-from gpuwatch.diagnosis.rules.shared.loading import NO_JOB, driving, judgeable
-from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, waits_share
-from gpuwatch.diagnosis.rules.shared.reported import STARVED_SHARE, reported_wait, wait_evidence
+from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, possible, reported, words
 from gpuwatch.diagnosis.sentence import GPUS, IS
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -67,7 +62,7 @@ FINE_SECONDS = 0.3
 
 
 def check(window: Window) -> Verdict:
-    judgeable(window)
+    loading.judgeable(window)
     gpus = cards.with_load(window)
     if window.job is not None:
         gpus = [gpu for gpu in gpus if not cards.is_others(gpu)]
@@ -76,11 +71,11 @@ def check(window: Window) -> Verdict:
     idle = [
         (gpu, gpu.busy)
         for gpu in gpus
-        if gpu.busy and idle_outside_pauses(window, gpu) >= IDLE_SHARE
+        if gpu.busy and pauses.idle_outside_pauses(window, gpu) >= IDLE_SHARE
     ]
     if not idle:
         return Clear("the GPUs idle for less than 15% of the time")
-    waits = [(gpu, wave) for gpu, wave in idle if waits_share(window, gpu) >= IDLE_SHARE]
+    waits = [(gpu, wave) for gpu, wave in idle if pauses.waits_share(window, gpu) >= IDLE_SHARE]
     swinging = [one for one in waits if one[1].is_swinging and one[1].idle.count >= LEAST_RUNS]
     if possible.runs_by_hand(window.job, [wave for _, wave in swinging]):
         return Clear("the cells of a notebook run when somebody runs them")
@@ -99,9 +94,9 @@ def check(window: Window) -> Verdict:
 
 def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing:
     gpus, first = [gpu for gpu, _ in swinging], swinging[0][1]
-    lost = sum([idle_outside_pauses(window, gpu) for gpu in gpus]) / len(gpus)
+    lost = sum([pauses.idle_outside_pauses(window, gpu) for gpu in gpus]) / len(gpus)
     period = words.mean([wave.period_seconds for _, wave in swinging])
-    ranks = () if window.job is None else driving(window.job, gpus)
+    ranks = () if window.job is None else loading.driving(window.job, gpus)
     rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
     waits = f"{IS} starved in bursts, {rhythm}: idle {lost:.0%} of the time"
     outside = window.job is not None and possible.waits_outside(window.job, ranks)
@@ -118,15 +113,15 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
         severity="info" if period is None or outside else None,
         # The pattern is certain, and not more than it is said.
         strength=0.75 * clear,
-        missing=() if window.job is not None else NO_JOB,
+        missing=() if window.job is not None else loading.NO_JOB,
         gpus=words.keys(gpus),
         lost_share=lost,
     )
 
 
 def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
-    wait = reported_wait(ranks)
-    if wait is not None and wait >= STARVED_SHARE:
+    wait = reported.reported_wait(ranks)
+    if wait is not None and wait >= reported.STARVED_SHARE:
         return f"; the job reports waiting for data {wait:.0%} of the time"
     left = words.listed(possible.causes(window, ranks), "or")
     return f", waiting for {left}" if left else "; no known cause fits"
@@ -153,7 +148,7 @@ def _evidence(
         words.measured("period", period, "s", says="it is periodic", digits=2),
         words.measured("host to GPU while it idles", rate, "bytes/s",
                        cards.IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much, digits=0),
-        wait_evidence(reported_wait(ranks)),
+        reported.wait_evidence(reported.reported_wait(ranks)),
         None if against is None else
         Evidence("data loader", "unlikely", says=against, supports=False),
     ]  # fmt: skip
@@ -161,11 +156,11 @@ def _evidence(
 
 def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     why = "seen from the GPU, the causes look the same, and each has another cure"
-    job, wait = window.job, reported_wait(ranks)
+    job, wait = window.job, reported.reported_wait(ranks)
     if job is None:
         beside = "Run gpuwatch beside the job (gpuwatch diagnose --pid PID)"
         return Advice(f"{beside}: what its processes do decides between them.", why=why)
-    if wait is not None and wait >= STARVED_SHARE:
+    if wait is not None and wait >= reported.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch stacks --workers {job.job.pid}."
         return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
     return Advice(f"Before changing anything, get {possible.what_decides(window, ranks)}.", why=why)

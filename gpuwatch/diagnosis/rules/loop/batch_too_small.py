@@ -14,15 +14,14 @@ Evidence needed
 
 When it is wrong
     When the batch is limited by the method (small batches for convergence) or the work is decoding
-    one token at a time. Where SM activity does not exist, power alone cannot tell small kernels
-    from bandwidth-bound ones, and the finding is less certain.
+    one token at a time. Power alone cannot tell small kernels from bandwidth-bound ones: the
+    finding is then less certain.
 
 What to do
-    Raise the batch size (and the learning rate with it). Memory is about model + batch x sample, so
-    if all the memory used were the batch's, the free memory would allow the factor named; since the
-    model's part stays what it is, more than that will fit. If tensor cores are idle: bfloat16
-    autocast. Several small jobs can also share the card (MPS, MIG). A server that is busy all the
-    time has requests waiting: those go into one batch.
+    Raise the batch size (and the learning rate with it). The factor named is what fits if all the
+    memory used were the batch's; the model's part does not grow, so more will fit. If tensor cores
+    are idle: bfloat16 autocast. Several small jobs can share the card (MPS, MIG). A server's
+    waiting requests go into one batch.
 
 Thresholds
     busy 85% of the time; from 60% on where the level is steady (the 5th percentile of the samples
@@ -33,8 +32,7 @@ Thresholds
     memory at most 50% used: a batch of twice the size then should fit (SageMaker's BatchSize
     requires 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
     fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
-    in full precision. The numbers that are neither DCGM's nor SageMaker's are this project's
-    choice.
+    in full precision. All but DCGM's and SageMaker's are this project's choice.
 
 Sources
     DCGM's guidance on SM activity (below 0.5: likely ineffective use); NVIDIA's deep-learning

@@ -5,13 +5,12 @@ What it checks
     of its power limit, or far less than the same job drew before.
 
 Why it matters
-    "Utilisation" counts the time in which at least one kernel was resident, even one block on one
-    of 132 multiprocessors. Two things look like that: kernels too small to fill the card, and
-    kernels that wait: a collective that spins for another rank, or a job that hangs in one.
+    "Utilisation" counts the time in which a kernel was resident, even one block on one of 132
+    multiprocessors: kernels too small to fill the card, or a collective that spins or hangs.
 
 Evidence needed
-    The busy share, and SM activity or power with its limit. With both the case is clear; with power
-    alone the threshold is lower and the finding less certain.
+    The busy share, and SM activity or power with its limit. With power alone the threshold is lower
+    and the finding less certain.
 
 When it is wrong
     Work bound by memory bandwidth (decoding tokens, embeddings) draws less power and is not at
@@ -49,9 +48,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import effort
-from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT, with_load
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named
+from gpuwatch.diagnosis.rules.shared import cards, effort, words
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
@@ -75,10 +72,10 @@ _SMALL = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = with_load(window)
+    gpus = cards.with_load(window)
     if window.starting:
         return Clear("the job is starting")
-    busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= PINNED_PERCENT]
+    busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= cards.PINNED_PERCENT]
     if not busy or (window.job is not None and len(busy) < len(gpus)):
         # Those that are busy wait for those that idle, which other rules look at.
         return Clear("not all of its GPUs are busy all the time")
@@ -104,23 +101,23 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
         advice=(_WAITS if all(waits) else _SMALL,),
         strength=0.8 if all(waits) else 0.4 + 0.4 * max(effort.clearness(gpu) for gpu in gpus),
         missing=effort.missing(gpus) + (("the power limit",) if limits else ()),
-        gpus=keys(gpus),
-        lost_share=highest([effort.unused(gpu) for gpu in gpus]),
+        gpus=words.keys(gpus),
+        lost_share=words.highest([effort.unused(gpu) for gpu in gpus]),
         hold_seconds=OTHER_WORK_SECONDS if any(waits) else 0.0,
     )
 
 
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
-    busy = highest([gpu.busy_percent for gpu in gpus])
-    power = highest([effort.power_when_busy(gpu) for gpu in gpus])
+    busy = words.highest([gpu.busy_percent for gpu in gpus])
+    power = words.highest([effort.power_when_busy(gpu) for gpu in gpus])
     start = f"{GPUS} {IS} {busy or 0.0:.0f}% busy"
     if waiting:
-        plateau = highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
+        plateau = words.highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
             f"{start} at {power or 0.0:.0f} W, after {plateau:.0f} W "
             f"before: {either('it is', 'they are')} waiting, not working"
         )
-    sm = highest([effort.sm_when_busy(gpu) for gpu in gpus])
+    sm = words.highest([effort.sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {power:.0f} W"
     if sm is not None:
         at += f" with {sm:.0f}% of {either('its', 'their')} multiprocessors active"
@@ -128,7 +125,7 @@ def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name, power, dram = named([gpu]), effort.power_when_busy(gpu), gpu.dram_active_percent
+    name, power, dram = words.named([gpu]), effort.power_when_busy(gpu), gpu.dram_active_percent
     best = None if power is None else effort.FORMER_PLATEAU * power
     return [
         *effort.evidence(gpu),

@@ -8,21 +8,14 @@ Why it matters
     others wait in the next collective (busy, at low power).
 
 Evidence needed
-    At least one pause and what was written or sent during it. Stronger with a second one: saves
-    are periodic. What is sent is counted on the job's own connections (of the one gpuwatch is
-    attached to), else as what the machine sent beyond what it did just before.
-
-    Where the job reports its own loop (gpuwatch.torch), a pause reported as a checkpoint is one,
-    whatever was written, and one reported as validation is not.
+    A pause and what was written or sent during it, on the job's own connections (of the job that
+    gpuwatch is attached to), else what the machine sent beyond what it did just before. Stronger
+    with a second one: saves are periodic. A pause that the job reports (gpuwatch.torch) as a
+    checkpoint is one, whatever was written, and one reported as validation is not.
 
 When it is wrong
     Another job's writes count only for the machine. A job on several machines that exchanges
     gradients sends while it trains; another transfer of this machine in the same seconds counts.
-
-What to do
-    Save asynchronously (torch.distributed.checkpoint.async_save, or copy the state to pinned
-    memory and write from a thread), less often, to a local disk first, sharded over the ranks, or
-    without the optimizer's state where it is not needed.
 
 Thresholds
     32 MiB in a pause, at 10 MB/s or more: the weights of a small convolutional network with their

@@ -30,20 +30,17 @@ Sources
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.cards import WAITING
 from gpuwatch.diagnosis.rules.shared.loading import job_of
 from gpuwatch.diagnosis.rules.shared.words import listed
 
 RULE = Rule(
     title="job is stopped",
     # All that a GPU which waits can look like, and what was found before it was stopped.
-    explains={
-        "batch_too_small", "busy_without_work", "checkpoint_pauses", "collective_wait",
-        "cpu_quota", "idle_holding_memory", "loader_cpu_bound", "loader_in_main_process",
-        "loader_io_bound", "memory_not_pinned", "oscillation", "python_bound", "straggler",
-        "sync_every_step", "too_many_workers", "validation_pauses",
-    },
+    explains=WAITING
+    | {"collective_wait", "cpu_quota", "memory_not_pinned", "sync_every_step", "too_many_workers"},
     has_look_alikes=False,
-)  # fmt: skip
+)
 TRACED = "t"
 NAMED_MOST = 8
 """As many fit on a line; the rest are counted."""

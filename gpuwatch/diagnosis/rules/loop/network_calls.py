@@ -16,10 +16,6 @@ When it is wrong
     A thread in the background that logs is harmless and shows the same connection. Ranks on
     several machines have such connections between them: there it stays undetermined.
 
-What to do
-    Log from a thread or with the logger's asynchronous mode (MLflow: enable_async_logging), every
-    50 or 100 steps instead of each, several values in one call.
-
 Thresholds
     waiting for half of the idle time or more, that for a core left out (a crowded machine), and
     for longer than for a core: less is not what it is about. No longer than the GPU idles and 34%

@@ -10,24 +10,16 @@ Why it matters
 Evidence needed
     The CPU of the main thread (while the GPU idles and while it works), the workers' CPU, the
     GPUs' utilisation. Stronger with a flat, middling utilisation (thousands of tiny gaps instead
-    of 0 -> 99%), with low power while busy, and with stacks.
-
-    Where the job reports its own loop (gpuwatch.torch), a wait for data that makes up 60% of the
-    idle time rules this out; one below 5% of the time rules out the loader, with or without
-    workers.
+    of 0 -> 99%), low power while busy, and stacks. Where the job reports its loop (gpuwatch.torch),
+    a wait for data of 60% of the idle time rules this out; one below 5% of the time, the loader.
 
 When it is wrong
-    Without loader workers, loading in the main process gives the same readings, so it stays
-    undetermined unless stacks were taken. PyTorch runs the backward pass on a thread of its
-    own: the main thread alone can then show 50%, so the whole process counts as well, which also
-    includes its helper threads. A main thread that spins for the GPU (.item(), a blocking
-    synchronisation) is at a full core too: see sync_every_step. So what counts is what it used
-    beyond the GPU's busy time, 40% of the idle time or more. A validation has no backward pass:
-    where watching begins in the middle of one, its loop looks alike until it ends.
-
-What to do
-    A larger batch; torch.compile (mode="reduce-overhead" uses CUDA graphs); CUDA graphs; fused
-    optimizers (fused=True) and foreach variants; no Python loops over samples; log rarely.
+    Without loader workers, loading in the main process gives the same readings: undetermined
+    without stacks. PyTorch's backward pass runs on a thread of its own, so the main thread can show
+    50%: the whole process, with its helper threads, counts as well. A thread that spins for the GPU
+    (see sync_every_step) is at a full core, too: what counts is what it used beyond the GPU's busy
+    time, 40% of the idle time or more. A validation has no backward pass: where watching begins in
+    the middle of one, its loop looks alike until it ends.
 
 Thresholds
     training process at 85% of a core: the kernel's clock ticks and short sleeps take some percent
@@ -48,22 +40,13 @@ import math
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, words
-from gpuwatch.diagnosis.rules.shared.loaders import in_disk_wait, is_at_limit
+from gpuwatch.diagnosis.rules.shared import cards, loaders, possible, ranks, reported, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
     NO_WORKERS,
     Underfed,
     underfed,
-)
-from gpuwatch.diagnosis.rules.shared.possible import reduces_on_cpu
-from gpuwatch.diagnosis.rules.shared.ranks import least_while_idle
-from gpuwatch.diagnosis.rules.shared.reported import (
-    FED_SHARE,
-    not_starved,
-    reported_copies,
-    wait_evidence,
 )
 
 RULE = Rule(
@@ -150,7 +133,7 @@ def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
     if idle is None and not found.job.stacks and found.reported_wait is None:
         alone = len(found.job.ranks) < 2
         # Of several ranks, threads that exchange gradients are in the process's.
-        idle = least_while_idle(found, max(main, process or 0.0) if alone else main)
+        idle = ranks.least_while_idle(found, max(main, process or 0.0) if alone else main)
     if idle is not None and idle < MAIN_THREAD_LEAST_PERCENT and not found.fills_idle_time:
         return False
     if main >= MAIN_AT_LIMIT_PERCENT or found.fills_idle_time:
@@ -165,22 +148,22 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
         return Clear(f"the stacks show the main thread at other work {elsewhere:.0f}% of the time")
     if elsewhere is not None:
         return None
-    if not found.is_for_data or not_starved(found.ranks) is not None:
+    if not found.is_for_data or reported.not_starved(found.ranks) is not None:
         # It has its data in time, so that the loader's part says nothing.
         return _by_copies(found)
     if words.required(found.worker_count, *NO_WORKERS) == 0:
         return Unknown(("stacks: without loader workers the main thread may be loading",))
-    if reduces_on_cpu(found.job):
+    if possible.reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
-    if is_at_limit(workers):
+    if loaders.is_at_limit(workers):
         return Clear("the loader workers are at their limit")
-    if workers is not None and (in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
+    if workers is not None and (loaders.in_disk_wait(workers) or 0.0) >= DISK_WAIT_PERCENT:
         return Clear("the loader workers wait for the disk")
     return _by_copies(found)
 
 
 def _by_copies(found: Underfed) -> Clear | None:
-    copies = reported_copies(found.ranks)
+    copies = reported.reported_copies(found.ranks)
     if copies is not None:
         much = copies >= WAITS_MOSTLY * found.idle_share
         return Clear(f"the job reports copies taking {copies:.0%} of the time") if much else None
@@ -206,7 +189,7 @@ def _may_validate(window: Window, found: Underfed, main: float, process: float |
 
 def _firing(window: Window, found: Underfed, main: float, process: float | None) -> Firing:
     flat = not any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
-    stacks = bool(found.job.stacks) or not_starved(found.ranks) is not None
+    stacks = bool(found.job.stacks) or reported.not_starved(found.ranks) is not None
     limit = max(main, min(100.0, process or 0.0))
     busy = 0.7 if found.fills_idle_time else words.ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
@@ -231,7 +214,6 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
 def _evidence(
     found: Underfed, main: float, process: float | None, flat: bool
 ) -> list[Evidence | None]:
-    cpu = None if found.workers is None else found.workers.cpu_percent
     shares = [
         gpu.power_busy_watts / gpu.power_limit_watts
         for gpu in found.gpus
@@ -254,9 +236,8 @@ def _evidence(
         Evidence("training process's CPU", round(process, 1), "% of a core", limit,
                  "all threads of the training process together fill a core"),
         Evidence("utilisation's shape", "flat" if flat else "0 to 99%", says=shape, supports=flat),
-        wait_evidence(found.reported_wait, FED_SHARE, fed=True),
-        words.measured("loader workers' CPU", cpu, "% of a core each",
-                       says="the workers have spare time: batches are ready"),
+        reported.wait_evidence(found.reported_wait, reported.FED_SHARE, fed=True),
+        found.workers_evidence("the workers have spare time: batches are ready"),
         None if power is None else
         Evidence("power while busy", words.percent_of(power), "% of the limit",
                  100.0 * LOW_POWER_SHARE, small, supports=low),

@@ -11,16 +11,13 @@ Why it matters
 
 Evidence needed
     Two pauses or more, and what was written during them. Stronger with a third (a rhythm) and with
-    stacks (evaluating, starting workers).
-
-    Where the job reports its own loop (gpuwatch.torch), a pause reported as validation is one,
-    even the first, and one reported as a checkpoint is not.
+    stacks (evaluating, starting workers). A pause that the job reports as validation is one, even
+    the first; one reported as a checkpoint is not.
 
 When it is wrong
-    A save through a daemon of the storage can look the same. Jobs that come one after the other
-    (a queue of checkpoints to score, the trials of a sweep) pause between them, and may do so in
-    a rhythm. Long waits for a loader whose workers
-    are at their limit, or of which a single one makes a slow batch, are not counted.
+    A save through a daemon of the storage can look the same, and so can a queue of jobs (the trials
+    of a sweep), which pauses in a rhythm. Long waits for a loader whose workers are at their limit,
+    or of which a single one makes a slow batch, are not counted.
 
 What to do
     Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:

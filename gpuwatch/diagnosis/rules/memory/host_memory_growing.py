@@ -22,7 +22,7 @@ What to do
     smaller prefetch_factor; no growing lists of losses (loss.detach(), loss.item()).
 
 Thresholds
-    slope four times its standard error: chance alone does that in 1 of 15000 windows.
+    slope 4 times its standard error: chance alone does that in 1 of 15000 windows.
     1 MB/s, and full within 12 h: slower growth ends with most runs before it matters.
     watched past start-up for 60 s to 10 min, a thirtieth of the time left: a one-minute trend
     predicts the next half hour, not the night.
@@ -50,14 +50,13 @@ _KEEPING = Advice(
 )
 RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)
 SLOPE_ERRORS = 4.0
-"""Standard errors of the slope: chance alone gives that in 1 of 15000 windows."""
 SLOPE_BYTES_PER_SECOND = 1e6
 FULL_WITHIN_SECONDS = 12.0 * 3600.0
 URGENT_SECONDS = 1800.0
 """Full within half an hour is an error, not a warning."""
 STEADY_SECONDS = 60.0  # past start-up
 WAIT_PART = 30.0
-"""The longer the memory lasts, the longer the trend is watched: a thirtieth of that time."""
+"""The trend is watched for a thirtieth of the time that is left."""
 WAIT_MOST_SECONDS = 600.0
 SWAP_BYTES = 100e6  # in the window
 WORKERS_PART = 0.3

@@ -9,14 +9,13 @@ Why it matters
     hold on to the graph: losses summed without .item(), outputs kept in a list, endless caches.
 
 Evidence needed
-    Memory used over at least three quarters of a minute of steady work, and better several minutes:
-    then a slope counts when it is four times its own error, before that when it is far more. The
-    memory must have reached a new maximum ten times: a leak adds a little in each step.
+    Memory used over 45 s of steady work, better several minutes, and ten new maxima of it: a leak
+    adds a little in each step.
 
 When it is wrong
-    Allocators grow in steps until they have seen the largest batch: sequences of different lengths,
-    a first validation, compilation and autotuning all look like a leak for some minutes. That is
-    why growth that leaves a day is not reported, and why confidence rises with the time watched.
+    Allocators grow until they have seen the largest batch: sequences of different lengths, a first
+    validation, compilation and autotuning look like a leak for minutes. So growth that leaves a day
+    is not reported, and confidence rises with the time watched.
 
 What to do
     Look for tensors that outlive their step (torch.cuda.memory._record_memory_history shows who
@@ -42,7 +41,7 @@ Sources
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
@@ -64,9 +63,7 @@ RULE = Rule(
     chart_seconds=600.0,
 )
 CLEAR_OF_ERROR = ((300.0, 4.0), (150.0, 8.0), (90.0, 12.0), (45.0, 15.0))
-"""(seconds of steady work, standard errors the slope must have). Caching allocators grow for a
-minute or more after the first step, ever more slowly: such a bend leaves a slope of some five to
-ten errors, a leak that goes on at its pace one of twenty and more."""
+"""(seconds of steady work, standard errors the slope must have)."""
 LEAST_SECONDS = 45.0
 SURE_SECONDS = 300.0
 """By then most allocators have settled."""
@@ -80,8 +77,7 @@ SLOPE_SPAN_SECONDS = 600.0
 """Over how long the observer fits the slope at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Growth:
+class _Growth(NamedTuple):
     gpu: GpuFacts
     slope: float
     error: float
@@ -94,7 +90,7 @@ class _Growth:
 
 def check(window: Window) -> Verdict:
     gpus, missing = present(window), Unknown(("memory used over a minute",))
-    known = [gpu for gpu in gpus if _slope(gpu) is not None]
+    known = [gpu for gpu in gpus if None not in _slope(gpu)]
     if not known:
         return missing
     if window.starting:
@@ -110,18 +106,17 @@ def check(window: Window) -> Verdict:
     return _firing(growing, seen)
 
 
-def _slope(gpu: GpuFacts) -> tuple[float, float] | None:
-    slope, error = gpu.memory_slope_bytes_per_second, gpu.memory_slope_error_bytes_per_second
-    return None if slope is None or error is None else (slope, error)
+def _slope(gpu: GpuFacts) -> tuple[float | None, float | None]:
+    return gpu.memory_slope_bytes_per_second, gpu.memory_slope_error_bytes_per_second
 
 
 def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
-    found, total, used = _slope(gpu), gpu.identity.memory_total_bytes, gpu.memory_used_bytes
-    if found is None or not total or used is None:
+    slope, error = _slope(gpu)
+    total, used = gpu.identity.memory_total_bytes, gpu.memory_used_bytes
+    if slope is None or error is None or not total or used is None:
         return None
     if gpu.memory_rises is not None and gpu.memory_rises < LEAST_RISES:
         return None
-    slope, error = found
     needed = error * next((errors for least, errors in CLEAR_OF_ERROR if seen >= least), math.inf)
     grown = slope * min(max(seen, LEAST_SECONDS), SLOPE_SPAN_SECONDS)
     if slope <= needed or grown < max(LEAST_BYTES, LEAST_SHARE * total):
@@ -130,14 +125,8 @@ def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
     soonest, latest = free / (slope + 2.0 * error), free / (slope - 2.0 * error)
     if soonest > LONGEST_SECONDS:
         return None
-    return _Growth(
-        gpu=gpu,
-        slope=slope,
-        error=error,
-        needed=needed,
-        soonest=soonest,
-        latest=latest if latest <= LONGEST_SECONDS else None,
-    )
+    within = latest if latest <= LONGEST_SECONDS else None
+    return _Growth(gpu, slope, error, needed, soonest, within)
 
 
 def _firing(growing: list[_Growth], seen: float) -> Firing:

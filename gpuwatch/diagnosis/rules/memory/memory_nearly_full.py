@@ -4,9 +4,8 @@ What it checks
     The highest memory use of the window against the card's memory.
 
 Why it matters
-    A batch a little larger than the others, an evaluation with other shapes or a second process is
-    then enough for an out-of-memory error, and the caching allocator starts to free and reallocate,
-    which synchronises the GPU each time.
+    A larger batch, an evaluation with other shapes or a second process is then enough to run out of
+    memory, and the caching allocator frees and reallocates, which synchronises the GPU each time.
 
 Evidence needed
     Memory used and the card's size. Growth is memory_growing's, of which this is a symptom.
@@ -15,10 +14,6 @@ When it is wrong
     The driver sees what the framework reserved, not what tensors need: PyTorch keeps freed memory,
     so "full" may be half empty inside. JAX and TensorFlow reserve most of the card by design and
     are left alone. A well-tuned job that never exceeds it is fine, so this is information only.
-
-What to do
-    A smaller batch with gradient accumulation, activation checkpointing, a lower precision, an
-    optimizer with less state. Against fragmentation: PYTORCH_ALLOC_CONF=expandable_segments:True.
 
 Thresholds
     96% of the card at the peak: jobs tuned to 90 to 95% are common and run for weeks. More than

@@ -30,9 +30,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, underfed
-from gpuwatch.diagnosis.rules.shared.possible import MAIN_COMPUTES_PERCENT
-from gpuwatch.diagnosis.rules.shared.words import ramp, strength
+from gpuwatch.diagnosis.rules.shared import loading, possible, words
 
 _LEAVE = Advice(
     "Leave it as it is if answers come in time: its own counters of waiting requests say so.",
@@ -49,15 +47,15 @@ RULE = Rule(
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window)
+    found = loading.underfed(window)
     sign, main = found.job.job.serves, found.main_idle_percent
     if sign is None:
         return Clear("nothing shows that the job serves requests")
-    if main is not None and main >= MAIN_COMPUTES_PERCENT:
+    if main is not None and main >= possible.MAIN_COMPUTES_PERCENT:
         return Clear(f"the main thread works ({main:.0f}% of a core) while the GPU idles")
-    missing = NO_MAIN if main is None else ()
+    missing = loading.NO_MAIN if main is None else ()
     known = 1.0 if sign.startswith("it is") else 0.5
-    rests = 0.5 if main is None else ramp(main, MAIN_COMPUTES_PERCENT, 20.0)
+    rests = 0.5 if main is None else words.ramp(main, possible.MAIN_COMPUTES_PERCENT, 20.0)
     return Firing(
         summary=f"{found.complaint}: PID {found.job.job.pid} serves requests ({sign}), and there "
         "were no more requests",
@@ -65,9 +63,9 @@ def check(window: Window) -> Verdict:
             found.evidence,
             Evidence("serves requests", True, says=sign),
             Evidence("main thread's CPU while the GPU idles", main and round(main, 1),
-                     "% of a core", MAIN_COMPUTES_PERCENT, supports=main is not None),
+                     "% of a core", possible.MAIN_COMPUTES_PERCENT, supports=main is not None),
         ],
-        strength=strength(found.clearness, rests, known, missing=len(missing)),
+        strength=words.strength(found.clearness, rests, known, missing=len(missing)),
         missing=missing,
         gpus=found.keys,
     )  # fmt: skip

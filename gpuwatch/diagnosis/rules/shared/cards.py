@@ -23,6 +23,13 @@ OWN_LEAST_PERCENT = 1.0
 UNUSED_PERCENT, USED_PERCENT = 1.0, 10.0
 """Of the time: a display or a monitor causes tenths; a job that starves still shows more."""
 
+WAITING = frozenset({
+    "batch_too_small", "busy_without_work", "checkpoint_pauses", "idle_holding_memory",
+    "loader_cpu_bound", "loader_in_main_process", "loader_io_bound", "oscillation",
+    "python_bound", "straggler", "validation_pauses",
+})  # fmt: skip
+"""Rules that fire on a GPU which waits for something that none of them looks at."""
+
 THERMAL = tuple([name for name, reason in REASONS.items() if reason.is_heat])
 HARDWARE = "hw_slowdown"
 POWER_CAP = "sw_power_cap"

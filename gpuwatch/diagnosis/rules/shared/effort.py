@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rules.shared.cards import PINNED_PERCENT
-from gpuwatch.diagnosis.rules.shared.words import clamp, named, rounded
+from gpuwatch.diagnosis.rules.shared.words import clamp, mean, named, rounded
 
 LOW_SM_PERCENT = 50.0
 """DCGM's guidance: an SM activity below 0.5 likely means that the GPU is used ineffectively."""
@@ -105,10 +105,7 @@ def clearness(gpu: GpuFacts) -> float:
     sm, power = sm_when_busy(gpu), power_share(gpu)
     by_sm = None if sm is None else clamp((LOW_SM_PERCENT - sm) / 25.0)
     by_power = None if power is None else clamp((LOW_POWER - power) / 0.12)
-    if by_sm is None or by_power is None:
-        only = by_sm if by_sm is not None else by_power
-        return 0.6 * (only or 0.0)
-    return 0.5 * by_sm + 0.5 * by_power
+    return (0.6 if None in (by_sm, by_power) else 1.0) * (mean([by_sm, by_power]) or 0.0)
 
 
 def unused(gpu: GpuFacts) -> float | None:

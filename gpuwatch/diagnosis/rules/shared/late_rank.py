@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
-from gpuwatch.diagnosis.rules.shared.cards import rank_of
-from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
+from gpuwatch.diagnosis.rules.shared import cards, loaders, reported, words
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
-from gpuwatch.diagnosis.rules.shared.reported import (
-    APART_SHARE,
-    STARVED_SHARE,
-    not_starved,
-    reported_wait,
-)
-from gpuwatch.diagnosis.rules.shared.words import highest, mean
 
 WRITES_BYTES_PER_SECOND = 5e6
 """Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
@@ -46,24 +38,26 @@ class Doing:
 
 def doing_of(window: Window, gpu: GpuFacts) -> Doing:
     """The first of the usual reasons that holds for this GPU's rank and not for the others."""
-    rank = rank_of(window, gpu)
+    rank = cards.rank_of(window, gpu)
     if rank is None or window.job is None:
         says = "it saves, logs, evaluates or waits for data"
         return Doing(says, (_BESIDE,), missing=("the process that runs on it",), known=False)
     others = [other for other in window.job.ranks if other.pid != rank.pid]
-    in_time = not_starved([rank]) is not None
+    in_time = reported.not_starved([rank]) is not None
     for look in _LOOKS:
         found = None if in_time and look.of_loader else look.at(rank, others)
         if found is not None:
             return found
     unread = rank.main_thread_percent is None
-    return _unseen("the CPU time of its processes" if unread else "stacks")
+    lacks = ("the CPU time of its processes" if unread else "stacks",)
+    says = "what it is doing does not show from outside"
+    return Doing(says, (_STACKS,), missing=lacks, known=False)
 
 
 def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
     """A reason to be late that this GPU's rank shares with most of the others: then the job has
     that trouble, and which rank is last is chance."""
-    rank = rank_of(window, gpu)
+    rank = cards.rank_of(window, gpu)
     if rank is None or window.job is None:
         return None
     if (window.job.cpu_throttled_percent or 0.0) >= QUOTA_PERCENT:
@@ -92,7 +86,7 @@ def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
     known = [one.collectives_behind for one in ranks if one.collectives_behind is not None]
     if not known:
         return []
-    behind = (highest(known) if late is None else late.collectives_behind) or 0.0
+    behind = (words.highest(known) if late is None else late.collectives_behind) or 0.0
     name = "the rank furthest behind" if late is None else "the late rank"
     return [
         Evidence(f"collectives that {name} has yet to launch", round(behind, 1), None, BEHIND_LEAST,
@@ -119,11 +113,6 @@ _ONLY_THERE = Advice(
 )
 
 
-def _unseen(missing: str) -> Doing:
-    says = "what it is doing does not show from outside"
-    return Doing(says, (_STACKS,), missing=(missing,), known=False)
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
     """A reason to be late that shows in one reading, if that is at ``limit`` of the others' mean
@@ -139,7 +128,7 @@ class _Look:
     of_loader: bool = False
 
     def at(self, rank: RankFacts, others: list[RankFacts]) -> Doing | None:
-        own, theirs = self.read(rank), mean([self.read(other) for other in others]) or 0.0
+        own, theirs = self.read(rank), words.mean([self.read(other) for other in others]) or 0.0
         limit = self.limit(theirs)
         if own is None or own < limit:
             return None
@@ -158,7 +147,7 @@ def _disk_wait(rank: RankFacts) -> float | None:
         return rank.disk_wait_percent
     share = workers.in_disk_wait_share
     state = None if share is None else 100.0 * share
-    return highest((rank.disk_wait_percent, workers.disk_wait_percent, state))
+    return words.highest((rank.disk_wait_percent, workers.disk_wait_percent, state))
 
 
 def _workers_say(rank: RankFacts, own: float) -> str:
@@ -175,8 +164,8 @@ def _main_says(rank: RankFacts, own: float) -> str:
 
 _WAITING = _Look(
     "the late rank waits for data",
-    lambda rank: None if (wait := reported_wait([rank])) is None else 100.0 * wait,
-    _above(100.0 * STARVED_SHARE, 100.0 * APART_SHARE),
+    lambda rank: None if (wait := reported.reported_wait([rank])) is None else 100.0 * wait,
+    _above(100.0 * reported.STARVED_SHARE, 100.0 * reported.APART_SHARE),
     lambda _, own: f"it waits for data {own:.0f}% of the time",
     _FILES, unit="% of the time", meaning="reported by the ranks",
 )  # fmt: skip
@@ -192,7 +181,7 @@ _READING = _Look(
 _LOADING = _Look(
     "CPU of the late rank's loader workers",
     lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
-    _above(WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say, _FILES,
+    _above(loaders.WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say, _FILES,
     meaning="of a core each", of_loader=True,
 )  # fmt: skip
 _QUEUE = _Look(

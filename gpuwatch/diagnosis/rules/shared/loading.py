@@ -11,11 +11,7 @@ from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, RankFacts, Window, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Settled, Unknown
-from gpuwatch.diagnosis.rules.shared import words
-from gpuwatch.diagnosis.rules.shared.cards import is_others, unused, with_load
-from gpuwatch.diagnosis.rules.shared.loaders import workers_of_a_rank
-from gpuwatch.diagnosis.rules.shared.pauses import idle_outside_pauses, pause_share
-from gpuwatch.diagnosis.rules.shared.possible import no_loader, runs_by_hand
+from gpuwatch.diagnosis.rules.shared import cards, loaders, pauses, possible, words
 from gpuwatch.diagnosis.rules.shared.reported import (
     STARVED_SHARE,
     not_starved,
@@ -78,7 +74,7 @@ class Underfed:
     @property
     def worker_count(self) -> int | None:
         """Loader workers of one rank, as the busiest has them; ``None``: not known."""
-        return workers_of_a_rank(self.job, self.ranks)
+        return loaders.workers_of_a_rank(self.job, self.ranks)
 
     @property
     def workers(self) -> WorkerFacts | None:
@@ -86,6 +82,10 @@ class Underfed:
         if len(self.ranks) == 1 and self.ranks[0].workers is not None:
             return self.ranks[0].workers
         return self.job.workers
+
+    def workers_evidence(self, says: str) -> Evidence | None:
+        cpu = None if self.workers is None else self.workers.cpu_percent
+        return words.measured("loader workers' CPU", cpu, "% of a core each", says=says)
 
     @property
     def who(self) -> str:
@@ -153,7 +153,7 @@ class Underfed:
     def idles_at_length(self) -> bool:
         """Check whether what its GPUs wait for comes now and then, and not with every step."""
         waves = [gpu.busy for gpu in self.gpus if gpu.busy is not None]
-        return runs_by_hand(self.job, waves) or all(wave.idles_at_length for wave in waves)
+        return possible.runs_by_hand(self.job, waves) or all(wave.idles_at_length for wave in waves)
 
     @property
     def complaint(self) -> str:
@@ -231,7 +231,7 @@ def starved(window: Window) -> Underfed:
     """The same for the rules that blame the loader, unless the job reports to have its data, or
     is none that a PyTorch DataLoader feeds."""
     found = underfed(window, by_report=True)
-    why = no_loader(found.job) if found.reported_wait is None else None
+    why = possible.no_loader(found.job) if found.reported_wait is None else None
     fed = not_starved(found.ranks) if why is None else Clear(why)
     if fed is not None:
         raise Settled(fed)
@@ -258,16 +258,16 @@ def _hungry(window: Window, *, by_report: bool) -> Underfed | Clear:
     if alone is not None:
         fed = Clear(f"the job reports waiting for data {alone.idle_share:.0%} of the time")
         return fed if alone.idle_share < STARVED_SHARE else alone
-    rests = unused(window)
-    gpus = [gpu for gpu in with_load(window) if not is_others(gpu) and gpu not in rests]
+    rests = cards.unused(window)
+    gpus = [gpu for gpu in cards.with_load(window) if not cards.is_others(gpu) and gpu not in rests]
     if not gpus:
         return Clear("only other processes use its GPUs now")
-    idle = [(gpu, idle_outside_pauses(window, gpu)) for gpu in gpus]
+    idle = [(gpu, pauses.idle_outside_pauses(window, gpu)) for gpu in gpus]
     hungry = [(gpu, share) for gpu, share in idle if share >= IDLE_SHARE]
     if hungry:
         return Clear("the job compiles") if job.compiles else _underfed(job, hungry)
     share = max(0.0, *[share for _, share in idle])
-    outside = "outside its pauses " if pause_share(window) > 0.0 else ""
+    outside = "outside its pauses " if pauses.pause_share(window) > 0.0 else ""
     fed = Clear(f"{outside}the job's GPUs idle only {share:.0%} of the time")
     return (_waits_by_turns(job, idle) if by_report else None) or fed
 

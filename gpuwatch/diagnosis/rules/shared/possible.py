@@ -4,9 +4,7 @@ decide between the causes left. A cause is named only if nothing known speaks ag
 from collections.abc import Sequence
 
 from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
-from gpuwatch.diagnosis.rules.shared.loaders import in_disk_wait, wanted
-from gpuwatch.diagnosis.rules.shared.reported import FED_SHARE, reported_wait
-from gpuwatch.diagnosis.rules.shared.words import mean
+from gpuwatch.diagnosis.rules.shared import loaders, reported, words
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 BESIDE = "the job's processes (gpuwatch beside the job)"
@@ -58,11 +56,11 @@ def reduces_on_cpu(job: JobFacts) -> bool:
 
 def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     """Why the loader is not what the GPUs wait for, as a clause; ``None``: it may be."""
-    why, wait = no_loader(job), reported_wait(ranks)
+    why, wait = no_loader(job), reported.reported_wait(ranks)
     if why is not None:
         return why
     if wait is not None:
-        fed = wait < FED_SHARE
+        fed = wait < reported.FED_SHARE
         return f"the job reports waiting for data {wait:.0%} of the time" if fed else None
     loading = job.stack_percent("waiting_for_data", "loading_data")
     if loading is not None:
@@ -76,7 +74,7 @@ def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
 def _resting(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     if waits_outside(job, ranks):
         return "there are no loader workers, and the main thread rests"
-    need, disk = wanted(job.workers), job.workers and in_disk_wait(job.workers)
+    need, disk = loaders.wanted(job.workers), job.workers and loaders.in_disk_wait(job.workers)
     if need is None or need + float(disk or 0.0) >= RESTING_PERCENT:
         return None
     return f"the loader workers rest ({need:.0f}% of a core)"
@@ -92,9 +90,9 @@ def waits_outside(job: JobFacts, ranks: Sequence[RankFacts]) -> bool:
     if main is None or not ranks or any(rank.loader_workers != 0 for rank in ranks):
         return False
     waits = [
-        mean(one.run_queue_wait_percent for one in ranks),
-        mean(one.disk_wait_percent for one in ranks),
-        wanted(job.own_workers),
+        words.mean(one.run_queue_wait_percent for one in ranks),
+        words.mean(one.disk_wait_percent for one in ranks),
+        loaders.wanted(job.own_workers),
     ]
     # A thread that works when the GPU does rests when it does not: coarse samples smear it.
     limit = (2.0 if (job.main_thread_phase or 0.0) >= IN_PHASE else 1.0) * RESTING_PERCENT
@@ -109,7 +107,7 @@ def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     model, found = job.job, []
     if model.serves is not None:
         found.append("requests")
-    if model.simulates is not None or (wanted(job.own_workers) or 0.0) >= RESTING_PERCENT:
+    if model.simulates is not None or (loaders.wanted(job.own_workers) or 0.0) >= RESTING_PERCENT:
         found.append("environments or other worker processes of its own")
     elif model.framework in OTHER_INPUTS and model.serves is None:
         found.append(OTHER_INPUTS[model.framework])
@@ -120,7 +118,7 @@ def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
     if len(model.ranks) > 1 or (model.world_size or 0) > 1:
         gloo = model.collectives == "gloo"
         found.append("the exchange of gradients over gloo" if gloo else "other ranks")
-    if (mean(rank.run_queue_wait_percent for rank in ranks) or 0.0) >= RESTING_PERCENT:
+    if (words.mean(rank.run_queue_wait_percent for rank in ranks) or 0.0) >= RESTING_PERCENT:
         found.append("a free core (the machine is crowded)")
     if (job.write_when_idle_bytes_per_second or 0.0) >= WRITES_BYTES_PER_SECOND:
         found.append("a save")
@@ -140,6 +138,6 @@ def what_decides(window: Window, ranks: Sequence[RankFacts] = ()) -> str:
         return "permission to read its processes"
     if not job.stacks:
         return "stacks of its main thread (gpuwatch diagnose --stacks)"
-    if job.job.framework not in OTHER_INPUTS and reported_wait(ranks or job.ranks) is None:
+    if job.job.framework not in OTHER_INPUTS and reported.reported_wait(ranks or job.ranks) is None:
         return "the loop's own waits (gpuwatch.torch in the training script)"
     return "a longer observation"

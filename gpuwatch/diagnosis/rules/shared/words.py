@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from gpuwatch.core import units
+from gpuwatch.core import bounds, units
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
@@ -18,6 +18,8 @@ SPARE_LEAST_CORES = 0.3
 """Less is what a machine leaves idle anyway."""
 RANGE_LEAST = 3
 """GPUs in a row that are named by the first and the last."""
+
+mean, amount = bounds.mean, units.size
 
 
 def named(gpus: Sequence[GpuFacts]) -> str:
@@ -34,18 +36,8 @@ def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str
 
 
 def _named(gpus: Sequence[GpuIdentity]) -> str:
-    runs: list[list[GpuIdentity]] = []
-    for gpu in gpus:
-        if runs and gpu.mig_instance is None and gpu.index == runs[-1][-1].index + 1:
-            runs[-1].append(gpu)
-        else:
-            runs.append([gpu])
-    parts = []
-    for run in runs:
-        if len(run) >= RANGE_LEAST:
-            parts.append(f"{_number(run[0])} to {_number(run[-1])}")
-        else:
-            parts += [_number(gpu) for gpu in run]
+    runs = units.ranges([_number(gpu) for gpu in gpus]).split(",") if gpus else []
+    parts = [run.replace("-", " to ") for run in runs]
     return f"GPU{'' if len(gpus) == 1 else 's'} {listed(parts)}"
 
 
@@ -66,12 +58,6 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
     return one if len(gpus) == 1 else several
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that were read."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def highest(values: Iterable[float | None]) -> float | None:
@@ -166,11 +152,6 @@ def program(of: Job | Process) -> str:
         command = f"{command[: COMMAND_LENGTH - 3]}..."
     known = ": ".join([part for part in (of.user, command) if part])
     return f"PID {of.pid} ({known})" if known else f"PID {of.pid}"
-
-
-def amount(number_of_bytes: float) -> str:
-    """``55.1M``, ``1.2G``: as everywhere on the screen (powers of 1024)."""
-    return units.size(number_of_bytes)
 
 
 def gib(size: float) -> str:

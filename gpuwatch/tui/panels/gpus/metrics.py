@@ -126,18 +126,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
     if gpu.lost:
         return [("GPU is lost", "error")]
     reading = gpu.reading
-    moving = [] if calm else _moving(reading)
-    late = late_text(reading)
-    return [
-        *_alarms(reading),
-        *([(f"up to {late}", "warn")] if late is not None else []),
-        *[(text, "label") for text in (*_speeds(gpu), *moving, *_links(reading, calm))],
-        *_at_ease(reading),
-    ]
-
-
-def _alarms(reading: GpuReading) -> list[Run]:
-    throttled = throttle_text(reading)
+    throttled, late = throttle_text(reading), late_text(reading)
     out = [] if throttled is None else [throttled]
     if reading.ecc_uncorrected_count:
         out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
@@ -145,48 +134,38 @@ def _alarms(reading: GpuReading) -> list[Run]:
         out.append(("row remap failed", "error"))
     elif reading.remapped_rows_pending:
         out.append(("row remap pending", "warn"))
-    return out
+    if late is not None:
+        out.append((f"up to {late}", "warn"))
+    numbers = _numbers(reading, gpu.identity.sm_clock_max_mhz, calm)
+    out += [(form.format(value), "label") for form, value in numbers if value is not None]
+    at_ease = reading.throttle_reasons is not None and throttled is None
+    return [*out, ("not throttled", "dim")] if at_ease else out
 
 
-def _at_ease(reading: GpuReading) -> list[Run]:
-    at_ease = reading.throttle_reasons is not None and throttle_text(reading) is None
-    return [("not throttled", "dim")] if at_ease else []
-
-
-def _speeds(gpu: Gpu) -> list[str]:
-    reading, most = gpu.reading, gpu.identity.sm_clock_max_mhz
-    out = [] if reading.performance_state is None else [f"P{reading.performance_state}"]
-    if reading.sm_clock_mhz is not None:
-        out.append(f"{reading.sm_clock_mhz:4d}{'' if most is None else f'/{most}'}MHz")
-    return out
-
-
-def _moving(reading: GpuReading) -> list[str]:
-    """Readings that change with every look."""
+def _numbers(
+    reading: GpuReading, most_mhz: int | None, calm: bool
+) -> list[tuple[str, float | str | None]]:
+    """How each is written, and what was read."""
     received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
     rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
-    memory = ("DRAM", reading.dram_active_percent)
-    if reading.dram_active_percent is None:
-        memory = ("mem-ctrl", reading.memory_controller_percent)
-    activities = (
-        ("SM active", reading.sm_active_percent),
-        ("tensor", reading.tensor_active_percent),
-        memory,
-        ("fan", reading.fan_percent),
+    dram, nvlink = reading.dram_active_percent, reading.nvlink_rx_bytes_per_second
+    link = reading.pcie_generation, reading.pcie_width
+    moving = (
+        ("{}", None if received is None and sent is None else rates),
+        ("SM active {:3.0f}%", reading.sm_active_percent),
+        ("tensor {:3.0f}%", reading.tensor_active_percent),
+        ("DRAM {:3.0f}%", dram),
+        ("mem-ctrl {:3.0f}%", reading.memory_controller_percent if dram is None else None),
+        ("fan {:3.0f}%", reading.fan_percent),
         # Most jobs have no use for these two.
-        ("enc", reading.encoder_percent or None),
-        ("dec", reading.decoder_percent or None),
+        ("enc {:3.0f}%", reading.encoder_percent or None),
+        ("dec {:3.0f}%", reading.decoder_percent or None),
     )
-    out = [] if received is None and sent is None else [rates]
-    return out + [f"{name} {value:3.0f}%" for name, value in activities if value is not None]
-
-
-def _links(reading: GpuReading, calm: bool) -> list[str]:
-    out = []
-    if reading.pcie_generation is not None and reading.pcie_width is not None:
-        out.append(f"PCIe {reading.pcie_generation}x{reading.pcie_width}")
-    if reading.nvlink_rx_bytes_per_second is not None and not calm:
-        out.append(f"NVLink {right(units.rate(reading.nvlink_rx_bytes_per_second), 8)}")
-    if reading.memory_clock_mhz is not None:
-        out.append(f"mem {reading.memory_clock_mhz}MHz")
-    return out
+    return [
+        ("P{}", reading.performance_state),
+        ("{:4d}MHz" if most_mhz is None else f"{{:4d}}/{most_mhz}MHz", reading.sm_clock_mhz),
+        *(() if calm else moving),
+        ("PCIe {}", None if None in link else "x".join(map(str, link))),
+        ("NVLink {}", None if nvlink is None or calm else right(units.rate(nvlink), 8)),
+        ("mem {}MHz", reading.memory_clock_mhz),
+    ]

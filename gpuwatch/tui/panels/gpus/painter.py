@@ -149,22 +149,18 @@ class GpuPainter:
         name = gpu.identity.name if self._width >= 76 else short_name(gpu.identity.name)
         heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
         lines = [self._add_facts(heading, gpu).line()]
-        chart, words = self._busy(gpu, busy, state, lead, room, rows - 2 - high)
-        for number, drawn in enumerate(chart):
-            row = Row(self._width).add("  ")
-            ticks = self._ticks(number, len(chart))
-            if number == 0:
-                row.add(left(busy.label, _LABEL_WIDTH), "label")
-                row.add(*self._value(busy, _VALUE_WIDTH - len(ticks)))
-            elif number <= len(words):
-                row.add(*words[number - 1])
-            lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
-        for number, drawn in enumerate(self._chart(gpu, power, power.mood or "area", room, high)):
-            row = Row(self._width).add("  ")
-            if number == 0:
-                row.add(left(power.label, _LABEL_WIDTH), "label")
-                row.add(*self._value(power, _VALUE_WIDTH))
-            lines.append(self._charted(row.pad_to(lead - 1), "", drawn))
+        watts = self._chart(gpu, power, power.mood or "area", room, high)
+        of_busy = self._busy(gpu, busy, state, lead, room, rows - 2 - high)
+        for metric, chart, words in ((busy, *of_busy), (power, watts, [])):
+            for number, drawn in enumerate(chart):
+                row = Row(self._width).add("  ")
+                ticks = self._ticks(number, len(chart)) if metric is busy else ""
+                if number == 0:
+                    row.add(left(metric.label, _LABEL_WIDTH), "label")
+                    row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
+                elif number <= len(words):
+                    row.add(*words[number - 1])
+                lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
         row = Row(self._width).add("  ").add(left(memory.label, _LABEL_WIDTH), "label")
         row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
         half = (room - 19) // 2

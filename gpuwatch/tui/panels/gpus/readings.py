@@ -51,9 +51,12 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
     reasons, reasons_style = _throttle(reading)
     power = "{:.0f}W (average)".format if reading.power_is_average else units.watts
 
-    def of(label: str, field: str, write: _Write, style: str = "text") -> _Maybe:
-        """A reading with its age where it is late; ``!``: alarming where it is not zero."""
+    def of(label: str, field: str, write: _Write, style: str = "text", other: str = "") -> _Maybe:
+        """A reading with its age where it is late, or the ``other`` where there is none; ``!``:
+        alarming where it is not zero."""
         value = getattr(reading, field)
+        if value is None and other:
+            value = getattr(reading, other)
         text = None if value is None else write(value)
         if text is not None and field in ages:
             text += f" ({units.age(ages[field])} old)"
@@ -75,7 +78,7 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
         of("memory clock", "memory_clock_mhz", _clock(identity.memory_clock_max_mhz)),
         of("throttle reasons", "throttle_reasons", lambda _: reasons, reasons_style),
         ("throttled", *_durations(reading)),
-        _link(gpu, of("PCIe link", "pcie_generation", lambda _: "")),
+        of("PCIe link", "pcie_generation", lambda _: _link(gpu), other="pcie_width"),
         of("PCIe rx (to GPU)", "pcie_rx_bytes_per_second", units.rate),
         of("PCIe tx (to host)", "pcie_tx_bytes_per_second", units.rate),
         of("NVLink rx", "nvlink_rx_bytes_per_second", units.rate),
@@ -89,7 +92,12 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
         of("energy", "energy_joules", lambda joules: f"{joules / 3.6e6:.3f}kWh"),
         of("ECC corrected", "ecc_corrected_count", str),
         of("ECC uncorrected", "ecc_uncorrected_count", str, "!"),
-        _remapped(reading, of("remapped rows", "remapped_rows_correctable", lambda _: "")),
+        of(
+            "remapped rows",
+            "remapped_rows_correctable",
+            lambda _: _remapped(reading),
+            other="remapped_rows_uncorrectable",
+        ),
         of("remap failed", "remapped_rows_failed", _flag, "!"),
         of("remap pending", "remapped_rows_pending", _flag, "!"),
     ]
@@ -119,19 +127,13 @@ def _durations(reading: GpuReading) -> tuple[str | None, str]:
     return ", ".join(texts) or "0s", "warn" if held else "text"
 
 
-def _link(gpu: Gpu, dated: _Maybe) -> _Maybe:
+def _link(gpu: Gpu) -> str:
     reading, identity = gpu.reading, gpu.identity
-    if reading.pcie_generation is None and reading.pcie_width is None:
-        return dated
     now = f"gen{units.count(reading.pcie_generation)} x{units.count(reading.pcie_width)}"
     most = f"gen{units.count(identity.pcie_generation_max)} x{units.count(identity.pcie_width_max)}"
-    return dated[0], f"{now} of {most}{dated[1] or ''}", dated[2]
+    return f"{now} of {most}"
 
 
-def _remapped(reading: GpuReading, dated: _Maybe) -> _Maybe:
-    correctable = reading.remapped_rows_correctable
-    uncorrectable = reading.remapped_rows_uncorrectable
-    if correctable is None and uncorrectable is None:
-        return dated
-    text = f"{units.count(correctable)} correctable, {units.count(uncorrectable)} not"
-    return dated[0], text + (dated[1] or ""), dated[2]
+def _remapped(reading: GpuReading) -> str:
+    correctable = units.count(reading.remapped_rows_correctable)
+    return f"{correctable} correctable, {units.count(reading.remapped_rows_uncorrectable)} not"

@@ -59,41 +59,33 @@ it, the GPU is fed between its pauses, and the word is right in both."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
-    """The state of now, or of the moment that is looked at."""
+    """The state of now; or of the moment that is looked at, by what was found and read then."""
     moment = view.timeline.moment
-    if moment is not None:
-        return _state_then(view, gpu, moment)
-    if gpu.lost:
+    said: Finding | FindingMark | None
+    if moment is None:
+        said = found = about_gpu(view.diagnosis, gpu.uuid)
+        lost, loses_time = gpu.lost, found is not None and bool(found.cost_share)
+    else:
+        said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
+        lost = said is not None and said.rule == "gpu_lost"
+        loses_time = said is not None and said.severity != "info"
+    if lost:
         return LOST
-    finding = about_gpu(view.diagnosis, gpu.uuid)
-    if finding is not None and finding.rule in _BY_RULE:
-        return _by_rule(finding, gpu)
+    if said is not None and said.rule in _BY_RULE:
+        slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
+        return SLOWEST if slowest else _BY_RULE[said.rule]
+    if moment is not None:
+        # Why it was throttled is not kept.
+        return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
         return THROTTLED
-    loses_time = finding is not None and bool(finding.cost_share)
     return _held(
         view,
         (gpu.uuid, loses_time),
         lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time),
     )
-
-
-def _state_then(view: View, gpu: Gpu, moment: float) -> State:
-    """By what was found and read then: why it was throttled is not kept."""
-    said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
-    if said is not None and said.rule == "gpu_lost":
-        return LOST
-    if said is not None and said.rule in _BY_RULE:
-        return _by_rule(said, gpu)
-    loses_time = said is not None and said.severity != "info"
-    return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
-
-
-def _by_rule(said: Finding | FindingMark, gpu: Gpu) -> State:
-    slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
-    return SLOWEST if slowest else _BY_RULE[said.rule]
 
 
 def _held(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuwatch.core import units
-from gpuwatch.tui.charts.strips import Column, TimeWindow, idle_spans, rate_ceiling
+from gpuwatch.tui.charts.strips import Column, TimeWindow, highest, idle_spans, nice_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.gpus.state import IDLE_PERCENT
 from gpuwatch.tui.panels.job.header import ended_at
@@ -74,14 +74,10 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
 PANEL = Panel("charts", _rows, _draw)
 
 
-def lead_of(width: int) -> int:
-    """Cells before the charts: the label, the number, the line between."""
-    return 28 if width >= 76 else 15
-
-
 def span(width: int) -> tuple[int, int]:
-    """First cell and width of the charts."""
-    return lead_of(width), max(0, width - lead_of(width) - 1)
+    """First cell and width of the charts; before them: the label, the number, the line between."""
+    lead = 28 if width >= 76 else 15
+    return lead, max(0, width - lead - 1)
 
 
 def clicks(top: int, rows: int, width: int) -> list[Zone]:
@@ -149,8 +145,9 @@ def _shaded(
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
     """The top of a rate's chart, and its name."""
+    most = highest(trace.series, window, width)
     if trace.bytes:
-        limit = rate_ceiling(trace.series, window, width, _MEGABYTE)
+        limit = nice_ceiling(most, _MEGABYTE)
         return limit, units.size(limit).replace(".0", "")
-    limit = rate_ceiling(trace.series, window, width, 1.0, thousand=1000.0)
+    limit = nice_ceiling(most, 1.0, thousand=1000.0)
     return limit, units.samples(limit).replace(".00", "").replace(".0", "")

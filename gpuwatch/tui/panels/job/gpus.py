@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import total
 from gpuwatch.core.model import Gpu
 from gpuwatch.tui.pages.grid import GpuStyle
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
@@ -41,21 +42,19 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
     """Many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     busy = [one.busy_percent for one in readings if one.busy_percent is not None]
-    used = [one.memory_used_bytes for one in readings if one.memory_used_bytes is not None]
-    watts = [one.power_watts for one in readings if one.power_watts is not None]
     heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
-    totals = [gpu.identity.memory_total_bytes for gpu in gpus]
-    known = [total for total in totals if total is not None]
+    used = _whole([one.memory_used_bytes for one in readings])
+    watts = _whole([one.power_watts for one in readings])
     row = Row(width).add(f" {len(gpus)} GPUs", "title")
     numbers = []
     if busy:
         low, high = round(min(busy)), round(max(busy))
         row.add("  busy ", "label")
         row.add(right(f"{low}%" if low == high else f"{low}-{high}%", 7), "value")
-    if used and len(used) == len(gpus):
-        total = sum(known) if len(known) == len(gpus) else None
-        numbers.append(("mem", units.size_of(sum(used), total)))
-    numbers.append(("power", units.watts(sum(watts) if len(watts) == len(gpus) else None)))
+    if used is not None:
+        whole = _whole([gpu.identity.memory_total_bytes for gpu in gpus])
+        numbers.append(("mem", units.size_of(used, whole)))
+    numbers.append(("power", units.watts(watts)))
     numbers.append(("temp to", units.celsius(max(heat, default=None))))
     for label, text in numbers:
         if row.room >= len(label) + len(text) + 3:
@@ -66,3 +65,8 @@ def summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
         if count:
             row.fits(f"  {view.glyphs.warning}{count} {what}", style)
     return row.line()
+
+
+def _whole(values: Sequence[float | None]) -> float | None:
+    """Their sum, where all are known."""
+    return None if None in values else total(values)

@@ -74,7 +74,9 @@ def _draw(page: Page, rows: int) -> Drawn:
     view, job = page.view, page.job
     assert job is not None
     assert view.snapshot is not None
-    loading, cores = _loading(job), _cores(job, view.snapshot.host)
+    known = job.ranks and job.loader_workers is not None
+    loading = job_loading_sentence(job), "value" if known else "label"
+    cores = _cores(job, view.snapshot.host)
     together = [loading, *cores]
     reported = _reported(view, job)
     flow = partial(_flow, view, page.width)
@@ -114,28 +116,22 @@ def _flow(view: View, width: int, facts: list[Run], gap: str = _GAP) -> Line:
 
 def _identity(view: View, job: Job) -> list[Run]:
     assert view.snapshot is not None
-    facts: list[Run] = [(f"PID {job.pid}", "text")]
-    if job.inner_pid is not None and job.inner_pid != job.pid:
-        facts[0] = (f"PID {job.pid} ({job.inner_pid} inside)", "text")
-    if job.user is not None:
-        facts.append((job.user, "text"))
-    if job.started_at_unix_seconds is not None and ended_at(view, job) is None:
-        now = view.snapshot.taken_at_unix_seconds
-        facts.append((f"for {units.age(now - job.started_at_unix_seconds)}", "text"))
-    ranks = _ranks(job)
-    if ranks is not None:
-        facts.append((ranks, "text"))
-    for text in (
-        job.framework,
-        job.slurm_job and f"slurm {job.slurm_job}",
-        job.container and f"container {job.container}",
-        job.pod and f"pod {job.pod}",
-        job.environment,
-        job.working_directory and f"in {job.working_directory}",
-    ):
-        if text:
-            facts.append((text, "label"))
-    return facts
+    now, since = view.snapshot.taken_at_unix_seconds, job.started_at_unix_seconds
+    inner = "" if job.inner_pid in (None, job.pid) else f" ({job.inner_pid} inside)"
+    runs = since is not None and ended_at(view, job) is None
+    facts = (
+        (f"PID {job.pid}{inner}", "text"),
+        (job.user, "text"),
+        (f"for {units.age(now - (since or 0.0))}" if runs else None, "text"),
+        (_ranks(job), "text"),
+        (job.framework, "label"),
+        (job.slurm_job and f"slurm {job.slurm_job}", "label"),
+        (job.container and f"container {job.container}", "label"),
+        (job.pod and f"pod {job.pod}", "label"),
+        (job.environment, "label"),
+        (job.working_directory and f"in {job.working_directory}", "label"),
+    )
+    return [(text, style) for text, style in facts if text]
 
 
 def _ranks(job: Job) -> str | None:
@@ -149,12 +145,6 @@ def _ranks(job: Job) -> str | None:
     else:
         return job.launcher
     return text if job.launcher is None else f"{text} ({job.launcher})"
-
-
-def _loading(job: Job) -> Run:
-    sentence = job_loading_sentence(job)
-    known = job.ranks and job.loader_workers is not None
-    return sentence, "value" if known else "label"
 
 
 def _cores(job: Job, host: Host) -> list[Run]:

@@ -1,10 +1,11 @@
 """Charts of a job: its GPUs, what it reports of its loop, its processes, its disk."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from operator import truediv
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.past_readings import past_column, past_gpu
 from gpuwatch.tui.charts.strips import Column, Columns
@@ -13,23 +14,17 @@ from gpuwatch.tui.panels.gpus.metrics import scaled_metrics
 from gpuwatch.tui.panels.gpus.state import state_of
 from gpuwatch.tui.view import View
 
-_METRIC_TEXTS: dict[str, Callable[[float | None], str]] = {
-    "memory_used_bytes": units.size,
-    "power_watts": units.watts,
-    "temperature_celsius": units.celsius,
-}
 
-
+@dataclass(frozen=True, slots=True)
 class Together:
-    """Several series as one: the means of their minima, means and maxima, column by column."""
+    """Several series as one: the means of their minima, means and maxima, column by column. Two of
+    the same ``names`` are equal, and what was drawn of one holds for the other."""
 
-    __slots__ = ("_find",)
-
-    def __init__(self, find: Callable[[], Sequence[Columns | None]]) -> None:
-        self._find = find
+    names: Hashable
+    find: Callable[[], Sequence[Columns | None]] = field(compare=False)
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
-        parts = [s.columns(end, column_seconds, count) for s in self._find() if s is not None]
+        parts = [s.columns(end, column_seconds, count) for s in self.find() if s is not None]
         if not parts:
             return [None] * count
         return [self.combine(column) for column in zip(*parts, strict=True)]
@@ -84,7 +79,7 @@ def traces(
         *disk_traces(view, job, "read"),
         *disk_traces(view, job, "write"),
     ]
-    return [of_the_past(one) for one in shown] if ended and not _past(view) else shown
+    return [of_the_past(one) for one in shown] if ended and view.timeline.moment is None else shown
 
 
 def of_the_past(trace: Trace) -> Trace:
@@ -121,8 +116,8 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
     wait = _trace(view, job, "wait", "data_wait_share", "starved", units.share)
     wait = replace(wait, label="waits for data", short="data", limit=1.0)
     if len(job.loops) > 1:
-        spread = Spread(lambda: [history.job(key, name) for name in _WAITS])
-        wait = replace(wait, series=kept(view, ("waits", key), spread))
+        spread = Spread(key, lambda: [history.job(key, name) for name in _WAITS])
+        wait = replace(wait, series=spread)
     speed = _trace(view, job, "speed", "samples_per_second", "host", units.samples)
     return [wait, replace(speed, label="samples/s", short="smp/s", limit=None, bytes=False)]
 
@@ -149,14 +144,14 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
             kind=metric.name,
             label=f"GPU {units.gpu_label(gpu)} {metric.label}",
             short=metric.label[:7],
-            text=_METRIC_TEXTS[name](getattr(gpu.reading, name)),
+            text=metric.brief,
             style=metric.mood or "area",
             series=view.history.gpu(gpu.uuid, name),
             limit=metric.limit or 100.0,
         )
         for gpu in gpus
-        for metric in scaled_metrics(view, gpu, 120)
-        if metric.name == name and name in _METRIC_TEXTS
+        for metric in scaled_metrics(view, gpu, 120)[1:]
+        if metric.name == name
     ]
 
 
@@ -194,7 +189,7 @@ def _trace(
 ) -> Trace:
     """The job's reading ``name``, of now or of the moment that is looked at."""
     series = view.history.job(job.key, name)
-    if _past(view):
+    if view.timeline.moment is not None:
         column = past_column(view, series)
         value = None if column is None else column.mean
     else:
@@ -202,37 +197,18 @@ def _trace(
     return Trace(kind, kind, kind, write(value), style, series)
 
 
-def _past(view: View) -> bool:
-    return view.timeline.moment is not None
-
-
 def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
     if len(gpus) == 1:
         return gpu_traces(view, gpus)[0]
-    known = [g.reading.busy_percent for g in gpus if g.reading.busy_percent is not None]
     uuids, history = job.gpu_uuids, view.history
     states = {state_of(view, gpu).style for gpu in gpus}
-    together = Together(lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
+    together = Together(uuids, lambda: [history.gpu(uuid, "busy_percent") for uuid in uuids])
     return Trace(
         kind="gpu",
         label=f"{len(gpus)} GPUs busy" if gpus else "GPU busy",
         short=f"{len(gpus)} gpus" if gpus else "gpu",
-        text=units.percent(sum(known) / len(known) if known else None),
+        text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
         style=states.pop() if len(states) == 1 else "unknown",
-        series=kept(view, uuids, together) if gpus else None,
+        series=together if gpus else None,
         note=None if gpus else "no process of this job uses a GPU",
     )
-
-
-_SERIES_KEPT = 256
-"""A job that starts new workers each epoch must not fill the memory."""
-
-
-def kept(view: View, key: object, made: Together) -> Together:
-    """The series put together before, of the same ones: its charts are not drawn anew each time."""
-    known = view.job.series
-    if len(known) >= _SERIES_KEPT:
-        known.clear()
-    series = known.setdefault(key, made)
-    assert isinstance(series, Together)
-    return series

@@ -9,7 +9,7 @@ from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, TrainingLoo
 from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.pages.layout import Drawn, Page, filled, scrolled
-from gpuwatch.tui.panels.job.traces import Together, kept
+from gpuwatch.tui.panels.job.traces import Together
 from gpuwatch.tui.panels.processes.table import spark_span, spark_window
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left, width_of
 from gpuwatch.tui.terminal.listing import (
@@ -297,8 +297,9 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
     keys = tuple(one.key for one in entry.together) or (member.key,)
     series: Columns | None = history.process(member.key, uuids.get(member.key), "cpu_percent")
     if entry.together:
-        together = Together(lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys])
-        series = kept(view, keys, together)
+        series = Together(
+            keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
+        )
     strip = view.strips.get(("member", member.key, width))
     style = ROLE_STYLES.get(member.role, "gauge")
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from gpuwatch.core import units
 from gpuwatch.core.model import Process
 from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
 from gpuwatch.tui.panels.processes.order import TableRow, rows
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left
@@ -205,10 +206,7 @@ def spark_window(view: View, width: int) -> TimeWindow:
 
 def spark_span(view: View, width: int) -> str:
     """Time that a spark of ``width`` cells covers: ``28s``, ``5m``, ``12h``."""
-    seconds = spark_window(view, width).span_seconds
-    if seconds < 100:
-        return f"{seconds:.0f}s"
-    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.0f}h"
+    return span_in(spark_window(view, width).span_seconds, "smh")
 
 
 def _line(

@@ -104,9 +104,11 @@ Storage   2.3G read, 119.0M written
 
 
 def test_a_page_of_eighty_columns(starved: Report, fed: Report) -> None:
-    """All but the charts and the comparison, word for word."""
-    text = report_text(fed, width=80, previous=starved)
-    assert text.startswith(PAGE)
+    """All but the charts and the comparison, word for word; of a run before that failed it is
+    said, as its duration says little then."""
+    assert report_text(fed, width=80, previous=starved).startswith(PAGE)
+    killed = report_text(fed, previous=of(starved, exit_code=-9))
+    assert "(2023-11-14 22:13, ended by SIGKILL): " in " ".join(killed.split())
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -397,13 +399,6 @@ def test_a_comparison_of_other_commands_names_both(starved: Report) -> None:
     text = compare_text(starved, other, 80)
     assert "before    python train.py --epochs 3" in text
     assert "after     python other.py" in text
-
-
-def test_a_run_before_that_failed_says_so(starved: Report, fed: Report) -> None:
-    """Its duration says little then."""
-    killed = of(starved, exit_code=-9)
-    text = " ".join(report_text(fed, previous=killed).split())
-    assert "Since the last run (2023-11-14 22:13, ended by SIGKILL): " in text
 
 
 def test_a_list_has_a_line_a_report(starved: Report, fed: Report) -> None:
