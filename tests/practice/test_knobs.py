@@ -61,8 +61,9 @@ def test_what_a_key_turns_is_in_words() -> None:
     )
 
 
-def test_found_with_dashes() -> None:
-    """A cause is found as it is written by hand."""
+def test_found_with_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cause is found as it is written by hand, where PyTorch is there."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
     assert find(" Loader-CPU-bound ") is CAUSES["loader_cpu_bound"]
 
 
