@@ -34,7 +34,7 @@ from gpuwatch.core import lean
 from gpuwatch.core.text import SentenceError, clean
 
 _FILES = {
-    **{name: name for name in ("diagnose", "stacks")},
+    **{name: name for name in ("diagnose", "exporter", "stacks")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "export"), "snapshots"),
     **dict.fromkeys(("explain", "completion", "man"), "manual"),

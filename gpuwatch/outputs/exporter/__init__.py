@@ -1,0 +1,1 @@
+"""``gpuwatch exporter``: what Prometheus is served."""

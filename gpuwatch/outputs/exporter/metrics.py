@@ -1,0 +1,256 @@
+"""The metrics of ``gpuwatch exporter``: snapshots and diagnoses in, Prometheus families out.
+
+What was not read has no sample. GPUs are known by ``gpu_uuid`` (and ``gpu``, the number people
+use), jobs by ``gpu_job``, a short name that holds no PID: Prometheus itself owns the label
+``job``. Series of jobs and findings are capped, and what is left out is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from math import sqrt
+from statistics import fmean
+from threading import Lock
+from typing import Any
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from gpuwatch import __version__
+from gpuwatch.core.history import without_late
+from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.core.units import gpu_label
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.outputs.exporter.totals import BusyWindows, Percents, Totals, busy_of
+from gpuwatch.sources.kernel_log import KernelLog, same_bus
+
+JOBS_MOST, FINDINGS_MOST = 64, 256
+TEXT_MOST = 120
+"""Characters of a label."""
+_NOTHING = GpuReading()
+
+# Name, field of the identity or the reading, what it is. The unit of the name says what the field
+# is multiplied by.
+_GAUGES = (
+    ("memory_total_bytes", "memory_total_bytes", "Memory it has."),
+    ("memory_used_bytes", "memory_used_bytes", "Memory in use."),
+    ("power_watts", "power_watts", "Power it draws."),
+    ("power_limit_watts", "power_limit_watts", "Power limit in force."),
+    ("temperature_celsius", "temperature_celsius", "Temperature of the chip."),
+    ("memory_temperature_celsius", "memory_temperature_celsius", "Temperature of its memory."),
+    ("fan_ratio", "fan_percent", "Fan speed, of its highest."),
+    ("sm_clock_hertz", "sm_clock_mhz", "Clock of the SMs."),
+    ("memory_clock_hertz", "memory_clock_mhz", "Clock of the memory."),
+    ("pcie_generation", "pcie_generation", "PCIe generation now; an idle GPU lowers it."),
+    ("pcie_generation_max", "pcie_generation_max", "The highest that card and slot allow."),
+    ("pcie_lanes", "pcie_width", "PCIe lanes in use."),
+    ("pcie_lanes_max", "pcie_width_max", "PCIe lanes that card and slot have."),
+    ("sm_active_ratio", "sm_active_percent", "SMs at work (GPM)."),
+    ("sm_occupancy_ratio", "sm_occupancy_percent", "Warps, of those that SMs can hold (GPM)."),
+    ("tensor_active_ratio", "tensor_active_percent", "Use of the tensor cores (GPM)."),
+    ("dram_active_ratio", "dram_active_percent", "Use of the memory's bandwidth (GPM)."),
+    ("remapped_rows_pending", "remapped_rows_pending", "1: a row remapping needs a reset."),
+    ("remapped_rows_failed", "remapped_rows_failed", "1: no spare rows were left."),
+)
+_FACTORS = {"ratio": 0.01, "hertz": 1e6}
+_ENERGY = "Energy used since the driver was loaded."
+_ECC = "Memory errors since the driver was loaded."
+_ROWS = "Rows of memory replaced for such errors, ever."
+_COUNTERS = (
+    ("ecc_errors", "corrected", "ecc_corrected_count", _ECC),
+    ("ecc_errors", "uncorrected", "ecc_uncorrected_count", _ECC),
+    ("remapped_rows", "corrected", "remapped_rows_correctable", _ROWS),
+    ("remapped_rows", "uncorrected", "remapped_rows_uncorrectable", _ROWS),
+)
+
+
+def deviation(percents: Percents) -> float:
+    mean = fmean(percents)
+    return sqrt(fmean([(one - mean) ** 2 for one in percents]))
+
+
+_BUSY: tuple[tuple[str, Callable[[Percents], float], str], ...] = (
+    ("busy_ratio", fmean, "Time with a kernel resident since the last scrape: the mean."),
+    ("busy_min_ratio", min, "The lowest of the driver's samples since the last scrape."),
+    ("busy_max_ratio", max, "The highest of the driver's samples since the last scrape."),
+    ("busy_deviation_ratio", deviation, "Their standard deviation: 0.5 of a swing 0 to 1."),
+)
+
+
+class Samples:
+    """Families of metrics, made by their first samples; ``None`` is no sample."""
+
+    def __init__(self, others: Iterable[Metric]) -> None:
+        self._others = tuple(others)
+        self._families: dict[str, Metric] = {}
+
+    def add(
+        self, name: str, says: str, value: float | None, factor: float = 1.0, /, **labels: str
+    ) -> None:
+        """A counter if the name ends in ``_total``, else a gauge."""
+        if value is None:
+            return
+        family: Any = self._families.get(name)
+        if family is None:
+            kind: Any = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"gpuwatch_{name}", says, labels=list(labels))
+            self._families[name] = family
+        family.add_metric(list(labels.values()), factor * value)
+
+    def collect(self) -> Iterable[Metric]:
+        return (*self._families.values(), *self._others)
+
+
+class Metrics:
+    """``push`` from one thread, ``page`` from any: it reads what is there and asks nobody. ``age``
+    gives the seconds since the newest snapshot, and whether it is too old to be served."""
+
+    def __init__(
+        self,
+        age: Callable[[], tuple[float | None, bool]],
+        log: KernelLog | None = None,
+        *,
+        pids: bool = False,
+        commands: bool = False,
+    ) -> None:
+        self._age, self._kernel_log = age, log
+        self._pids, self._commands = pids, commands
+        self._windows, self._totals = BusyWindows(), Totals()
+        self._seen: tuple[Snapshot, Diagnosis] | None = None
+        self._process = ProcessCollector(registry=None)
+        self._lock = Lock()
+
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+        busy = {gpu.uuid: busy_of(gpu) for gpu in snapshot.gpus}
+        with self._lock:
+            if self._kernel_log is not None:
+                self._kernel_log.read()
+            self._seen = snapshot, diagnosis
+            self._windows.push(snapshot.monotonic_seconds, busy)
+            self._totals.push(snapshot, diagnosis, busy)
+
+    def page(
+        self, scraper: str, window_seconds: float | None = None, accept: str = ""
+    ) -> tuple[bytes, str]:
+        """The exposition and its content type, in the format that ``accept`` asks for.
+        ``window_seconds``: how far back the busy band reaches; ``None``: to when ``scraper`` (an
+        address) asked last."""
+        page: Any = Samples(self._process.collect())
+        age_seconds, stale = self._age()
+        with self._lock:
+            up = not stale and self._seen is not None and any(map(_answers, self._seen[0].gpus))
+            page.add("up", "1: the driver answers, and what is served is fresh.", up)
+            page.add("build_info", "This exporter.", 1, version=__version__)
+            page.add("last_collection_age_seconds", "Since GPUs were read last.", age_seconds)
+            if self._seen is not None:
+                snapshot, diagnosis = self._seen
+                at, cost = snapshot.taken_at_unix_seconds, snapshot.own_cost
+                page.add("last_collection_timestamp_seconds", "When GPUs were read last.", at)
+                took, of_time = cost.read_milliseconds, cost.nvml_milliseconds_per_second
+                page.add("last_collection_duration_seconds", "Time it took.", took, 1e-3)
+                page.add("driver_time_ratio", "Time spent in the driver.", of_time, 1e-3)
+                self._add_xids(page, snapshot)
+                if not stale:
+                    self._add_gpus(page, snapshot, self._windows.of(scraper, window_seconds))
+                    self._add_jobs(page, snapshot, diagnosis)
+        encode, content_type = choose_encoder(accept)
+        return encode(page), content_type
+
+    def _add_gpus(self, page: Samples, snapshot: Snapshot, busy: Mapping[str, Percents]) -> None:
+        processes = _process_counts(snapshot)
+        for gpu in without_late(snapshot.gpus):
+            identity, reading, totals = gpu.identity, gpu.reading, self._totals.gpus[gpu.uuid]
+            who = {"gpu": gpu_label(gpu), "gpu_uuid": gpu.uuid}
+            facts = _texts(identity, "name", "pci_bus_id", "driver_version", "mig_parent_uuid")
+            page.add("gpu_info", "A GPU.", 1, **who, **facts)
+            page.add("gpu_lost", "1: it does not answer any more.", gpu.lost, **who)
+            if gpu.lost or not _answers(gpu):
+                continue
+            for name, field, says in _GAUGES:
+                value = getattr(reading if hasattr(reading, field) else identity, field)
+                factor = _FACTORS.get(name.rpartition("_")[2], 1.0)
+                page.add(f"gpu_{name}", says, value, factor, **who)
+            for name, of, says in _BUSY if busy.get(gpu.uuid) else ():
+                page.add(f"gpu_{name}", says, of(busy[gpu.uuid]), 0.01, **who)
+            for name, kind, field, says in _COUNTERS:
+                page.add(f"gpu_{name}_total", says, getattr(reading, field), **who, kind=kind)
+            page.add("gpu_energy_joules_total", _ENERGY, reading.energy_joules, **who)
+            page.add("gpu_processes", "Processes that use it.", processes.get(gpu.uuid), **who)
+            for cause, seconds in totals.idle_seconds.items():
+                page.add("gpu_idle_seconds_total", "Without a kernel.", seconds, **who, cause=cause)
+            for reason, seconds in totals.throttle_seconds.items():
+                says = "With its clocks held down."
+                page.add("gpu_throttle_seconds_total", says, seconds, **who, reason=reason)
+            for name, count in totals.link_bytes.items():
+                page.add(f"gpu_{name}_bytes_total", "Added up from the rate.", count, **who)
+
+    def _add_xids(self, page: Samples, snapshot: Snapshot) -> None:
+        log = self._kernel_log
+        if log is None:
+            return
+        page.add("kernel_log_readable", "0: Xid errors cannot be seen.", log.is_readable)
+        gpus = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in snapshot.gpus}
+        for (bus, code), (times, at) in log.xids.items():
+            gpu = gpus.get(bus)
+            label, uuid = ("", "") if gpu is None else (gpu_label(gpu), gpu.uuid)
+            who = {"gpu": label, "gpu_uuid": uuid, "pci_bus_id": bus, "xid": str(code)}
+            page.add("gpu_xid_errors_total", "Xid errors in the kernel's log.", times, **who)
+            page.add("gpu_xid_last_timestamp_seconds", "When it was logged last.", at, **who)
+
+    def _add_jobs(self, page: Samples, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+        running = [job for job in snapshot.jobs if job.ended_at_unix_seconds is None]
+        shown = sorted(running, key=lambda job: not job.gpu_uuids)[:JOBS_MOST]
+        for job in shown:
+            name = job_name(job.key)
+            page.add("job_info", "A job that runs.", 1, gpu_job=name, **self._facts(job))
+            for uuid in job.gpu_uuids:
+                page.add("job_gpu_info", "A GPU of a job.", 1, gpu_job=name, gpu_uuid=uuid)
+        active = {
+            (one.rule, one.severity, uuid, "" if one.job is None else job_name(one.job)): None
+            for one in diagnosis.findings
+            for uuid in one.gpus or ("",)
+        }
+        for rule, severity, uuid, name in list(active)[:FINDINGS_MOST]:
+            labels = {"rule": rule, "severity": severity, "gpu_uuid": uuid, "gpu_job": name}
+            page.add("finding_active", "What holds now: gpuwatch explain RULE.", 1, **labels)
+        for rule, seconds in self._totals.finding_gpu_seconds.items():
+            page.add("finding_cost_gpu_seconds_total", "GPU time that it cost.", seconds, rule=rule)
+        says = "Not served, because there are too many."
+        page.add("left_out", says, len(running) - len(shown), what="jobs")
+        page.add("left_out", says, max(0, len(active) - FINDINGS_MOST), what="findings")
+
+    def _facts(self, job: Job) -> dict[str, str]:
+        names = ["user", "framework", "launcher", "container", "pod", "slurm_job"]
+        facts = _texts(job, *names, *["command"] * self._commands)
+        facts["slurm_job_id"] = facts.pop("slurm_job")
+        return {**facts, "pid": str(job.pid)} if self._pids else facts
+
+
+def job_name(key: ProcessKey) -> str:
+    """The same while the job runs, also after the exporter was started anew."""
+    return blake2b(f"{key[0]} {key[1]}".encode(), digest_size=4).hexdigest()
+
+
+def _answers(gpu: Gpu) -> bool:
+    """Whether the driver says anything of it, be it that it is lost."""
+    return gpu.lost or gpu.reading != _NOTHING
+
+
+def _process_counts(snapshot: Snapshot) -> dict[str, int]:
+    """By GPU, where they can be counted: a list that cannot be read is no empty one."""
+    troubles = [one for one in snapshot.problems if one.source == "nvml"]
+    doubted = {one.target for one in troubles if one.reading in (None, "processes")}
+    counts = Counter(process.gpu_uuid or "" for process in snapshot.processes)
+    for gpu in snapshot.gpus if None not in doubted else ():
+        if gpu.uuid not in doubted:
+            counts[gpu.uuid] += 0
+    return counts
+
+
+def _texts(item: object, *names: str) -> dict[str, str]:
+    """Empty, as Prometheus has it, for what is not known."""
+    return {name: clean(getattr(item, name) or "", TEXT_MOST) for name in names}

@@ -1,0 +1,69 @@
+"""Xid errors of NVIDIA GPUs, from the kernel's log.
+
+The log keeps them with their times from before gpuwatch was started, of cards that no longer
+answer, and while the driver hangs, where NVML's events are silent. Only root and who has
+CAP_SYSLOG may read it (``kernel.dmesg_restrict``); a container needs the device.
+"""
+
+import os
+import re
+import time
+from pathlib import Path
+
+KMSG = Path("/dev/kmsg")
+RECORD_BYTES, RECORDS_AT_ONCE, KINDS_KEPT = 8192, 20_000, 256
+"""No record of the kernel is longer; it keeps fewer; codes of cards."""
+_PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})"
+_BUS_ID = re.compile(_PCI)
+# Level, sequence number, microseconds since the start; the message. Levels end at 7: what a program
+# writes into the log has a higher number, by its facility.
+_XID = re.compile(rf"[0-7],\d+,(\d+),[^;\n]*;NVRM: Xid \({_PCI}[^)\n]*\): (\d{{1,4}})\b", re.ASCII)
+
+
+class KernelLog:
+    """``read`` takes what is new; never raises, never waits. Belongs on one thread."""
+
+    def __init__(self, path: Path = KMSG) -> None:
+        self.xids: dict[tuple[str, int], tuple[int, float]] = {}
+        """By the card, as ``same_bus`` names it, and the code: how often since the machine started
+        (as far back as its log reaches), and when last (Unix seconds)."""
+        self.is_readable, self._caught_up = True, False
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self.is_readable = False
+
+    def read(self) -> None:
+        now_unix, since_start = time.time(), time.monotonic()
+        for _ in range(RECORDS_AT_ONCE if self.is_readable else 0):
+            try:
+                record = os.read(self._file, RECORD_BYTES)
+            except BrokenPipeError:
+                # Some were overwritten before they were read; next is the oldest that is left.
+                continue
+            except OSError as error:
+                self.is_readable = self._caught_up = isinstance(error, BlockingIOError)
+                return
+            if not record:
+                return
+            found = _XID.match(record.decode(errors="replace"))
+            if found is not None:
+                # The log's clock goes wrong by minutes in months: what is new is of now.
+                ago = 0.0 if self._caught_up else since_start - int(found[1]) / 1e6
+                self._note((_bus(*found.group(2, 3, 4)), int(found[5])), now_unix - ago)
+
+    def _note(self, kind: tuple[str, int], at_unix_seconds: float) -> None:
+        times, _ = self.xids.pop(kind, (0, 0.0))
+        # The newest last: the first goes when there are too many.
+        self.xids[kind] = times + 1, at_unix_seconds
+        if len(self.xids) > KINDS_KEPT:
+            del self.xids[next(iter(self.xids))]
+
+
+def same_bus(pci_bus_id: str) -> str:
+    """``0000:65:00`` of ``00000000:65:00.0``: NVML and the kernel write one address differently."""
+    return _bus(*found.groups()) if (found := _BUS_ID.match(pci_bus_id)) else pci_bus_id
+
+
+def _bus(domain: str, bus: str, device: str) -> str:
+    return f"{int(domain, 16):04x}:{bus}:{device}".lower()

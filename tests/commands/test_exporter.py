@@ -1,0 +1,175 @@
+"""``gpuwatch exporter`` as a program: what it serves, and beside the real Prometheus."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+
+from tests.commands.conftest import Gpuwatch
+from tests.commands.running import ROOT, environment_in
+from tests.support.children import wait_until
+from tests.support.fake_nvml import GpuProcess, create_or_skip
+
+FILES = ROOT / "gpuwatch/outputs/exporter/files"
+ALERT_TESTS = ROOT / "tests/outputs/exporter/alerts_test.yml"
+
+
+@contextmanager
+def program(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, **{"stderr": subprocess.DEVNULL, **options}) as made:
+        try:
+            yield made
+        finally:
+            made.terminate()
+
+
+@contextmanager
+def exporter(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[str]:
+    """The URL at which it serves, until it is stopped, as a service is."""
+    pytest.importorskip("prometheus_client")
+    command = (sys.executable, "-m", "gpuwatch", "exporter", "--listen", "127.0.0.1:0", *arguments)
+    options = {"env": environment_in(folder) | (env or {}), "stderr": subprocess.PIPE, "cwd": ROOT}
+    with program(*command, **options) as made:
+        yield re.findall("serving (.*)/metrics", made.stderr.readline().decode())[0]
+    assert made.returncode == 0
+
+
+def got(url: str) -> str:
+    with urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def test_a_machine_is_served_until_its_driver_hangs(tmp_path: Path) -> None:
+    """Then a scrape is answered as fast as ever, with no reading of a GPU that is not known."""
+
+    def values(name: str, asked: str = "") -> list[float]:
+        page = got(f"{url}/metrics{asked}")
+        return [float(one) for one in re.findall(rf"(?m)^gpuwatch_{name}(?:{{.*}})? (\S+)$", page)]
+
+    fake = create_or_skip(tmp_path, gpus=2)
+    fake.gpu[0].waveform("square", period_seconds=1.0)
+    fake.gpu[0].processes = [GpuProcess(pid=1)]
+    with exporter(tmp_path, env=fake.env()) as url:
+        wait_until(lambda: values("gpu_processes") == [1.0, 0.0])
+        wait_until(lambda: max(values("gpu_busy_deviation_ratio"), default=0.0) > 0.3)
+        assert values("gpu_busy_min_ratio", "?window=300")[0] < 0.1
+        assert values("gpu_busy_max_ratio", "?window=300")[0] > 0.8
+        assert values("up") == [1.0]
+        fake.hang("nvmlDeviceGetUtilizationRates")
+        wait_until(lambda: values("up") == [0.0])
+        assert values("gpu_busy_ratio") == []
+        fake.release()
+
+
+def test_what_cannot_be_served_is_refused(gpuwatch: Gpuwatch) -> None:
+    """In a sentence, at once."""
+    pytest.importorskip("prometheus_client")
+    for options, says in (
+        ("--listen nonsense", "host:port"), ("--listen localhost:99999", "host:port"),
+        ("--listen no.host.invalid:0", "Cannot serve on no.host.invalid:0"),
+        ("--listen 192.0.2.1:0", "Cannot serve on 192.0.2.1:0"),
+        ("--web-config none.yml", "none.yml"), ("--interval 0.1", "between"),
+    ):  # fmt: skip
+        assert says in gpuwatch("exporter", "--demo", *options.split(), code=2).err
+
+
+def test_a_missing_extra_is_named(gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it; the files are printed without."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "gpuwatch.outputs.exporter.metrics", raising=False)
+    assert "pip install 'gpuwatch-tui[prometheus]'" in gpuwatch("exporter", code=2).err
+    assert gpuwatch("exporter", "--print", "alerts.yml").out == (FILES / "alerts.yml").read_text()
+
+
+def installed(name: str) -> str:
+    return shutil.which(name) or pytest.skip(f"{name} is not installed")
+
+
+def promtool(*arguments: str, **options: Any) -> None:
+    command = [installed("promtool"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alert_rules_fire_on_their_faults() -> None:
+    """Each has a summary and what to do, and cases in which it fires and in which it does not."""
+    promtool("check", "rules", str(FILES / "alerts.yml"))
+    promtool("test", "rules", str(ALERT_TESTS))
+    rules = (FILES / "alerts.yml").read_text()
+    names = re.findall(r"- alert: (\w+)\n", rules)
+    assert len(re.findall(r" summary: .*\n *action: ", rules)) == len(names)
+    assert set(re.findall(r'alertname="(\w+)"', ALERT_TESTS.read_text())) == set(names)
+
+
+def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> None:
+    """A GPU that falls off the bus reaches a webhook, with what to do; every query of the dashboard
+    has an answer, but those of faults that the two machines do not have; names are in order."""
+    actions: list[str] = []
+    running = ExitStack()
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            actions.extend([one["annotations"]["action"] for one in sent["alerts"]])
+            self.send_response(200)
+            self.end_headers()
+
+    def started(name: str, config: dict[str, Any], *options: str) -> str:
+        (tmp_path / f"{name}.yml").write_text(json.dumps(config))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        listen = (f"--config.file={name}.yml", f"--web.listen-address={address}")
+        running.enter_context(program(installed(name), *listen, *options, cwd=tmp_path))
+        return address
+
+    def query(expression: str) -> list[Any]:
+        page = got(f"http://{server}/api/v1/query?query={quote(expression)}")
+        return list(json.loads(page)["data"]["result"])
+
+    def all_answered() -> bool:
+        with suppress(URLError):
+            return all(query(one) or quiet.search(one) for one in queries)
+        return False
+
+    with running:
+        hook = running.enter_context(HTTPServer(("127.0.0.1", 0), Hook))
+        Thread(target=hook.serve_forever, daemon=True).start()
+        running.callback(hook.shutdown)
+        url = f"http://127.0.0.1:{hook.server_address[1]}"
+        receiver = {"name": "hook", "webhook_configs": [{"url": url}]}
+        routes = {"route": {"receiver": "hook", "group_wait": "0s"}, "receivers": [receiver]}
+        options = ("--cluster.listen-address=", "--storage.path=alerts")
+        manager = started("prometheus-alertmanager", routes, *options)
+        demos = [("--demo", name, "--gpus", "2") for name in ("starved", "lost")]
+        machines = [running.enter_context(exporter(tmp_path, *one)).split("/")[2] for one in demos]
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(FILES / "alerts.yml")],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
+            "scrape_configs": [{"job_name": "gpus", "static_configs": [{"targets": machines}]}],
+        }
+        server = started("prometheus", config, "--storage.tsdb.path=data")
+        text = (FILES / "dashboard.json").read_text()
+        for name in ("$__rate_interval", "$__range", "$instance", "$gpu"):
+            text = text.replace(name, "1m" if name.startswith("$__") else ".*")
+        board = json.loads(text)
+        assert board["schemaVersion"] >= 39
+        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        quiet = re.compile("gpu_xid|gpu_throttle_seconds|gpu_uuid=")
+        wait_until(all_answered, 240)
+        wait_until(lambda: any("Drain the node, look" in one for one in actions), 240)
+        for machine in machines:
+            promtool("check", "metrics", input=got(f"http://{machine}/metrics"))
