@@ -3,24 +3,24 @@
     python -m tests.benchmarks.diagnosis
     python -m tests.benchmarks.diagnosis --seconds 300 --scenario eight-starved
 
-A simulated machine is watched at one snapshot a second. ``eight-jobs`` and ``eight-starved`` are
-the evaluation's machines, with a job of its own on each of eight GPUs. The snapshots are made
-beforehand; what is timed is ``Engine.push`` and reading the diagnosis after it, past a warm-up of
-two minutes in which the windows fill. CPU time of this process, the best of ``--repeat`` passes;
-memory is what the engine holds at the end. Nothing here is asserted.
+A machine of the evaluation's simulator is watched at one snapshot a second, with a job of its own
+on each of eight GPUs, all fed or all starved. The snapshots are made beforehand; what is timed is
+``Engine.push`` and reading the diagnosis after it, past a warm-up of two minutes in which the
+windows fill. CPU time of this process, the best of ``--repeat`` passes; memory is what the engine
+holds at the end. Nothing here is asserted.
 """
 
 import argparse
 import gc
 import time
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.engine.engine import Engine
-from tests.evaluation.jobs import long_runs
-from tests.evaluation.jobs.machine import Watch
-from tests.evaluation.jobs.scene import starved
+from tests.evaluation.simulator.gauges import View
+from tests.evaluation.simulator.observe import Observer
+from tests.evaluation.simulator.setting import Setting, save, validation
 
 WARM_UP_SECONDS = 120
 MACHINES = ("eight-jobs", "eight-starved")
@@ -38,18 +38,13 @@ class Cost:
 
 def machine(kind: str, seconds: int) -> list[Snapshot]:
     """Eight jobs on eight GPUs."""
-    (case,) = long_runs.healthy(1, 4.0, held_out=False)
-    rig = case.rig
-    works = rig.works
-    if kind == "eight-starved":
-        works = tuple([starved(work, 0.3) for work in works])
-    rig = replace(
-        rig,
-        works=works,
-        seconds=float(WARM_UP_SECONDS + seconds),
-        sensors=replace(rig.sensors, interval=1.0, fine=True),
-    )
-    return list(Watch(rig))
+    setting = Setting("cost")
+    for device in setting.computer(8, 128).gpus:
+        setting.train(
+            first=device.index, workers=4, gpu=0.2, loads=3.0 if kind == "eight-starved" else 0.3,
+            pauses=((200.0, save(1e9, remote=False)), (300.0, validation(5.0))),
+        )  # fmt: skip
+    return list(Observer(setting.machine, View(), 25.0).watch(WARM_UP_SECONDS + seconds))
 
 
 def measure(taken: list[Snapshot]) -> Cost:

@@ -1,11 +1,10 @@
-"""``python -m tests.evaluation.calibrate``: fits confidences on one generator, and measures them
-on the other.
+"""``python -m tests.evaluation.calibrate``: fits confidences.
 
 Prints ``CURVE`` of ``gpuwatch/diagnosis/engine/confidence.py``, a monotone curve from a firing's
 strength to the share that was right (isotonic regression, pooling adjacent violators), fitted on
-the tuning cases of both generators, and the ``trust`` of each rule that was right clearly more or
-less often than others of its strength. Before that, what a curve fitted on either generator is
-worth on the other. The findings are the first ones of their cases.
+one half of the simulated machines and on the recordings, and the ``trust`` of each rule that was
+right clearly more or less often than others of its strength. The findings are the first ones of
+their cases.
 """
 
 import argparse
@@ -16,12 +15,10 @@ from itertools import accumulate, pairwise
 
 from gpuwatch.diagnosis.engine import confidence
 from gpuwatch.diagnosis.engine.catalogue import find
-from tests.evaluation import cases, recorded
-from tests.evaluation.case import Judged
-from tests.evaluation.figures.report import reliability
-from tests.evaluation.harness import Outcome, run
-from tests.evaluation.second import cases as second
-from tests.evaluation.second.__main__ import LOADER_ADVICE, judge
+from tests.evaluation import recorded
+from tests.evaluation.harness import LOADER_ADVICE, Outcome, judge, run
+from tests.evaluation.report import reliability
+from tests.evaluation.simulator.cases import cases
 
 _LEAST_FINDINGS = 6
 """A rule with fewer is left as it is: its share would be luck."""
@@ -86,33 +83,20 @@ def on(points: Sequence[tuple[float, float]], x: float) -> float:
     return points[-1][1]
 
 
-def brier(pairs: Sequence[tuple[float, bool]]) -> float:
-    return statistics.fmean((said - right) ** 2 for said, right in pairs)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.evaluation.calibrate", description=__doc__
     )
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--cases", type=int, default=300, help="of the first generator")
-    parser.add_argument("--rounds", type=int, default=8, help="of the second generator's kinds")
+    parser.add_argument("--rounds", type=int, default=8, help="of all kinds (default 8)")
     options = parser.parse_args()
-    judged: list[Judged] = [
-        *cases.generate(options.seed, options.cases, held_out=False),
-        *recorded.all_recordings(),
-    ]
-    first = claims_of(one for case in judged for one in run(case))
-    tuning = [case for case in second.cases(options.seed, options.rounds) if case.half == "dev"]
-    other = claims_of(one for case in tuning for one in judge(case))
-    for words, fitted, measured in (
-        ("first on the second", first, other),
-        ("second on the first", other, first),
-    ):
-        _across(words, fitted, measured)
-    claims = first + other
-    points = curve(isotonic([(claim.confidence, claim.right) for claim in claims]))
-    print("\nwhat is said now -> what it should be, by both:")
+    simulated = [case for case in cases(options.seed, options.rounds) if case.half == "dev"]
+    outcomes = [one for case in simulated for one in judge(case)]
+    outcomes += [one for case in recorded.all_recordings() for one in run(case)]
+    claims = claims_of(outcomes)
+    pairs = [(claim.confidence, claim.right) for claim in claims]
+    points = curve(isotonic(pairs))
+    print(reliability(pairs) + "\n\nwhat is said now -> what it should be:")
     for x, y in points:
         print(f"  {x:.3f} -> {y:.3f}")
     print(f"\nthe curve now, by strength: {confidence.CURVE}")
@@ -121,16 +105,6 @@ def main() -> None:
     print("\nby rule: findings, share right, mean confidence, factor")
     for rule in sorted({claim.rule for claim in claims}):
         print(_of_rule(rule, [claim for claim in claims if claim.rule == rule], points))
-
-
-def _across(words: str, fitted: Sequence[Claim], measured: Sequence[Claim]) -> None:
-    points = curve(isotonic([(claim.confidence, claim.right) for claim in fitted]))
-    pairs = [(claim.confidence, claim.right) for claim in measured]
-    mapped = [(on(points, said), right) for said, right in pairs]
-    right = sum(right for _, right in pairs)
-    print(f"the {words}: {right} of {len(pairs)} right, Brier score as it is {brier(pairs):.4f},")
-    print(f"through the map fitted on {len(fitted)} findings {brier(mapped):.4f}")
-    print("as it is:\n" + reliability(pairs) + "\nthrough the map:\n" + reliability(mapped) + "\n")
 
 
 def _of_rule(rule: str, own: Sequence[Claim], points: Sequence[tuple[float, float]]) -> str:

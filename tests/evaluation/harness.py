@@ -1,17 +1,19 @@
 """Puts cases before the diagnosis and notes what it said, and when."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject, Watching
-from tests.evaluation.figures.baselines import Baseline
+from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject
+from tests.evaluation.simulator.cases import ABOUT_LOADERS, Case
 
-STACKS_SECONDS = 5
-"""How often what a stack sampler saw is handed on."""
+LOADER_ADVICE = "loader advice"
+EVENTS = frozenset({"hardware_errors", "gpu_lost"})
+"""Of these a report keeps what was said when they happened."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +21,6 @@ class Outcome:
     """What was said of one subject."""
 
     case: str
-    kind: str
     label: str
     accepted: frozenset[str]
     said: str
@@ -32,22 +33,19 @@ class Outcome:
     others: tuple[str, ...]
     """The findings after the first, at the end."""
     gpu_hours: float
-    log: bool
     advice: frozenset[str] = frozenset()
     """All that was advised at any moment."""
     summary: str = ""
-    baselines: dict[str, str] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
         return self.said in self.accepted
 
 
-def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
+def run(case: Judged, watching: Iterable[Snapshot] | None = None) -> list[Outcome]:
     """The outcomes of all subjects of a case."""
     diagnosing = Engine()
-    watching = watching or case.watch()
-    snapshots = iter(watching)
+    snapshots = iter(watching or case.watch())
     # On a crowded machine the first look can be over before the driver answers.
     first = next((one for one in snapshots if one.gpus), None)
     if first is None:
@@ -61,15 +59,11 @@ def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
     for snapshot in chain((first,), snapshots):
         diagnosing.push(snapshot)
         last = snapshot.monotonic_seconds
-        for one in watched:
-            one.baseline.push(snapshot, one.keys)
         # A person reads once a second, whatever the sampling.
         second = math.floor(last - begin)
         if second == looked:
             continue
         looked = second
-        if second % STACKS_SECONDS == STACKS_SECONDS - 1 and (taken := watching.stacks()):
-            diagnosing.note_stacks(*taken)
         said = diagnosing.diagnosis
         for one in watched:
             one.look(said, last - begin)
@@ -78,12 +72,30 @@ def run(case: Judged, watching: Watching | None = None) -> list[Outcome]:
     return [one.outcome(case, last - begin) for one in watched]
 
 
+def judge(case: Case) -> list[Outcome]:
+    """As ``run``; times count from its first step on, and advice on a loader to a job that has
+    none, or a good one, is wrong at any moment, whatever was said with it."""
+    watching = case.watch()
+    outcomes = run(case, watching)
+    for one, subject in zip(outcomes, case.subjects, strict=True):
+        if one.seconds_to_detect is not None:
+            begins = watching.begins(subject.gpus)
+            one.seconds_to_detect = max(0.0, one.seconds_to_detect - begins)
+            one.said = one.label if one.label in EVENTS else one.said
+        if case.loader_fine and about_loaders(one):
+            one.said, one.others = LOADER_ADVICE, (one.said, *one.others)
+    return outcomes
+
+
+def about_loaders(outcome: Outcome) -> list[str]:
+    return [advice for advice in sorted(outcome.advice) if ABOUT_LOADERS.search(advice)]
+
+
 class _Watched:
     """One subject while its case runs."""
 
     def __init__(self, subject: Subject, keys: frozenset[GpuKey]) -> None:
         self.subject, self.keys = subject, keys
-        self.baseline = Baseline()
         self.right_at: float | None = None
         self.findings: list[Finding] = []
         self.said = UNDECIDED
@@ -118,7 +130,6 @@ class _Watched:
         took = self.right_at
         return Outcome(
             case=case.name,
-            kind=case.kind,
             label=subject.label,
             accepted=subject.accepted,
             said=self.said,
@@ -127,8 +138,6 @@ class _Watched:
             alarms=tuple(self.alarms),
             others=tuple(one.rule for one in self.findings[1:]),
             gpu_hours=len(self.keys) * seconds / 3600.0,
-            log=case.log,
             advice=frozenset(self.advice),
             summary=first.summary if first else "",
-            baselines=self.baseline.answers(subject),
         )

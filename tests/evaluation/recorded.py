@@ -19,22 +19,9 @@ INDEX = FOLDER / "index.json"
 class Recording(Judged):
     path: Path
 
-    def watch(self) -> Replay:
-        return Replay(self.path)
-
-
-class Replay:
-    """The snapshots of a recording."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __iter__(self) -> Iterator[Snapshot]:
-        with open_any(str(self._path)) as opened:
+    def watch(self) -> Iterator[Snapshot]:
+        with open_any(str(self.path)) as opened:
             yield from opened.snapshots
-
-    def stacks(self) -> None:
-        """Nobody took any."""
 
 
 def all_recordings() -> list[Recording]:
@@ -42,7 +29,6 @@ def all_recordings() -> list[Recording]:
     return [
         Recording(
             name=f"recorded/{entry['file'].partition('.')[0]}",
-            kind="recorded",
             subjects=(
                 Subject(
                     gpus=tuple(range(entry["gpus"])),

@@ -2,10 +2,10 @@
 
 import math
 
-from tests.evaluation.second import others
-from tests.evaluation.second.faults import FAULTS
-from tests.evaluation.second.machine import CARDS
-from tests.evaluation.second.setting import Kind, Setting, save, send, validation
+from tests.evaluation.simulator import others
+from tests.evaluation.simulator.faults import FAULTS
+from tests.evaluation.simulator.machine import CARDS
+from tests.evaluation.simulator.setting import Kind, Setting, save, send, validation
 
 _GAPS = "python_bound sync_every_step"
 _SMALL = f"{_GAPS} validation_pauses checkpoint_pauses network_calls"

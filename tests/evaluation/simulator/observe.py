@@ -11,9 +11,9 @@ from gpuwatch.core.model import BusySample, Host, Job, JobMember, JobRank, Proce
 from gpuwatch.jobs.identity import roles
 from gpuwatch.jobs.identity.evidence import Look
 from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch
-from tests.evaluation.second.clockwork import Thread
-from tests.evaluation.second.gauges import UNIX, Gauges, View, read_host, uuid_of
-from tests.evaluation.second.machine import Device, Machine, Proc
+from tests.evaluation.simulator.clockwork import Thread
+from tests.evaluation.simulator.gauges import UNIX, Gauges, View, read_host, uuid_of
+from tests.evaluation.simulator.machine import Device, Machine, Proc
 
 _METER_SECONDS, _FINE_SECONDS = 3.0, 0.2
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.evaluation.second.clockwork import Program, World
-from tests.evaluation.second.machine import CARDS, Card, Machine
-from tests.evaluation.second.training import Pause, Rank, Recipe, launch
+from tests.evaluation.simulator.clockwork import Program, World
+from tests.evaluation.simulator.machine import CARDS, Card, Machine
+from tests.evaluation.simulator.training import Pause, Rank, Recipe, launch
 
 _COMMANDS = (
     "python train.py --config conf/base.yaml",

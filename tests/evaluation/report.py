@@ -1,36 +1,54 @@
-"""The figures as text."""
+"""Outcomes to figures, as text."""
 
 import statistics
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from tests.evaluation.case import HEALTHY
-from tests.evaluation.figures import baselines
-from tests.evaluation.figures.scoring import Score, confusions, score, score_baseline, wilson
+from gpuwatch.jobs.stacks.summary import wilson_percent
+from tests.evaluation.case import HEALTHY, LOADING, NEVER_LOADING, UNDECIDED
 from tests.evaluation.harness import Outcome
 
 ROOT = Path(__file__).parent
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
-    """Overall and per cause, gpuwatch beside the rules from elsewhere: as the README has it."""
-    ours = score(outcomes)
-    others = {name: score_baseline(outcomes, name) for name in baselines.NAMES}
-    beside = "".join(f" {name} |" for name in others)
-    lines = [f"| overall | gpuwatch |{beside}", "|---" * (2 + len(others)) + "|"]
-    for name, values in _overall([ours, *others.values()]):
-        lines.append(f"| {name} | {' | '.join(values)} |")
-    beside = "".join(f" {name} F1 |" for name in others)
-    lines += ["", f"| cause | cases | precision | recall | F1 |{beside}"]
-    lines.append("|---" * (5 + len(others)) + "|")
-    for number, cause in enumerate(ours.causes):
-        figures = [_within(cause.right, cause.said), _within(cause.right, cause.cases)]
-        figures += [_ratio(cause.f1)]
-        figures += [_ratio(other.causes[number].f1) for other in others.values()]
-        lines.append(f"| {cause.label} | {cause.cases} | {' | '.join(figures)} |")
-    return "\n".join(lines)
+    """Overall and per cause: as the documentation has it."""
+    pairs = [(one.label, one.label if one.right else one.said) for one in outcomes]
+    lines = ["| cause | cases | precision | recall | F1 |", "|---|---|---|---|---|"]
+    every = []
+    for label in sorted({label for label, _ in pairs}):
+        right = pairs.count((label, label))
+        there = sum(truth == label for truth, _ in pairs)
+        said = sum(answer == label for _, answer in pairs)
+        every.append(2 * right / (there + said))
+        found = f"{_within(right, said)} | {_within(right, there)} | {every[-1]:.2f}"
+        lines.append(f"| {label} | {there} | {found} |")
+    overall = {"macro F1": f"{statistics.fmean(every):.3f}", **_overall(outcomes)}
+    rows = [f"| {name} | {value} |" for name, value in overall.items()]
+    return "\n".join(["| overall | |", "|---|---|", *rows, "", *lines])
+
+
+def _overall(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    count = len(outcomes)
+    healthy = [one for one in outcomes if one.label == HEALTHY]
+    alarms, hours = sum(len(one.alarms) for one in healthy), sum(one.gpu_hours for one in healthy)
+    rate = f"{alarms / hours:.3f}" if hours else "-"
+    wrong = [one for one in outcomes if not one.right]
+    blamed = sum(one.label in NEVER_LOADING and one.said in LOADING for one in wrong)
+    found = [one for one in outcomes if one.right and one.seconds_to_detect is not None]
+    unsure = [(said - right) ** 2 for said, right in sureness(outcomes)]
+    return {
+        "top-1": f"{sum(one.right for one in outcomes) / count:.3f}",
+        "abstained": f"{sum(one.said == UNDECIDED for one in wrong) / count:.3f}",
+        "false alarms / GPU-hour": f"{rate} ({alarms}/{hours:.0f} h)",
+        "blamed on loading wrongly": str(blamed),
+        "s to detect loading": _median([one for one in found if one.label in LOADING]),
+        "s to detect all": _median(found),
+        "Brier score": f"{statistics.fmean(unsure):.3f}" if unsure else "-",
+    }
 
 
 _BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -84,9 +102,11 @@ def stamp() -> str:
 
 def worst(outcomes: Sequence[Outcome], most: int = 15) -> str:
     """What was taken for what, with cases to look at."""
+    wrong = [one for one in outcomes if not one.right]
     lines = []
-    for label, said, count, cases in confusions(outcomes)[:most]:
-        lines.append(f"{count:4}  {label} -> {said}: {', '.join(cases[:4])}")
+    for pair, count in Counter((one.label, one.said) for one in wrong).most_common(most):
+        cases = [one.case for one in wrong if (one.label, one.said) == pair]
+        lines.append(f"{count:4}  {' -> '.join(pair)}: {', '.join(cases[:4])}")
     return "\n".join(lines)
 
 
@@ -110,32 +130,11 @@ def hours(outcomes: Sequence[Outcome]) -> str:
     return f"{alarms} warnings in {watched:.1f} GPU-hours of healthy machines\n{rules}"
 
 
-def _overall(scores: Sequence[Score]) -> list[tuple[str, list[str]]]:
-    return [
-        ("macro F1", [f"{of.macro_f1:.3f}" for of in scores]),
-        ("top-1", [f"{of.top_1:.3f}" for of in scores]),
-        ("abstained", [f"{of.abstained:.3f}" for of in scores]),
-        ("false alarms / GPU-hour", [_alarms(of) for of in scores]),
-        ("blamed on loading wrongly", [str(of.blamed_loading) for of in scores]),
-        ("s to detect loading", [_seconds(of.seconds_to_detect) for of in scores]),
-        ("s to detect all", [_seconds(of.seconds_to_detect_all) for of in scores]),
-        ("Brier score", [_ratio(of.brier, 3) for of in scores]),
-    ]
-
-
-def _alarms(of: Score) -> str:
-    rate = of.false_alarms_per_hour
-    return "-" if rate is None else f"{rate:.3f} ({of.false_alarms}/{of.healthy_gpu_hours:.0f} h)"
-
-
 def _within(right: int, of: int) -> str:
-    low, high = wilson(right, of)
-    return f"{right / of:.2f} ({low:.2f}-{high:.2f})" if of else "-"
+    low, high = wilson_percent(right, of)
+    return f"{right / of:.2f} ({low / 100:.2f}-{high / 100:.2f})" if of else "-"
 
 
-def _ratio(value: float | None, places: int = 2) -> str:
-    return "-" if value is None else f"{value:.{places}f}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
+def _median(found: Sequence[Outcome]) -> str:
+    times = [one.seconds_to_detect for one in found if one.seconds_to_detect is not None]
+    return f"{statistics.median(times):.0f}" if times else "-"

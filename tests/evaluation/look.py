@@ -9,7 +9,6 @@ from gpuwatch.diagnosis.facts.observer import Observer
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing
 from tests.evaluation.case import Judged
-from tests.evaluation.harness import STACKS_SECONDS
 
 _MOST_GPUS = 2
 
@@ -17,13 +16,10 @@ _MOST_GPUS = 2
 def look_into(case: Judged) -> Iterator[str]:
     """Lines for a person."""
     observer = Observer()
-    watching = case.watch()
-    for number, snapshot in enumerate(watching):
+    for snapshot in case.watch():
         observer.push(snapshot)
         # Start-up is recognised as time goes on.
         observer.windows()
-        if number % STACKS_SECONDS == STACKS_SECONDS - 1 and (taken := watching.stacks()):
-            observer.note_stacks(*taken)
     for window in observer.windows():
         yield f"window of {'a job' if window.job else 'a GPU'}, starting={window.starting}"
         yield from _facts(window)

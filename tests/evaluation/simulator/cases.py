@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Snapshot
 from tests.evaluation.case import HEALTHY, Judged, Subject
-from tests.evaluation.second.gauges import View
-from tests.evaluation.second.kinds import KINDS
-from tests.evaluation.second.observe import Observer
-from tests.evaluation.second.setting import Kind, Setting
+from tests.evaluation.simulator.gauges import View
+from tests.evaluation.simulator.kinds import KINDS
+from tests.evaluation.simulator.observe import Observer
+from tests.evaluation.simulator.setting import Kind, Setting
 
 _WARM_SECONDS = 25.0
 LONG_SECONDS = 1800.0
@@ -160,9 +160,6 @@ class Watch:
         first = self._setting.machine.first_steps
         return max(0.0, min([first[gpu] for gpu in gpus if gpu in first], default=0.0) - self.start)
 
-    def stacks(self) -> None:
-        """Nobody takes any."""
-
 
 def staged(kind: Kind, name: str) -> Setting:
     setting = Setting(name)
@@ -210,9 +207,7 @@ def case(kind: Kind, number: int, seed: int, *, long: bool = False) -> Case:
         subjects.append(Subject(gpus=rest, label=HEALTHY, accepted=plain.right | plain.hedge))
     return Case(
         name=name,
-        kind=kind.name,
         subjects=tuple(subjects),
-        log=not view.jobs,
         of=kind,
         view=view,
         long=long,

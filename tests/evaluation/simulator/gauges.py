@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Host
-from tests.evaluation.second.machine import GIB, Device, Machine, Proc
+from tests.evaluation.simulator.machine import GIB, Device, Machine, Proc
 
 UNIX = 1_770_000_000.0
 _POWER_LAG, _HEAT_LAG, _PART = 0.5, 25.0, 0.1

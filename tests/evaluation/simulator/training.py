@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.evaluation.second.clockwork import Gate, Program, Store, Thread
-from tests.evaluation.second.machine import GIB, Device, Machine, Proc
+from tests.evaluation.simulator.clockwork import Gate, Program, Store, Thread
+from tests.evaluation.simulator.machine import GIB, Device, Machine, Proc
 
 Pause = Callable[["Rank"], Program]
 _WORKER_BYTES, _LIBRARY_BYTES = 0.35 * GIB, 1.6 * GIB

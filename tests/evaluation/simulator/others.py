@@ -1,8 +1,8 @@
 """Programs on GPUs that are no training loop over a dataset."""
 
-from tests.evaluation.second.clockwork import Gate, Program
-from tests.evaluation.second.machine import GIB, Machine, Proc
-from tests.evaluation.second.training import Rank, Recipe
+from tests.evaluation.simulator.clockwork import Gate, Program
+from tests.evaluation.simulator.machine import GIB, Machine, Proc
+from tests.evaluation.simulator.training import Rank, Recipe
 
 _RECIPE = Recipe(workers=0)
 

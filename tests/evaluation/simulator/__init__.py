@@ -1,4 +1,4 @@
-"""A second generator of labelled machines, written without having read a rule.
+"""Labelled machines, written without having read a rule.
 
 A small event-driven simulator of computers on which programs run: cores that threads share, disks
 and networks with latency, devices that execute what is launched, queues, barriers. What a program

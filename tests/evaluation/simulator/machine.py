@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.evaluation.second.clockwork import Cores, Gate, Program, Store, Thread, Track, World
+from tests.evaluation.simulator.clockwork import Cores, Gate, Program, Store, Thread, Track, World
 
 GIB = 1 << 30
 

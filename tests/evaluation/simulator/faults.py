@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.evaluation.second import others
-from tests.evaluation.second.machine import GIB, Device
-from tests.evaluation.second.setting import (
+from tests.evaluation.simulator import others
+from tests.evaluation.simulator.machine import GIB, Device
+from tests.evaluation.simulator.setting import (
     Kind,
     Setting,
     killed,
@@ -14,7 +14,7 @@ from tests.evaluation.second.setting import (
     stopped,
     validation,
 )
-from tests.evaluation.second.training import Rank
+from tests.evaluation.simulator.training import Rank
 
 
 def _starved(s: Setting, **more: Any) -> None:

@@ -1,1 +1,0 @@
-"""What came of the cases: scores, tables, and a look into one case."""
