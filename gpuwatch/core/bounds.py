@@ -34,3 +34,11 @@ def mean(values: Iterable[float | None]) -> float | None:
     """Of those that are known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def lowest(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)

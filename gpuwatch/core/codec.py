@@ -137,7 +137,7 @@ def _encode(value: object) -> bytes:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
         # A name that is not UTF-8, and that no source has cleaned: it must not end a recording.
-        return _ENCODER.encode(_cleaned(msgspec.to_builtins(value)))
+        return _ENCODER.encode(cleaned(msgspec.to_builtins(value)))
 
 
 def _merged(*parts: object) -> Raw:
@@ -229,15 +229,17 @@ def safe(line: str) -> bytes:
     try:
         if plain and not _UNSAFE_ESCAPE.search(line):
             return line.encode().replace(*_RENAMED)
-        found = _cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace")))
+        found = cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace")))
         return _encode(found).replace(*_RENAMED)
     except (UnicodeError, RecursionError) as error:
         raise CodecError(f"This is not JSON ({clean(str(error), 120)}).") from None
 
 
-def _cleaned(value: Any) -> Any:
+def cleaned(value: Any, limit: int = 4096) -> Any:
+    """What was read as JSON, with no text in it that could reach a terminal as a control sequence;
+    none longer than ``limit``."""
     if isinstance(value, str):
-        return clean(value)
+        return clean(value, limit)
     if isinstance(value, dict):
-        return {name: _cleaned(item) for name, item in value.items()}
-    return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: cleaned(item, limit) for name, item in value.items()}
+    return [cleaned(item, limit) for item in value] if isinstance(value, list | tuple) else value

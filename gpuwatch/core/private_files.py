@@ -85,7 +85,9 @@ def read_own(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode):
+            raise PermissionError(0, "it is not a file")
+        if found.st_uid != os.geteuid():
             raise PermissionError(*NOT_OURS)
         return file.read(most)
 

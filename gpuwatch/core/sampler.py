@@ -1,13 +1,16 @@
 """The polling loop: an event loop on one side, one blocking thread on the other.
 
 Reads happen on a daemon thread that nothing ever joins, so a driver call that hangs can neither
-freeze a screen nor keep the program from ending. Deadlines are fixed multiples of the interval
-from the start: a late read does not shift the next, and a missed one is left out.
+freeze a screen nor keep the program from ending. A source that looks ahead is read by the thread
+that looked: each thread that hands over to another is one more that wakes up every second.
+Deadlines are fixed multiples of the interval from the start: a late read does not shift the next,
+and a missed one is left out.
 """
 
 import asyncio
 import contextlib
 import math
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,7 +19,7 @@ from typing import NamedTuple
 from gpuwatch.core import lean
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import Host, Problem, Snapshot
-from gpuwatch.core.source import Clock, Source, SystemClock
+from gpuwatch.core.source import Clock, LooksAhead, Source, SystemClock
 from gpuwatch.core.text import bug_place
 from gpuwatch.core.units import interval as interval_text
 
@@ -41,7 +44,9 @@ class _Outcome(NamedTuple):
 async def sleep_unless_woken(seconds: float, wake: asyncio.Event) -> None:
     """Sleep; end early when ``wake`` is set."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(wake.wait(), seconds)
+        # ``wait_for`` would make a task for it each time.
+        async with asyncio.timeout(seconds):
+            await wake.wait()
 
 
 class Sampler:
@@ -64,6 +69,8 @@ class Sampler:
         """The exception that escaped from the source last: a bug."""
         self._sleep = sleep
         self._worker = DaemonWorker("gpuwatch-sampler")
+        self._in_use = threading.Lock()
+        """Held by whoever reads or closes the source."""
         self._opening: Task[None] | None = None
         self._wake: asyncio.Event | None = None
         self._interval_seconds = checked_interval(interval_seconds)
@@ -149,40 +156,61 @@ class Sampler:
     def close(self, timeout_seconds: float = 0.5) -> None:
         """Close the source on its thread; gives up waiting after ``timeout_seconds``."""
         with contextlib.suppress(RuntimeError):
-            closing = self._worker.submit(self.source.close)
+            closing = self._worker.submit(self._close_source)
             self._worker.stop()
             closing.wait(timeout_seconds)
+
+    def _close_source(self) -> None:
+        with self._in_use:
+            self.source.close()
 
     async def _read(self) -> _Outcome:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Outcome] = loop.create_future()
-        self.source.options.interval_seconds = self.effective_interval_seconds
+        source, started = self.source, self.clock.monotonic()
+        source.options.interval_seconds = self.effective_interval_seconds
+        begun = threading.Lock()
 
         def arrive(outcome: _Outcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
         def read_and_hand_over() -> None:
-            outcome = self._read_blocking()
+            # Of the two threads that may come here, the first reads.
+            if not begun.acquire(blocking=False):
+                return
+            outcome = self._read_blocking(started)
             # The loop may have ended while the driver hung.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(arrive, outcome)
 
-        self._read_started = self.clock.monotonic()
-        self._worker.submit(read_and_hand_over)
-        outcome = await future
+        self._read_started, wait_seconds, timer = started, None, None
+        # The first read follows the opening, on its thread.
+        if self._first_read_done and isinstance(source, LooksAhead):
+            wait_seconds = source.look_ahead(read_and_hand_over)
+        if wait_seconds is None:
+            self._worker.submit(read_and_hand_over)
+        else:
+            timer = loop.call_later(wait_seconds, self._worker.submit, read_and_hand_over)
+        try:
+            outcome = await future
+        finally:
+            # Nobody begins any more once this is cancelled: the source may be closed then.
+            begun.acquire(blocking=False)
+            if timer is not None:
+                timer.cancel()
         if isinstance(outcome.found, Snapshot):
-            self._good_at = self._read_started
+            self._good_at = started
         self._read_started = None
         return outcome
 
-    def _read_blocking(self) -> _Outcome:
-        started = self.clock.monotonic()
+    def _read_blocking(self, started: float) -> _Outcome:
         found: Snapshot | BaseException
         try:
             if self._opening is not None and self._opening.done:
                 self._opening.result()
-            found = self.source.read()
+            with self._in_use:
+                found = self.source.read()
         # Whatever escapes a source must reach the screen as a sentence; the loop goes on.
         except BaseException as escaped:
             found = escaped

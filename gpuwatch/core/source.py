@@ -1,9 +1,9 @@
 """Promises of every source of snapshots, and the clocks they are given."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpuwatch.core.model import Job, Problem, Process, ProcessKey, Snapshot
 
@@ -22,8 +22,6 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SystemClock:
-    """The machine's own clocks."""
-
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -84,7 +82,7 @@ class JobReader(Protocol):
 
 
 class Source(Protocol):
-    """Takes snapshots. ``open``, ``read`` and ``close`` block and are called on one thread.
+    """Takes snapshots. ``open``, ``read`` and ``close`` block and are called one at a time.
 
     None of them raises for what a machine can do wrong: a missing driver, a lost GPU or a
     refused file becomes a ``Problem`` in the snapshot. Whatever else escapes is a bug, which
@@ -102,3 +100,14 @@ class Source(Protocol):
     def read(self) -> Snapshot: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A source with a part on a thread of its own, because it may hang."""
+
+    def look_ahead(self, then: Callable[[], object]) -> float | None:
+        """Have that part begin with what the next ``read`` needs of it, and its thread call
+        ``then`` when it has it. Returns at once: for how many seconds ``read`` is to wait for
+        that at most; ``None``: ``then`` is not called, because there is nothing to wait for."""
+        ...

@@ -8,7 +8,7 @@ nvtop write them: ``G`` is 2**30 bytes.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,15 +24,19 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}%"
 
 
-def size(value: float | None) -> str:
-    """Bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``."""
+def size(value: float | None, digits: int = 1) -> str:
+    """Bytes in at most five characters: ``512B``, ``9.8M``, ``139.8G``, ``1.5T``; below 100 with so
+    many ``digits``."""
     if value is None:
         return UNKNOWN
     amount, place = float(value), 0
     # 999.95 would round to "1000.0": the next prefix reads better and keeps the width.
     while abs(amount) >= 999.5 and place < len(_PREFIXES) - 1:
         amount, place = amount / 1024, place + 1
-    return f"{amount:.{1 if place and abs(amount) < 999.5 else 0}f}{_PREFIXES[place]}"
+    if not place or abs(amount) >= 999.5:
+        # A slope of nothing is not written -0.
+        return f"{round(amount)}{_PREFIXES[place]}"
+    return f"{amount:.{digits if abs(amount) < 99.995 else 1}f}{_PREFIXES[place]}"
 
 
 def size_of(used: float | None, total: float | None) -> str:
@@ -200,7 +204,7 @@ def quantity(value: float | str | bool | None, unit: str | None) -> str:
     return f"{_number(value)}{'' if unit.startswith('%') else ' '}{unit}"
 
 
-_WRITERS = {"bytes": size, "bytes/s": rate}
+_WRITERS: dict[str, Callable[[float], str]] = {"bytes": size, "bytes/s": rate}
 
 
 def _number(value: float) -> str:

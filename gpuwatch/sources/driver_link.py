@@ -62,6 +62,14 @@ class DriverLink:
             self._opened_at = self._clock.monotonic()
             self._opening = self._worker.submit(self._open_source)
 
+    def look_ahead(self, then: Callable[[], object]) -> float | None:
+        """As ``LooksAhead`` has it: a look that ``collect`` finds done when ``then`` is called."""
+        if self._closed or self._source is None or self._task is not None:
+            return None
+        self._submit(self._source)
+        self._worker.submit(then)
+        return self._patience
+
     def ask(self) -> None:
         """Start a look at the GPUs, unless one is under way or has come back late."""
         if self._closed:

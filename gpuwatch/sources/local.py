@@ -55,6 +55,7 @@ class LocalSource:
         self._own = OwnUse()
         self._answered_at: float | None = None
         """When the driver answered last."""
+        self._began: tuple[float, float, float] | None = None
         self._sequence = 0
 
     @property
@@ -69,14 +70,20 @@ class LocalSource:
         with suppress(Exception):
             self._host.open()
 
+    def look_ahead(self, then: Callable[[], object]) -> float | None:
+        """Ask the driver; the snapshot of the next ``read`` is of this moment."""
+        self._began = self._now()
+        return self._driver.look_ahead(then)
+
     def read(self) -> Snapshot:
         """Take a snapshot. Never raises; never waits longer for the driver than half the
         interval (or 0.4 s, if that is longer), unless ``options`` set another time."""
-        started = time.perf_counter()
-        unix, monotonic = self.clock.unix(), self.clock.monotonic()
+        unix, monotonic, started = self._began or self._now()
+        self._began = None
         unread = Host(name=clean(os.uname().nodename, 255))
         host, host_problems = _guarded("the host", self._host.read, unread)
-        # Not before the host is read: the two threads would wake each other again and again.
+        # If nobody looked ahead. Not before the host is read: the two threads would wake each
+        # other again and again.
         self._driver.ask()
         look = self._driver.collect()
         processes, jobs, process_problems = self._read_processes(look.processes)
@@ -120,6 +127,9 @@ class LocalSource:
             return processes, (), problems + root_bug
         jobs, job_problems = _guarded("jobs", lambda: reader.read(processes), tuple[Job, ...]())
         return processes, jobs, problems + job_problems
+
+    def _now(self) -> tuple[float, float, float]:
+        return self.clock.unix(), self.clock.monotonic(), time.perf_counter()
 
     def _cost(self, look: DriverReading, started: float) -> OwnCost:
         """Cost of watching, all threads of this process together."""

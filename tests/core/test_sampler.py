@@ -197,6 +197,34 @@ async def test_hung_read_blocks_neither_loop_nor_quitting() -> None:
     release.set()
 
 
+@pytest.mark.parametrize(("wait_seconds", "reads"), [(60.0, 1), (0.0, 2)])
+async def test_what_looked_ahead_for_too_long_reads_nothing(
+    wait_seconds: float, reads: int
+) -> None:
+    """Whether the sampler was ended meanwhile, or has gone on without it."""
+    sampler, source, _ = make()
+    looks: list[Callable[[], object]] = []
+    enough = asyncio.Event()
+
+    def look_ahead(then: Callable[[], object]) -> float:
+        looks.append(then)
+        if len(looks) == reads:
+            enough.set()
+        return wait_seconds
+
+    source.look_ahead = look_ahead  # type: ignore[attr-defined]
+    run = asyncio.create_task(sampler.run(nothing))
+    await enough.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    sampler.close(60.0)
+    read = source.reads
+    looks[0]()
+    assert source.reads == read
+    assert source.calls == ["open", "close"]
+
+
 def test_read_that_ends_after_the_loop_is_no_error() -> None:
     """A driver that answers when the loop is long closed does not raise in its thread."""
     clock = ManualClock()

@@ -1,5 +1,6 @@
 """This machine's source: each part on its own, and a driver that waits, hangs or fails."""
 
+import asyncio
 import os
 import threading
 import time
@@ -8,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
-from gpuwatch.core.source import ManualClock, ReadOptions, Source
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import ManualClock, ReadOptions, Source, SystemClock
 from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.linux.host import HostReader
@@ -415,3 +417,45 @@ def test_a_bug_in_jobs_leaves_the_processes(step: str) -> None:
     assert [(problem.source, problem.severity) for problem in snapshot.problems] == [
         ("jobs", "error")
     ]
+
+
+class WatchedHost(HostReader):
+    """Knows the threads that read it."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.threads: list[str] = []
+
+    def read(self) -> tuple[Host, tuple[Problem, ...]]:
+        self.threads.append(threading.current_thread().name)
+        return super().read()
+
+
+async def test_one_thread_reads_all_unless_the_driver_hangs() -> None:
+    """A hand-over between threads wakes one of them up, every second: so the driver's thread reads
+    the rest as well, and another does while it hangs."""
+    gpus, host, options = StandInGpus(), WatchedHost(), ReadOptions(driver_wait_seconds=60.0)
+    sampler = Sampler(LocalSource(options=options, gpus=lambda: gpus, host=host), 0.1)
+    taken: list[Snapshot] = []
+    enough = asyncio.Event()
+    hung = threading.Event()
+
+    def take(snapshot: Snapshot) -> None:
+        taken.append(snapshot)
+        if len(taken) == 3:
+            gpus.read_gate, options.driver_wait_seconds = hung, 0.01
+        elif len(taken) == 6:
+            gpus.read_gate, options.driver_wait_seconds = opened(), 60.0
+            hung.set()
+        elif len(taken) == 9:
+            enough.set()
+
+    run = asyncio.create_task(sampler.run(take))
+    await enough.wait()
+    run.cancel()
+    await asyncio.to_thread(sampler.close, 60.0)
+    late, own = ["gpuwatch-sampler"], ["gpuwatch-driver"] * 2
+    assert host.threads[:9] == [*late, *own, *late * 4, *own]
+    seen = [busy(snapshot)[0] for snapshot in taken[:9]]
+    assert seen == [1.0, 2.0, 3.0, None, None, None, 4.0, 5.0, 6.0]
+    assert gpus.closed

@@ -47,15 +47,28 @@ def counted(patch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("one_job", "asked_most", "made_most"), [(False, 170, 14), (True, 200, 12)]
+    ("one_job", "has_clocks", "asked_most", "made_most"),
+    [
+        (False, False, 170, 14),
+        (True, False, 200, 12),
+        (False, True, 16, 5),
+        (True, True, 16, 11),
+    ],
 )
 def test_what_rests_is_hardly_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_job: bool, asked_most: int, made_most: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_job: bool,
+    has_clocks: bool,
+    asked_most: int,
+    made_most: int,
 ) -> None:
     """64 processes, each a job of its own, or all of one that somebody is attached to: three
-    questions for each a second at most; what is unchanged is the same object, and few are made to
-    find that out."""
+    questions for each a second at most, and one for four where the kernel has clocks of them; what
+    is unchanged is the same object, and few are made to find that out."""
     fake = FakeProc(tmp_path)
+    if has_clocks:
+        fake.clocks(monkeypatch)
     for pid in RANKS:
         process_at_rest(fake, pid, 100 if one_job else 1, "python")
     for pid in WORKERS:

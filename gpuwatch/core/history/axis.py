@@ -71,7 +71,7 @@ class Axis:
     def before(self, at: float) -> tuple[int, float]:
         """How many readings were taken up to ``at``, and when the last of them was."""
         if at >= self.latest_at:
-            return len(self.times), self.latest_at
+            return self.times.count, self.latest_at
         place = bisect_right(self.at, at)
         return place, self.at[place - 1] if place else -math.inf
 
@@ -80,15 +80,15 @@ class Axis:
         since_last = at - self.latest_at
         self.times.append((at, since_last if since_last <= longest else 0.0))
         self.latest_at = at
-        if new := [name for place, name in self._absent if values[place] is not None]:
+        if self._absent and (new := [n for place, n in self._absent if values[place] is not None]):
             self.start(new)
         self.readings.append([NAN if (v := values[place]) is None else v for place in self._places])
-        if len(self.times) > self.kept:
+        if self.times.count > self.kept:
             self.fold()
 
     def insert(self, place: int, at: float, seconds: float, value: float) -> None:
         """Take one reading of a series that is read alone."""
-        if place == len(self.times):
+        if place == self.times.count:
             self.times.append((at, seconds))
             self.readings.append((value,))
             self.latest_at = at

@@ -33,6 +33,9 @@ def bucket_index(at: float, column_seconds: float) -> int:
     return math.ceil(at / column_seconds - TOLERANCE) - 1
 
 
+_SPARE_COLUMNS = 32
+"""Forgotten at once, of those that no chart shows any more."""
+
 # A column is made for every bucket that is folded: without the call of its constructor.
 _make = tuple.__new__
 
@@ -100,7 +103,7 @@ class View:
     def begin(self, first: int, count: int) -> None:
         """Forget most of what lies before ``first``, of a chart of ``count`` columns."""
         self.widest = max(self.widest, count)
-        if len(self.columns) > 2 * self.widest + 64:
+        if len(self.columns) > self.widest + _SPARE_COLUMNS:
             surplus = min(len(self.columns) - self.widest, first - self.first)
             del self.columns[:surplus]
             self.first += surplus

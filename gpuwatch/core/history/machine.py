@@ -147,11 +147,12 @@ class History:
             # A core taken offline leaves fewer than there were.
             offline = len(self._cores.names) - len(cores)
             self._cores.push(at, longest, (*cores, *[None] * offline))
+        shown = set()
         for process in snapshot.processes:
-            key = (process.key, process.gpu_uuid)
-            self._push_process(key, at, longest, _process_values(process))
-        if snapshot.jobs:
-            self._push_jobs(snapshot, at, offset, longest)
+            key = process.key
+            shown.add(key)
+            self._push_process((key, process.gpu_uuid), at, longest, _process_values(process))
+        self._push_jobs(snapshot, shown, offset, longest)
         self._at = at
         if at >= self._next_sweep:
             self._next_sweep = at + PROCESS_FORGOTTEN_SECONDS / 6
@@ -191,8 +192,10 @@ class History:
         if axis is not None and axis.latest_at < at:
             axis.push(at, longest, values)
 
-    def _push_jobs(self, snapshot: Snapshot, at: float, offset: float, longest: float) -> None:
-        shown = {process.key for process in snapshot.processes}
+    def _push_jobs(
+        self, snapshot: Snapshot, shown: set[ProcessKey], offset: float, longest: float
+    ) -> None:
+        at = snapshot.monotonic_seconds
         for job in snapshot.jobs:
             key = job.key
             axis = self._jobs.get(key)
@@ -209,6 +212,8 @@ class History:
                 self._reporting.add(key)
             for name, field in FINE_JOB_SERIES.items():
                 samples = getattr(job, field)
+                if samples is None and not self._fine:
+                    continue
                 finer = self._fine.get((key, name))
                 if finer is None and samples is not None:
                     finer = self._fine[key, name] = Finer(axis, name, max(0.0, self._at))

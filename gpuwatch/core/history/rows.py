@@ -29,12 +29,13 @@ class Rows:
     pages that were written are there, and in the end it is given back as a whole.
     """
 
-    __slots__ = ("_capacity", "_cells", "_code", "_count", "_room", "_row", "width")
+    __slots__ = ("_capacity", "_cells", "_code", "_room", "_row", "count", "width")
 
     def __init__(self, code: Code, width: int, room: int) -> None:
         self._code = code
         self._room = room
-        self._count = 0
+        self.count = 0
+        """Of the rows; ``len`` is a call more, which what is pushed every second pays for."""
         self._make_room(width, 0)
 
     def _make_room(self, width: int, rows: int) -> None:
@@ -51,12 +52,12 @@ class Rows:
             self._cells = memoryview(room).cast("H" if self._code == "e" else self._code)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def column(self, number: int, start: int = 0, stop: int | None = None) -> memoryview[float]:
         """One number of the rows from ``start`` to before ``stop``; it can be written to. Not of
         half precision."""
-        stop = self._count if stop is None else min(stop, self._count)
+        stop = self.count if stop is None else min(stop, self.count)
         return self._cells[start * self.width + number : stop * self.width : self.width]
 
     def numbers(self, number: int, start: int, stop: int) -> Sequence[float]:
@@ -65,43 +66,43 @@ class Rows:
         return unpack(f"{len(column)}{self._code}", column.tobytes())
 
     def append(self, row: Sequence[float]) -> None:
-        if self._count == self._capacity:
+        if self.count == self._capacity:
             self._grow(1)
         try:
-            self._row.pack_into(self._cells, self._count * self._row.size, *row)
+            self._row.pack_into(self._cells, self.count * self._row.size, *row)
         except OverflowError:
             # So says Python 3.15 of single precision; earlier ones make it infinite.
             most = _MOST[self._code]
             limited = [number if abs(number) < most else math.nan for number in row]
-            self._row.pack_into(self._cells, self._count * self._row.size, *limited)
-        self._count += 1
+            self._row.pack_into(self._cells, self.count * self._row.size, *limited)
+        self.count += 1
 
     def insert(self, place: int, row: Sequence[float]) -> None:
         """Take one row that comes before the present number ``place``."""
         self.append(row)
-        start, end = place * self.width, self._count * self.width
+        start, end = place * self.width, self.count * self.width
         new = self._cells[end - self.width : end].tolist()
         self._cells[start + self.width : end] = self._cells[start : end - self.width]
         self._row.pack_into(self._cells, start // self.width * self._row.size, *new)
 
     def _grow(self, rows: int) -> None:
-        kept, end = self._cells, self._count * self.width
-        self._make_room(self.width, max(self._room, 2 * (self._count + rows)))
+        kept, end = self._cells, self.count * self.width
+        self._make_room(self.width, max(self._room, 2 * (self.count + rows)))
         if end:
             self._cells[:end] = kept[:end]
 
     def drop(self, count: int) -> None:
         """Forget the oldest."""
-        count = min(count, self._count)
+        count = min(count, self.count)
         if count > 0:
-            start, end = count * self.width, self._count * self.width
+            start, end = count * self.width, self.count * self.width
             self._cells[: end - start] = self._cells[start:end]
-            self._count -= count
+            self.count -= count
 
     def widen(self, more: int, filling: float) -> None:
         """Have room for ``more`` numbers in each."""
-        kept, row, count = self._cells, self._row, self._count
+        kept, row, count = self._cells, self._row, self.count
         self._make_room(self.width + more, self._capacity)
-        self._count = 0
+        self.count = 0
         for place in range(count):
             self.append([*row.unpack_from(kept, place * row.size), *[filling] * more])

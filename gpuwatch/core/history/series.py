@@ -74,7 +74,7 @@ class Series:
             return
         place, before = axis.before(at)
         since = max(at if since is None else min(since, at), before)
-        if place < len(axis.times):
+        if place < axis.times.count:
             # The reading after it speaks only for what is left.
             times, seconds = axis.at, axis.seconds
             next_since = times[place] - seconds[place]
@@ -82,7 +82,7 @@ class Series:
             for view in self._views.values():
                 view.spoil(min(since, next_since))
         axis.insert(place, at, at - since, value)
-        if len(axis.times) > axis.kept:
+        if axis.times.count > axis.kept:
             axis.fold()
 
     def push_samples(self, samples: Iterable[tuple[float, float]]) -> None:

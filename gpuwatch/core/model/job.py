@@ -218,7 +218,6 @@ class Job(Identified):
         return bool(self.cpu_build) or any(rank.visible_gpus == 0 for rank in self.ranks)
 
     def having(self, role: str) -> tuple[JobMember, ...]:
-        """The members with this role."""
         return tuple([member for member in self.members if member.role == role])
 
     @property

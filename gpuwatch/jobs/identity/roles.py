@@ -7,7 +7,7 @@ spawned, which is a guess.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpuwatch.jobs.identity.evidence import Look, RankNumbers, rank_numbers
@@ -46,6 +46,7 @@ class Evidence:
     """One process as far as its role depends on it."""
 
     look: Look
+    pid: int = field(init=False)
     parent: int | None = None
     """The member above it; ``None`` for the topmost, and for orphans."""
     environment: Mapping[str, str] | None = None
@@ -67,9 +68,8 @@ class Evidence:
     orphaned: bool = False
     """Its parent has ended."""
 
-    @property
-    def pid(self) -> int:
-        return self.look.pid
+    def __post_init__(self) -> None:
+        self.pid = self.look.pid
 
     def has_thread(self, *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in self.threads or ())

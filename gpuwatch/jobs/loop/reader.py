@@ -56,12 +56,12 @@ class LoopReader:
         self._files: dict[ProcessKey, _OpenFile] = {}
         self._looked_at: float | None = None
         self._owners: dict[ProcessKey, int | None] = {}
-        self._asked: dict[ProcessKey, tuple[float, int]] = {}
-        """When a process's descriptors are looked at next, and how often they were."""
+        self._asked: dict[ProcessKey, tuple[float, int, float | None]] = {}
+        """When a process's descriptors are looked at next, how often they were, and its CPU seconds
+        by then."""
 
     @property
     def reporting(self) -> Collection[ProcessKey]:
-        """The processes that report."""
         return self._files.keys()
 
     def reports(self, key: ProcessKey) -> bool:
@@ -195,17 +195,21 @@ class LoopReader:
     # By descriptors
 
     def _ask_for_descriptors(self, now: float, ranks: Iterable[ProcessKey]) -> None:
-        asked: dict[ProcessKey, tuple[float, int]] = {}
+        asked: dict[ProcessKey, tuple[float, int, float | None]] = {}
+        has_clocks = procfs.has_clocks(self._proc)
         for key in ranks:
             if key in self._files:
                 continue
-            due, tries = self._asked.get(key, (now + DESCRIPTOR_SECONDS[0], 0))
+            due, tries, used = self._asked.get(key, (now + DESCRIPTOR_SECONDS[0], 0, None))
             if now >= due and len(self._files) < FILES_AT_MOST:
                 tries = min(tries + 1, len(DESCRIPTOR_SECONDS) - 1)
                 due = now + DESCRIPTOR_SECONDS[tries]
-                with contextlib.suppress(OSError):
-                    self._look_at_descriptors(key)
-            asked[key] = (due, tries)
+                before, used = used, procfs.cpu_clock(key[0]) if has_clocks else None
+                # One that has not run since has opened none.
+                if used is None or used != before:
+                    with contextlib.suppress(OSError):
+                        self._look_at_descriptors(key)
+            asked[key] = (due, tries, used)
         self._asked = asked
 
     def _look_at_descriptors(self, key: ProcessKey) -> None:

@@ -136,8 +136,6 @@ def _remove_unlocked(folder: int, name: str) -> None:
 
 
 class StepFile:
-    """The file of this process, as its writer has it."""
-
     def __init__(self, path: str, mapping: mmap.mmap) -> None:
         self.path = path
         self._map = mapping

@@ -89,7 +89,6 @@ class PySpy:
 
     @property
     def seconds(self) -> float:
-        """How long it ran."""
         end = time.monotonic() if self._ended_at is None else self._ended_at
         return end - self._started_at
 

@@ -18,8 +18,6 @@ NO_SOURCE = SourceLine()
 
 
 class Seen(NamedTuple):
-    """One stack, read."""
-
     category: str
     doing: str
     user: Frame | None

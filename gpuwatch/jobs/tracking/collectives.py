@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
-import psutil
 
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity.services import Listeners
@@ -115,6 +114,8 @@ def _here(hosts: Mapping[str, int]) -> str | None:
     containers that are made alike all do; then it is the one whose address is here."""
     most = [host for host, count in hosts.items() if count == max(hosts.values())]
     if len(most) > 1:
+        import psutil  # noqa: PLC0415 - seldom needed, and 1 MiB
+
         addresses = {one.address for those in psutil.net_if_addrs().values() for one in those}
         most = [host for host in most if host in addresses]
     return most[0] if len(most) == 1 else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuwatch.core.model import BusySample, ProcessKey
 from gpuwatch.core.source import Clock
-from gpuwatch.jobs.tracking.meters import Counters, parse_schedstat
+from gpuwatch.jobs.tracking.meters import parse_schedstat
 from gpuwatch.sources.linux import procfs
 
 PERIOD_SECONDS = 0.2
@@ -22,12 +22,48 @@ SAMPLES_KEPT = 600
 """Two minutes: a snapshot that comes later than that has a gap."""
 
 
-class Group:
-    """Processes that are sampled together."""
+class _Watched:
+    """The main thread of a process; the ``whole`` process by the kernel's clock of it, which costs
+    a tenth of reading a file."""
 
-    def __init__(self, proc: Path) -> None:
+    __slots__ = ("_at", "_before", "_file", "_pid")
+
+    def __init__(self, pid: int, proc: Path, whole: bool) -> None:
+        self._pid = pid
+        self._file = None if whole else procfs.KernelFile(f"{proc}/{pid}/schedstat")
+        self._at = 0.0
+        self._before: float | None = None
+
+    def percent(self, now: float) -> float | None:
+        """Of one core, since the call before; ``None`` where it cannot be read."""
+        before, seconds, used = self._before, now - self._at, self._read()
+        self._before, self._at = used, now
+        if before is None or used is None or seconds <= 0.0:
+            return None
+        return min(100.0, max(0.0, used - before) / seconds)
+
+    def _read(self) -> float | None:
+        """Percent seconds so far."""
+        if self._file is None:
+            used = procfs.cpu_clock(self._pid)
+            return None if used is None else 100.0 * used
+        try:
+            return parse_schedstat(self._file.read())[0]
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Group:
+    """Processes that are sampled together: their main threads, or ``whole`` where that can be."""
+
+    def __init__(self, proc: Path, *, whole: bool = False) -> None:
         self._proc = proc
-        self._entries: dict[ProcessKey, Counters] = {}
+        self._whole = whole and procfs.has_clocks(proc)
+        self._entries: dict[ProcessKey, _Watched] = {}
         self._periods_left = 0
         self._samples: list[BusySample] = []
 
@@ -41,8 +77,7 @@ class Group:
             self._entries.pop(key).close()
         for key in wanted:
             if key not in self._entries:
-                path = f"{self._proc}/{key[0]}/schedstat"
-                self._entries[key] = Counters(path, parse_schedstat, 100.0)
+                self._entries[key] = _Watched(key[0], self._proc, self._whole)
 
     def sample(self, now: float, unix: float, reads_per_second: float) -> int:
         """Read them, every so many calls that it is within their share of readings; how many that
@@ -54,9 +89,7 @@ class Group:
         chosen = list(self._entries.values())[:most]
         at_once = max(1, int(reads_per_second * PERIOD_SECONDS))
         self._periods_left = -(-len(chosen) // at_once) - 1
-        for counters in chosen:
-            counters.read(now, keep_open=True)
-        shares = [one.rates[0] for one in chosen if one.rates[0] is not None]
+        shares = [share for one in chosen if (share := one.percent(now)) is not None]
         if shares:
             self._samples.append(BusySample(unix, sum(shares) / len(shares)))
             del self._samples[:-SAMPLES_KEPT]
@@ -79,7 +112,7 @@ class FineSampler:
         self._clock = clock
         self._lock = threading.Lock()
         self._mains = Group(proc)
-        self._workers = Group(proc)
+        self._workers = Group(proc, whole=True)
         self._thread: threading.Thread | None = None
         self._end = threading.Event()
         self.reads = 0

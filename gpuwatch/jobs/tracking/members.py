@@ -20,8 +20,14 @@ THREADS_SECONDS_APART = 5.0
 """For jobs nobody is attached to. Both are shorter than ``loader.PIN_SETTLE_SECONDS``."""
 THREADS_SECONDS_LONGEST = 60.0
 SWITCHES_SECONDS = 2.0
+SWITCHES_SECONDS_APART = 6.0
+"""Where its readings are not taken with every look: that file is the dearest of them."""
 METER_SECONDS_APART = 3.0
 METER_SECONDS_ASLEEP = 10.0
+METER_SECONDS_AT_REST = 30.0
+"""Where the kernel's clock of it says that it did not run: nothing of it is read then."""
+NEW_SECONDS = 60.0
+"""So long after it was first seen more is still found out of it, run or not."""
 METER_SECONDS_IN_TURNS = 2.0
 """For those of a large job that somebody is attached to, its ranks apart."""
 ASLEEP_PERCENT = 0.5
@@ -46,6 +52,9 @@ class Member(Evidence):
     def __init__(self, row: Process, now: float, proc: Path = procfs.PROC) -> None:
         self.row = row
         self._proc = proc
+        self._has_clock = procfs.has_clocks(proc)
+        self.ran_at = now
+        """It may have run between the look before this one and this one."""
         super().__init__(look=Look(pid=row.pid, parent=row.parent_pid or 0), settled=False)
         self._look_again()
         self.key: ProcessKey = row.key
@@ -57,10 +66,13 @@ class Member(Evidence):
         self._kernels_at: float | None = None
         self._thread_names = ThreadNames(row.pid, proc)
         self._threads_due = now
+        self._threads_at = self._framework_at = self._measured_at = -math.inf
         self._threads_tries = 0
         self._framework_due = now
         self._framework_tries = 0
         self.evidence_due = now
+        self._evidence_waits = math.inf
+        """When evidence is due once it runs again."""
         self.due = now
         """When its readings are to be taken again."""
         self._switches_due = now
@@ -74,6 +86,12 @@ class Member(Evidence):
         """It uses now."""
 
     @property
+    def has_memory_to_read(self) -> bool:
+        """It lives, and has run since its proportional memory was read."""
+        read_at = self.meter.proportional_at
+        return self.is_alive and (read_at is None or self.ran_at > read_at)
+
+    @property
     def is_alive(self) -> bool:
         return self.row.state not in ENDED_STATES
 
@@ -85,6 +103,10 @@ class Member(Evidence):
             if self._kernels_at is None:
                 self._kernels_at = now
             self.kernel_seconds = now - self._kernels_at
+        if row.cpu_percent != 0.0 or not self._has_clock:
+            self.ran_at = now
+            if self._evidence_waits < math.inf:
+                self.evidence_due, self._evidence_waits = self._evidence_waits, math.inf
         if row is before and self.settled:
             return False
         if self._sleeps and not self._rests_by_its_row():
@@ -114,22 +136,23 @@ class Member(Evidence):
     # What its role depends on
 
     def read_evidence(self, now: float, *, attached: bool, anew: bool) -> bool:
-        """Read what is loaded and how threads are called, where that may decide something and
-        it is time; whether it changed. ``anew``: something else may decide by now."""
+        """Read what is loaded and how threads are called, where that may decide something, it is
+        time and the process has run; whether it changed. ``anew``: something else may decide by
+        now."""
         if now < self.evidence_due and not anew:
             return False
-        changed = False
-        self.evidence_due = math.inf
-        if not self.is_alive:
-            return False
-        if self._needs_framework():
-            changed = now >= self._framework_due and self._read_framework(now)
-            self.evidence_due = self._framework_due
-        if self._needs_threads():
-            if now >= self._threads_due:
+        changed, due = False, math.inf
+        if self.is_alive and self._needs_framework():
+            if now >= self._framework_due and self.ran_at > self._framework_at:
+                changed = self._read_framework(now)
+            due = self._framework_due
+        if self.is_alive and self._needs_threads():
+            if now >= self._threads_due and self.ran_at > self._threads_at:
                 self._threads_due = now + self._threads_apart(attached=attached)
-                changed = self._read_threads() or changed
-            self.evidence_due = min(self.evidence_due, self._threads_due)
+                changed = self._read_threads(now) or changed
+            due = min(due, self._threads_due)
+        waits = due <= now
+        self.evidence_due, self._evidence_waits = (math.inf, due) if waits else (due, math.inf)
         return changed
 
     def _look_again(self) -> None:
@@ -171,7 +194,7 @@ class Member(Evidence):
     def _read_framework(self, now: float) -> bool:
         wait = FRAMEWORK_SECONDS[min(self._framework_tries, len(FRAMEWORK_SECONDS) - 1)]
         self._framework_tries += 1
-        self._framework_due = now + wait
+        self._framework_due, self._framework_at = now + wait, now
         try:
             found, self.cpu_build = evidence.read_framework(self.pid, self._proc)
         except OSError as error:
@@ -185,12 +208,15 @@ class Member(Evidence):
         self.framework = found
         return changed
 
-    def _read_threads(self) -> bool:
+    def _read_threads(self, now: float) -> bool:
         try:
             names = self._thread_names.refresh()
         except OSError:
             return False
-        if not self._thread_names.complete or names == self.threads:
+        if not self._thread_names.complete:
+            return False
+        self._threads_at = now
+        if names == self.threads:
             return False
         self.threads = names
         return True
@@ -204,10 +230,17 @@ class Member(Evidence):
             return self.meter.rates
         switches = now >= self._switches_due
         if switches:
-            self._switches_due = now + (SWITCHES_SECONDS if self._measured else FIRST_RATES_SECONDS)
-        rates = self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+            apart = SWITCHES_SECONDS_APART if every else SWITCHES_SECONDS
+            self._switches_due = now + (apart if self._measured else FIRST_RATES_SECONDS)
+        if self.ran_at > self._measured_at:
+            rates = self.meter.update(now, switches=switches, disk_wait=disk_wait and switches)
+        else:
+            rates = self.meter.rested(now)
+        self._measured_at = now
         self._sleeps = every >= METER_SECONDS_APART and self._is_asleep(rates)
-        every = METER_SECONDS_ASLEEP if self._sleeps else every
+        if self._sleeps:
+            rests = self._has_clock and now - self._seen_at >= NEW_SECONDS
+            every = METER_SECONDS_AT_REST if rests else METER_SECONDS_ASLEEP
         # Spread out, so that not all are read at one moment.
         spread = self.pid % 8 * every / 32
         self.due = now + (every + spread if self._measured else min(every, FIRST_RATES_SECONDS))

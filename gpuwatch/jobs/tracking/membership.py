@@ -38,12 +38,13 @@ class Membership:
         """Processes, their roles or what they use are others than when this was set to false."""
         self.due = 0.0
         """When readings of one of them are to be taken again."""
-        self._evidence_due = -math.inf
         self.lives = False
         """One of them does."""
         self.reports = False
         """One of them uses ``gpuwatch.torch``."""
         self.orphans: list[Member] = []
+        self.workers: dict[int | None, list[Member]] = {}
+        """The loader workers that are alive and no orphans, by the PID of their rank."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self.by_pid.values())
@@ -64,9 +65,11 @@ class Membership:
 
     def look_at_connections(self, now: float) -> None:
         """Who waits for the network."""
-        traffic = self._connections.look(now, {one.pid: one.parent for one in self if one.is_alive})
-        for member in self:
-            member.traffic = traffic.get(member.pid, UNSEEN)
+        if now >= self._connections.due:
+            parents = {one.pid: one.parent for one in self if one.is_alive}
+            traffic = self._connections.look(now, parents)
+            for member in self:
+                member.traffic = traffic.get(member.pid, UNSEEN)
 
     def follow(
         self, pids: Sequence[int], orphans: frozenset[int], at: Moment, *, attached: bool
@@ -79,7 +82,7 @@ class Membership:
         changed = not same and self._forget_all_but(pids, rows)
         anybody_reports = bool(self._loops.reporting)
         apart, self._at = now - (now if self._at is None else self._at), now
-        self.due = math.inf
+        due = evidence_due = math.inf
         for pid in pids:
             row = rows[pid]
             member = self.by_pid.get(pid)
@@ -90,7 +93,8 @@ class Membership:
                 self.by_pid[pid] = member
                 changed = True
             changed = member.take(row, now, unix, apart) or changed
-            self.due = min(self.due, member.due)
+            due = min(due, member.due)
+            evidence_due = min(evidence_due, member.evidence_due)
             if anybody_reports:
                 changed = self._take_reported(member) or changed
             uses = gpus.get(pid, ())
@@ -98,14 +102,18 @@ class Membership:
                 member.gpus = uses
                 member.uses_gpu = changed = True
         changed = (not same and self._link(pids)) or changed
-        self._pids = pids
-        if not changed and now < self._evidence_due:
+        self._pids, self.due = pids, due
+        if not changed and now < evidence_due:
             return
         if self._assign(now, changed, attached=attached):
             self.changed = True
             self.lives = any(member.is_alive for member in self)
             self.reports = any(member.reports and member.is_alive for member in self)
             self.orphans = [member for member in self if member.orphaned]
+            self.workers = {}
+            for one in self.alive("loader_worker"):
+                if not one.orphaned:
+                    self.workers.setdefault(one.role.rank_pid, []).append(one)
 
     def _take_reported(self, member: Member) -> bool:
         changed = False
@@ -150,7 +158,6 @@ class Membership:
         for _ in range(3):
             for member in self:
                 changed = member.read_evidence(now, attached=attached, anew=changed) or changed
-            self._evidence_due = min([member.evidence_due for member in self], default=math.inf)
             if not changed:
                 break
             anything, changed = True, False

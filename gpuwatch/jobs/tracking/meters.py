@@ -130,6 +130,8 @@ class Counters:
 
     def rested(self, until: float) -> None:
         self._at = max(self._at, until)
+        if self._before is not None:
+            self.rates = _AT_REST
 
     def close(self) -> None:
         if self._file is not None:
@@ -163,6 +165,9 @@ class MemberMeter:
             self._switches.read(now)
         if disk_wait:
             self._delay.read(now)
+        return self._found_rates()
+
+    def _found_rates(self) -> Rates:
         found = self._scheduling.rates, self._delay.rates, self._io.rates, self._switches.rates
         if found != self._found:
             self._found = found
@@ -170,10 +175,11 @@ class MemberMeter:
             self.rates = Rates(*cpu, delay[0], *io, *switch)
         return self.rates
 
-    def rested(self, until: float) -> None:
+    def rested(self, until: float) -> Rates:
         """It did nothing up to then: the next rates are over the time after it."""
         for counters in (self._scheduling, self._io, self._switches, self._delay):
             counters.rested(until)
+        return self._found_rates()
 
     def close(self) -> None:
         self._scheduling.close()

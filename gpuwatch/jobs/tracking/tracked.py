@@ -107,10 +107,10 @@ class TrackedJob:
             if pid in rows and started == rows[pid].started_at_unix_seconds is not None
         ]
 
-    def to_follow(self) -> list[int]:
+    def to_follow(self) -> set[int]:
         """The PIDs whose trees hold all of it."""
-        above = [pid for pid in self.roots if pid in self.members]
-        return above + [member.pid for member in self._members.orphans]
+        above, orphans = self.roots.keys() & self.members.keys(), self._members.orphans
+        return above.union([member.pid for member in orphans]) if orphans else above
 
     def close(self) -> None:
         self._members.close()
@@ -240,19 +240,16 @@ class TrackedJob:
             self._watches = {
                 rank.key: self._watches.get(rank.key) or LoaderWatch(at.now) for rank in ranks
             }
-            workers = self.alive("loader_worker")
             self._ranks = tuple(
-                [self._publish_rank(rank, loops.get(rank.key), workers, at) for rank in ranks]
+                [self._publish_rank(rank, loops.get(rank.key), at) for rank in ranks]
             )
             self._ranks_of = of
             # Spread out, so that not all jobs are worked out at one moment.
             self._ranks_due = at.now + RANKS_SECONDS_APART + self.key[0] % 8 * 0.1
         return self._ranks
 
-    def _publish_rank(
-        self, rank: Member, loop: TrainingLoop | None, workers: Sequence[Member], at: Moment
-    ) -> JobRank:
-        look = _loader_look(rank, workers, at.unix)
+    def _publish_rank(self, rank: Member, loop: TrainingLoop | None, at: Moment) -> JobRank:
+        look = _loader_look(rank, self._members.workers.get(rank.pid, ()), at.unix)
         facts = self._watches[rank.key].update(at.now, look)
         if loop is not None:
             facts = with_reported(facts, loop.loader_workers, loop.pinned_memory)
@@ -275,12 +272,12 @@ class TrackedJob:
 
 
 def _loader_look(rank: Member, workers: Sequence[Member], unix: float) -> LoaderLook:
-    own = [one for one in workers if one.role.rank_pid == rank.pid and not one.orphaned]
-    guessed = sum(member.role.guessed for member in own)
-    started = [m.key[1] for m in own if m.key[1] is not None]
+    """``workers``: its own."""
+    guessed = sum([member.role.guessed for member in workers])
+    started = [member.key[1] for member in workers if member.key[1] is not None]
     return LoaderLook(
         age_seconds=None if rank.key[1] is None else unix - rank.key[1],
-        named_workers=len(own) - guessed,
+        named_workers=len(workers) - guessed,
         guessed_workers=guessed,
         workers_age_seconds=unix - min(started) if started else None,
         framework=rank.framework,

@@ -92,7 +92,7 @@ class JobTracker:
         wanted.update(self._orphans.found, self._beside())
         for job in self._jobs:
             wanted.update(job.to_follow())
-        self._wanted = frozenset([pid for pid in wanted if pid > 1 and pid != os.getpid()])
+        self._wanted = frozenset(wanted - {0, 1, os.getpid()})
         return self._wanted
 
     def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
@@ -282,7 +282,7 @@ class JobTracker:
             (member.pid, member.row.memory_resident_bytes, member.meter)
             for job in jobs
             for member in job.members.values()
-            if member.is_alive
+            if member.has_memory_to_read
         ]
 
     def _watch_finely(self) -> None:

@@ -14,8 +14,10 @@ class Tree:
         self.rows = rows
         self.taken: set[int] = set()
         self._children: dict[int, list[int]] = {}
+        # A call of the kernel: once, and not for each of them.
+        own = os.getpid()
         for pid, row in rows.items():
-            if row.parent_pid is not None and pid != os.getpid():
+            if row.parent_pid is not None and pid != own:
                 self._children.setdefault(row.parent_pid, []).append(pid)
 
     def tops(self, candidates: Collection[int]) -> list[int]:

@@ -118,29 +118,26 @@ class ConnectionWatch:
 
     def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
-        self._due = self._at = float("-inf")
+        self.due = self._at = float("-inf")
         self._before: dict[int, Connection] = {}
         self._known: frozenset[int] = frozenset()
-        self._found: Mapping[int, Traffic] = {}
 
     def look(self, now: float, parents: Mapping[int, int | None]) -> Mapping[int, Traffic]:
         """Of these processes of the job, each with its parent there. What may not be looked into,
-        or is in another network namespace, is left out. It can be what was found just before."""
-        if now < self._due:
-            return self._found
+        or is in another network namespace, is left out. Sets when the next look is ``due``."""
         began = time.thread_time()
         try:
-            self._found = self._look(now, parents)
+            found = self._look(now, parents)
         except (OSError, struct.error):
-            self._found, self._known = {}, frozenset()
-        self._due = now + (time.thread_time() - began) / SHARE
-        return self._found
+            found, self._known = {}, frozenset()
+        self.due = now + (time.thread_time() - began) / SHARE
+        return found
 
     def _look(self, now: float, parents: Mapping[int, int | None]) -> dict[int, Traffic]:
         own = os.readlink(f"{self._proc}/self/ns/net")  # noqa: PTH115
-        found_in = {pid: self._inodes(pid, own) for pid in parents}
+        listed = connections()
+        found_in = {pid: self._inodes(pid, own, any_at_all=bool(listed)) for pid in parents}
         held = {pid: inodes for pid, inodes in found_in.items() if inodes is not None}
-        listed = connections() if any(held.values()) else {}
         # Both ends in the job: ranks that meet, or a helper of its own.
         inside = {
             listed[inode].ends for inodes in held.values() for inode in inodes & listed.keys()
@@ -160,12 +157,15 @@ class ConnectionWatch:
         self._before, self._at, self._known = seen, now, frozenset(held)
         return found
 
-    def _inodes(self, pid: int, space: str) -> set[int] | None:
-        """Of its sockets; ``None`` where they may not be listed, or are in another ``space``."""
+    def _inodes(self, pid: int, space: str, *, any_at_all: bool) -> set[int] | None:
+        """Of its sockets; ``None`` where they may not be listed, or are in another ``space``. Where
+        nobody has a connection they need not be found, which costs most."""
         folder = f"{self._proc}/{pid}/fd"
         try:
             if os.readlink(f"{self._proc}/{pid}/ns/net") != space:  # noqa: PTH115
                 return None
+            if not any_at_all:
+                return set()
             names = sorted(map(int, os.listdir(folder)))[-DESCRIPTORS_MOST:]  # noqa: PTH208
         except (OSError, ValueError):
             return None

@@ -1,5 +1,6 @@
 """Facts of a process that rarely change: its user, command line, container and Slurm job."""
 
+import functools
 import pwd
 import re
 import shlex
@@ -49,6 +50,7 @@ def read_command(pid: int, name: bytes, proc: Path = procfs.PROC) -> str | None:
     return parse_command(text, name)
 
 
+@functools.lru_cache(maxsize=256)
 def parse_command(text: bytes, name: bytes) -> str:
     """``/proc/PID/cmdline`` as one line.
 

@@ -22,6 +22,8 @@ SETTLE_SECONDS = 2.0
 """Between fork and exec a process still shows its parent's command line."""
 COMMAND_SECONDS = 20.0
 """A process can rewrite its command line in place; nothing announces it, so it is read again."""
+REST_SECONDS = 5.0
+"""One that has not run is read this often: others can take memory from it."""
 
 FULL_READS = 2
 """At first sight (or after an exec) and once settled; from then on only the command line."""
@@ -37,9 +39,9 @@ class ProcessEntry:
     """Reads one process again and again. Raises ``OSError`` where it cannot be read."""
 
     __slots__ = (
-        "_descriptor", "_details", "_details_due", "_full_reads", "_measured_at", "_path", "_proc",
-        "_raw", "_rows", "_stat", "_used", "cpu_percent", "name", "parent_pid", "pid",
-        "started_at", "version",
+        "_descriptor", "_details", "_details_due", "_full_reads", "_has_clock", "_measured_at",
+        "_path", "_proc", "_raw", "_read_due", "_rows", "_stat", "_used", "cpu_percent",
+        "has_ended", "name", "parent_pid", "pid", "started_at", "version",
     )  # fmt: skip
 
     def __init__(self, pid: int, now: float, proc: Path) -> None:
@@ -47,13 +49,16 @@ class ProcessEntry:
         self._proc = proc
         self._path = f"{proc}/{pid}/stat"
         self._descriptor: int | None = None
+        self._has_clock = procfs.has_clocks(proc)
+        used = procfs.cpu_clock(pid) if self._has_clock else None
         self._raw = procfs.read_once(self._path, _BUFFER)
         self._stat = procfs.parse_process_stat(self._raw)
-        self.parent_pid = self._stat.parent_pid
+        self.parent_pid, self.has_ended = self._stat.parent_pid, self._stat.has_ended
         self.started_at = procfs.start_unix_seconds(self._stat, proc)
         self.cpu_percent: float | None = None
-        self._used = self._cpu_seconds()
+        self._used = used or self._stat.cpu_ticks / procfs.TICKS_PER_SECOND
         self._measured_at = now
+        self._read_due = now
         self.version = 0
         self._rows: dict[tuple[str, int | None] | None, tuple[int, GpuProcess | None, Process]] = {}
         self.name = clean_name(self._stat.name)
@@ -65,11 +70,6 @@ class ProcessEntry:
     @property
     def kept_open(self) -> bool:
         return self._descriptor is not None
-
-    @property
-    def has_ended(self) -> bool:
-        """A zombie, and not only its main thread has ended."""
-        return self._stat.state in "ZX" and self._stat.threads <= 1
 
     def keep_open(self) -> bool:
         """Read through one descriptor from now on, at half the cost; whether that worked."""
@@ -85,8 +85,29 @@ class ProcessEntry:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def update(self, now: float) -> None:
-        """Read the process again. Raises ``ProcessEndedError`` when it is no longer the same."""
+    def update(self, now: float, *, whole: bool = False) -> None:
+        """Read the process again; all but its CPU time only if it has run since or ``whole`` asks
+        for it. Raises ``ProcessEndedError`` when it is no longer the same."""
+        # Before all else: what happens in between shows at the next look.
+        used = procfs.cpu_clock(self.pid) if self._has_clock else None
+        rests = used == self._used
+        if not rests or whole or now >= self._read_due:
+            self._read(now)
+            self._read_due = now + REST_SECONDS + self.pid % 8 * 0.25
+        seconds = now - self._measured_at
+        if seconds >= MINIMUM_SECONDS:
+            if used is None:
+                used = self._stat.cpu_ticks / procfs.TICKS_PER_SECOND
+            percent = max(0.0, used - self._used) * 100.0 / seconds
+            self._used, self._measured_at = used, now
+            if percent != self.cpu_percent:
+                self.cpu_percent = percent
+                self.version += 1
+        # What has not run has not rewritten its command line either.
+        if now >= self._details_due and (self._full_reads or not rests):
+            self._refresh_details(now)
+
+    def _read(self, now: float) -> None:
         try:
             if self._descriptor is None:
                 raw = procfs.read_once(self._path, _BUFFER)
@@ -96,45 +117,19 @@ class ProcessEntry:
             if procfs.is_gone(error):
                 raise ProcessEndedError from None
             raise
-        if raw != self._raw:
-            self._take(raw, now)
-            self._measure(now)
-        elif self.cpu_percent == 0.0:
-            self._measured_at = now
-        else:
-            self._measure(now)
-        if now >= self._details_due:
-            self._refresh_details(now)
-
-    def _take(self, raw: bytes, now: float) -> None:
+        if raw == self._raw:
+            return
         before, stat = self._stat, procfs.parse_process_stat(raw)
         if stat.start_ticks != before.start_ticks:
             raise ProcessEndedError
-        self._raw, self._stat, self.parent_pid = raw, stat, stat.parent_pid
+        self._raw, self._stat = raw, stat
+        self.parent_pid, self.has_ended = stat.parent_pid, stat.has_ended
         if stat.name != before.name or stat.stack_start not in (before.stack_start, b"0"):
             self.name = clean_name(stat.name)
             self._full_reads = FULL_READS
             self._details_due = now
         if stat[:3] != before[:3] or stat[5:9] != before[5:9]:
             self.version += 1
-
-    def _measure(self, now: float) -> None:
-        seconds = now - self._measured_at
-        if seconds < MINIMUM_SECONDS:
-            return
-        used = self._cpu_seconds()
-        percent = max(0.0, used - self._used) * 100.0 / seconds
-        if percent != self.cpu_percent:
-            self.cpu_percent = percent
-            self.version += 1
-        self._used, self._measured_at = used, now
-
-    def _cpu_seconds(self) -> float:
-        """So far, all threads together: by the process's own clock, which counts nanoseconds, so
-        that also a tenth of a second says how busy it was."""
-        return procfs.cpu_clock(self.pid, self._proc) or (
-            self._stat.cpu_ticks / procfs.TICKS_PER_SECOND
-        )
 
     def _refresh_details(self, now: float) -> None:
         before = self._details

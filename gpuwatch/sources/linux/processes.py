@@ -39,6 +39,8 @@ class ProcessSource:
         self._may_keep_open = descriptors_to_keep()
         self._roots: set[int] = set()
         self._below: list[int] = []
+        self._ended: set[int] = set()
+        """Since the last look."""
         self._tree_moved = False
         self._others: list[Process] = []
         self._others_due: float | None = None
@@ -74,7 +76,14 @@ class ProcessSource:
         self._find_below(roots)
         for pid in self._below:
             self._update(pid, keep=True)
-        return roots.union(self._below)
+        hot = roots.union(self._below)
+        if self._ended:
+            # What was below them has another parent, though it may not have run since.
+            ended, self._ended = self._ended, set()
+            for pid in hot & self._entries.keys():
+                if self._entries[pid].parent_pid in ended:
+                    self._update(pid, keep=True, whole=True)
+        return hot
 
     def _beside(self, roots: Collection[int], on_gpus: set[int]) -> list[int]:
         """Processes that are read each time and are on no GPU."""
@@ -103,7 +112,7 @@ class ProcessSource:
             )
             return False
 
-    def _update(self, pid: int, *, keep: bool) -> None:
+    def _update(self, pid: int, *, keep: bool, whole: bool = False) -> None:
         """Read one process, new or known; one that cannot be read has no entry afterwards."""
         # Of this process: a first look at hundreds takes as long as the time to the second.
         now = self._clock.monotonic()
@@ -112,7 +121,7 @@ class ProcessSource:
             if entry is None:
                 self._entries[pid] = ProcessEntry(pid, now, self._proc)
             else:
-                self._read_again(entry, now, keep=keep)
+                self._read_again(entry, now, keep=keep, whole=whole)
         except ProcessEndedError:
             self._drop(pid)
             self._update(pid, keep=keep)
@@ -129,9 +138,11 @@ class ProcessSource:
                 why = error.strerror if isinstance(error, OSError) else "its text is not understood"
                 self._messages["unreadable"] = f"Process {pid} cannot be read ({why})."
 
-    def _read_again(self, entry: ProcessEntry, now: float, *, keep: bool) -> None:
-        parent = entry.parent_pid
-        entry.update(now)
+    def _read_again(self, entry: ProcessEntry, now: float, *, keep: bool, whole: bool) -> None:
+        parent, had_ended = entry.parent_pid, entry.has_ended
+        entry.update(now, whole=whole)
+        if entry.has_ended and not had_ended:
+            self._ended.add(entry.pid)
         if entry.parent_pid != parent:
             self._tree.put(entry.pid, entry.parent_pid)
             self._tree_moved = True
@@ -146,6 +157,7 @@ class ProcessSource:
     def _drop(self, pid: int) -> None:
         if pid in self._entries:
             self._unseen.ended(pid)
+            self._ended.add(pid)
         self._forget([pid])
         if self._tree.drop(pid):
             self._tree_moved = True

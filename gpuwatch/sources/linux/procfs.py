@@ -141,6 +141,11 @@ class ProcessStat(NamedTuple):
     def is_kernel_thread(self) -> bool:
         return bool(self.flags & KERNEL_THREAD_FLAG)
 
+    @property
+    def has_ended(self) -> bool:
+        """A zombie, and not only its main thread has ended."""
+        return self.state in "ZX" and self.threads <= 1
+
 
 def parse_process_stat(text: bytes) -> ProcessStat:
     """Parse ``/proc/PID/stat``. Raises ``ValueError`` for anything else.
@@ -176,17 +181,17 @@ def is_our_view(proc: Path) -> bool:
 
 
 @functools.cache
-def _has_clocks(proc: Path) -> bool:
+def has_clocks(proc: Path) -> bool:
+    """True if ``cpu_clock`` can be asked of what ``proc`` shows."""
     return proc == PROC and is_our_view(proc)
 
 
-def cpu_clock(pid: int, proc: Path = PROC) -> float | None:
-    """CPU seconds of a process so far, by its clock; ``None`` where the kernel has none of it."""
-    if not _has_clocks(proc):
-        return None
+def cpu_clock(pid: int) -> float | None:
+    """CPU seconds of a process so far, by its clock; ``None`` where there is none. It counts
+    nanoseconds: while it stands still, no thread of the process has run."""
     try:
         # What clock_getcpuclockid(3) makes of a PID. No permission is needed.
-        return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
+        return time.clock_gettime((~pid << 3) | _CPU_CLOCK) or None
     except OSError:
         return None
 

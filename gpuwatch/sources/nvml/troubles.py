@@ -36,9 +36,12 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
     together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
     for device in devices:
         for slot in () if device.lost_error else device.slots:
+            # All of them, nearly always: this is asked of each slot every second.
+            if not slot.failures and slot.lacking_reads < LASTED_READS:
+                continue
             error, since = slot.error, slot.failed_since_unix
             worth_saying = slot.lasted or error == tables.NO_PERMISSION
-            if not slot.failures and slot.lacking_reads >= LASTED_READS:
+            if not slot.failures:
                 none = all(device.card.values.get(name) is None for name in slot.gave)
                 error = tables.SENSELESS if none else tables.INCOMPLETE
                 since, worth_saying = slot.lacking_since_unix, True

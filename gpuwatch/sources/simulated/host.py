@@ -19,9 +19,6 @@ class Look:
     now: float
     elapsed: float
     """Seconds since the look before, above zero."""
-    read_bytes: float
-    written_bytes: float
-    """Since the look before."""
     since_tick: int
     unix_at_zero: float
 
@@ -104,7 +101,12 @@ def build_host(world: World, tasks: list[Task], look: Look) -> Host:
     for task in tasks:
         if task.gpu is not None and task.gpu_memory is not None:
             used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
-    io_some = min(98.0, 100.0 * waiting + look.written_bytes / elapsed / 40e6)
+    # Of those that have ended meanwhile, too.
+    read, written = [
+        sum([task.used.get(what, 0.0) for task in world.tasks]) / elapsed
+        for what in ("reads", "writes")
+    ]
+    io_some = min(98.0, 100.0 * waiting + written / 40e6)
     quota = world.setup.quota_cores
     # Where workers get but a share of a core, somebody waits for one nearly all the time.
     slowest = min((job.plan.worker_speed for job in world.jobs), default=1.0)
@@ -126,10 +128,8 @@ def build_host(world: World, tasks: list[Task], look: Look) -> Host:
         pressure_io_full_percent=round(io_some * 0.55, 2),
         pressure_memory_some_percent=0.0,
         pressure_memory_full_percent=0.0,
-        disk_read_bytes_per_second=round(look.read_bytes / elapsed),
-        disk_write_bytes_per_second=round(
-            look.written_bytes / elapsed + 2e5 * noise(seed, second, 902)
-        ),
+        disk_read_bytes_per_second=round(read),
+        disk_write_bytes_per_second=round(written + 2e5 * noise(seed, second, 902)),
         network_receive_bytes_per_second=round(4e4 + 9e4 * noise(seed, second, 903) ** 2),
         network_transmit_bytes_per_second=round(2e4 + 6e4 * noise(seed, second, 904) ** 2),
         shm_total_bytes=shm_total,

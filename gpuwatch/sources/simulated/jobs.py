@@ -131,18 +131,12 @@ class JobBook:
         asleep = max(0.0, 1.0 - main - disk - queue)
         pushed = _HELD_BACK_PER_SECOND if plan.container else _PUSHED_OFF_PER_SECOND
         return JobMember(
-            pid=task.pid,
-            started_at_unix_seconds=task.started_unix,
-            parent_pid=task.parent,
+            **task.facts(look.now, elapsed),
             role=task.role,
             role_sign=task.role_sign,
             role_guessed=task.role_guessed,
             rank=task.number,
             orphaned=plan.orphaned,
-            name=task.name,
-            command=task.command,
-            state=task.state(look.now),
-            cpu_percent=task.cpu_percent(elapsed),
             main_thread_cpu_percent=round(100.0 * main, 1),
             run_queue_wait_percent=round(100.0 * queue, 1),
             disk_wait_percent=round(100.0 * disk, 1),
@@ -152,9 +146,7 @@ class JobBook:
                 _SWITCHES_PER_SECOND_OF_WAIT * disk + _SWITCHES_PER_SECOND_ASLEEP * asleep, 1
             ),
             involuntary_switches_per_second=round(pushed * queue + 3.0 * main * wobble, 1),
-            memory_resident_bytes=task.resident(look.now),
             memory_proportional_bytes=task.proportional(look.now),
-            threads=task.threads,
         )
 
 

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Diary:
-    """One rank's; ``copies``: it times its copies, too; ``marks``: it reports its pauses.
+    """One rank's; ``copies``: it times its copies, too.
 
     Nothing ahead of the moment asked for is reported, so that how often it is read changes
     nothing. What goes on then is reported up to it: a wait that lasts counts while it lasts.
@@ -39,7 +39,6 @@ class Diary:
     batch_samples: int
     steps_an_epoch: int
     copies: bool = True
-    marks: bool = True
 
     def __post_init__(self) -> None:
         self._entries: deque[Entry] = deque(maxlen=KEPT)

@@ -76,8 +76,6 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A machine and its jobs."""
-
     slots: tuple[Slot, ...]
     jobs: tuple[JobPlan, ...]
     cores: int | None = None
@@ -128,7 +126,6 @@ def one_job(gpus: int, training: Training) -> tuple[JobPlan, ...]:
 
 
 def single_jobs(gpus: int, training: Training) -> tuple[JobPlan, ...]:
-    """A job of its own on every GPU."""
     return tuple(nth_job(gpu, (gpu,), training) for gpu in range(gpus))
 
 

@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
@@ -127,9 +128,20 @@ class Task:
             return "D"
         return "R" if (self.steady_cpu > 0.5 if cpu is None else cpu.runs(now)) else "S"
 
-    def cpu_percent(self, elapsed: float) -> float:
-        """Of one core, over the ``elapsed`` seconds between the last two notes."""
-        return round(100.0 * self.used["cpu"] / elapsed, 1)
+    def facts(self, now: float, elapsed: float) -> dict[str, Any]:
+        """What a list of processes and one of a job's members say alike; ``elapsed`` seconds lie
+        between the last two notes."""
+        return {
+            "pid": self.pid,
+            "started_at_unix_seconds": self.started_unix,
+            "parent_pid": self.parent,
+            "name": self.name,
+            "command": self.command,
+            "state": self.state(now),
+            "cpu_percent": round(100.0 * self.used["cpu"] / elapsed, 1),
+            "memory_resident_bytes": self.resident(now),
+            "threads": self.threads,
+        }
 
     def resident(self, now: float) -> int:
         return int(self.resident_bytes + self._grown(now))
@@ -149,16 +161,8 @@ class Task:
         busy = None if gpu is None else gpu.reading.busy_percent
         held = None if gpu is None or self.gpu_memory is None else self.gpu_memory(now)
         process = Process(
-            pid=self.pid,
-            started_at_unix_seconds=self.started_unix,
-            parent_pid=self.parent,
+            **self.facts(now, elapsed),
             user=self.user,
-            name=self.name,
-            command=self.command,
-            state=self.state(now),
-            cpu_percent=self.cpu_percent(elapsed),
-            memory_resident_bytes=self.resident(now),
-            threads=self.threads,
             container=self.container,
             slurm_job=self.slurm_job,
             gpu_uuid=None if gpu is None else gpu.uuid,

@@ -69,7 +69,6 @@ class SimulatedSource:
             self._machine = self._build(self._clock.monotonic())
 
     def read(self) -> Snapshot:
-        """The machine as it is now."""
         began = time.perf_counter()
         now = self._clock.monotonic()
         if self._machine is None:
@@ -131,8 +130,6 @@ class _Machine:
         for task in world.tasks:
             task.started_unix = round(origin + unix_offset + task.started, 2)
             task.note(before, 1.0)
-        self._disk = (world.reads.total(before), world.writes.total(before))
-        self._moved = (0.0, 0.0)
         unix_at_zero = origin + unix_offset
         self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
         self._losses = losses(self._views, unix_at_zero)
@@ -150,8 +147,6 @@ class _Machine:
         look = Look(
             now=now,
             elapsed=self._elapsed,
-            read_bytes=self._moved[0],
-            written_bytes=self._moved[1],
             since_tick=self._tick,
             unix_at_zero=self._origin + self._unix_offset,
         )
@@ -200,12 +195,8 @@ class _Machine:
         if elapsed <= 0.0:
             return
         self._elapsed = elapsed
-        world = self._world
-        for task in world.tasks:
+        for task in self._world.tasks:
             task.note(now, elapsed)
-        disk = (world.reads.total(now), world.writes.total(now))
-        self._moved = (disk[0] - self._disk[0], disk[1] - self._disk[1])
-        self._disk = disk
 
     def _show_gpus(self, look: Look, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
         """Every row, keyed by card and MIG instance, in the order shown."""

@@ -101,10 +101,9 @@ class Loader:
     are on the way.
     """
 
-    def __init__(self, plan: Training, rng: random.Random, begin: float, reads: Meter) -> None:
+    def __init__(self, plan: Training, rng: random.Random, begin: float) -> None:
         self._plan = plan
         self._rng = rng
-        self._reads = reads
         self.waits = plan.batch_wait_seconds > 0.0
         self.worker_speed = plan.worker_speed
         spread = (plan.batch_cpu_seconds + plan.batch_wait_seconds) / max(1, plan.workers)
@@ -142,7 +141,6 @@ class Loader:
         worker.cpu.add(fetched, done, 0.99 * plan.worker_speed)
         reading = fetched if self.waits else done
         rate = plan.batch_read_bytes / max(1e-3, reading - start)
-        self._reads.add(start, reading, rate)
         worker.reads.add(start, reading, rate)
         worker.free_at = done
         self._ready.append(done)
@@ -179,8 +177,6 @@ class Job:
         rng: random.Random,
         *,
         begin: float,
-        reads: Meter,
-        writes: Meter,
         end: float = float("inf"),
         loading_seconds: float = 0.0,
     ) -> None:
@@ -188,8 +184,6 @@ class Job:
         self.begin = begin
         self.end = end
         self._rng = rng
-        self._reads = reads
-        self._writes = writes
         slow, late = dict(plan.slow_ranks), dict(plan.slow_loaders)
 
         def loading(number: int) -> Training:
@@ -199,7 +193,7 @@ class Job:
         self.ranks = [
             Rank(
                 device,
-                Loader(loading(number), rng, begin, reads) if plan.workers else None,
+                Loader(loading(number), rng, begin) if plan.workers else None,
                 slow.get(number, 1.0),
                 diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.reports_loop else None,
             )
@@ -225,7 +219,6 @@ class Job:
             start = self._free_at
             stop = start + pause.seconds
             self._pause_at[number] = max(start, self._pause_at[number]) + pause.every_seconds
-            self._writes.add(start + 0.2, stop, pause.write_bytes_per_second)
             self.ranks[0].writes.add(start + 0.2, stop, pause.write_bytes_per_second)
             for position, rank in enumerate(self.ranks):
                 if pause.activity is not None:
@@ -301,7 +294,5 @@ class Job:
             return at
         at = asked + self.plan.batch_cpu_seconds * (1.0 + self._rng.gauss(0.0, 0.04))
         rank.use(asked, at, 1.0)
-        rate = self.plan.batch_read_bytes / (at - asked)
-        self._reads.add(asked, at, rate)
-        rank.reads.add(asked, at, rate)
+        rank.reads.add(asked, at, self.plan.batch_read_bytes / (at - asked))
         return at

@@ -10,7 +10,7 @@ from typing import Any
 from gpuwatch.sources.simulated.cards import GIB, H200
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND, Device
 from gpuwatch.sources.simulated.plans import JobPlan, Setup
-from gpuwatch.sources.simulated.processes import MIB, Memory, Meter, PidCounter, Task, Trace
+from gpuwatch.sources.simulated.processes import MIB, Memory, PidCounter, Task, Trace
 from gpuwatch.sources.simulated.training import Job, Rank
 
 RESERVED_BYTES = int(0.46 * GIB)
@@ -68,7 +68,6 @@ class World:
             )
             for number, slot in enumerate(setup.slots)
         ]
-        self.reads, self.writes = Meter(), Meter()
         self.jobs: list[Job] = []
         self.tasks: list[Task] = []
         self.crews: list[Crew] = []
@@ -200,8 +199,6 @@ class World:
             [self.devices[gpu] for gpu in plan.gpus] or [_nowhere(rng)],
             rng,
             begin=begin + loading,
-            reads=self.reads,
-            writes=self.writes,
             end=plan.end,
             loading_seconds=loading,
         )

@@ -72,8 +72,6 @@ VALUE_HEADINGS = frozenset({"value", "values"})
 
 
 class Heading(NamedTuple):
-    """The columns of a log."""
-
     kind: str
     """``query``, ``csv``, ``dmon``, ``pmon`` or ``dcgm``."""
     names: tuple[str, ...]

@@ -139,7 +139,6 @@ class Moments:
         self._last_places: set[int] = set()
 
     def add(self, row: Row) -> Snapshot | None:
-        """Take one row."""
         keyed = self._keyed = self._keyed or row.key is not None
         place = self._place(row) if keyed else len(self._rows)
         if place is None:

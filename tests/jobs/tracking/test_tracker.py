@@ -314,6 +314,24 @@ def test_two_looks_of_one_page_have_rates(machine: Machine) -> None:
     assert job.main_thread_cpu_percent == pytest.approx(50.0)
 
 
+def test_who_has_not_run_is_not_looked_into(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is loaded and nothing is used without running, of which the kernel has a clock."""
+    clocks = machine.proc.clocks(monkeypatch)
+    rank = machine.add(FIRST)
+    for _ in range(3):
+        machine.watch.look(rank, after=2.0)
+    machine.proc.write(f"{rank}/maps", TORCH)
+    machine.proc.write(f"{rank}/schedstat", f"{1e9:.0f} 0 0\n")
+    for _ in range(60):
+        job = machine.watch.job(rank, after=2.0)
+    assert (job.framework, job.main_thread_cpu_percent) == (None, 0.0)
+    clocks[rank] = 2.0
+    job = machine.watch.job(rank, after=2.0)
+    assert (job.framework, job.main_thread_cpu_percent) == ("torch", pytest.approx(25.0))
+
+
 def test_what_a_sleeper_does_when_it_wakes_is_counted_once_and_whole(machine: Machine) -> None:
     """It is read seldom while it sleeps; what it then writes is told as bytes a second that,
     over the seconds for which they are told, add up to what it wrote."""

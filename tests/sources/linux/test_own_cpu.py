@@ -27,4 +27,5 @@ def test_cpu_time_of_a_process_is_known_to_less_than_a_tick(tmp_path: Path) -> N
     used = procfs.cpu_clock(os.getpid())
     assert used is not None
     assert before <= used <= time.process_time()
-    assert procfs.cpu_clock(os.getpid(), tmp_path) is None
+    assert procfs.has_clocks(procfs.PROC)
+    assert not procfs.has_clocks(tmp_path)

@@ -114,6 +114,45 @@ def test_an_unchanged_row_is_the_same_object(fake: Fake) -> None:
     assert fake.read(gpu(FIRST, busy_percent=7.0), after=1.0)[0].gpu_busy_percent == 7.0
 
 
+def test_one_that_has_not_run_is_read_seldom(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel's clock of it; and at once when it has run."""
+    clocks = fake.proc.clocks(monkeypatch)
+    fake.proc.process(FIRST)
+    fake.read(gpu(FIRST))
+    before = fake.read(gpu(FIRST), after=1.0)
+    fake.proc.process(FIRST, state="R", resident_pages=200)
+    assert fake.read(gpu(FIRST), after=1.0) == before
+    clocks[FIRST] = 1.5
+    (row,) = fake.read(gpu(FIRST), after=1.0)
+    assert (row.state, row.cpu_percent) == ("R", 50.0)
+    fake.proc.process(FIRST, state="R", resident_pages=300)
+    for _ in range(8):
+        (row,) = fake.read(gpu(FIRST), after=1.0)
+    assert row.memory_resident_bytes == 300 * procfs.PAGE_BYTES
+
+
+@pytest.mark.parametrize("is_reaped", [False, True])
+def test_who_slept_while_its_parent_ended_has_another_parent_at_once(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, is_reaped: bool
+) -> None:
+    """Also when the clock of the child, which is read before, has stood still."""
+    clocks = fake.proc.clocks(monkeypatch)
+    for pid, parent in ((FIRST, 1), (FIRST + 2, FIRST), (FIRST + 1, FIRST + 2)):
+        fake.proc.process(pid, parent=parent)
+    for _ in range(3):
+        rows = fake.read(gpu(FIRST), after=1.0)
+    assert [row.parent_pid for row in rows] == [1, FIRST + 2, FIRST]
+    fake.proc.process(FIRST + 1, parent=1)
+    if is_reaped:
+        fake.proc.write(f"{FIRST + 2}/stat", "")
+        fake.proc.remove(FIRST + 2)
+    else:
+        fake.proc.process(FIRST + 2, parent=FIRST, state="Z")
+        clocks[FIRST + 2] = 2.0
+    rows = fake.read(gpu(FIRST), after=1.0)
+    assert {row.pid: row.parent_pid for row in rows}[FIRST + 1] == 1
+
+
 def test_without_gpu_processes_nothing_is_listed(fake: Fake) -> None:
     """Unless all are asked for; kernel threads are none."""
     fake.proc.process(FIRST)
