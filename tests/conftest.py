@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,9 @@ settings.register_profile(
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
 _NUMBERS = count()
+# Times on screens and in reports are local: wherever tests run, local is UTC.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -73,15 +74,13 @@ def rule_list(rules: Sequence[Rule], width: int) -> str:
     from gpuwatch.outputs.terminal import wrap
 
     column = max((len(rule.name) for rule in rules), default=0) + 2
+    below = width - column < 30
     lines: list[str] = []
     for rule in rules:
-        first = rule.documentation.split("\n\n", 1)[0]
-        if width - column < 30:
-            lines += [rule.name, *wrap(first, width, first="  ", later="  ")]
-        else:
-            lines += wrap(
-                first, min(width, WIDTH_MAX), first=f"{rule.name:<{column}}", later=" " * column
-            )
+        first, later = ("  ", "  ") if below else (f"{rule.name:<{column}}", " " * column)
+        text = rule.documentation.split("\n\n", 1)[0]
+        lines += [rule.name] if below else []
+        lines += wrap(text, min(width, WIDTH_MAX), first=first, later=later)
     return "\n".join(lines)
 
 
@@ -91,29 +90,15 @@ def rule_page(rule: Rule, width: int) -> str:
 
     width = min(max(width, 20), WIDTH_MAX)
     lines = [rule.name, ""]
-    for paragraph in paragraphs(rule.documentation):
-        if not paragraph:
-            lines.append("")
-            continue
-        indent = " " * min(len(paragraph) - len(paragraph.lstrip()), width // 2)
-        lines += wrap(paragraph, width, first=indent, later=indent)
-    return "\n".join(lines).rstrip()
+    for indent, together in groupby(rule.documentation.splitlines(), _indent):
+        text = " ".join(together)
+        lines += wrap(text, width, first=indent, later=indent) if text.strip() else [""]
+    return "\n".join(lines)
 
 
-def paragraphs(text: str) -> list[str]:
-    """The lines of ``text`` with those put together that only a line's length had parted; a
-    heading, a list item and a deeper indent begin anew."""
-    found: list[str] = []
-    for line in text.splitlines():
-        body = line.strip()
-        indent = len(line) - len(line.lstrip())
-        above = found[-1] if found else ""
-        deep = len(above) - len(above.lstrip())
-        if not body or not above or indent != deep or body[:2] in {"- ", "* ", "1."}:
-            found.append(line.rstrip())
-        else:
-            found[-1] = f"{above} {body}"
-    return found
+def _indent(line: str) -> str:
+    """Of a heading or a paragraph; a line without words has one of its own."""
+    return line[: len(line) - len(line.lstrip())] if line else "\n"
 
 
 _EXIT = """\

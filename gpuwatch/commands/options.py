@@ -289,6 +289,4 @@ class RunOptions(NamedTuple):
     plain: bool = False
     output: Path | None = None
     kill_on_exit: bool = False
-    report_path: Path | None = None
     no_report: bool = False
-    as_json: bool = False

@@ -228,6 +228,10 @@ class StatusLine:
         self._write(f"\r{line:<{self._width}}")
         self._width = len(line)
 
+    def complain(self, sentence: str) -> None:
+        self.end()
+        complain(sentence)
+
     def end(self) -> None:
         if self._width:
             self._write(f"\r{'':<{self._width}}\r")

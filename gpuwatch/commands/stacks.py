@@ -34,15 +34,7 @@ WIDTH_WITHOUT_TERMINAL = 120
     type=click.IntRange(1, 600),
     default=10,
     show_default=True,
-    help="How long to sample.",
-)
-@click.option(
-    "-r",
-    "--rate",
-    type=click.IntRange(1, 100),
-    default=20,
-    show_default=True,
-    help="Samples per second.",
+    help="How long to take 20 samples a second.",
 )
 @click.option("--only", is_flag=True, help="Only this process, not all ranks of its job.")
 @click.option("--workers", is_flag=True, help="Also one loader worker per rank.")
@@ -53,7 +45,7 @@ WIDTH_WITHOUT_TERMINAL = 120
 )
 @option_json()
 def stacks_command(
-    pid: int, seconds: int, rate: int, only: bool, workers: bool, pause: bool, as_json: bool
+    pid: int, seconds: int, only: bool, workers: bool, pause: bool, as_json: bool
 ) -> int:
     """Sample the Python stacks of a job and say where its time goes.
 
@@ -70,7 +62,7 @@ def stacks_command(
     if find_py_spy() is None:
         raise click.UsageError(install_sentence())
     targets = _targets(pid, only=only, workers=workers)
-    sampler = StackSampler(targets, seconds=seconds, rate_per_second=rate, pause=pause)
+    sampler = StackSampler(targets, seconds=seconds, pause=pause)
     try:
         sampler.start()
         if is_terminal(sys.stderr):

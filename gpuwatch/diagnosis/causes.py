@@ -7,6 +7,7 @@ GPUs and numbers only: another reason, or another rank to look after, stays apar
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from gpuwatch.core.bounds import lowest, total
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.finding import Advice, Finding, rank
 from gpuwatch.diagnosis.sentence import filled, shape, united
@@ -47,18 +48,16 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
     first, jobs = members[0], {one.job for one in members}
     says = united([one.says or one.summary for one in members])
     gpus = tuple(dict.fromkeys([uuid for one in members for uuid in one.gpus]))
-    since = [one.since_unix_seconds for one in members if one.since_unix_seconds is not None]
-    costs = [one.cost_gpu_seconds for one in members if one.cost_gpu_seconds is not None]
     return replace(
         first,
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
         gpus=gpus,
         job=first.job if len(jobs) == 1 else None,
-        since_unix_seconds=min(since, default=None),
+        since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),
         cost_share=_share(members),
-        cost_gpu_seconds=sum(costs) if costs else None,
+        cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         members=tuple(members),
     )
 

@@ -16,7 +16,8 @@ The JSON is one object, ``schema`` 1::
          "cost": {"cpu_seconds", "cpu_percent" (of one core), "paused"}}]}
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,7 +33,7 @@ from gpuwatch.jobs.stacks.summary import (
     name_of,
 )
 from gpuwatch.outputs.report.encoding import dumps
-from gpuwatch.outputs.terminal import cell_width, cut
+from gpuwatch.outputs.terminal import Column, as_ascii, cell_width, cut, table
 
 SCHEMA = 1
 
@@ -51,7 +52,6 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def stacks_json(reports: Sequence[StackReport]) -> str:
-    """One JSON object as the head of this module says."""
     sentence = reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
     processes = [process_object(report) for report in reports]
     return dumps({"schema": SCHEMA, "sentence": sentence, "processes": processes})
@@ -84,16 +84,16 @@ def stacks_page(reports: Sequence[StackReport], *, width: int, ascii_only: bool 
     if len(ranks) > 1:
         parts.append(_comparison(ranks, width))
     if len(seen) <= DETAILED_AT_MOST:
-        parts += [_details(report, width, ascii_only) for report in seen]
+        parts += [_details(report, width) for report in seen]
     else:
         parts.append([cut(f"{name_of(report)}: {report.sentence()}", width) for report in seen])
     parts.append([f"{name_of(report)}: {report.problem}" for report in reports if report.problem])
     parts.append(_remarks(seen))
     page = "\n\n".join("\n".join(lines) for lines in parts if lines)
-    return page.replace("±", "~").replace("…", ">") if ascii_only else page
+    return as_ascii(page.replace("±", "~")) if ascii_only else page
 
 
-def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
+def _details(report: StackReport, width: int) -> list[str]:
     name = name_of(report)
     if str(report.pid) not in name.split():
         name += f" (PID {report.pid})"
@@ -102,16 +102,16 @@ def _details(report: StackReport, width: int, ascii_only: bool) -> list[str]:
     head = f"{name}: {samples} in {report.seconds:.0f} s{until}"
     lines = [cut(f"{head}  {report.command or ''}".rstrip(), width)]
     for share in report.shares:
-        lines += _share_lines(share, width, ascii_only)
+        lines += _share_lines(share, width)
     return lines
 
 
-def _share_lines(share: Share, width: int, ascii_only: bool) -> list[str]:
+def _share_lines(share: Share, width: int) -> list[str]:
     callers = {line.caller for line in share.lines}
     caller = callers.pop() if len(callers) == 1 else None
     called = f", from {_where(caller)}" if caller is not None else ""
     margin = f"±{share.margin_percent:.0f}"
-    bar = _bar(share.percent, BAR_WIDTH if width >= NARROW else BAR_WIDTH_NARROW, ascii_only)
+    bar = _bar(share.percent, BAR_WIDTH if width >= NARROW else BAR_WIDTH_NARROW)
     lines = [cut(f"{share.percent:4.0f}% {margin:<4}{bar}  {share.says}{called}", width)]
     shown = [
         line
@@ -138,39 +138,31 @@ def _where(place: Place) -> str:
     return f"{place.where} ({place.function})"
 
 
-def _bar(percent: float, width: int, ascii_only: bool) -> str:
+def _bar(percent: float, width: int) -> str:
     filled = width * min(max(percent, 0.0), 100.0) / 100
-    if ascii_only:
-        return ("#" * round(filled)).ljust(width)
     whole = int(filled)
     part = _EIGHTHS[int(8 * (filled - whole))] if whole < width else ""
     return ("█" * whole + part.strip()).ljust(width)
 
 
 def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
-    names = [name_of(report) for report in reports]
     said = {
         what.says: [report.percent_of(name) for report in reports]
         for name, what in CATEGORIES.items()
     }
-    said = {says: percents for says, percents in said.items() if any(percents)}
-    first = max(map(len, said))
-    columns = [max(4, len(name)) for name in names]
-    while len(columns) > 1 and first + sum(columns) + 2 * len(columns) > width:
-        columns.pop()
-
-    def row(label: str, cells: Iterable[str]) -> str:
-        return f"{label:<{first}}" + "".join(
-            f"  {cell:>{room}}" for cell, room in zip(cells, columns, strict=False)
-        )
-
-    rows = [row("", names)]
-    for label, percents in said.items():
-        rows.append(row(label, [f"{one:.0f}%" if one else "-" for one in percents]))
-    if len(columns) < len(names):
-        rows.append(f"({len(names) - len(columns)} more do not fit the width)")
+    rows = [
+        [says, *[f"{one:.0f}%" if one else "-" for one in percents]]
+        for says, percents in said.items()
+        if any(percents)
+    ]
+    names: list[Column[str]] = [
+        Column(name_of(one), rank=place) for place, one in enumerate(reports, start=1)
+    ]
+    lines = table([Column("", text=True), *names], rows, width)
+    left = len(names) - len(re.findall("  \\S", lines[0]))
+    lines += [f"({left} more do not fit the width)"] if left else []
     sentence = compare_ranks(reports)
-    return [*rows, "", sentence] if sentence else rows
+    return [*lines, "", sentence] if sentence else lines
 
 
 def _remarks(reports: Sequence[StackReport]) -> list[str]:

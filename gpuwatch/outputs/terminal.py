@@ -76,6 +76,10 @@ def wrap(
     return [*lines[: most - 1], cut(f"{lines[most - 1]} …", width)]
 
 
+def as_ascii(text: str) -> str:
+    return text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
 def table(headings: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The lines of a table no wider than ``width``, the titles first.
 
@@ -127,10 +131,10 @@ def _line(
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
 COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
 """Of a finding, by its severity."""
-ASCII_FRAME = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++|+++-|")
-"""For the frames of charts."""
 _RESET = "\x1b[0m"
-_ASCII = str.maketrans({"…": "~", "·": "-", "→": ">", "×": "x"})
+_ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆▇█▏▎▍▌▋▊▉…·→▸×²", "+++++|+++-|=_.:-=+*#   ####~->>x2") | {
+    ord("±"): "+-"
+}
 
 Item = TypeVar("Item")
 
@@ -149,7 +153,7 @@ class Page:
 
     def text(self, unicode: bool) -> str:
         text = "\n".join(self.lines).rstrip("\n")
-        return text if unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+        return text if unicode else as_ascii(text)
 
     def paint(self, text: str, style: str) -> str:
         return f"{style}{text}{_RESET}" if self._colour and text and style else text

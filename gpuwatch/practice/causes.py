@@ -185,7 +185,6 @@ def find(name: str) -> Cause:
 
 
 def listing() -> Iterator[str]:
-    """Lines of all causes, with what each needs."""
     for cause in CAUSES.values():
         needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
         needs += [] if cause.needs is None else [cause.needs]

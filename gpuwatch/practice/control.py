@@ -1,12 +1,11 @@
 """Knobs that are turned while a job runs: a file of ``name=value`` lines in the job's folder, and
 the dashboard's hold on them."""
 
-import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gpuwatch.core.private_files import read_own, why
 from gpuwatch.core.text import clean
 from gpuwatch.practice.causes import Cause
 from gpuwatch.practice.knobs import KnobError, Knobs, changed, in_words, written
@@ -49,18 +48,11 @@ class Control:
 def _text_of(path: Path) -> str:
     """Empty where there is none. Raises ``KnobError`` for what is no file of knobs."""
     try:
-        # A pipe that nobody writes to would be waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        found = read_own(path, MOST_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise KnobError(f"it cannot be read ({error.strerror})") from None
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise KnobError("it is not a file")
-        found = os.read(handle, MOST_BYTES + 1)
-    finally:
-        os.close(handle)
+        raise KnobError(why(error)) from None
     if len(found) > MOST_BYTES:
         raise KnobError(f"it is longer than {MOST_BYTES} bytes")
     return found.decode(errors="replace")
@@ -123,12 +115,10 @@ class Practice:
 
     @property
     def can_be_named(self) -> bool:
-        """True if the diagnosis can find it on this machine."""
         return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
 
     @property
     def ended(self) -> bool:
-        """The job has: nothing can be turned any more."""
         return self._has_ended()
 
     def look(self) -> bool:

@@ -174,7 +174,6 @@ def changed(knobs: Knobs, text: str) -> Knobs:
 
 
 def written(values: Mapping[str, Any]) -> str:
-    """The lines of a control file."""
     return "".join(
         f"{name}={('on' if value else 'off') if isinstance(value, bool) else value}\n"
         for name, value in values.items()
@@ -236,6 +235,5 @@ def _add_option(section: Any, knob: Field[Any]) -> None:
 
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given on the command line."""
     names = [knob.name for knob in fields(Knobs)]
     return {name: getattr(namespace, name) for name in names if hasattr(namespace, name)}

@@ -28,7 +28,6 @@ _PATIENCE_SECONDS = 15.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a job; the exit code."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
@@ -141,7 +140,6 @@ def _far_cores() -> str:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m gpuwatch.practice.train",
         usage="%(prog)s [-h] [CAUSE] [KNOB ...]",

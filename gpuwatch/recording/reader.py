@@ -30,6 +30,8 @@ LINE_LENGTH = 16 * 1024 * 1024
 _BLANK_LINES_MAX = 1000
 _RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
 """Its first line; other programs write objects that begin with other keys, or with nothing else."""
+_RESULT = re.compile(r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|reports?|tune(?:_memory)?)"')
+"""In the first lines of what a command prints with --json."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ def open_any(
     try:
         source = iter(lines)
         first = _first_lines(source)
+        _refuse_result("".join(first), lines.shown)
         every = chain(first, source)
         options = options or LogOptions()
         if options.columns is None and first and _RECORDING.match(first[-1]):
@@ -82,13 +85,23 @@ def open_any(
 
 
 def _first_lines(source: Iterator[str]) -> list[str]:
-    """Up to the first that is not blank."""
+    """Up to the first that is neither blank nor a brace alone."""
     found: list[str] = []
     for line in source:
         found.append(line)
-        if _strip(line) or len(found) >= _BLANK_LINES_MAX:
+        if _strip(line) not in ("", "{") or len(found) >= _BLANK_LINES_MAX:
             break
     return found
+
+
+def _refuse_result(text: str, shown: str) -> None:
+    result = _RESULT.match(text)
+    if result is not None:
+        use = "gpuwatch report prints it" if result[1] == "report" else "read it with jq"
+        raise LogError(
+            f"{shown} is a result that gpuwatch printed ({result[1]}), not a recording or a log of "
+            f"GPUs: name the file that it was made from, or {use}."
+        )
 
 
 def _strip(line: str) -> str:

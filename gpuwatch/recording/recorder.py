@@ -243,7 +243,6 @@ class Recorder:
         )
 
     def _turn_over(self, snapshot: Snapshot) -> None:
-        """Put the file aside if it is time to, and begin another."""
         file, began = self._file, self._file_began
         assert file is not None
         if began is None or not self._rotation_due(snapshot):

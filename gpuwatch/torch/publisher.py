@@ -73,7 +73,6 @@ class Publisher:
         self._base_due = now + _BASE_APART_NS
 
     def describe(self) -> str:
-        """Where the records go, or why there are none, as a sentence."""
         if self._broken is not None:
             return f"gpuwatch.torch has stopped reporting: {self._broken}"
         if self.file is not None:
@@ -83,7 +82,6 @@ class Publisher:
         return "gpuwatch.torch has had nothing to report yet"
 
     def give_up(self, why: str) -> None:
-        """Write nothing from now on."""
         self._broken = why
         self.close()
 

@@ -88,7 +88,6 @@ class Reporter:
     # States
 
     def mark(self, state: int) -> None:
-        """The loop is in this state from now on."""
         try:
             now = monotonic_ns()
             self._spent[self.state] += now - self._since
@@ -122,7 +121,6 @@ class Reporter:
     # Loops
 
     def loop_begins(self, steps: int | None, workers: int | None, pinned: bool | None) -> None:
-        """A pass through the training data begins."""
         self._loader = (_number(steps), _number(workers), NONE if pinned is None else int(pinned))
         self._flags |= WAITS_REPORTED
         self._step_in_epoch = 0

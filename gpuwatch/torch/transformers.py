@@ -17,8 +17,6 @@ from gpuwatch.torch.watching import quiet
 
 
 class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
-    """Reports what the loop of a Transformers trainer does."""
-
     def __init__(self) -> None:
         super().__init__()
         self._batch_size = 0

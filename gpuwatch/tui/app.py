@@ -24,7 +24,7 @@ from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.controllers.controller import Controller, actions_of
+from gpuwatch.tui.controllers.controller import Controller, TypingController, actions_of
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
 from gpuwatch.tui.controllers.recording import RecordingController
@@ -108,7 +108,7 @@ class GpuwatchApp(App[int]):
         self.drawing = display = Display(
             self, view, environment, ascii_mode=ascii_mode, theme=theme, slow_link=slow_link
         )
-        self._overview = OverviewScreen(view, display.palette)
+        self._overview = OverviewScreen(view)
         started = None
         if running is not None:
             from gpuwatch.tui.controllers.started_job import StartedJob  # noqa: PLC0415
@@ -122,8 +122,9 @@ class GpuwatchApp(App[int]):
         self.recording = RecordingController(
             display, source, self.diagnosis, find_recordings, notes
         )
+        typing = TypingController(display)
         self.controllers: list[Controller] = [
-            *(self.jobs, self.diagnosis, self.timeline, self.recording)
+            *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)
         ]
         if started is not None:
             self.controllers.append(started)
@@ -135,7 +136,7 @@ class GpuwatchApp(App[int]):
             from gpuwatch.tui.controllers.replay import ReplayController  # noqa: PLC0415
 
             self.controllers.append(
-                ReplayController(display, player, self.jobs, self.diagnosis, self.timeline)
+                ReplayController(display, player, self.jobs, self.diagnosis, self.timeline, typing)
             )
         for key in [key for controller in self.controllers for key in controller.keys]:
             self.bind(key.keys, key.action, show=False)
@@ -267,9 +268,9 @@ class GpuwatchApp(App[int]):
         return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a filter is typed, keys are text; only Ctrl-C still quits."""
+        """While a line is typed, keys are text; only Ctrl-C still quits."""
         del parameters
-        return not self.view.filtering or action == "interrupt"
+        return self.view.prompt is None or action == "interrupt"
 
     def action_pause(self) -> None:
         view = self.view

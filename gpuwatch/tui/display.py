@@ -57,7 +57,7 @@ class Display:
         for own_theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
             app.register_theme(own_theme)
         app.theme = "ansi-dark" if self._no_color else theme_name(theme, environment)
-        self.palette = Palette(app.current_theme, self._no_color)
+        view.palette = Palette(app.current_theme, self._no_color)
         view.slow_link = bool(slow_link)
         self._choose_glyphs(not speaks_unicode(environment) if ascii_mode is None else ascii_mode)
 
@@ -84,7 +84,6 @@ class Display:
         self._message_until = time.monotonic() + seconds
 
     def answer(self, message: str) -> None:
-        """Say it at once."""
         self.say(message)
         self.redraw()
 
@@ -141,7 +140,7 @@ class Display:
     def show_page(self, kind: type[CanvasScreen], *more: Any) -> None:
         """Put a page in front, unless it is somewhere on the stack."""
         if not any(isinstance(screen, kind) for screen in self.app.screen_stack):
-            self.show(kind(self.view, self.palette, *more))
+            self.show(kind(self.view, *more))
 
     def every_second(self) -> bool:
         """Take back a message that has been read, notice a slow link; whether to draw."""
@@ -177,13 +176,13 @@ class Display:
     def action_help(self) -> None:
         from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
 
-        self.show(help_dialog(self.view, self.palette))
+        self.show(help_dialog(self.view))
 
     def action_problems(self) -> None:
         from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
 
         if self.view.snapshot is not None:
-            self.show(problems_dialog(self.view, self.palette))
+            self.show(problems_dialog(self.view))
 
     def action_palette(self) -> None:
         """All that can be done on the screen in front, to be found by typing."""
@@ -197,17 +196,17 @@ class Display:
             if action:
                 await app.run_action(action, screen)
 
-        self.show(command_palette(self.view, self.palette, actions), chosen)
+        self.show(command_palette(self.view, actions), chosen)
 
     def action_theme(self, name: str | None = None) -> None:
         app = self.app
         position = THEMES.index(app.theme) if app.theme in THEMES else -1
         app.theme = name or THEMES[(position + 1) % len(THEMES)]
-        self.palette = Palette(app.current_theme, self._no_color)
+        self.view.palette = Palette(app.current_theme, self._no_color)
         self._choose_glyphs(self.view.glyphs is ASCII)
         for screen in app.screen_stack:
             if isinstance(screen, CanvasScreen):
-                screen.repaint(self.palette)
+                screen.canvas.repaint(self.view.palette)
         self.answer(f"theme: {app.theme}")
 
     def action_ascii(self) -> None:
@@ -230,7 +229,7 @@ class Display:
         """Stands for "the terminal's own colours" in a picture."""
         if self.app.native_ansi_color:
             return DIMMED_MONOKAI
-        text = self.palette["text"]
+        text = self.view.palette["text"]
         assert text.bgcolor is not None
         assert text.color is not None
         ground, ink = text.bgcolor.get_truecolor(), text.color.get_truecolor()

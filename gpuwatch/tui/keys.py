@@ -73,7 +73,7 @@ OVERVIEW_KEYS: tuple[Key, ...] = (
     Key("tab,shift+tab", "switch_focus", "tab", "switch between GPUs and processes", "Move"),
     Key("enter", "app.open", "enter", "open the GPU, or the process's job", "Move"),
     Key("j", "app.job", "j", "the job: of the process, of the GPU, or attached", "Move"),
-    Key("slash,f3,f4", "filter", "/", "filter by typing: name, PID, user:ada", "Processes"),
+    Key("slash,f3,f4", "app.filter", "/", "filter by typing: name, PID, user:ada", "Processes"),
     Key("escape", "clear", "esc", "clear the filter", "Processes"),
     Key("s", "sort", "s", "sort by the next column", "Processes"),
     Key("O,f6", "sort_menu", "O", "choose what to sort by", "Processes"),

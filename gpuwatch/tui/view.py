@@ -12,6 +12,7 @@ from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
@@ -32,8 +33,6 @@ def row_key(process: Process) -> RowKey:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is known of one side of a change."""
-
     busy_percent: float | None
     """Mean of the GPUs."""
     samples_per_second: float | None
@@ -72,8 +71,6 @@ PANES = ("small", "large", "hidden")
 
 @dataclass(slots=True)
 class JobView:
-    """Which job is looked at, and how."""
-
     key: ProcessKey | None = None
     """The job's own key or, until it is known, that of a process of it."""
     last: Job | None = None
@@ -118,6 +115,18 @@ class JobView:
 
 
 @dataclass(slots=True)
+class Prompt:
+    """A line that is typed in the place of the footer."""
+
+    label: str
+    hints: Sequence[str]
+    done: Callable[[str | None], object]
+    """Takes the line; ``None``: it was given up."""
+    changed: Callable[[str], object] = str
+    text: str = ""
+
+
+@dataclass(slots=True)
 class View:
     """One person's view. The app changes it; panels only read it."""
 
@@ -127,6 +136,7 @@ class View:
     kept: dict[str, Any] = field(default_factory=dict)
     """What panels keep of a frame for the next, by what it is."""
     glyphs: Glyphs = UNICODE
+    palette: Palette = field(default_factory=lambda: Palette(GPUWATCH_DARK))
     chart_columns: int = 60
     """Of the widest chart on the screen: how exact the cursor is. Drawing brings it up to date."""
     interval_seconds: float = 1.0
@@ -134,7 +144,6 @@ class View:
     paused: bool = False
     stale_seconds: float | None = None
     """Age of what is shown, once it is worth saying."""
-    title: str | None = None
     focus: str = "gpus"
     selected_gpu: str | None = None
     gpu_offset: int = 0
@@ -145,8 +154,8 @@ class View:
     hidden: frozenset[str] = frozenset()
     """Titles of the columns of the process table that the person has taken out."""
     filter_text: str = ""
-    filtering: bool = False
-    """The filter is being typed: keys are text."""
+    prompt: Prompt | None = None
+    """A line is being typed: keys are text."""
     this_gpu_only: bool = False
     tree: bool = True
     all_processes: bool = False

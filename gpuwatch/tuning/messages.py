@@ -76,8 +76,6 @@ class ClosedError(Exception):
 
 
 class Channel:
-    """One end of a connection."""
-
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.commands.manual import paragraphs, rule_list, rule_page
+from gpuwatch.commands.manual import rule_list, rule_page
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.outputs.terminal import cell_width
 from tests.commands.conftest import Gpuwatch
@@ -41,7 +41,7 @@ def test_a_name_that_is_no_rule_is_one_sentence(
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_documentation_is_wrapped_and_loses_no_word(width: int) -> None:
-    """At every width; headings and lists stay on lines of their own."""
+    """At every width; headings stay on lines of their own."""
     for rule in RULES:
         page = rule_page(rule, width)
         assert max(map(cell_width, page.splitlines())) <= width
@@ -49,16 +49,3 @@ def test_documentation_is_wrapped_and_loses_no_word(width: int) -> None:
         if width >= 80:
             assert kept == [rule.name, *rule.documentation.split()]
     assert max(map(cell_width, rule_list(RULES, width).splitlines())) <= width
-
-
-def test_lines_that_only_their_length_parted_are_put_together() -> None:
-    """A heading, a list item and another indent begin anew."""
-    text = "First line\nof it.\n\nHeading\n    Some text\n    that goes on\n    - one\n    - two"
-    assert paragraphs(text) == [
-        "First line of it.",
-        "",
-        "Heading",
-        "    Some text that goes on",
-        "    - one",
-        "    - two",
-    ]

@@ -33,7 +33,7 @@ def test_a_loader_worker_s_pid_finds_the_training_process(
     job: TrainingJob, gpuwatch: Gpuwatch
 ) -> None:
     """And says where it waits, on the training loop's own line."""
-    page = gpuwatch("stacks", str(worker_of(job)), "-s", "1", "-r", "50").out
+    page = gpuwatch("stacks", str(worker_of(job)), "-s", "2").out
     assert page.startswith(f"PID {job.pid}: ")
     for said in ("waiting for data", "train.py", "for _batch in loader:", "was never paused."):
         assert said in page

@@ -1,6 +1,7 @@
 """Recordings, and telling them from logs by what is in them."""
 
 import gzip
+import json
 import os
 import re
 import sys
@@ -91,6 +92,14 @@ def test_a_date_at_the_end_of_the_calendar_is_no_time(tmp_path: Path, at: str) -
     _, stats = read(path)
     assert stats.unread_times == 5
     assert run(["report", path, "--from", "00:00"]) in (0, 2)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_what_a_command_printed_is_no_log(tmp_path: Path, indent: int | None) -> None:
+    """The result of a diagnosis is not taken for a log of one GPU: a sentence says what it is."""
+    text = json.dumps({"kind": "diagnosis", "gpus": [{"index": 0}]}, indent=indent)
+    with pytest.raises(LogError, match=r"a result that gpuwatch printed \(diagnosis\)"):
+        read(written(tmp_path, text, "found.json"))
 
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class Failing:
 
 def problems_of_bugs() -> tuple[Problem, ...]:
     sampler = Sampler(cast("Any", Failing()), 1.0)
-    said = sampler._judge(sampler._read_blocking()).problems
+    said = sampler._judge(sampler._read_blocking(0.0)).problems
     try:
         int(SECRET)
     except ValueError as error:

@@ -1,7 +1,12 @@
 """A ``/proc`` of ordinary files with literal text, for what a real one cannot be made to say."""
 
+import os
 import shutil
 from pathlib import Path
+
+import pytest
+
+from gpuwatch.sources.linux import procfs
 
 BOOTED_AT = 1_600_000_000
 
@@ -59,6 +64,18 @@ class FakeProc:
         self.write(f"{pid}/status", f"Name:\tx\nUid:\t7\t{uid}\t7\t7\nGid:\t0\t0\t0\t0\n")
         self.write(f"{pid}/cmdline", command)
         self.write(f"{pid}/cgroup", cgroup)
+
+    def clocks(self, patch: pytest.MonkeyPatch) -> dict[int, float]:
+        """The CPU clocks of all processes by PID, in seconds: they stand still until one is set."""
+        seconds: dict[int, float] = {}
+
+        def read(pid: int) -> float | None:
+            is_there = os.access(self.root / str(pid), os.F_OK)
+            return seconds.get(pid, 1.0) if is_there else None
+
+        patch.setattr(procfs, "has_clocks", lambda _: True)
+        patch.setattr(procfs, "cpu_clock", read)
+        return seconds
 
     def remove(self, pid: int) -> None:
         shutil.rmtree(self.root / str(pid))

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuwatch.outputs.terminal import as_ascii
 from gpuwatch.outputs.tuning import memory as words
 from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory import page, report_json
@@ -274,7 +275,7 @@ def test_chart_shows_points_and_what_can_be_had(unicode: bool) -> None:
     """Every measured size is a point, the axis begins at 0, and the limit is a rule across."""
     (result,) = measured(Device()).results
     lines = memory_chart(result, width=80, height=14, unicode=unicode)
-    drawn = "\n".join(lines)
+    drawn = "\n".join(lines) if unicode else as_ascii("\n".join(lines))
     assert max(len(line) for line in lines) <= 80
     assert drawn.count("●" if unicode else "o") >= 3
     assert ("─" * 20 if unicode else "-" * 20) in drawn

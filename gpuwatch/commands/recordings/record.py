@@ -173,8 +173,6 @@ async def _recorded(request: Request, source: Source, progress: _Progress) -> No
 
 
 class _Progress:
-    """Hands snapshots to the recorder, and says on the terminal how it goes."""
-
     def __init__(
         self,
         recorder: BackgroundRecorder,
@@ -204,15 +202,12 @@ class _Progress:
             self._announce(state.trouble)
             self._troubled = state.trouble is not None
             missing = units.plural(state.lost_snapshots, "snapshot")
-            self._say(state.trouble or f"It can be written again, with {missing} missing.")
+            again = f"It can be written again, with {missing} missing."
+            self.line.complain(state.trouble or again)
         if state.notice is not self._noticed:
             # Each happening is a sentence of its own, also where it reads like the one before.
             self._noticed = state.notice
-            self._say(str(state.notice))
-
-    def _say(self, sentence: str) -> None:
-        self.line.end()
-        complain(sentence)
+            self.line.complain(str(state.notice))
 
 
 def _report_end(state: RecordingState, watched: float, whole: bool) -> int:

@@ -4,13 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuwatch.commands.options import (
-    RunOptions,
-    grouped,
-    look_options,
-    option_interval,
-    option_json,
-)
+from gpuwatch.commands.options import RunOptions, grouped, look_options, option_interval
 from gpuwatch.commands.printing import has_screen
 
 
@@ -41,16 +35,8 @@ from gpuwatch.commands.printing import has_screen
         help="End the job when gpuwatch quits.  [default: it keeps running]",
     ),
     click.option(
-        "--report",
-        "report_path",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Write the report to FILE.  [default: to standard error]",
-    ),
-    click.option(
         "--no-report", is_flag=True, help="Print no report ('gpuwatch report' still shows it)."
     ),
-    option_json("Write the report as one JSON object."),
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGUMENT]...")
 def run_command(options: RunOptions, command: tuple[str, ...]) -> int:
@@ -65,8 +51,6 @@ def run_command(options: RunOptions, command: tuple[str, ...]) -> int:
     """
     if not command:
         raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")
-    if options.no_report and (options.report_path is not None or options.as_json):
-        raise click.UsageError("--no-report cannot be combined with --report or --json.")
     if options.plain or not has_screen():
         from gpuwatch.commands.run.plain import run_plain
 

@@ -9,17 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from gpuwatch.commands.printing import complain, terminal_width
-from gpuwatch.commands.run.plain import (
-    SENT_ON,
-    end_like,
-    hold_signals,
-    open_report,
-    print_report,
-    release_signals,
-)
+from gpuwatch.commands.run.plain import SENT_ON, end_like, hold_signals, release_signals
 from gpuwatch.commands.watching import make_source
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import exit_words
@@ -43,7 +36,6 @@ Handler = Callable[[int, FrameType | None], object]
 def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
     """The exit code: the job's, or 0 if it goes on."""
     start = Start.now()
-    report_file = open_report(options.report_path)
     job = start_shown(command, start, options.output)
     job.ends_with_gpuwatch = options.kill_on_exit
     try:
@@ -51,7 +43,7 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         watched_to_its_end = job.poll() is not None
         if not watched_to_its_end:
             _leave(job, left_with, options)
-        return _end(job, options, report_file, watched_to_its_end=watched_to_its_end)
+        return _end(job, options, watched_to_its_end=watched_to_its_end)
     except BaseException:
         # A bug here is none of the job's.
         if job.poll() is None:
@@ -62,8 +54,6 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         raise
     finally:
         job.close()
-        if report_file is not None:
-            report_file.close()
 
 
 def start_shown(
@@ -123,7 +113,6 @@ def _listen(job: RunningJob, kill_on_exit: bool) -> None:
 
 
 def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:
-    """The dashboard was left while the job runs."""
     number = left_with - 128
     if options.kill_on_exit:
         complain("ending the job (SIGTERM, and after ten seconds SIGKILL) ...")
@@ -141,7 +130,6 @@ def _leave(job: RunningJob, left_with: int, options: RunOptions) -> None:
 
 
 def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
-    """Wait for the job without a picture of it."""
     while job.poll() is None:
         news = signal.sigtimedwait(waited, 1.0)
         if news is None or news.si_signo == signal.SIGCHLD:
@@ -155,9 +143,7 @@ def _wait(job: RunningJob, waited: frozenset[signal.Signals]) -> None:
             job.signal(news.si_signo)
 
 
-def _end(
-    job: RunningJob, options: RunOptions, report_file: TextIO | None, *, watched_to_its_end: bool
-) -> int:
+def _end(job: RunningJob, options: RunOptions, *, watched_to_its_end: bool) -> int:
     code = job.poll()
     if code is None:
         _say_that_it_goes_on(job)
@@ -173,27 +159,20 @@ def _end(
             "it ended after the dashboard had quit: 'gpuwatch report' shows what it did before."
         )
     elif not options.no_report:
-        _report(job, options, report_file)
+        # The dashboard has shown it.
+        says = "'gpuwatch report' shows what it did."
+        if _kept_report(job) is None:
+            says = (
+                "there is no report: the job ended before it could be watched, or the report could "
+                "not be saved."
+            )
+        complain(says)
     if code >= 0:
         return code
     # What follows can end this program.
     job.close()
     # Only this one says something to a shell: a loop of commands ends with it.
     return end_like(-code) if code == -signal.SIGINT else 128 - code
-
-
-def _report(job: RunningJob, options: RunOptions, file: TextIO | None) -> None:
-    """The dashboard has shown it: it is printed only where that was asked for."""
-    report = _kept_report(job)
-    if report is None:
-        complain(
-            "there is no report: the job ended before it could be watched, or the report could "
-            "not be saved."
-        )
-    elif file is not None or options.as_json:
-        print_report(report, file or sys.stderr, as_json=options.as_json, previous=None)
-    else:
-        complain("'gpuwatch report' shows what it did.")
 
 
 def _kept_report(job: RunningJob) -> Report | None:
@@ -207,7 +186,6 @@ def _kept_report(job: RunningJob) -> Report | None:
 
 
 def _keep_end(job: RunningJob, code: int) -> None:
-    """Add how it ended to the report that was saved when the dashboard was left."""
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     report = _kept_report(job)

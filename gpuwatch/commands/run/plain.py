@@ -20,17 +20,13 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
-from gpuwatch.commands.printing import complain, drawing, shown
+from gpuwatch.commands.printing import complain, drawing
 from gpuwatch.commands.watching import make_source
-from gpuwatch.core.private_files import private
+from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_terminal, start_plain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuwatch.commands.options import RunOptions
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
@@ -56,7 +52,6 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     from gpuwatch.jobs.launch.output_files import open_chosen
 
     start = Start.now()
-    report_file = open_report(options.report_path)
     output = None if options.output is None else open_chosen(options.output)
     waited = hold_signals()
     job = start_plain(command, start, shares_group=has_controlling_terminal(), output=output)
@@ -64,19 +59,13 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
         os.close(output)
 
     watch = JobWatch(job, options.interval_seconds)
-    watch.start()
     code = follow(job, waited)
     # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # From here on Ctrl-C is for gpuwatch, which has only the report left to do.
     release_signals(waited)
-    try:
-        _report(job, watch, options, report_file)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        if report_file is not None:
-            report_file.close()
+    with contextlib.suppress(KeyboardInterrupt):
+        _report(job, watch, options)
     return code if code >= 0 else end_like(-code)
 
 
@@ -137,7 +126,7 @@ def end_like(number: int) -> int:
     return 128 + number
 
 
-def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO | None) -> None:
+def _report(job: RunningJob, watch: JobWatch, options: RunOptions) -> None:
     ended_at = job.ended_at_unix_seconds
     assert ended_at is not None
     recorder = watch.finish()
@@ -152,23 +141,10 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions, file: TextIO 
             complain("the job ended before it could be watched: there is no report.")
     else:
         report = recorder.report().with_end(ended_at, exit_code=job.poll())
-        _keep_and_print(report, options, file)
+        _keep_and_print(report, options)
 
 
-def open_report(path: Path | None) -> TextIO | None:
-    """The file for the report, opened before the job starts: hours later is too late to find that
-    it cannot be written. Raises ``click.UsageError``."""
-    if path is None:
-        return None
-    try:
-        return open(path, "w", encoding="utf-8", errors="replace", opener=private)
-    except OSError as error:
-        raise click.UsageError(
-            f"The report cannot be written to {shown(path)}: {error.strerror}."
-        ) from None
-
-
-def _keep_and_print(report: Report, options: RunOptions, file: TextIO | None) -> None:
+def _keep_and_print(report: Report, options: RunOptions) -> None:
     """Nothing that fails here fails more than itself: the exit code is the job's."""
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
@@ -180,60 +156,47 @@ def _keep_and_print(report: Report, options: RunOptions, file: TextIO | None) ->
         store.save(report)
     except StoreError as error:
         complain(str(error))
-    out = sys.stderr if file is None else file
-    if not options.no_report and out is not None:
-        print_report(report, out, as_json=options.as_json, previous=previous)
+    if not options.no_report and sys.stderr is not None:
+        _print(report, previous, sys.stderr)
 
 
-def print_report(report: Report, out: TextIO, *, as_json: bool, previous: Report | None) -> None:
-    from gpuwatch.outputs.report.content.report import report_json
+def _print(report: Report, previous: Report | None, out: TextIO) -> None:
     from gpuwatch.outputs.report.forms.text import report_text
 
     text = report_text(report, previous=previous, **drawing(out)._asdict())
-    text = f"{report_json(report) if as_json else text}\n"
-    try:
-        out.write(text)
-        out.flush()
-    except UnicodeEncodeError:
-        # A locale that lacks a character must not cost the report.
-        out.buffer.write(text.encode("ascii", "replace"))
-    except OSError as error:
-        complain(f"The report cannot be written: {error.strerror}.")
+    # Standard error writes what its locale lacks as an escape.
+    with contextlib.suppress(OSError):
+        print(text, file=out, flush=True)
 
 
 class JobWatch:
-    """Reads the machine on a daemon thread, and records one job. Nothing that is slow, hangs or
-    fails in it can hold up or end the program."""
+    """Reads the machine on a daemon thread, and records one job, from now on. Nothing that is slow,
+    hangs or fails in it can hold up or end the program; its imports are made there too."""
 
     def __init__(self, job: RunningJob, interval_seconds: float) -> None:
-        self.error: BaseException | None = None
-        """What ended the watching: a bug."""
         self._key, self._command = job.key, job.command
         self._interval_seconds = interval_seconds
-        self._thread = threading.Thread(target=self._run, name="gpuwatch-watch", daemon=True)
         self._recorder: JobRecorder | None = None
         self._ended = threading.Event()
+        worker = DaemonWorker("gpuwatch-watch")
+        self._watching = worker.submit(self._watch)
+        worker.stop()
 
-    def start(self) -> None:
-        """Begin; the thread also does the imports, so that the main thread is free at once."""
-        self._thread.start()
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the watching: a bug."""
+        return self._watching.error
 
     def finish(self) -> JobRecorder | None:
         """Take a last look at the job, which has ended, and stop; what was recorded. ``None`` if it
         was never seen, or the watching has failed (see ``error``) or hangs."""
         recorder = self._recorder
-        if self._thread.is_alive() and (recorder is None or not recorder.seen):
+        if not self._watching.done and (recorder is None or not recorder.seen):
             # It ended before there was a first look at it.
             return None
         self._ended.set()
-        self._thread.join(_PATIENCE_SECONDS)
-        return None if self._thread.is_alive() or self.error is not None else recorder
-
-    def _run(self) -> None:
-        try:
-            self._watch()
-        except Exception as error:
-            self.error = error
+        over = self._watching.wait(_PATIENCE_SECONDS)
+        return recorder if over and self.error is None else None
 
     def _watch(self) -> None:
         from gpuwatch.outputs.report.recorder import JobRecorder

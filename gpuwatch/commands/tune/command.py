@@ -159,7 +159,7 @@ def tune_command(
         step=step,
         patience_seconds=timeout or min(TIMEOUT_MOST, max(TIMEOUT_LEAST, budget / 4)),
         tick=importing(line, target),
-        notice=lambda sentence: _notice(line, sentence),
+        notice=line.complain,
     )
     asked = {knob: values for knob, values in knobs.items() if values}
     with measuring(bench, line):
@@ -170,11 +170,6 @@ def tune_command(
     if result.interrupted:
         return EXIT_INTERRUPTED
     return 0 if result.recommended is not None else EXIT_USAGE
-
-
-def _notice(line: StatusLine, sentence: str) -> None:
-    line.end()
-    complain(sentence)
 
 
 def _measured(

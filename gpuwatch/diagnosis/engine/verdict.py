@@ -99,7 +99,6 @@ def _is_empty(gpu: GpuFacts) -> bool:
 
 
 def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
-    """For a person."""
     if any(one.severity != "info" for one in findings):
         return findings[0].summary
     asked = _asked(seen)

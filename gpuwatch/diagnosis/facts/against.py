@@ -3,9 +3,10 @@ of it from snapshot to snapshot, held against the GPUs' samples."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import BusySample
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.watched_gpu import AHEAD_SECONDS, GpuTrack
@@ -35,25 +36,23 @@ HELD_SECONDS = 5.0
 """Jobs that nobody is attached to are read every few seconds; until then a reading is repeated,
 and speaks for the time since the one before. One that stays the same for longer is one."""
 
+_WHEN_IDLE = (
+    "main_thread_when_idle_percent",
+    "workers_when_idle_percent",
+    "write_when_idle_bytes_per_second",
+    "busiest_worker_when_idle_percent",
+    "other_workers_when_idle_percent",
+)
 _LEAST_ROWS = (2, 4, 4)
 """While the GPU idles, for what is written, and for the busiest worker and the others: of two looks
 at workers that take turns, the next may say the opposite."""
 
 Shape = tuple[GpuTrack, Waveform | None]
-Reading = tuple[float | None, ...]
+Reading = Sequence[float | None]
 """(main threads' percent, workers' percent, bytes written a second, percent of the busiest worker,
 of the others)."""
 _Row = tuple[float, float, Reading]
 """(from, to, reading)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Against:
-    main: Phase = UNSEEN
-    workers: Phase = UNSEEN
-    written_when_idle: float | None = None
-    busiest_when_idle: float | None = None
-    others_when_idle: float | None = None
 
 
 class CpuSamples(Samples):
@@ -106,12 +105,12 @@ class Readings:
         while len(rows) > 1 and rows[0][1] <= at - WINDOW_SECONDS:
             rows.popleft()
 
-    def against(self, since: float, gpus: Sequence[Shape]) -> Against:
-        """These GPUs, over the time after ``since``."""
+    def against(self, since: float, gpus: Sequence[Shape]) -> dict[str, Any]:
+        """These GPUs, over the time after ``since``: fields of ``JobFacts``."""
         rows = [row for row in self._rows if row[1] > since]
         shapes = [(gpu, shape) for gpu, shape in gpus if shape is not None]
         if not rows or not shapes:
-            return Against()
+            return {}
         low = min([shape.low_percent for _, shape in shapes])
         high = max([shape.high_percent for _, shape in shapes])
         if high - low < 2.0 * SWING_PERCENT:
@@ -141,26 +140,25 @@ class Readings:
             split(list(zip(column, busy, strict=True)), least)[0]
             for column, least in zip(columns, _LEAST_ROWS, strict=True)
         ]
-        return Against(
-            compare(mains, fine) if mains else by_rows(0),
-            compare(workers, fine_workers) if workers else by_rows(1),
-            *when_idle,
-        )
+        main = compare(mains, fine) if mains else by_rows(0)
+        by_workers = compare(workers, fine_workers) if workers else by_rows(1)
+        return {
+            "main_thread_phase": main.correlation,
+            "workers_when_busy_percent": by_workers.when_busy_percent,
+            **_when_idle([main.when_idle_percent, by_workers.when_idle_percent, *when_idle]),
+        }
 
 
-def _without_swing(readings: Sequence[Reading], low: float, high: float) -> Against:
+def _when_idle(reading: Reading) -> dict[str, float | None]:
+    return dict(zip(_WHEN_IDLE, reading, strict=True))
+
+
+def _without_swing(readings: Sequence[Reading], low: float, high: float) -> dict[str, Any]:
     """The GPUs did the same all the time."""
-    means = []
-    for column in zip(*readings, strict=True):
-        known = [value for value in column if value is not None]
-        means.append(sum(known) / len(known) if known else None)
-    main, workers, *rest = means
+    means = [mean(column) for column in zip(*readings, strict=True)]
     if low >= BUSY_PERCENT:
-        return Against(Phase(when_busy_percent=main), Phase(when_busy_percent=workers))
-    if high <= IDLE_PERCENT:
-        by_main, by_workers = Phase(when_idle_percent=main), Phase(when_idle_percent=workers)
-        return Against(by_main, by_workers, *rest)
-    return Against()
+        return {"workers_when_busy_percent": means[1]}
+    return _when_idle(means) if high <= IDLE_PERCENT else {}
 
 
 def _too_fast(shapes: Sequence[Waveform]) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from gpuwatch.core.bounds import highest
 from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
@@ -86,14 +87,13 @@ class Pauses:
             main, busiest, others = [ledger.mean(name, begin, end) for name in LEDGER[2:5]]
         if wrote is None:
             wrote = host.ledger.between("written", begin, end)
-        sends = [sent, _excess(host.ledger, begin, end)]
         return Pause(
             at_unix_seconds=begin + self._offset,
             seconds=end - begin,
             busy_percent=busy_percent,
             gpus=gpus,
             wrote_bytes=wrote,
-            sent_bytes=max([one for one in sends if one is not None], default=None),
+            sent_bytes=highest([sent, _excess(host.ledger, begin, end)]),
             main_thread_percent=main,
             busiest_worker_percent=busiest,
             other_workers_percent=others,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from gpuwatch.core.bounds import mean
+from gpuwatch.core.bounds import lowest, mean, total
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
 from gpuwatch.diagnosis.facts import startup
 from gpuwatch.diagnosis.facts.against import HELD_SECONDS, Readings, Shape, usual_step
@@ -119,22 +119,21 @@ class JobTrack:
         main = self._take_ranks(job, by_pid, workers, at, seconds)
         if (job.loops or self._reports) and at >= self._resumes_until:
             self._take_loops(job, at, seconds)
-        reads = [member.read_bytes_per_second for member in members]
-        writes = [member.write_bytes_per_second for member in members]
-        cpus = [m.cpu_percent for m in members if m.cpu_percent is not None]
-        received = [one.network_receive_bytes_per_second for one in members]
-        sent = _total([one.network_send_bytes_per_second for one in members])
-        read, written = _total(reads), _total(writes)
+        cpu = total([one.cpu_percent for one in members])
+        sent = total([one.network_send_bytes_per_second for one in members])
+        written = total([one.write_bytes_per_second for one in members])
         compiles = any(member.compiles for member in members)
         if compiles:
             self.compiled_at = at
         worked_out = {
-            "cpu_cores": sum(cpus) / 100.0 if cpus else None,
+            "cpu_cores": None if cpu is None else cpu / 100.0,
             "main_thread_percent": main,
             "cpu_throttled_percent": job.cpu_throttled_percent,
-            "read_bytes_per_second": read,
+            "read_bytes_per_second": total([one.read_bytes_per_second for one in members]),
             "write_bytes_per_second": written,
-            "network_receive_bytes_per_second": _total(received),
+            "network_receive_bytes_per_second": total(
+                [one.network_receive_bytes_per_second for one in members]
+            ),
             "network_send_bytes_per_second": sent,
             "compile_share": float(compiles),
         }
@@ -227,21 +226,14 @@ class JobTrack:
 
     def facts(self, since: float, gpus: Sequence[Shape]) -> JobFacts:
         """Over the time after ``since``."""
-        against = self._readings.against(since, gpus)
         workers = self._workers.facts(since)
         return JobFacts(
             **self._means.over(since),
+            **self._readings.against(since, gpus),
             job=self.job,
             watched_seconds=self.watched_seconds,
-            main_thread_when_idle_percent=against.main.when_idle_percent,
-            main_thread_phase=against.main.correlation,
             workers=workers,
             own_workers=self._own_workers.facts(since),
-            workers_when_idle_percent=against.workers.when_idle_percent,
-            workers_when_busy_percent=against.workers.when_busy_percent,
-            write_when_idle_bytes_per_second=against.written_when_idle,
-            busiest_worker_when_idle_percent=against.busiest_when_idle,
-            other_workers_when_idle_percent=against.others_when_idle,
             ranks=self._rank_facts(since, workers),
             stacks=self.stacks,
         )
@@ -310,7 +302,7 @@ def _steps_from(job: JobTrack, uses: Sequence[GpuUse], now: float) -> float | No
         fed = startup.burst(theirs, step)
         if fed is not None and _waits_for_batch(job, fed[1], now):
             found.append(fed[0])
-    return min([since for since in found if since is not None], default=None)
+    return lowest(found)
 
 
 def _waits_for_batch(job: JobTrack, since: float, now: float) -> bool:
@@ -331,11 +323,6 @@ def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     works = cores is None or cores >= startup.WORKING_CORES
     silent = all(startup.is_silent(gpu.series) for gpu in gpus)
     return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(sum(known)) if known else None
 
 
 def _workers_of(rank: JobRank, workers: Sequence[JobMember]) -> list[JobMember]:

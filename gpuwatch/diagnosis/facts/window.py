@@ -17,8 +17,6 @@ STOPPED_STATES = ("T", "t")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """One GPU over the window."""
-
     identity: GpuIdentity
     lost: bool = False
     busy: Waveform | None = None
@@ -127,8 +125,6 @@ class LoopFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One rank over the window."""
-
     pid: int
     rank: int | None = None
     gpu_uuids: tuple[GpuKey, ...] = ()
@@ -156,8 +152,6 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """One job over the window."""
-
     job: Job
     """As it was last."""
     watched_seconds: float = 0.0
@@ -219,8 +213,6 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """The machine over the window."""
-
     cpu_percent: float | None = mean_of("cpu_percent")
     core_count: int | None = None
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")

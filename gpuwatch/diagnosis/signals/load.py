@@ -10,6 +10,8 @@ from itertools import pairwise
 from math import isnan, nan, sqrt
 from operator import mul
 
+from gpuwatch.core.bounds import mean
+
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
 CELLS_MAX = 361
@@ -50,7 +52,8 @@ class Load:
         if number != self._number:
             if self._begun:
                 self._numbers.append(self._number)
-                self._means.extend([_mean(column) for column in zip(*self._begun, strict=True)])
+                means = [mean(column) for column in zip(*self._begun, strict=True)]
+                self._means.extend([nan if one is None else one for one in means])
             if len(self._numbers) >= 2 * CELLS_MAX:
                 old = bisect_right(self._numbers, number - CELLS_MAX)
                 del self._numbers[:old], self._means[: 2 * old]
@@ -116,20 +119,15 @@ def _agreement(columns: Sequence[Sequence[float]]) -> float | None:
         return None
     scaled = []
     for column in zip(*known, strict=True):
-        spread = sqrt(max(0.0, _variance(column)))
+        spread = sqrt(max(0.0, variance(column)))
         if spread <= LEAST_SPREAD * sum(column) / len(column):
             return None
         scaled.append([value / spread for value in column])
     # Their sum varies like one of them, like unrelated ones, or stays what it is: they take turns.
     count, sums = len(columns), list(map(sum, zip(*scaled, strict=True)))
-    return (_variance(sums) / count - 1.0) / (count - 1.0)
+    return (variance(sums) / count - 1.0) / (count - 1.0)
 
 
-def _mean(column: Sequence[float | None]) -> float:
-    known = [value for value in column if value is not None]
-    return sum(known) / len(known) if known else nan
-
-
-def _variance(column: Sequence[float]) -> float:
+def variance(column: Sequence[float]) -> float:
     mean = sum(column) / len(column)
     return float(sum(map(mul, column, column)) / len(column) - mean * mean)

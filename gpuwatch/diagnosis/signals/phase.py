@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul, sub
 
+from gpuwatch.core.bounds import mean
+from gpuwatch.diagnosis.signals.load import variance
 from gpuwatch.diagnosis.signals.running import columns
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT
 
@@ -54,7 +56,7 @@ def compare(spans: Sequence[Span], busy: Sequence[float | None], *, exact: bool 
 
 
 def _compare(values: list[float], gpu: list[float], *, exact: bool) -> Phase:
-    if len(gpu) < LEAST_SPANS or _variance(gpu) < SWING_PERCENT * SWING_PERCENT:
+    if len(gpu) < LEAST_SPANS or variance(gpu) < SWING_PERCENT * SWING_PERCENT:
         return UNSEEN
     best, at = None, 0
     if max(values) - min(values) > FLAT_PERCENT:
@@ -132,12 +134,7 @@ def together(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
     """The mean over several GPUs, span by span."""
     if len(rows) == 1:
         return list(rows[0])
-    return [
-        sum(known) / len(known)
-        if (known := [value for value in column if value is not None])
-        else None
-        for column in zip(*rows, strict=True)
-    ]
+    return [mean(column) for column in zip(*rows, strict=True)]
 
 
 def _shifted(values: list[float], gpu: list[float], lag: int) -> tuple[list[float], list[float]]:
@@ -150,18 +147,12 @@ def _shifted(values: list[float], gpu: list[float], lag: int) -> tuple[list[floa
 
 def _correlation(left: list[float], right: list[float]) -> float | None:
     count = len(left)
-    spread_left, spread_right = _variance(left), _variance(right)
+    spread_left, spread_right = variance(left), variance(right)
     if spread_left < FLAT_PERCENT * FLAT_PERCENT or spread_right <= 0.0:
         return None
     common = sum(map(mul, left, right)) / count - sum(left) * sum(right) / count / count
     found: float = common / math.sqrt(spread_left * spread_right)
     return max(-1.0, min(1.0, found))
-
-
-def _variance(values: list[float]) -> float:
-    count = len(values)
-    mean = sum(values) / count
-    return float(sum(map(mul, values, values)) / count - mean * mean)
 
 
 def _mean(values: list[float], least: int) -> float | None:

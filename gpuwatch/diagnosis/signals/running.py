@@ -233,7 +233,6 @@ class Samples(Sequence[tuple[float, float]]):
         return self._times[place], self._values[place]
 
     def after(self, since: float) -> Samples:
-        """Those later than that."""
         found, begin = Samples(), bisect_right(self._times, since)
         found._times, found._values = self._times[begin:], self._values[begin:]
         return found
@@ -249,7 +248,6 @@ class Samples(Sequence[tuple[float, float]]):
 
 
 def columns(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Their times, and their values."""
     if isinstance(samples, Samples):
         return samples._times.tolist(), samples._values.tolist()
     times, values = [list(column) for column in zip(*samples, strict=True)] or ([], [])

@@ -107,8 +107,6 @@ class Waveform:
 
 @dataclass(slots=True)
 class _Trace:
-    """Findings of the trigger."""
-
     busy: list[float]
     idle: list[float]
     busy_seconds: float

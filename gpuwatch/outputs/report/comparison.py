@@ -6,6 +6,7 @@ from typing import Any
 from gpuwatch import __version__
 from gpuwatch.core.bounds import total
 from gpuwatch.diagnosis.finding import rank
+from gpuwatch.outputs.report.content.document import grouped
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, FindingUse, Report
 from gpuwatch.outputs.report.parts import Part, Share
 
@@ -207,7 +208,7 @@ def _figure(measure: Measure, before: Report, after: Report) -> Figure:
 
 
 def _changes(before: Report, after: Report) -> Iterable[FindingChange]:
-    one, two = _by_rule(before), _by_rule(after)
+    one, two = (grouped((use.rule, use) for use in report.findings) for report in (before, after))
     changes = []
     for rule in {**two, **one}:
         old, new = one.get(rule, []), two.get(rule, [])
@@ -228,13 +229,6 @@ def _changes(before: Report, after: Report) -> Iterable[FindingChange]:
 def _order(change: FindingChange) -> tuple[object, ...]:
     share = max(change.before_share or 0.0, change.after_share or 0.0)
     return (STATES.index(change.state), rank(change.severity, share))
-
-
-def _by_rule(report: Report) -> dict[str, list[FindingUse]]:
-    found: dict[str, list[FindingUse]] = {}
-    for use in report.findings:
-        found.setdefault(use.rule, []).append(use)
-    return found
 
 
 def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch import __version__
+from gpuwatch.core.codec import cleaned
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
 
@@ -68,18 +69,9 @@ def decode(data: bytes) -> Report:
             f"({__version__}) reads up to schema {SCHEMA_VERSION}: update gpuwatch to read it."
         )
     try:
-        return msgspec.convert(_cleaned(value), Report)
+        return msgspec.convert(cleaned(value, TEXT_MAX), Report)
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise ReportError(f"This report is damaged: {clean(str(error), 200)}.") from None
-
-
-def _cleaned(value: Any) -> Any:
-    """Nothing in it can reach a terminal as a control sequence."""
-    if isinstance(value, str):
-        return clean(value, TEXT_MAX)
-    if isinstance(value, dict):
-        return {name: _cleaned(one) for name, one in value.items()}
-    return [_cleaned(one) for one in value] if isinstance(value, list) else value
 
 
 def schema(made: type[Any], title: str) -> dict[str, Any]:

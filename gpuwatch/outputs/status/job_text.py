@@ -70,7 +70,6 @@ def _gpus(user: Job | JobRank, labels: Mapping[GpuKey, str]) -> str:
 
 
 def header(page: Page, job: Job, snapshot: Snapshot) -> None:
-    """What the job is, where it runs and how it gets its data."""
     command = wrap(job.command or f"PID {job.pid}", page.width, later="  ", most=_LINES_MAX)
     page.gap()
     page.lines += [page.paint(line, BOLD) for line in command]
@@ -255,7 +254,6 @@ _MEMBER_COLUMNS: tuple[Column[_Member], ...] = (
 
 
 def members(page: Page, job: Job, processes: Sequence[Process], shown: int | None) -> None:
-    """The tree of the job's processes and what each does."""
     members = job.members[:shown]
     if not members:
         return

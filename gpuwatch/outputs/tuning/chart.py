@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpuwatch.core.units import size
-from gpuwatch.outputs.terminal import ASCII_FRAME
 from gpuwatch.tuning.memory.records import LineFit, PrecisionResult
 
 RATE_ROWS = 9
@@ -64,8 +63,7 @@ class _Figure:
 
     def lines(self) -> list[str]:
         drawn = self._figure.build().string(True).rstrip().split("\n")
-        lines = [line.rstrip() for line in drawn]
-        return lines if self._unicode else [line.translate(ASCII_FRAME) for line in lines]
+        return [line.rstrip() for line in drawn]
 
 
 def rate_chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[str]:

@@ -3,17 +3,17 @@ and as JSON.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from gpuwatch import __version__
+from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.core.units import duration
-from gpuwatch.outputs.terminal import Column, table, wrap
+from gpuwatch.outputs.terminal import Column, Page
 from gpuwatch.outputs.tuning.chart import memory_chart
-from gpuwatch.outputs.tuning.text import number
 from gpuwatch.tuning.memory.fit import BATCH_MAX
 from gpuwatch.tuning.memory.records import (
     AS_IS,
@@ -32,19 +32,8 @@ SAME_SHARE = 0.02
 _FITS = {"fits": "fits: at most", "roughly": "fits roughly: up to", "not": "does not fit:"}
 
 
-def size(value: float | None) -> str:
-    """Bytes with the digits in which two batch sizes differ: ``1.72G``, ``31.24M``, ``139.8G``."""
-    if value is None:
-        return "-"
-    amount, prefix = float(value), "B"
-    for prefix in ("B", "K", "M", "G", "T"):
-        if abs(amount) < 999.5 or prefix == "T":
-            break
-        amount /= 1024
-    if prefix == "B":
-        # A slope of nothing is not written -0.
-        return f"{round(amount)}B"
-    return f"{amount:.2f}{prefix}" if abs(amount) < 99.995 else f"{amount:.1f}{prefix}"
+size = partial(units.size, digits=2)
+"""With the digits in which two batch sizes differ."""
 
 
 def line(fit: LineFit) -> str:
@@ -166,7 +155,7 @@ def _changes(plain: PrecisionResult, other: PrecisionResult) -> Iterator[str]:
     for point in reversed(other.points):
         first, second = times.get(point.batch_size), point.seconds_per_step
         if first is not None and second is not None:
-            change = f"{duration(first)} -> {duration(second)}{_percent(first, second)}"
+            change = f"{units.duration(first)} -> {units.duration(second)}{_percent(first, second)}"
             yield f"a step at batch {point.batch_size} {change}"
             return
 
@@ -181,7 +170,6 @@ def _percent(before: float, after: float) -> str:
 SCHEMA = 2
 CHART_ROWS = 14
 CHART_CELLS_MOST = 100
-_ASCII = str.maketrans({"±": "+-", "²": "2", "…": "~"})
 ENDED = {
     "interrupted": "Interrupted: this was measured so far.",
     "budget": "Out of time (--budget): this was measured so far.",
@@ -215,20 +203,18 @@ def _result_object(result: PrecisionResult) -> dict[str, Any]:
 
 def page(report: MemoryReport, *, width: int, unicode: bool) -> str:
     """All of it, no line wider than ``width``."""
-    width = max(20, width)
-    plain = report.results[0]
-    lines = [*wrap(heading(report.subject, plain), width), ""]
-    first = headline(plain)
-    lines += [*wrap(first, width), ""] if first else []
+    made, plain = Page(max(20, width), colour=False), report.results[0]
+    for sentence in (heading(report.subject, plain), headline(plain)):
+        made.say(sentence or "")
+        made.gap()
     for result in report.results:
-        lines += _result(result, report.subject, width, unicode)
-    changes = list(differences(report))
-    for change in changes:
-        lines += wrap(change, width)
-    lines += [""] if changes else []
-    lines += wrap(ENDED[report.ended], width) if report.ended else []
-    text = "\n".join(lines).rstrip() + "\n"
-    return text if unicode else text.translate(_ASCII)
+        _result(made, result, report.subject, unicode)
+        made.gap()
+    for change in differences(report):
+        made.say(change)
+    made.gap()
+    made.say(ENDED.get(report.ended or "", ""))
+    return made.text(unicode) + "\n"
 
 
 def heading(subject: Subject, plain: PrecisionResult) -> str:
@@ -247,28 +233,26 @@ def heading(subject: Subject, plain: PrecisionResult) -> str:
     return f"{what} of {step} on {where}"
 
 
-def _result(result: PrecisionResult, subject: Subject, width: int, unicode: bool) -> Iterator[str]:
+def _result(made: Page, result: PrecisionResult, subject: Subject, unicode: bool) -> None:
+    fit = result.fit
     if result.precision != AS_IS:
-        yield f"With {result.precision} autocast around the step"
+        made.say(f"With {result.precision} autocast around the step")
     if result.points:
-        yield from _table(result.points, subject, width)
-        yield ""
-    sentences: list[str] = []
-    if result.fit is not None:
-        if result.precision == AS_IS and len(result.fit.sizes) > 2:
-            cells = min(width, CHART_CELLS_MOST)
-            yield from memory_chart(result, width=cells, height=CHART_ROWS, unicode=unicode)
-            yield ""
-        yield line(result.fit)
-        sentences.append(quality(result.fit))
+        _table(made, result.points, subject)
+        made.gap()
+    if fit is not None:
+        if result.precision == AS_IS and len(fit.sizes) > 2:
+            cells = min(made.width, CHART_CELLS_MOST)
+            made.lines += memory_chart(result, width=cells, height=CHART_ROWS, unicode=unicode)
+            made.gap()
+        made.say(line(fit))
+        made.say(quality(fit))
     if result.stopped and result.points:
-        sentences.append(result.stopped)
-    for sentence in (*sentences, outcome(result)):
-        yield from wrap(sentence, width)
-    yield ""
+        made.say(result.stopped)
+    made.say(outcome(result))
 
 
-def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[str]:
+def _table(made: Page, points: Sequence[MemoryPoint], subject: Subject) -> None:
     """One row for each batch size. Columns with nothing in them are left out."""
     columns: tuple[Column[MemoryPoint], ...] = (
         Column("batch", lambda one: str(one.batch_size)),
@@ -276,7 +260,7 @@ def _table(points: Sequence[MemoryPoint], subject: Subject, width: int) -> list[
         Column("reserved" if subject.is_gpu else "resident", lambda one: size(one.peak_bytes)),
         Column("process", lambda one: size(one.process_bytes) if subject.is_gpu else "-", rank=4),
         Column("device", lambda one: size(one.device_used_bytes), rank=4),
-        Column("per step", lambda one: duration(one.seconds_per_step), rank=2),
-        Column("samples/s", lambda one: number(one.samples_per_second), rank=1),
+        Column("per step", lambda one: units.duration(one.seconds_per_step), rank=2),
+        Column("samples/s", lambda one: units.samples(one.samples_per_second), rank=1),
     )
-    return table(columns, [[column.cell(one) for column in columns] for one in points], width)
+    made.items(columns, points)

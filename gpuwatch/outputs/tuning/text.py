@@ -1,36 +1,30 @@
 """The result of ``gpuwatch tune`` as text: the recommendation first, then its grounds."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.outputs.terminal import Column, table, wrap
+from gpuwatch.core.units import samples
+from gpuwatch.outputs.report.content.document import grouped
+from gpuwatch.outputs.terminal import Column, Page
 from gpuwatch.outputs.tuning.chart import Point, rate_chart
 from gpuwatch.tuning.search.result import Result, Row
 from gpuwatch.tuning.settings import KNOBS, NAMES, WORKERS, Knob
 
 INDENT = "  "
 UNDECIDED_SHOWN = 4
-_ASCII = str.maketrans({"▸": ">", "…": "~", "·": "-"})
 
 
 def text(result: Result, *, width: int, unicode: bool) -> str:
     """Lines no wider than ``width``."""
-    parts: list[list[str]] = [
-        list(part)
-        for part in (
-            _head(result, width),
-            _recommendation(result, width),
-            _table(result, width),
-            _chart(result, width, unicode),
-            _why(result, width),
-            _failures(result, width),
-            _rest(result, width),
-        )
-    ]
-    shown = "\n\n".join("\n".join(part) for part in parts if part)
-    return shown if unicode else shown.translate(_ASCII)
+    page = Page(width, colour=False)
+    chart = partial(_chart, unicode=unicode)
+    for part in (_head, _recommendation, _table, chart, _why, _failures, _rest):
+        part(page, result)
+        page.gap()
+    return page.text(unicode)
 
 
 def summary(result: Result) -> dict[str, Any] | None:
@@ -51,36 +45,29 @@ def summary(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _head(result: Result, width: int) -> Iterator[str]:
+def _head(page: Page, result: Result) -> None:
     count, cores = result.samples, result.usable_cores
     of = "unknown number of samples" if count is None else units.plural(count, "sample")
     what = [clean(result.target, 200), of, f"{cores:g} usable core{'s'[cores == 1 :]}"]
     what.append(f"torch {clean(result.torch, 40)}")
     if result.step is not None:
         what.insert(1, f"with {clean(result.step, 200)}")
-    yield from wrap(" · ".join(what), width)
+    page.say(" · ".join(what))
 
 
-def _recommendation(result: Result, width: int) -> Iterator[str]:
+def _recommendation(page: Page, result: Result) -> None:
     chosen = result.chosen
     if chosen is None:
         failed = any(row.failure for row in result.settings)
-        yield "No setting could be measured." if failed else "Nothing was measured."
+        page.say("No setting could be measured." if failed else "Nothing was measured.")
         return
     own = next((row for row in result.settings if row.own and row.visits), None)
-    yield from wrap(_sentence(result, chosen, own), width)
-    yield ""
-    line = INDENT + clean(result.line or "", 2000)
-    if len(line) <= width:
-        yield line
-    elif result.call is not None:
-        name, arguments = result.call
-        yield f"{INDENT}{clean(name, 200)}("
-        for argument in arguments:
-            yield f"{INDENT}    {clean(argument, 200)},"
-        yield f"{INDENT})"
+    page.say(_sentence(result, chosen, own))
+    page.gap()
+    # The line to paste: it may go on in others within its brackets.
+    page.say(clean(result.line or "", 2000), first=INDENT, later=3 * INDENT)
     if result.also_set:
-        yield from wrap(f"and inside it: {', '.join(result.also_set)}", width, first=INDENT)
+        page.say(f"and inside it: {', '.join(result.also_set)}", first=INDENT)
 
 
 def _sentence(result: Result, chosen: Row, own: Row | None) -> str:
@@ -112,7 +99,7 @@ def _differences(result: Result, own: Row | None) -> str:
     return ", ".join(found)
 
 
-def _table(result: Result, width: int) -> Iterator[str]:
+def _table(page: Page, result: Result) -> None:
     rows = [row for row in result.settings if row.visits]
     if not rows:
         return
@@ -121,7 +108,7 @@ def _table(result: Result, width: int) -> Iterator[str]:
         *[_column(knob) for knob in KNOBS if knob.name == WORKERS or result.varied(knob.name)],
         *_COLUMNS,
     ]
-    yield from table(columns, [[one.cell(row) for one in columns] for row in rows], width)
+    page.items(columns, rows)
 
 
 def _column(knob: Knob) -> Column[Row]:
@@ -135,21 +122,14 @@ def _column(knob: Knob) -> Column[Row]:
 
 
 def _rate(row: Row) -> str:
-    return number(row.samples_per_second)
-
-
-def number(value: float | None) -> str:
-    """Three digits: ``12.3``, ``812``, ``12,300``."""
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+    return samples(row.samples_per_second)
 
 
 def _interval(row: Row) -> str:
     if row.low is None:
         times = {1: "once", 2: "twice"}.get(row.visits, f"{row.visits} times")
         return f" (measured {times})"
-    return f" (95%: {number(row.low)} to {number(row.high)})"
+    return f" (95%: {samples(row.low)} to {samples(row.high)})"
 
 
 def _of_workers(row: Row, name: str) -> str:
@@ -158,7 +138,11 @@ def _of_workers(row: Row, name: str) -> str:
 
 _COLUMNS: tuple[Column[Row], ...] = (
     Column("samples/s", _rate),
-    Column("95%", lambda r: "-" if r.low is None else f"{number(r.low)} to {number(r.high)}", True),
+    Column(
+        "95%",
+        lambda r: "-" if r.low is None else f"{samples(r.low)} to {samples(r.high)}",
+        True,
+    ),
     Column("of best", lambda row: units.share(row.of_best)),
     Column("waits", lambda row: units.share(row.data_wait_share), rank=1),
     Column("GPU", lambda row: units.percent(row.gpu_busy_percent), rank=1),
@@ -171,15 +155,15 @@ _COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-def _chart(result: Result, width: int, unicode: bool) -> Iterator[str]:
+def _chart(page: Page, result: Result, *, unicode: bool) -> None:
     points = [
         Point(row.num_workers, row.samples_per_second, row.low, row.high)
         for row in _workers_alone(result)
         if row.samples_per_second is not None
     ]
     if len(points) > 1:
-        yield "samples/s over num_workers"
-        yield from rate_chart(points, width=width, unicode=unicode)
+        page.say("samples/s over num_workers")
+        page.lines += rate_chart(points, width=page.width, unicode=unicode)
 
 
 def _workers_alone(result: Result) -> list[Row]:
@@ -198,9 +182,9 @@ def _workers_alone(result: Result) -> list[Row]:
     return list(found.values())
 
 
-def _why(result: Result, width: int) -> Iterator[str]:
+def _why(page: Page, result: Result) -> None:
     for reason in (*result.reasons, *_cold(result)):
-        yield from wrap(clean(reason, 600), width, later=INDENT)
+        page.say(clean(reason, 600), later=INDENT)
 
 
 def _cold(result: Result) -> Iterator[str]:
@@ -210,7 +194,7 @@ def _cold(result: Result) -> Iterator[str]:
         return
     yield (
         f"First pass: with num_workers={row.num_workers} "
-        f"{number(row.first_pass.samples_per_second)} samples/s while files were read from the "
+        f"{samples(row.first_pass.samples_per_second)} samples/s while files were read from the "
         f"disk ({units.rate(row.first_pass.disk_read_bytes_per_second)})"
     ) + (
         ", as in every pass."
@@ -219,22 +203,19 @@ def _cold(result: Result) -> Iterator[str]:
     )
 
 
-def _failures(result: Result, width: int) -> Iterator[str]:
+def _failures(page: Page, result: Result) -> None:
     """Each failure once, with all the settings that met it."""
-    met: dict[str, list[Row]] = {}
-    for row in result.settings:
-        if row.failure is not None:
-            met.setdefault(row.failure.sentence, []).append(row)
+    met = grouped((row.failure.sentence, row) for row in result.settings if row.failure is not None)
     for sentence, rows in met.items():
         failure = rows[0].failure
         assert failure is not None
         slow = failure.code == "too_slow"
         how = f"{'Not measured' if slow else 'Failed'} with {_who(result, rows)}"
-        yield from wrap(f"{how}: {clean(sentence, 900)}", width, later=INDENT)
+        page.say(f"{how}: {clean(sentence, 900)}", later=INDENT)
         if failure.output and not slow:
-            yield f"{INDENT}Its last output:"
+            page.say("Its last output:", first=INDENT)
             for line in failure.output:
-                yield from wrap(clean(line, 300), width, first=f"{INDENT}| ", later=f"{INDENT}| ")
+                page.say(clean(line, 300), first=f"{INDENT}| ", later=f"{INDENT}| ")
 
 
 def _who(result: Result, rows: Sequence[Row]) -> str:
@@ -248,9 +229,9 @@ def _who(result: Result, rows: Sequence[Row]) -> str:
     return ", ".join(said)
 
 
-def _rest(result: Result, width: int) -> Iterator[str]:
+def _rest(page: Page, result: Result) -> None:
     for sentence in (*_how_far(result), *result.notes):
-        yield from wrap(clean(sentence, 900), width, later=INDENT)
+        page.say(clean(sentence, 900), later=INDENT)
 
 
 def _how_far(result: Result) -> Iterator[str]:

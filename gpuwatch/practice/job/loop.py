@@ -77,7 +77,6 @@ class Training:
     # -- life -------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train until it is enough."""
         self._apply(Knobs())
         began = self._saved = self._validated = time.monotonic()
         for batch in self._batches():
@@ -97,7 +96,6 @@ class Training:
             self._meter.asked = time.monotonic()
 
     def close(self) -> None:
-        """Give back all that was taken of the machine."""
         if self._loading is not None:
             self._loading.end_workers()
         self._shm.close()
@@ -212,7 +210,6 @@ class Training:
         self._say(f"validated for {self.knobs.validate_for:g} s")
 
     def _idle(self, began: float) -> None:
-        """Do nothing, for as long as the knobs say so."""
         line: str | None = "doing nothing from here on"
         while 0 < self.knobs.idle_after <= time.monotonic() - began and not self._is_enough(began):
             self.device.synchronize()
@@ -224,7 +221,6 @@ class Training:
     # -- knobs ------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Turn what was turned."""
         control = self.control
         before, trouble = self.knobs, control.trouble
         if control.turned():
@@ -269,7 +265,6 @@ class Meter:
         self._waited = 0.0
 
     def has(self) -> None:
-        """The next batch is there."""
         self._waited += time.monotonic() - self.asked
 
     def step(self, number: int, samples: int) -> str | None:

@@ -167,7 +167,6 @@ class Group:
             (self._folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
 
     def leave(self) -> None:
-        """Take it back."""
         with contextlib.suppress(OSError):
             for pid in (self._folder / "cgroup.procs").read_text().split():
                 (self._before / "cgroup.procs").write_text(pid)

@@ -109,7 +109,6 @@ class Orphans:
         return all(file.exists() for file in files)
 
     def end(self) -> None:
-        """As the advice says: kill them."""
         with self._lock:
             self._ended = True
             for worker in self._left:

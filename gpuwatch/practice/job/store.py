@@ -40,7 +40,6 @@ class Store:
         self._links[mine].getresponse().read()
 
     def take(self, mebibytes: int) -> None:
-        """Send it a checkpoint."""
         self.ask(mebibytes * UPLOAD_MS_PER_MIB, body=bytes(mebibytes << 20))
 
 

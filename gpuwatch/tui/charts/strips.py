@@ -185,8 +185,6 @@ class Strip:
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
-# Most columns are drawn again with the next frames, or alike elsewhere.
-@lru_cache(maxsize=2048)
 def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
     """The characters of one column, the top one first, and their tones."""
     if column is None:

@@ -164,7 +164,7 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
     if cursor is None:
         if end is None:
             return []
-        row.add(f" charts end {_clock(view, end)}, {ago(view)} ago", "warn")
+        row.add(f" charts end {clock(view, end)}, {ago(view)} ago", "warn")
         for key, what in (("0", "live"), ("< >", "back and forth"), ("c", "cursor")):
             if row.room < len(key) + len(what) + 4:
                 break
@@ -193,12 +193,13 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
     if seconds < 1.5:
         moment = begin + seconds / 2
         tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
-        return _clock(view, moment) + tenths
+        return clock(view, moment) + tenths
     end = time.localtime(begin + seconds + wall_offset(view))
-    return f"{_clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
+    return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
-def _clock(view: View, at: float) -> str:
+def clock(view: View, at: float) -> str:
+    """The time of day of a moment on the history's clock, with its date if that is not today's."""
     moment = at + wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
     return clock_text(moment, "%H:%M:%S", dated=not today)

@@ -84,10 +84,6 @@ class Timeline:
             return Timeline(self.span_seconds, now, cursor, held=True)
         return Timeline(self.span_seconds, wanted, cursor)
 
-    def at_now(self) -> Timeline:
-        """Following the newest, without a cursor."""
-        return Timeline(self.span_seconds)
-
     def with_cursor(self, at: float, now: float) -> Timeline:
         """The cursor at the moment ``at``, which is brought into sight; the charts stand still."""
         end = now if self.end_seconds is None else self.end_seconds

@@ -129,8 +129,7 @@ class DiagnosisController(Controller):
 
         view = self.view
         if view.diagnosis is not None:
-            palette, glyphs = self.display.palette, view.glyphs
-            self.display.show(unknown_dialog(view.diagnosis.unknown, view.gpus, palette, glyphs))
+            self.display.show(unknown_dialog(view, view.diagnosis.unknown))
 
     def action_copy_finding(self) -> None:
         """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""

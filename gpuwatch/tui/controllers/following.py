@@ -142,7 +142,6 @@ class Run:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about it."""
         return about_job(self.diagnosis, self.job)
 
 

@@ -37,7 +37,6 @@ class JobReportKeeper:
 
     @property
     def ended(self) -> bool:
-        """There is a report of a job that has ended."""
         return self._final is not None
 
     def push(self, key: ProcessKey | None, snapshot: Snapshot) -> str | None:

@@ -128,7 +128,6 @@ class JobController(Controller):
 
     @property
     def report(self) -> JobReportKeeper:
-        """Of the job that is looked at."""
         if self._started is not None and self._started.is_in(self.view.job.last):
             return self._started.report
         return self._report
@@ -143,13 +142,12 @@ class JobController(Controller):
         if self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:
-            self.display.show(ReportScreen(self.view, self.display.palette, self._written_report))
+            self.display.show(ReportScreen(self.view, self._written_report))
 
     # -- its stacks -------------------------------------------------------------------------------
 
     @property
     def samples(self) -> bool:
-        """Stacks are being sampled."""
         return self._sampling is not None and not self._sampling.done()
 
     def action_stacks(self) -> None:
@@ -191,7 +189,7 @@ class JobController(Controller):
         if self.view.job.last is not None:
             self._diagnosis.note_stacks(self.view.job.last, reports)
         self.view.message = None
-        self.display.show(stacks_dialog(reports, self.display.palette, self.view.glyphs))
+        self.display.show(stacks_dialog(self.view, reports))
 
     # -- what is under the cursor -----------------------------------------------------------------
 
@@ -219,24 +217,21 @@ class JobController(Controller):
         self.action_open_gpu()
 
     def action_open_gpu(self) -> None:
-        """The detail of the selected GPU."""
         from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
 
         if self.view.gpus:
-            palette = self.display.palette
-            self.display.show(DetailScreen(self.view, palette, self._source.options))
+            self.display.show(DetailScreen(self.view, self._source.options))
         else:
             self.display.answer("no GPU to open")
 
     def action_command(self) -> None:
-        """The whole command line of the process under the cursor."""
         from gpuwatch.tui.screens.dialogs.texts import command_dialog  # noqa: PLC0415
 
         process = self._selected()
         if process is None:
             self.display.answer("select a process first (up and down)")
         else:
-            self.display.show(command_dialog(process, self.display.palette, self.view.glyphs))
+            self.display.show(command_dialog(self.view, process))
 
     def action_end_process(self) -> None:
         """Ask first; a second time, after TERM, about KILL."""
@@ -250,7 +245,7 @@ class JobController(Controller):
             self.display.answer("a simulated process cannot be ended")
             return
         force = process.key in self._term_sent
-        dialog = end_process_dialog(process, force, self.display.palette, self.view.glyphs)
+        dialog = end_process_dialog(self.view, process, force)
         self.display.show(dialog, partial(self._end, process, force))
 
     def _selected(self) -> Process | None:

@@ -103,8 +103,7 @@ class RecordingController(Controller):
             self.display.answer(self._stop())
         else:
             name = time.strftime("gpuwatch-%Y%m%d-%H%M%S.jsonl.zst")
-            dialog = RecordDialog(name, self.display.palette, self.view.glyphs)
-            self.display.show(dialog, self._start_named)
+            self.display.show(RecordDialog(self.view, name), self._start_named)
 
     def _start_named(self, name: str | None) -> None:
         if name:

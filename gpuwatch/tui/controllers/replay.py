@@ -3,14 +3,14 @@
 import time
 from functools import partial
 
-from textual.events import Click, Event, Key, Paste
+from textual.events import Click
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
-from gpuwatch.tui.controllers.controller import Controller
+from gpuwatch.tui.controllers.controller import Controller, TypingController
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
 from gpuwatch.tui.controllers.timeline import TimelineController
@@ -22,9 +22,8 @@ from gpuwatch.tui.replay.player import Player
 from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
 from gpuwatch.tui.replay.time import TimeError, parse_time
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.terminal.frame import edited
+from gpuwatch.tui.view import Prompt
 
-_PROMPT_LENGTH = 40
 _SLOW_LINK_SECONDS = 1.5
 _REFUSED = {
     "all_processes": "a recording shows only the processes that were recorded",
@@ -48,12 +47,15 @@ class ReplayController(Controller):
         jobs: JobController,
         diagnosis: DiagnosisController,
         timeline: TimelineController,
+        typing: TypingController,
     ) -> None:
         super().__init__(display)
         self._player = player
         self._jobs = jobs
         self._diagnosis = diagnosis
         self._timeline = timeline
+        self._typing = typing
+        typing.openers["go_to"] = self.action_go_to
         self._diagnosed = player.makes_engine is not None
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Of the overview, by how much of it is known."""
@@ -198,7 +200,6 @@ class ReplayController(Controller):
         self._player.refresh_past()
 
     def on_click(self, event: Click) -> None:
-        """On the bar: go there."""
         screen = self.display.app.screen
         if not isinstance(screen, CanvasScreen):
             return
@@ -207,55 +208,14 @@ class ReplayController(Controller):
         if count > 1 and height - count <= event.screen_y < height - 1:
             self.seek(replay_bar.moment_at(self._player.state, event.screen_x, width))
 
-    # -- a time to go to is typed ------------------------------------------------------------------
-    # Keys are taken here rather than by an input widget, as those of the filter are: one would be
-    # mounted a moment later, and what is typed in that moment would act as commands.
-
     def action_go_to(self) -> None:
-        self._prompt("")
+        hints = ("14:30  14:30:05  +5m  -30s  50%", "enter goes there, esc cancels")
+        self._typing.open(Prompt(" go to: ", hints, self._go_to))
 
-    def _prompt(self, text: str | None) -> None:
-        self._player.state.prompt = None if text is None else text[:_PROMPT_LENGTH]
-        self.display.redraw()
-
-    def takes(self, event: Event) -> bool:
-        """A time that is typed, and the key that begins one."""
-        typed = self._player.state.prompt
-        if event.is_forwarded or not isinstance(event, Key | Paste):
-            return False
-        if isinstance(event, Key) and typed is None:
-            at_canvas = isinstance(self.display.app.screen, CanvasScreen)
-            if event.key not in {"colon", "at"} or not at_canvas or self.view.filtering:
-                return False
-            self._prompt("")
-        elif typed is None:
-            return False
-        elif isinstance(event, Paste):
-            self._prompt(typed + clean(event.text.strip(), _PROMPT_LENGTH))
-        else:
-            return self._type(event, typed)
-        return True
-
-    def _type(self, event: Key, typed: str) -> bool:
-        match event.key:
-            case "ctrl+c":
-                return False
-            case "escape":
-                self._prompt(None)
-            case "enter":
-                self._go_to(typed)
-            case "backspace" if not typed:
-                self._prompt(None)
-            case key:
-                text = edited(typed, key, event.character)
-                self._prompt(typed if text is None else text)
-        return True
-
-    def _go_to(self, typed: str) -> None:
+    def _go_to(self, typed: str | None) -> None:
         state = self._player.state
-        if typed.strip():
+        if typed and typed.strip():
             try:
                 self.seek(parse_time(typed, state.first, self._player.heading, state.last))
             except TimeError as error:
                 self.display.say(str(error))
-        self._prompt(None)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice
+    from gpuwatch.tui.screens.dialogs.dialog import Dialog
 
 POLL_SECONDS = 0.25
 """Of output that comes in: soon enough to read along."""
@@ -39,6 +40,8 @@ class StartedJob(Controller):
         """All that it printed before it ended."""
         self._quits_when_ended = False
         """The person pressed Ctrl-C: what they wanted is to be done with it."""
+        self._question: Dialog | None = None
+        """What shall become of it, while that is asked."""
         if job.output_path is not None:
             from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
 
@@ -82,8 +85,14 @@ class StartedJob(Controller):
         self._job.resize(max(20, size.width - 2), max(4, size.height // 4))
         if self._read_output():
             self.display.redraw_output()
-        if self._quits_when_ended and self._job.poll() is not None:
+        if self._job.poll() is None:
+            return
+        if self._quits_when_ended:
             self._exit()
+        elif self._question is not None:
+            # Nothing is left to decide.
+            self._question.dismiss("stay")
+            self.display.answer("the job has ended: q quits")
 
     def _read_output(self) -> bool:
         """Take what it printed since; whether there is anything new to show."""
@@ -123,18 +132,15 @@ class StartedJob(Controller):
         from gpuwatch.tui.screens.dialogs.texts import leave_job_dialog  # noqa: PLC0415
 
         def decided(answer: str | None) -> None:
+            self._question = None
             if answer == "leave":
                 self.display.app.exit()
             elif answer == "interrupt":
                 self.action_interrupt()
 
-        dialog = leave_job_dialog(
-            self._job.command,
-            self.display.palette,
-            self.view.glyphs,
-            ends=self._job.ends_with_gpuwatch,
-        )
-        self.display.show(dialog, decided)
+        ends = self._job.ends_with_gpuwatch
+        self._question = leave_job_dialog(self.view, self._job.command, ends=ends)
+        self.display.show(self._question, decided)
 
 
 class PracticeController(Controller):

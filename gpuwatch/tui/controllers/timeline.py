@@ -1,10 +1,9 @@
 """Time: the charts' range, scrolling, the cursor, the marks."""
 
-import time
 from dataclasses import replace
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.time_axis import wall_offset
+from gpuwatch.tui.charts.time_axis import clock
 from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside, span_words
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.pages import finding_selection as selection
@@ -64,7 +63,7 @@ class TimelineController(Controller):
         before, now = self.view.timeline, self._now()
         after = before.scrolled(step * _SCROLL_SHARE, now, self._earliest())
         if after == before:
-            begin = self._clock(self._earliest())
+            begin = clock(self.view, self._earliest())
             older = f"nothing older: the history begins at {begin}"
             self.display.say(older if step < 0 else "already live")
         self._show_time(after)
@@ -73,7 +72,7 @@ class TimelineController(Controller):
         """The newest again, without a cursor."""
         if self.view.timeline.moment is None:
             self.display.say("already live")
-        self._show_time(self.view.timeline.at_now())
+        self._show_time(Timeline(self.view.timeline.span_seconds))
 
     def action_cursor(self) -> None:
         """A cursor in the middle of what is shown, or none."""
@@ -116,11 +115,8 @@ class TimelineController(Controller):
             none = f"no finding began {way}" if view.spans else "no findings so far"
             self.display.answer(none)
             return
-        self.display.say(f"{self._clock(mark.begin_seconds)} {clean(mark.summary)}")
+        self.display.say(f"{clock(view, mark.begin_seconds)} {clean(mark.summary)}")
         present = [gpu.uuid for gpu in view.gpus if gpu.uuid in mark.gpus]
         if present and view.selected_gpu not in mark.gpus:
             view.selected_gpu = next(uuid for uuid in mark.gpus if uuid in present)
         self._show_time(timeline.with_cursor(mark.begin_seconds, now))
-
-    def _clock(self, at: float) -> str:
-        return time.strftime("%H:%M:%S", time.localtime(at + wall_offset(self.view)))

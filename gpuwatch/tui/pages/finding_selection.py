@@ -49,20 +49,3 @@ def keep_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
     if keys:
         view.finding = one.key if one is not None and one.key in keys else keys[0]
     return True
-
-
-def enter_from_below(view: View, keys: Sequence[FindingKey]) -> bool:
-    """The cursor goes up into the panel, if there is anything to be on."""
-    if keys:
-        view.in_findings, view.finding = True, keys[-1]
-    return bool(keys)
-
-
-def move(view: View, keys: Sequence[FindingKey], step: int) -> bool:
-    """Up and down in the panel; whether the cursor is still in it."""
-    position = keys.index(view.finding) if view.finding in keys else 0
-    if position + step >= len(keys):
-        view.in_findings = False
-    else:
-        view.finding = keys[max(0, position + step)]
-    return view.in_findings

@@ -69,11 +69,10 @@ def _earlier(view: View, width: int) -> list[Line]:
     """Findings that hold no longer, the last one first."""
     past = [one for one in reversed(view.spans) if one.end_seconds is not None]
     lines = edge(view.glyphs, width, Title("earlier"))[0] if past else []
-    offset = time_axis.wall_offset(view)
     for one in past:
         ends = (one.begin_seconds, one.end_seconds or 0.0)
-        clock = [time.strftime("%H:%M:%S", time.localtime(at + offset)) for at in ends]
-        row = Row(width).add(f"   {'-'.join(clock)}  ", "label")
+        clocks = [time_axis.clock(view, at) for at in ends]
+        row = Row(width).add(f"   {'-'.join(clocks)}  ", "label")
         row.add(f"{severity_sign(one.severity, view.glyphs)} ", "label")
         lines.append(row.add(fit(clean(one.summary), row.room - 1, view.glyphs.ellipsis)).line())
     return lines

@@ -29,6 +29,7 @@ def draw(
     inner = width - 2 * boxes
     room = max(0, height - 2 - 2 * boxes)
     top, rest, spots, bottom = body(inner, room)
+    view.strips.forget_unused()
     room = max(0, room - len(top) - len(bottom))
     offset = max(0, min(offset, len(rest) - room))
     lines = filled([*top, *rest[offset : offset + room]], inner, len(top) + room)

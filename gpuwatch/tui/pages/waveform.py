@@ -119,5 +119,4 @@ def _named(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
 
 
 def first_gpu(view: View, finding: Finding) -> Gpu | None:
-    """The one that its charts begin with."""
     return next(iter(_named(view, finding, _job(view, finding))), None)

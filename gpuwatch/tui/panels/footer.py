@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
-from gpuwatch.tui.panels import practice_bar, replay_bar
+from gpuwatch.tui.panels import practice_bar
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -23,19 +23,19 @@ def panel(keys: Callable[[View], Footer]) -> Panel:
 def draw(
     view: View, width: int, keys: Footer = OVERVIEW_FOOTER, below: int = 0
 ) -> tuple[Line, list[Zone]]:
-    """The filter while it is typed, else the keys, and how many lines are below those shown."""
+    """The line that is typed, else the keys, and how many lines are below those shown."""
     row = Row(width, prefix="b:")
+    prompt = view.prompt
+    if prompt is not None:
+        row.add(prompt.label, "key").add(fit(prompt.text, width - 24, view.glyphs.ellipsis))
+        row.add(view.glyphs.cursor, "key")
+        for hint in prompt.hints:
+            row.fits(f"   {hint}", "label")
+        return row.line("label"), []
     if view.replay is not None:
-        if view.replay.prompt is not None:
-            return replay_bar.prompt_line(view, width), []
         keys = replay_footer(keys)
     if view.practice is not None:
         keys = practice_bar.keys(view, keys)
-    if view.filtering:
-        row.add(" / ", "key").add(fit(view.filter_text, max(0, width - 24), view.glyphs.ellipsis))
-        row.add(view.glyphs.cursor, "key")
-        row.fits("   enter keeps it, esc clears it", "label")
-        return row.line("label"), []
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys(tuple(keys), width, view.paused, more)
     return line, list(zones)

@@ -24,17 +24,6 @@ def rows(view: View, height: int) -> int:
     return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
 
 
-def prompt_line(view: View, width: int) -> Line:
-    """The time to go to, while it is typed."""
-    state = view.replay
-    assert state is not None
-    row = Row(width, prefix="b:").add(" go to: ", "key").add(state.prompt or "")
-    row.add(view.glyphs.cursor, "key")
-    row.fits("   14:30  14:30:05  +5m  -30s  50%", "label")
-    row.fits("   enter goes there, esc cancels", "label")
-    return row.line("label")
-
-
 def draw(view: View, width: int, height: int) -> list[Line]:
     """Exactly ``rows`` lines of ``width`` cells for a screen of ``height``."""
     state = view.replay
@@ -59,7 +48,6 @@ def moment_at(state: ReplayState, x: int, width: int) -> float:
 
 
 def _place(state: ReplayState, at: float, inner: int) -> int:
-    """The column of a moment."""
     if state.seconds <= 0:
         return 0
     return min(inner - 1, max(0, int((at - state.first) / state.seconds * inner)))

@@ -35,8 +35,6 @@ _WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A snapshot and what was said of it."""
-
     snapshot: Snapshot
     diagnosis: Diagnosis | None
 
@@ -108,7 +106,6 @@ class Cue:
 
     @property
     def coming(self) -> Snapshot | None:
-        """The next snapshot, if it is there."""
         if self._place + 1 < len(self._past):
             return self._past[self._place + 1].snapshot
         return self._ahead[0] if self._ahead else None

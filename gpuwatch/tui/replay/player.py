@@ -30,8 +30,6 @@ _SKIPPED_SECONDS = 3.0
 
 
 class PlayerScreen(Protocol):
-    """Screen on which the player shows its snapshots."""
-
     def begin_at(self, readied: Readied) -> None: ...  # From now on this is the past.
     def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
     def show_moment(self, shown: Shown) -> None: ...
@@ -258,7 +256,6 @@ class Player:
         self._note_moment(cue)
 
     def _note_moment(self, cue: Cue) -> None:
-        """It is the one shown now."""
         snapshot = self.latest = cue.shown.snapshot
         self.interval_seconds = snapshot.interval_seconds
         self.state.show(snapshot.taken_at_unix_seconds)

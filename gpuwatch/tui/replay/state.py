@@ -46,8 +46,6 @@ class ReplayState:
     """How much of the file the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
     findings: Sequence[FindingSpan] = ()
-    prompt: str | None = None
-    """The time to go to, while it is typed."""
     drawn: tuple[object, list[tuple[float, float] | None]] | None = None
     """The columns of the bar as they were drawn last, and what of."""
 

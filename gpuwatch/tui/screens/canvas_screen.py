@@ -1,5 +1,6 @@
 """A screen that is one canvas, drawn whole from the view."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from textual import events
@@ -7,7 +8,6 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.screen import Screen
 
-from gpuwatch.diagnosis.finding import FindingKey
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages.layout import Frame
@@ -15,12 +15,14 @@ from gpuwatch.tui.panels import practice_bar, replay_bar
 from gpuwatch.tui.panels.findings import keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit
-from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 END = 1_000_000
 """Rows: beyond every end."""
 _WHEEL_LINES = 3
+
+Stop = tuple[str, Any]
+"""A kind of row, as its zones have it for an action, and the key of one."""
 
 
 class CanvasScreen(Screen[None]):
@@ -30,10 +32,10 @@ class CanvasScreen(Screen[None]):
     AUTO_FOCUS = ""
     CANVAS_ID: ClassVar[str]
 
-    def __init__(self, view: View, palette: Palette) -> None:
+    def __init__(self, view: View) -> None:
         super().__init__()
         self.view = view
-        self.canvas = Canvas(palette, id=self.CANVAS_ID)
+        self.canvas = Canvas(view.palette, id=self.CANVAS_ID)
         self.shown = Frame(lines=[])
 
     def compose(self) -> ComposeResult:
@@ -46,7 +48,6 @@ class CanvasScreen(Screen[None]):
         self.redraw()
 
     def drawn(self, width: int, height: int) -> Frame:
-        """The page at this size."""
         raise NotImplementedError
 
     def redraw(self) -> None:
@@ -58,10 +59,6 @@ class CanvasScreen(Screen[None]):
 
     def redraw_output(self) -> None:
         """Draw what a started job prints, where it is shown."""
-
-    def repaint(self, palette: Palette) -> None:
-        """Show the same picture in other colours."""
-        self.canvas.repaint(palette)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -123,17 +120,33 @@ class CanvasScreen(Screen[None]):
 
 
 class ListScreen(CanvasScreen):
-    """A screen whose page has findings and a list. Subclasses say what is drawn, and which row of
-    the list is chosen."""
+    """A screen on which a cursor runs through findings and other rows."""
+
+    ROWS: ClassVar[str]
+    """The kind of the rows of the page's table."""
+    OPENS: ClassVar[Mapping[str, str]]
+    """The kinds of rows that a click chooses, and the action of another click on the same."""
+
+    @property
+    def cursor(self) -> Stop:
+        """Where the cursor is, whether or not that is still there."""
+        raise NotImplementedError
 
     @property
     def chosen(self) -> object:
-        """The key of the row under the cursor, whether or not it is there."""
+        """The key of the row of the table where the cursor is, or was last."""
         raise NotImplementedError
 
-    def choose(self, key: Any) -> None:
-        """Put the cursor on the row with this key."""
+    def put(self, kind: str, key: Any) -> None:
+        """Put the cursor there."""
         raise NotImplementedError
+
+    def stops(self) -> list[Stop]:
+        """All places for the cursor, top to bottom."""
+        return [*self._findings(), *[(self.ROWS, row.key) for row in self.shown.table]]
+
+    def _findings(self) -> list[Stop]:
+        return [("finding", key) for key in keys_in(self.shown.zones)]
 
     def page(self, width: int, height: int) -> Frame:
         """As it is before the cursor of the findings is brought into sight."""
@@ -145,11 +158,6 @@ class ListScreen(CanvasScreen):
             frame = self.page(width, height)
         return frame
 
-    @property
-    def finding_keys(self) -> list[FindingKey]:
-        """The findings in sight, top to bottom."""
-        return keys_in(self.shown.zones)
-
     def position(self) -> int | None:
         """The place of the chosen row; ``None``: it is not there."""
         chosen = self.chosen
@@ -160,16 +168,38 @@ class ListScreen(CanvasScreen):
         """Choose the row at ``position``, or the nearest there is."""
         table = self.shown.table
         if table:
-            self.choose(table[max(0, min(position, len(table) - 1))].key)
+            self.put(self.ROWS, table[max(0, min(position, len(table) - 1))].key)
+
+    def action_move(self, step: int) -> None:
+        """Up and down run through all rows."""
+        here, stops = self.cursor, self.stops()
+        if here in stops:
+            place = min(stops.index(here) + step, len(stops) - 1)
+        else:
+            # Down leads to the first of its kind, if there is one, up to what is above that.
+            alike = [number for number, (kind, _) in enumerate(stops) if kind == here[0]]
+            place = min(alike, default=len(stops)) + min(0, step)
+        if stops and place < len(stops):
+            self.put(*stops[max(0, place)])
+        self.redraw()
+
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        stop = zone.action, zone.argument
+        if zone.action not in self.OPENS:
+            await super().clicked(zone, event)
+            return
+        again = stop == self.cursor and event.chain > 1
+        self.put(*stop)
+        self.redraw()
+        if again:
+            await self.run_action(self.OPENS[zone.action])
 
 
 class ScrolledScreen(CanvasScreen):
     """A screen whose picture can be longer than the terminal. Subclasses draw from the line
     ``body_offset`` on, and set it to what was possible."""
 
-    def __init__(self, view: View, palette: Palette) -> None:
-        super().__init__(view, palette)
-        self.body_offset = 0
+    body_offset = 0
 
     def action_scroll_body(self, lines: int) -> None:
         self.body_offset += lines

@@ -9,7 +9,6 @@ from gpuwatch.tui.keys import DETAIL_KEYS, bindings
 from gpuwatch.tui.pages import detail
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
-from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 
@@ -19,8 +18,8 @@ class DetailScreen(ScrolledScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(DETAIL_KEYS)
     CANVAS_ID = "detail"
 
-    def __init__(self, view: View, palette: Palette, options: ReadOptions) -> None:
-        super().__init__(view, palette)
+    def __init__(self, view: View, options: ReadOptions) -> None:
+        super().__init__(view)
         self._options = options
 
     def on_unmount(self) -> None:

@@ -1,21 +1,20 @@
 """One job: its processes, its GPUs, what it prints."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
-from textual import events
 from textual.binding import BindingType
 
 from gpuwatch.core.model import JobMember, Process, ProcessKey
 from gpuwatch.tui.keys import JOB_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.job import output as job_output
 from gpuwatch.tui.panels.job import tree as job_tree
-from gpuwatch.tui.screens.canvas_screen import END, ListScreen
-from gpuwatch.tui.terminal.frame import Zone
+from gpuwatch.tui.screens.canvas_screen import END, ListScreen, Stop
 from gpuwatch.tui.view import PANES
+
+_REPORT: Stop = ("report", None)
 
 
 class JobScreen(ListScreen):
@@ -23,16 +22,11 @@ class JobScreen(ListScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(JOB_KEYS)
     CANVAS_ID = "job"
+    ROWS = "member"
+    OPENS: ClassVar[Mapping[str, str]] = {"member": "open_gpu"}
 
     def page(self, width: int, height: int) -> Frame:
         return job.draw(self.view, width, height)
-
-    @property
-    def chosen(self) -> ProcessKey | None:
-        return self.view.job.selected
-
-    def choose(self, key: ProcessKey) -> None:
-        self.view.job.selected = key
 
     def redraw_output(self) -> None:
         """Draw the output pane alone: it changes more often than the rest."""
@@ -41,6 +35,28 @@ class JobScreen(ListScreen):
             self.show_lines(self.shown.lines)
 
     # -- moving about -----------------------------------------------------------------------
+
+    @property
+    def chosen(self) -> ProcessKey | None:
+        return self.view.job.selected
+
+    @property
+    def cursor(self) -> Stop:
+        view = self.view
+        if view.in_findings:
+            return "finding", view.finding
+        return _REPORT if job.shows_report(view) else ("member", view.job.selected)
+
+    def put(self, kind: str, key: Any) -> None:
+        view = self.view
+        view.in_findings, view.job.pane_focused = kind == "finding", False
+        if kind == "finding":
+            view.finding = key
+        elif kind == "member":
+            view.job.selected = key
+
+    def stops(self) -> list[Stop]:
+        return [*self._findings(), _REPORT] if job.shows_report(self.view) else super().stops()
 
     def selected_member(self) -> JobMember | None:
         """The process under the cursor; where there is only one, that one. Several in one row are
@@ -58,7 +74,6 @@ class JobScreen(ListScreen):
             self.redraw()
 
     def selected_process(self) -> Process | None:
-        """The selected member as the process table knows it."""
         member, snapshot = self.selected_member(), self.view.snapshot
         shown = job.shown_job(self.view)
         if member is None or snapshot is None or shown is None:
@@ -79,21 +94,14 @@ class JobScreen(ListScreen):
         self.dismiss()
 
     def action_move(self, step: int) -> None:
-        """Up and down run through the findings and the processes (or the report) below them."""
-        view, keys = self.view, self.finding_keys
-        if view.in_findings and not view.job.pane_focused:
-            if not selection.move(view, keys, step) and not job.shows_report(view):
-                self.select(0)
-        elif not (step < 0 and self._at_top() and selection.enter_from_below(view, keys)):
-            self._go(step)
-        self.redraw()
-
-    def _at_top(self) -> bool:
+        """They scroll the output, and the report of a job that has ended."""
         state = self.view.job
-        if state.pane_focused:
-            return False
-        at_first = self.position() in {None, 0}
-        return state.report_offset == 0 if job.shows_report(self.view) else at_first
+        in_report = self.cursor == _REPORT and (step > 0 or state.report_offset > 0)
+        if state.pane_focused or in_report:
+            self._go(step)
+            self.redraw()
+        else:
+            super().action_move(step)
 
     def _go(self, rows: int) -> None:
         """So many rows up or down in what has the cursor: output, report, or processes."""
@@ -168,19 +176,6 @@ class JobScreen(ListScreen):
         wanted = max(state.output.first, job_output.first_line(self.view, rows) + lines)
         # At the end it is followed again.
         state.pane_first = None if wanted >= newest else wanted
-
-    # -- the mouse --------------------------------------------------------------------------------
-
-    async def clicked(self, zone: Zone, event: events.Click) -> None:
-        if zone.action == "member":
-            self.view.job.pane_focused = self.view.in_findings = False
-            again = self.view.job.selected == zone.argument
-            self.view.job.selected = zone.argument  # type: ignore[assignment]
-            self.redraw()
-            if again and event.chain > 1:
-                await self.action_open_gpu()
-        else:
-            await super().clicked(zone, event)
 
     async def wheel(self, y: int, step: int) -> None:
         """Move what it is over."""

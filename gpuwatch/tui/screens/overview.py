@@ -1,21 +1,18 @@
 """The main screen: GPUs, host, processes."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import BindingType
 
-from gpuwatch.core.text import clean
 from gpuwatch.tui.keys import OVERVIEW_KEYS, bindings
-from gpuwatch.tui.pages import finding_selection as selection
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels.processes import table
-from gpuwatch.tui.screens.canvas_screen import ListScreen
-from gpuwatch.tui.terminal.frame import Zone, edited
+from gpuwatch.tui.screens.canvas_screen import ListScreen, Stop
+from gpuwatch.tui.terminal.frame import Zone
 from gpuwatch.tui.view import SORT_KEYS, RowKey
-
-_FILTERS = {"slash", "f3", "f4"}
 
 
 class OverviewScreen(ListScreen):
@@ -23,53 +20,39 @@ class OverviewScreen(ListScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(OVERVIEW_KEYS)
     CANVAS_ID = "overview"
+    ROWS = "process"
+    OPENS: ClassVar[Mapping[str, str]] = {"gpu": "app.open", "process": "app.open"}
 
     def page(self, width: int, height: int) -> Frame:
         return overview.draw(self.view, width, height)
+
+    # -- moving about -----------------------------------------------------------------------
 
     @property
     def chosen(self) -> RowKey | None:
         return self.view.selected_row
 
-    def choose(self, key: RowKey) -> None:
-        self.view.selected_row = key
-
-    # -- moving about -----------------------------------------------------------------------
-
-    def action_move(self, step: int) -> None:
-        """Up and down run through the findings, the GPUs and the processes, and back."""
+    @property
+    def cursor(self) -> Stop:
         view = self.view
-        keys = self.finding_keys
         if view.in_findings:
-            if not selection.move(view, keys, step):
-                self._first_below()
-        elif view.focus == "gpus" and view.gpus:
-            position = view.gpu_position() + step
-            if position < 0:
-                selection.enter_from_below(view, keys)
-            elif 0 <= position < len(view.gpus):
-                view.selected_gpu = view.gpus[position].uuid
-            elif position >= len(view.gpus) and self.shown.table:
-                view.focus = "processes"
-                if self.position() is None:
-                    self.select(0)
-        else:
-            row = self.position()
-            if step < 0 and row in {None, 0} and view.gpus:
-                view.focus = "gpus"
-                view.selected_gpu = view.gpus[-1].uuid
-            elif not (step < 0 and row in {None, 0} and selection.enter_from_below(view, keys)):
-                view.focus = "processes"
-                self.select(0 if row is None else row + step)
-        self.redraw()
+            return "finding", view.finding
+        on_gpus = view.focus == "gpus" and view.gpus
+        return ("gpu", view.selected_gpu) if on_gpus else ("process", view.selected_row)
 
-    def _first_below(self) -> None:
+    def put(self, kind: str, key: Any) -> None:
         view = self.view
-        if view.gpus:
-            view.focus, view.selected_gpu = "gpus", view.gpus[0].uuid
+        view.in_findings = kind == "finding"
+        if kind == "finding":
+            view.finding = key
+        elif kind == "gpu":
+            view.focus, view.selected_gpu = "gpus", key
         else:
-            view.focus = "processes"
-            self.select(0)
+            view.focus, view.selected_row = "processes", key
+
+    def stops(self) -> list[Stop]:
+        rows = [(self.ROWS, row.key) for row in self.shown.table]
+        return [*self._findings(), *[("gpu", gpu.uuid) for gpu in self.view.gpus], *rows]
 
     def action_gpu(self, step: int) -> None:
         self.view.in_findings = False
@@ -116,7 +99,7 @@ class OverviewScreen(ListScreen):
 
         at = SORT_KEYS.index(self.view.sort)
         choices = [Choice(key, key) for key in SORT_KEYS]
-        menu = Menu("sort processes by", choices, self.canvas.palette, self.view.glyphs, at=at)
+        menu = Menu(self.view, "sort processes by", choices, at=at)
         self.app.push_screen(menu, lambda key: self.action_sort_by(key or ""))
 
     def action_columns(self) -> None:
@@ -135,8 +118,7 @@ class OverviewScreen(ListScreen):
             self.redraw()
             return choices()
 
-        title, palette = "columns: as many as fit", self.canvas.palette
-        self.app.push_screen(Menu(title, choices(), palette, view.glyphs, toggle=toggle))
+        self.app.push_screen(Menu(view, "columns: as many as fit", choices(), toggle=toggle))
 
     def action_reverse(self) -> None:
         self.view.reverse = not self.view.reverse
@@ -155,59 +137,10 @@ class OverviewScreen(ListScreen):
         self.view.this_gpu_only = False
         self.redraw()
 
-    # -- typing a filter ----------------------------------------------------------------------
-    # Keys are taken here rather than by an input widget: that one would be mounted a moment after
-    # the key that opens it, and what is typed in that moment would act as commands.
-
-    def action_filter(self) -> None:
-        self.view.filtering = True
-        self.redraw()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a filter is typed, keys are text."""
-        del action, parameters
-        return not self.view.filtering
-
-    def on_key(self, event: events.Key) -> None:
-        view = self.view
-        if not view.filtering and event.key not in _FILTERS:
-            return
-        # At once, not by the binding: bindings run a moment later, after what is typed behind it.
-        event.stop()
-        event.prevent_default()
-        match event.key:
-            case "slash" | "f3" | "f4" if not view.filtering:
-                view.filtering = True
-            case "enter":
-                view.filtering = False
-            case "escape":
-                view.filtering, view.filter_text = False, ""
-            case key:
-                text = edited(view.filter_text, key, event.character)
-                view.filter_text = view.filter_text if text is None else text
-        self.redraw()
-
-    def on_paste(self, event: events.Paste) -> None:
-        if self.view.filtering:
-            self.view.filter_text += clean(event.text.strip(), 200)
-            self.redraw()
-
     # -- the mouse --------------------------------------------------------------------------------
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
-        view = self.view
-        if zone.action in ("gpu", "process"):
-            before = view.focus, view.selected_gpu, view.selected_row
-            if zone.action == "gpu":
-                view.focus, view.selected_gpu = "gpus", str(zone.argument)
-            else:
-                view.focus = "processes"
-                view.selected_row = zone.argument  # type: ignore[assignment]
-            view.in_findings = False
-            self.redraw()
-            if event.chain > 1 and before == (view.focus, view.selected_gpu, view.selected_row):
-                await self.run_action("app.open")
-        elif zone.action == "sort" and zone.argument is not None:
+        if zone.action == "sort" and zone.argument is not None:
             self._sort_by(str(zone.argument))
         else:
             await super().clicked(zone, event)

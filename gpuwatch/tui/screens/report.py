@@ -9,7 +9,6 @@ from gpuwatch.tui.keys import REPORT_FOOTER, REPORT_KEYS, bindings
 from gpuwatch.tui.pages import job, sheet
 from gpuwatch.tui.pages.layout import Frame, Title
 from gpuwatch.tui.screens.canvas_screen import ScrolledScreen
-from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 
@@ -19,8 +18,8 @@ class ReportScreen(ScrolledScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(REPORT_KEYS)
     CANVAS_ID = "report"
 
-    def __init__(self, view: View, palette: Palette, write: Callable[[int], Sequence[str]]) -> None:
-        super().__init__(view, palette)
+    def __init__(self, view: View, write: Callable[[int], Sequence[str]]) -> None:
+        super().__init__(view)
         self._write = write
         self._texts: Sequence[str] = ()
         self._width = 0

@@ -8,17 +8,14 @@ from itertools import accumulate, takewhile
 from operator import eq
 from typing import NamedTuple
 
-from gpuwatch.tui.terminal.frame import Line, plain, width_of
+from gpuwatch.tui.terminal.frame import MAYBE_WIDE, Line, plain, width_of
 
 Piece = tuple[int, str, str]
 """The first cell, the text from there on, and the name of its style."""
 
-# A character that is not one cell wide, as far as this cannot be told at once: anything outside
-# ASCII and the box, block and braille glyphs that charts are made of.
-_MAYBE_WIDE = re.compile(r"[^\x00-\x7e\u2500-\u25fc\u2800-\u28ff\u00b7\u2026]")
-
-_MERGE_GAP = 4
-"""Cells between two changes of one run that are sent with them: skipping takes as many bytes."""
+_MERGE_GAP = 1
+"""Cells between two changes of one run that are sent with them: a glyph takes the three bytes of
+skipping it."""
 _SPAN = re.compile(rb"x(?:\0{0,%d}x)*" % (2 * _MERGE_GAP + 1))
 """Of cells that are two bytes each, ``x`` where they changed."""
 _MARKED = b"\0" + 255 * b"x"
@@ -79,7 +76,7 @@ def changes(
 @lru_cache(maxsize=128)
 def _cells(line: Line) -> _Cells | None:
     text = plain(line)
-    if not text.isascii() and _MAYBE_WIDE.search(text) is not None:
+    if not text.isascii() and MAYBE_WIDE.search(text):
         return None
     styles = "".join([_marks[style] * len(run) for run, style in line])
     return _Cells(text, _number(text), styles)
@@ -138,11 +135,18 @@ def _move(old: str, new: str, pieces: Sequence[Piece], moves: list[Move]) -> Mov
             return Move(start, start + cells + alike, cells)
     # What is new at a chart's end was nowhere before, so the longest piece may not be the one.
     longest = sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]
-    best = max([_found_again(old, new, at) for at, _, _ in longest], key=_length)
+    best = max([_found_again(old, new, _edge(*piece)) for piece in longest], key=_length)
     if _length(best) < _MOVED_LEAST:
         return None
     moves.append(best)
     return best
+
+
+def _edge(start: int, text: str, _style: str) -> int:
+    """Where the characters at the beginning of a piece end, if others follow: they alone are found
+    again in too many places."""
+    alike = len(text) - len(text.lstrip(text[0]))
+    return start + alike - 1 if alike < len(text) else start
 
 
 def _length(move: Move) -> int:

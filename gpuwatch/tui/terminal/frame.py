@@ -6,6 +6,7 @@ sends only what differs from the frame before to the terminal.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,10 @@ Run = tuple[str, str]
 """Text and the name of its style (see ``palette``)."""
 
 Line = tuple[Run, ...]
+
+MAYBE_WIDE = re.compile(r"[^\x00-\x7e\u2500-\u25fc\u2800-\u28ff\u00b7\u2026]")
+"""A character that is not one cell wide, as far as this cannot be told at once: anything outside
+ASCII and the box, block and braille glyphs that charts are made of."""
 
 _END = 100_000
 """Cells: beyond every line."""
@@ -40,7 +45,8 @@ def spots(top: int, rows: int, start: int, cells: int) -> list[Zone]:
 
 def width_of(text: str) -> int:
     """Cells ``text`` takes."""
-    return len(text) if text.isascii() else cell_len(text)
+    # Rich remembers whatever it is asked, of charts after minutes 1 MiB.
+    return len(text) if text.isascii() or not MAYBE_WIDE.search(text) else cell_len(text)
 
 
 def fit(text: str, width: int, ellipsis: str = "…") -> str:
@@ -143,7 +149,7 @@ class Row:
 
     def add(self, text: str, style: str = "text") -> Row:
         """Append ``text`` as it is, cut at the line's end."""
-        if not text.isascii():
+        if not text.isascii() and MAYBE_WIDE.search(text):
             # What has no width of its own would widen the character before it.
             text = text[next((at for at, one in enumerate(text) if cell_len(one)), _END) :]
         width = width_of(text)

@@ -5,12 +5,12 @@ its widget, with every run's full style and a reset after it. For a screen that 
 digits a second that is some ten times the bytes and several times the CPU, so a canvas that has
 the whole screen to itself writes its changes itself (see ``canvas``).
 
-Naming a colour takes some twenty bytes, going to another place four to eight: so all cells of one
+Naming a colour takes some twenty bytes, going to another place three to nine: so all cells of one
 style are sent before those of the next, wherever they stand. What moved to the left in a line, as
 charts do, is moved by the terminal.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.color import ColorSystem
 from rich.style import Style
@@ -23,6 +23,8 @@ Codes = tuple[str, str, str]
 """Attributes, foreground and background of a style, as SGR parameters."""
 
 _NOTHING: Codes = ("", "", "")
+_NOWHERE = (-1, -1)
+"""Where the cursor is while that is not known."""
 
 Change = tuple[int, Line, Line]
 """A line number, what is shown there, and what is to be."""
@@ -36,18 +38,20 @@ class Encoder:
         self.color_system = color_system
         self._codes: dict[str, Codes] = {}
 
-    def encode(self, lines: Iterable[Change]) -> str:
-        """The text that brings the terminal up to date, empty if it is; it leaves the style
-        reset."""
+    def encode(self, lines: Iterable[Change], width: int) -> str:
+        """The text that brings the terminal, ``width`` cells wide, up to date; empty if it is. It
+        leaves the style reset."""
         out: list[str] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
         moves: list[Move] = []
+        at = _NOWHERE
         for y, before, after in lines:
             move, pieces = changes(before, after, moves)
             if move is not None:
                 start, stop, cells = move
-                out.append(f"\x1b[{y + 1};{start + 1}H\x1b[{cells}P")
+                out.append(f"{_way(at, y, start)}\x1b[{cells}P")
                 out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
+                at = y, stop - cells
             for x, text, name in pieces:
                 codes = self._codes.get(name) or self._remember(name)
                 places = by_style.get(codes)
@@ -59,7 +63,13 @@ class Encoder:
             if codes != style:
                 out.append(difference(style, codes))
                 style = codes
-            _put(out, places)
+            for y, x, text in places:
+                out.append(_way(at, y, x))
+                out.append(text)
+                cells = width_of(text)
+                # What a terminal takes to be wide, and where it is after a line's last cell, is
+                # known for sure of its own characters only.
+                at = (y, x + cells) if cells == len(text) and x + cells < width else _NOWHERE
         if style != _NOTHING:
             out.append("\x1b[0m")
         return "".join(out)
@@ -69,16 +79,21 @@ class Encoder:
         return codes
 
 
-def _put(out: list[str], places: Sequence[tuple[int, int, str]]) -> None:
-    """Text of one style at its places, from line to line."""
-    line = column = -1
-    for y, x, text in places:
-        if y != line:
-            out.append(f"\x1b[{y + 1};{x + 1}H")
-        elif x != column:
-            out.append(f"\x1b[{x - column}C")
-        out.append(text)
-        line, column = y, x + width_of(text)
+def _way(at: tuple[int, int], y: int, x: int) -> str:
+    """The shortest sequence that takes the cursor from ``at`` to a line and a cell."""
+    there = f"\x1b[{y + 1};{x + 1}H"
+    if at is _NOWHERE:
+        return there
+    down, right = y - at[0], x - at[1]
+    way = _steps(down, "B", "A")
+    way += "\b" * -right if -4 < right < 0 else _steps(right, "C", "D")
+    return way if len(way) < len(there) else there
+
+
+def _steps(count: int, ahead: str, back: str) -> str:
+    if count in (-1, 0, 1):
+        return ("\x1b[" + back, "", "\x1b[" + ahead)[count + 1]
+    return f"\x1b[{abs(count)}{ahead if count > 0 else back}"
 
 
 def difference(before: Codes, codes: Codes) -> str:

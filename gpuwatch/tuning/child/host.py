@@ -59,8 +59,6 @@ def main(descriptor: int) -> None:
 
 
 class Host:
-    """Loads, forks and waits, as gpuwatch orders."""
-
     def __init__(self, channel: Channel, start: Start) -> None:
         self._channel = channel
         self._start = start

@@ -73,7 +73,6 @@ class LoaderFactory:
         return _copied(self._as_loader(self._called(values)), setting)
 
     def _checked(self, found: Any) -> Callable[..., Any]:
-        """The function that makes the loader, if it can be called."""
         if not callable(found) or isinstance(found, Iterator) or hasattr(found, "forward"):
             raise MeasureError(
                 f"{self._text} is {kind_of(found)}: name a DataLoader, a Dataset, or a function "

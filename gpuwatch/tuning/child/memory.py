@@ -7,7 +7,6 @@ first step (where cuDNN tries algorithms) and the optimizer's state are all in.
 from __future__ import annotations
 
 import copy
-import os
 import resource
 from collections.abc import Callable, Sized
 from contextlib import closing, nullcontext, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import psutil
 import torch
 
 from gpuwatch.core.text import clean
@@ -34,7 +34,6 @@ _HOST_SAYS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot
 
 
 def list_gpus() -> Answer:
-    """The devices that torch sees, or why it sees none."""
     answer = Answer(kind="result", torch=clean(str(torch.__version__), 40))
     if not torch.cuda.is_available():
         answer.no_cuda = _why_no_cuda()
@@ -188,7 +187,7 @@ class _Cuda:
 class _Host:
     """The memory of this host (or of this container) for a step that runs on the CPU.
 
-    The peak is the process's largest resident size (VmHWM, proc_pid_status(5)): all of it, Python
+    The peak is the process's largest resident size (getrusage(2)): all of it, Python
     and torch included. So that a batch that is too large harms nobody, the process may take no
     more data than there is room for (RLIMIT_DATA; torch's allocator then raises), and should
     memory run out all the same the kernel ends this process first (oom_score_adj).
@@ -197,14 +196,14 @@ class _Host:
     kind = "cpu"
 
     def __init__(self, order: Order) -> None:
-        own = _own("VmRSS")
-        self._available, self._total = usage.available_memory() + own, usage.total_memory()
+        own = psutil.Process().memory_info()
+        self._available, self._total = usage.available_memory() + own.rss, usage.total_memory()
         if order.limit_bytes is not None and order.limit_bytes < self._total:
             self._available = min(self._available, order.limit_bytes)
             self._total = order.limit_bytes
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
-        soft = _own("VmData") + max(self._available - own, 1 << 20)
+        soft = own.data + max(self._available - own.rss, 1 << 20)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if hard != resource.RLIM_INFINITY:
             soft = min(soft, hard)
@@ -217,10 +216,10 @@ class _Host:
     def read(self) -> dict[str, Any]:
         """As in ``MemoryPoint``."""
         return {
-            "peak_bytes": _own("VmHWM"),
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "available_bytes": self._available,
             "total_bytes": self._total,
-            "process_bytes": _own("VmRSS"),
+            "process_bytes": psutil.Process().memory_info().rss,
         }
 
     def ran_out(self, error: BaseException) -> bool:
@@ -229,15 +228,6 @@ class _Host:
             or (isinstance(one, RuntimeError | OSError) and _says(one, _HOST_SAYS))
             for one in _causes(error)
         )
-
-
-def _own(name: str) -> int:
-    """Bytes of a line of ``/proc/self/status``."""
-    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0]) * 1024
-    raise ValueError(f"there is no {name} of process {os.getpid()}")
 
 
 def _causes(error: BaseException) -> list[BaseException]:

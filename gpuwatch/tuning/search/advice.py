@@ -87,7 +87,6 @@ def not_in_call(description: Description, setting: Setting) -> list[str]:
 
 
 def reasons(outcome: Outcome, plan: Plan) -> list[str]:
-    """Grounds for this one, against fewer and against more."""
     chosen = outcome.trial(outcome.measured)
     if chosen is None or not chosen.alive:
         return []
@@ -209,7 +208,6 @@ def _restarts(outcome: Outcome, plan: Plan, chosen: Trial) -> Iterator[str]:
 
 
 def notes(outcome: Outcome, plan: Plan, description: Description) -> list[str]:
-    """How this was measured, as far as a reader should know."""
     found = list(outcome.notes)
     visits = [visit for trial in outcome.trials for visit in trial.counted]
     known = sorted(v.other_cores_used for v in visits if v.other_cores_used is not None)

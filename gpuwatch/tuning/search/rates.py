@@ -149,7 +149,6 @@ class Trial:
         return interval(self.rates, Scatter(0.0, 0.0)).rate
 
     def middle(self, of: Callable[[Visit], float | None]) -> float | None:
-        """The median over the visits that have it."""
         known = [value for visit in self.counted if (value := of(visit)) is not None]
         return median(known) if known else None
 

@@ -71,7 +71,6 @@ def undecided(active: Sequence[Trial], best: Trial) -> list[Setting]:
 
 
 def is_settled(active: Sequence[Trial]) -> bool:
-    """True if further visits would change nothing."""
     best = best_of(active)
     if best is None or any(len(trial.counted) < ROUNDS_LEAST for trial in active):
         return False
@@ -116,7 +115,6 @@ class Visits:
         return self.budget_seconds - self.spent()
 
     def seconds_each(self) -> float:
-        """Of a visit, so far."""
         return self.spent() / max(1, self._count)
 
     def ask(

@@ -63,11 +63,10 @@ class TestStreams:
 
     def test_output_that_cannot_be_written(self, tmp_path: Path) -> None:
         """A file that cannot be written is said before the job starts, and it does not start."""
-        for option in ("--output", "--report"):
-            code, _, errors = run(tmp_path, option, "/nowhere/x", "--", "touch", "started")
-            assert code == 2
-            assert b"/nowhere/x" in errors
-            assert b"No such file or directory" in errors
+        code, _, errors = run(tmp_path, "--output", "/nowhere/x", "--", "touch", "started")
+        assert code == 2
+        assert b"/nowhere/x" in errors
+        assert b"No such file or directory" in errors
         assert not (tmp_path / "started").exists()
 
 
@@ -120,7 +119,6 @@ class TestCommandLine:
             ((), "gpuwatch run -- python train.py"),
             (("--",), "gpuwatch run -- python train.py"),
             (("--interval", "0", "true"), "0.1"),
-            (("--no-report", "--json", "true"), "--no-report"),
         ],
     )
     def test_refused(self, arguments: tuple[str, ...], sentence: str) -> None:
@@ -348,15 +346,13 @@ class TestReport:
         assert report["ended_at_unix_seconds"] > report["started_at_unix_seconds"]
 
     @pytest.mark.parametrize(("end", "code"), [("exit 4", 4), ("kill -9 $$", -9)])
-    def test_as_json_into_a_file(self, tmp_path: Path, end: str, code: int) -> None:
-        """--json makes it one JSON object, --report FILE puts it into a file; a job that is killed
-        has its report too, with the signal."""
-        path = tmp_path / "report.json"
+    def test_says_how_the_job_ended(self, tmp_path: Path, end: str, code: int) -> None:
+        """A job that is killed has its report too, with the signal."""
         command = ("sh", "-c", f"sleep $0; {end}")
-        options = ("--json", "--report", str(path))
-        assert self.seen(tmp_path, *options, command=command) == (code, b"", b"")
-        report = json.loads(path.read_text())["jobs"][0]
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert self.seen(tmp_path, command=command)[:2] == (code, b"")
+        (kept,) = (tmp_path / "state" / "gpuwatch" / "reports").iterdir()
+        report = json.loads(kept.read_text())["jobs"][0]
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         assert report["exit_code"] == code
         assert 0.9 < report["ended_at_unix_seconds"] - report["started_at_unix_seconds"] < 60
 

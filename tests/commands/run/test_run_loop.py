@@ -41,14 +41,13 @@ time.sleep(2.0)
 
 def reported_by(folder: Path, *command: str) -> tuple[dict[str, Any], list[float], str]:
     """The report, what the job's own stopwatch said, and the text of the report."""
-    path = folder / "report.json"
-    options = ("-i", "0.2", "--plain", "--json", "--report", str(path), "--")
-    process = start(folder, *options, *command)
+    process = start(folder, "-i", "0.2", "--plain", "--", *command)
     # A busy machine takes long to import PyTorch.
     out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    report = json.loads(path.read_text())
-    text = program("report", env=environment_in(folder)).stdout
+    environment = environment_in(folder)
+    report = json.loads(program("report", "--json", env=environment).stdout)
+    text = program("report", env=environment).stdout
     return report["jobs"][0]["loop"], [float(word) for word in out.split()], text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import GpuReading, ReadingAge, Snapshot
+from gpuwatch.diagnosis.engine.engine import Engine
 from tests.diagnosis.engines import machine, rules_of, simulate, told
 from tests.support.snapshots import gpu, snapshot
 
@@ -229,3 +230,16 @@ def test_a_process_that_is_stopped_for_a_moment_is_not_shown_as_stopped() -> Non
     made = enumerate(machine("healthy", 60))
     said = told(_stopped(one) if second % 5 == 4 else one for second, one in made)
     assert not any("job_stopped" in rules_of(one) for one in said)
+
+
+@pytest.mark.parametrize(
+    ("category", "cause"),
+    [("loading_data", "loader_in_main_process"), ("computing", "python_bound")],
+)
+def test_stacks_decide_whether_the_main_process_loads(category: str, cause: str) -> None:
+    """Its CPU is as busy between the GPU's bursts, whatever it does then."""
+    engine = Engine()
+    for one in machine("main_process", 40):
+        engine.push(one)
+        engine.note_stacks(one.jobs[0].key, ((category, 90.0, "data.py:16"),))
+    assert rules_of(engine.diagnosis) == [cause]

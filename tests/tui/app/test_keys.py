@@ -294,7 +294,7 @@ async def theme(drive: Driven, key: str) -> None:
     for _ in THEMES:
         await drive.press(key)
         seen.append(drive.app.theme)
-        assert drive.front.canvas.palette is drive.app.drawing.palette
+        assert drive.front.canvas.palette is drive.view.palette
         assert drive.app.theme in drive.lines[-2]
     assert seen == [*THEMES[1:], THEMES[0]]
 
@@ -484,7 +484,7 @@ AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {
         lambda it: it.job_screen and it.view.job.key == it.source.options.attached is not None,
     ),
     ("overview job", "e"): ("tab end", lambda it: "train.py" in it.dialog.text),
-    ("overview", "slash f3 f4"): ("slash 9 enter", lambda it: it.view.filtering),
+    ("overview", "slash f3 f4"): ("slash 9 enter", lambda it: it.view.prompt is not None),
     ("overview", "escape"): (
         "slash 9 enter g",
         lambda it: not (it.view.filter_text or it.view.this_gpu_only),

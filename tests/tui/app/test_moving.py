@@ -7,7 +7,6 @@ import pytest
 
 from gpuwatch.core.model import Problem, Process, Snapshot
 from gpuwatch.tui.screens.dialogs.texts import problems_dialog
-from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven
@@ -160,6 +159,15 @@ async def test_the_table_follows_the_typing() -> None:
         assert drive.table == [1, 2]
 
 
+async def test_where_nothing_is_listed_only_up_leads_out() -> None:
+    """The table is empty: down stays in it, up leads to the last GPU."""
+    async with driven(machine(process(1))) as drive:
+        await drive.press("tab", "slash", "z", "enter", "down")
+        assert (drive.table, drive.view.focus) == ([], "processes")
+        await drive.press("up")
+        assert (drive.view.focus, drive.view.selected_gpu) == ("gpus", "GPU-1")
+
+
 async def test_a_filter_that_hides_the_selection_keeps_it() -> None:
     """Filtered out and back again, the selected process is still the selected one."""
     async with driven(machine(process(1), process(2), process(3))) as drive:
@@ -206,7 +214,7 @@ def test_the_problems_dialog_says_all_of_them_whole(
         for severity in severities
     ]
     view = view_of(dataclasses.replace(machine(), problems=tuple(reversed(problems))))
-    dialog = problems_dialog(view, Palette(GPUWATCH_DARK))
+    dialog = problems_dialog(view)
     places = [dialog.text.index(problem.message) for problem in problems]
     assert places == sorted(places)
     assert dialog.labels[0] == title

@@ -21,7 +21,6 @@ from gpuwatch.tui.pages.finding_words import cause, place
 from gpuwatch.tui.screens.dialogs.texts import unknown_dialog
 from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
 from gpuwatch.tui.terminal.frame import width_of
-from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from gpuwatch.tui.view import View
 from tests.tui.app.test_hostile import HOSTILE
 from tests.tui.controllers.test_stack_sampling import report
@@ -141,8 +140,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
             assert len(lines) == size[1]
             assert not controls("".join(texts(lines)))
         assert not controls(evidence.plain_text(view, one).replace("\n", ""))
-        palette = Palette(GPUWATCH_DARK)
-        dialog = unknown_dialog(told.unknown, what.now.gpus, palette, glyphs)
+        dialog = unknown_dialog(view, told.unknown)
         assert not controls(dialog.text.replace("\n", ""))
 
 

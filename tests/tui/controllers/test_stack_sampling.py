@@ -17,7 +17,7 @@ from gpuwatch.jobs.stacks.summary import Place, Share, SourceLine, StackReport, 
 from gpuwatch.sources.linux import procfs
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog
-from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
+from gpuwatch.tui.view import View
 from tests.jobs.stacks.support import has_sampled, py_spies_of
 from tests.support.children import Children, children
 from tests.tui.driving import Driven, driven
@@ -150,7 +150,7 @@ def report(**fields: object) -> StackReport:
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda glyphs: glyphs.name)
 def test_shares_are_shown_with_their_uncertainty_and_cost(glyphs: object) -> None:
     """Percent, margin, bar, what it is, the line with its source, and what sampling cost."""
-    dialog = stacks_dialog([report()], Palette(GPUWATCH_DARK), glyphs)  # type: ignore[arg-type]
+    dialog = stacks_dialog(View(glyphs=glyphs), [report()])  # type: ignore[arg-type]
     text = dialog.text
     for said in (
         *("rank 0", "PID 4242", "200 samples in 10 s", "60%", "waiting for data"),

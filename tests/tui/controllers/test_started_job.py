@@ -99,6 +99,19 @@ async def test_q_can_interrupt_it(jobs: Jobs) -> None:
         assert drive.app.return_code == 130
 
 
+async def test_the_question_goes_away_once_it_has_ended(jobs: Jobs) -> None:
+    """There is nothing left to decide; the dashboard stays."""
+    job = jobs.start(WAITS)
+    async with driven(seen(job), (80, 24), running=job) as drive:
+        await drive.press("q")
+        assert isinstance(drive.app.screen, Dialog)
+        job.kill()
+        await until(drive, lambda: not isinstance(drive.app.screen, Dialog))
+        assert "the job has ended" in drive.lines[-2]
+        await drive.press("q")
+        assert drive.app.return_code == 137
+
+
 async def test_once_it_has_ended_q_quits_with_its_exit_code(jobs: Jobs) -> None:
     """The dashboard stays until then and says how it ended."""
     job = jobs.start(FAILS)

@@ -114,7 +114,7 @@ async def test_prompt_takes_keys_that_are_commands_otherwise(night: Path) -> Non
         assert "not a time" in drive.text
         assert drive.app.is_running
         await drive.press("colon", "1", "backspace", "backspace")
-        assert drive.player.state.prompt is None
+        assert drive.view.prompt is None
         await drive.go_to("23:00")
         assert "20:00:00 to 20:14:55" in drive.text
 

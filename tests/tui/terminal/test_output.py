@@ -112,10 +112,10 @@ def test_writing_only_the_spans_gives_the_new_lines(
     encoder = Encoder(palette, colours)
     terminal = Terminal(WIDTH, len(lines))
     unknown: Line = (("\0" * WIDTH, ""),)
-    terminal.feed(encoder.encode([(y, unknown, one) for y, (one, _) in enumerate(lines)]))
+    terminal.feed(encoder.encode([(y, unknown, one) for y, (one, _) in enumerate(lines)], WIDTH))
     for y, (before, _) in enumerate(lines):
         assert terminal.cells(y) == expected_cells(before, palette, colours)
-    terminal.feed(encoder.encode([(y, *one) for y, one in enumerate(lines)]))
+    terminal.feed(encoder.encode([(y, *one) for y, one in enumerate(lines)], WIDTH))
     for y, (_, after) in enumerate(lines):
         assert terminal.cells(y) == expected_cells(after, palette, colours)
     terminal.feed("\x1b[1;1HX")
@@ -145,7 +145,7 @@ def test_a_digit_that_changes_is_a_few_bytes(colours: ColorSystem | None) -> Non
     before: Line = (("  busy ", "label"), ("         47% ", "value"), ("▁▇" * 20, "fed"))
     after: Line = (before[0], ("         48% ", "value"), before[2])
     assert found(before, after)[1] == [(17, "8", "value")]
-    assert len(Encoder(palette, colours).encode([(3, before, after)]).encode()) < 60
+    assert len(Encoder(palette, colours).encode([(3, before, after)], 60).encode()) < 60
 
 
 def test_a_chart_that_moved_on_is_moved_by_the_terminal() -> None:
@@ -157,8 +157,8 @@ def test_a_chart_that_moved_on_is_moved_by_the_terminal() -> None:
         ((f"{42 + at}%", "value"), *drawn[at : at + 90], ("rx 5", "dim")) for at in (0, 6)
     )
     encoder, terminal = Encoder(palette, ColorSystem.TRUECOLOR), Terminal(97, 1)
-    terminal.feed(encoder.encode([(0, (("\0" * 97, ""),), before)]))
-    sent = encoder.encode([(0, before, after)])
+    terminal.feed(encoder.encode([(0, (("\0" * 97, ""),), before)], 97))
+    sent = encoder.encode([(0, before, after)], 97)
     terminal.feed(sent)
     assert terminal.cells(0) == expected_cells(after, palette, ColorSystem.TRUECOLOR)
     assert len(sent.encode()) < 220
@@ -173,7 +173,7 @@ def check(drive: Driven, theme_colours: ColorSystem = ColorSystem.TRUECOLOR) -> 
     lines = (drive.dialog or drive.front).canvas.lines
     assert app.terminal.lines == [plain(line) for line in lines]
     for y, line in enumerate(lines):
-        assert app.terminal.cells(y) == expected_cells(line, app.drawing.palette, theme_colours), y
+        assert app.terminal.cells(y) == expected_cells(line, app.view.palette, theme_colours), y
 
 
 @pytest.mark.parametrize(

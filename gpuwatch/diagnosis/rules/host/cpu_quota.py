@@ -126,7 +126,7 @@ def _advice(
     if needed is not None:
         # What it does with the quota says little of its need where nearly all was refused.
         needed = max(ranks * (needed + 1), math.ceil(1.5 * quota))
-    wanted = min([one for one in (needed, cores) if one is not None], default=None)
+    wanted = words.lowest((needed, cores))
     to = "." if wanted is None else f" from {number} to {wanted}."
     larger = Advice(
         f"Raise the CPU quota (docker --cpus, Kubernetes limits.cpu){to}",

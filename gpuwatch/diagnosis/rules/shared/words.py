@@ -19,7 +19,7 @@ SPARE_LEAST_CORES = 0.3
 RANGE_LEAST = 3
 """GPUs in a row that are named by the first and the last."""
 
-mean, amount = bounds.mean, units.size
+mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, units.size
 
 
 def named(gpus: Sequence[GpuFacts]) -> str:
@@ -58,10 +58,6 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
     return one if len(gpus) == 1 else several
-
-
-def highest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def clamp(value: float) -> float:

@@ -1,11 +1,18 @@
-"""One GPU over the time it is there: of a job, while the job is on it."""
+"""One GPU over the time it is there: of a job, while the job is on it.
 
+Its oscillation between idle and busy is seen in a window of the signal (``diagnosis.signals.
+waveform``); a long recording is many windows, of which only sums are kept.
+"""
+
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
-from operator import lt, mul, sub
+from copy import copy
 
 from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
-from gpuwatch.outputs.report.accumulators.rhythm import Rhythm
+from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles
 from gpuwatch.outputs.report.parts import GpuUsage, Stretch, TimeProfile
@@ -122,31 +129,29 @@ class GpuAccumulator:
     def add_samples(self, samples: Sequence[BusySample], step: Step) -> None:
         """Samples come up to a second late, so time is counted up to the last of them, not up to
         the snapshot; each speaks for the time since the one before."""
-        since = self._busy_until
-        times, percents = _sound(samples, since, step)
-        if not times:
-            return
-        lengths = list(map(sub, times, [since, *times]))
-        unbroken = max(lengths) <= LONGEST_SAMPLE_SECONDS
-        if unbroken:
-            pairs = list(zip(times, percents, strict=True))
-            self._rhythm.add_unbroken(pairs, LONGEST_SAMPLE_SECONDS)
-        else:
-            for at, percent in zip(times, percents, strict=True):
-                self._rhythm.add(at, percent, LONGEST_SAMPLE_SECONDS)
+        since, covered, busy = self._busy_until, 0.0, 0.0
+        percents = []
+        for stamp, percent in samples:
+            # A stamp in the future is the driver's clock running ahead.
+            at = min(stamp - step.offset, step.until)
+            length = at - self._busy_until
+            if not (length > 0.0 and 0.0 <= percent <= 100.0):
+                continue
+            self._rhythm.add(at, percent, LONGEST_SAMPLE_SECONDS)
             # Of what lies in a hole nothing is known.
-            lengths = [length if length <= LONGEST_SAMPLE_SECONDS else 0.0 for length in lengths]
-        covered, busy = sum(lengths), sum(map(mul, lengths, percents))
-        profile = self._busy_profile
-        if not (unbroken and profile.add_all(since, times[-1], percents, busy)):
-            for at, length, percent in zip(times, lengths, percents, strict=True):
-                profile.add(at - length, at, percent)
-        self._busy_until = times[-1]
+            if length <= LONGEST_SAMPLE_SECONDS:
+                self._busy_profile.add(self._busy_until, at, percent)
+                covered += length
+                busy += length * percent
+            self._busy_until = at
+            percents.append(percent)
+        if not percents:
+            return
         self._sampled = True
         mean = busy / covered if covered > 0 else sum(percents) / len(percents)
         # With seldom looks the driver's buffer holds only the newest part of the time.
-        whole_step = times[-1] - since <= step.longest
-        self._count(mean, times[-1] - since if whole_step else covered)
+        passed = self._busy_until - since
+        self._count(mean, passed if passed <= step.longest else covered)
 
     def _count(self, percent: float, seconds: float) -> None:
         if seconds > 0:
@@ -207,26 +212,77 @@ class GpuAccumulator:
         return self.missing
 
 
-def _sound(
-    samples: Sequence[BusySample], since: float, step: Step
-) -> tuple[list[float], list[float]]:
-    """The times on the axis and the percents of those that are percents, and later than the one
-    before; the first later than ``since``."""
-    times = [at - step.offset for at, _ in samples]
-    percents = [percent for _, percent in samples]
-    # NaN is not larger than anything, and a sum with it is unlike itself.
-    if not samples or (
-        (times[0] > since and times[-1] <= step.until and all(map(lt, times, times[1:])))
-        and sum(percents) == sum(percents)
-        and min(percents) >= 0
-        and max(percents) <= 100.0
-    ):
-        return times, percents
-    times, percents = [], []
-    for stamp, percent in samples:
-        # A stamp in the future is the driver's clock running ahead.
-        at = min(stamp - step.offset, step.until)
-        if sane(percent, 100.0) is not None and at > (times[-1] if times else since):
-            times.append(at)
-            percents.append(percent)
-    return times, percents
+WINDOW_SECONDS = 60.0
+WINDOW_SAMPLES = 12
+"""Seldom samples need a longer window: this many at least."""
+SAMPLES_MAX = 2048
+SWINGS = 3
+"""So many whole busy and idle stretches in a window are an oscillation, also without a rhythm."""
+STEPS_A_DOUBLING = 12
+"""Periods are counted in classes 6% wide, which is finer than a period of steps varies."""
+
+
+class Rhythm:
+    """Fed with (seconds on the axis, percent), in the order of time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.busy_seconds = 0.0
+        self.oscillating_seconds = 0.0
+        self.cycles = 0.0
+        self._periods: dict[int, tuple[float, float]] = {}
+        """Class: (seconds, seconds times period)."""
+        self._samples: list[tuple[float, float]] = []
+
+    def add(self, at: float, percent: float, longest: float) -> None:
+        """``longest``: from there on the time since the sample before is a gap."""
+        samples = self._samples
+        if samples and (
+            at - samples[-1][0] > longest
+            or (at - samples[0][0] >= WINDOW_SECONDS and len(samples) >= WINDOW_SAMPLES)
+            or len(samples) >= SAMPLES_MAX
+        ):
+            self.close()
+        self._samples.append((at, percent))
+
+    def closed(self) -> Rhythm:
+        """A copy in which what has come since the last window is one too."""
+        made = copy(self)
+        made._periods = dict(self._periods)
+        made.close()
+        return made
+
+    def close(self) -> None:
+        """Take what has come since the last window as one."""
+        samples, self._samples = self._samples, []
+        wave = analyse(samples)
+        if wave is None:
+            return
+        self.seconds += wave.seconds
+        self.busy_seconds += wave.seconds * wave.duty
+        swings = min(wave.busy.count, wave.idle.count)
+        if wave.period_seconds is not None or swings >= SWINGS:
+            self.oscillating_seconds += wave.seconds
+        if wave.period_seconds is not None:
+            self.cycles += wave.seconds / wave.period_seconds
+            place = round(math.log2(wave.period_seconds) * STEPS_A_DOUBLING)
+            held, weighed = self._periods.get(place, (0.0, 0.0))
+            self._periods[place] = (
+                held + wave.seconds,
+                weighed + wave.seconds * wave.period_seconds,
+            )
+
+    @property
+    def duty(self) -> float | None:
+        return self.busy_seconds / self.seconds if self.seconds > 0 else None
+
+    @property
+    def period_seconds(self) -> float | None:
+        """That of the middle of the time in which there was one."""
+        half = sum(held for held, _ in self._periods.values()) / 2
+        passed = 0.0
+        for _, (held, weighed) in sorted(self._periods.items()):
+            passed += held
+            if passed >= half:
+                return weighed / held
+        return None

@@ -25,8 +25,6 @@ _Sums = tuple[float, ...]
 
 
 class Did(NamedTuple):
-    """The work of a loop in a time."""
-
     seconds: float
     """For how long of it the loop ran; all else is about those."""
     samples: float | None

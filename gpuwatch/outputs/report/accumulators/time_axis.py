@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import add
 
@@ -170,25 +170,6 @@ class ProfileRecorder:
                 self._minima[bucket] = min(self._minima[bucket], value)
                 self._maxima[bucket] = max(self._maxima[bucket], value)
             since, bucket = edge, bucket + 1
-
-    def add_all(self, since: float, until: float, values: Sequence[float], total: float) -> bool:
-        """``values`` that held one after another, with their sum over time: taken where one bucket
-        holds all of that time; whether it does."""
-        grid = self._grid
-        width = grid.seconds
-        bucket = int((since - grid.start) / width)
-        # What spills over an edge by rounding is for ``add``.
-        if not (
-            grid.start + bucket * width <= since < until < grid.start + (bucket + 1) * width
-            and 0 <= bucket < grid.buckets
-            and until - since > width * 1e-6
-        ):
-            return False
-        self._held[bucket] += until - since
-        self._sums[bucket] += total
-        self._minima[bucket] = min(self._minima[bucket], *values)
-        self._maxima[bucket] = max(self._maxima[bucket], *values)
-        return True
 
     def halve(self) -> None:
         merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (

@@ -95,8 +95,6 @@ class _OfProcess(UsageAccumulator):
 
 
 class ProcessesAccumulator:
-    """Fed once a snapshot."""
-
     def __init__(self) -> None:
         self._processes: dict[ProcessKey, _OfProcess] = {}
         self._look = 0

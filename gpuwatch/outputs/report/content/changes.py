@@ -175,7 +175,6 @@ def doubts(comparison: Comparison) -> Iterable[str]:
 
 
 def named(report: Report) -> str:
-    """Which report it is, in one line."""
     simulated = ", simulated" if report.simulated else ""
     if report.job is not None and report.source is None:
         return f"{words.command(report.job)}, {words.when(report)}{simulated}"

@@ -98,8 +98,6 @@ class Found(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A finding on the time axis."""
-
     number: int
     rule: str
     severity: str

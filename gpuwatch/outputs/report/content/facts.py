@@ -186,7 +186,6 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
 
 
 def headline(report: Report) -> Iterable[tuple[str, str, str]]:
-    """The few headline figures of a page: name, value, and what it is of."""
     total = report.total
     if total.busy_percent is not None:
         yield "GPU busy", units.percent(total.busy_percent), _swings(report)

@@ -122,18 +122,14 @@ class Group:
 
 
 def groups(report: Report) -> tuple[Group, ...]:
-    found = [_as_finding(use) for use in report.findings]
+    same = (*OF_FINDING, "gpus", "cost_gpu_seconds")
+    found = [Finding(**{name: getattr(use, name) for name in same}) for use in report.findings]
     uses = {id(one): use for one, use in zip(found, report.findings, strict=True)}
     causes = as_causes(found, lambda uuids: named_of_all(uuids, map(_identity, report.gpus)))
     return tuple(
         Group(number, cause, tuple([uses[id(one)] for one in cause.members]), report)
         for number, cause in enumerate(causes, start=1)
     )
-
-
-def _as_finding(use: FindingUse) -> Finding:
-    same = (*OF_FINDING, "gpus", "cost_gpu_seconds")
-    return Finding(**{name: getattr(use, name) for name in same})
 
 
 def _identity(gpu: GpuUsage) -> GpuIdentity:
@@ -281,7 +277,6 @@ def _rested(report: Report, phases: list[Phase]) -> list[str]:
 
 
 def quality(report: Report) -> Iterable[str]:
-    """Sentences on how well the time was covered, and what was left out."""
     time = report.time
     interval = time.interval_seconds
     every = "" if not interval else f", one every {units.interval(float(f'{interval:.2g}'))}"

@@ -26,10 +26,6 @@ _ENERGY = {
 _N, _T = "number", "text"
 
 
-def _card(name: str) -> str:
-    return name.removeprefix("NVIDIA ")
-
-
 def _period(gpu: GpuUsage) -> str:
     return words.period(gpu.period_seconds) if words.oscillation(gpu) else units.UNKNOWN
 
@@ -40,7 +36,7 @@ def _swings(gpu: GpuUsage) -> str:
 
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("GPU", "GPU", lambda g: g.label, total="all".format),
-    Column("Name", "NAME", lambda g: _card(g.name), _T, 9,
+    Column("Name", "NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
            lambda r: units.plural(len(r.cards), "GPU")),
     Column("Busy", "BUSY", lambda g: percent(g.busy_percent), _N, 0,
            lambda r: percent(r.total.busy_percent)),

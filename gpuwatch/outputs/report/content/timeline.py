@@ -8,7 +8,7 @@ from gpuwatch.outputs.report.content.document import Cards, Listed, Row, Section
 from gpuwatch.outputs.report.content.findings import Group, groups
 from gpuwatch.outputs.report.content.words import Times
 from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import GpuUsage, Profiles
+from gpuwatch.outputs.report.parts import GpuUsage
 from gpuwatch.outputs.report.usage import JobUsage
 
 CARDS_SHOWN = 16
@@ -95,10 +95,7 @@ def _card_rows(gpu: GpuUsage) -> Iterable[Row]:
         ("temperature_celsius", "Temp", slowdown or 100.0, heat),
     ):
         if name in profiles:
-            top = max(float(limit or 0.0), _highest(profiles, name)) or 1.0
+            # What was read beyond its limit is not cut off.
+            top = max([float(limit or 1.0), *filter(None, profiles[name].maximum)])
             described = f"{end}; the scale is 0 to the limit."
             yield Row(label, label, "", profiles[name], end, described, top=top, lost=gpu.lost)
-
-
-def _highest(profiles: Profiles, name: str) -> float:
-    return max((value for value in profiles[name].maximum if value is not None), default=0.0)

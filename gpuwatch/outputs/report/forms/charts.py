@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.parts import TimeProfile
-from gpuwatch.outputs.terminal import ASCII_FRAME
 
 LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
-_ASCII_LEVELS = "_.:-=+*#"
 
 _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Of a braille character: left and right, from below."""
@@ -111,8 +109,7 @@ def chart(
         below[start : start + len(text)] = text
     lines.append(f"{'':{LABEL_CELLS}}└{''.join(axis)}")
     lines += ["".join(below)] if time_labels else []
-    lines = [line.rstrip() for line in lines]
-    return lines if unicode else [line.translate(ASCII_FRAME) for line in lines]
+    return [line.rstrip() for line in lines]
 
 
 def _heights(column: Column | None, up: int) -> tuple[int, list[int]]:
@@ -159,12 +156,11 @@ def _moment(seconds: float) -> str:
     return units.age(seconds).removesuffix("00") if seconds >= 60 else units.age(seconds)
 
 
-def strips(named: Sequence[tuple[str, TimeProfile]], *, width: int, unicode: bool) -> Iterator[str]:
+def strips(named: Sequence[tuple[str, TimeProfile]], width: int) -> Iterator[str]:
     """One line a profile, on the same columns as a chart of this width: its means."""
-    levels = _LEVELS if unicode else _ASCII_LEVELS
     for name, profile in named:
         cells = [
-            " " if column is None else levels[_level(column.mean, len(levels)) - 1]
+            " " if column is None else _LEVELS[_level(column.mean, len(_LEVELS)) - 1]
             for column in columns(profile, canvas_cells(width))
         ]
         yield f"{name[:LABEL_CELLS]:>{LABEL_CELLS}} {''.join(cells)}".rstrip()

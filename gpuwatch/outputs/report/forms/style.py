@@ -5,7 +5,7 @@ STYLE = """
 --page:#fbfbfa;--card:#fff;--line:#e3e3df;--faint:#f1f1ee;--ink:#1b1d1f;--soft:#5a6066;
 --accent:#1668a8;--fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;
 --good:#1d6b3c;--gap:#e9e9e5}
-@media(prefers-color-scheme:dark){:root{
+@media screen and (prefers-color-scheme:dark){:root{
 --page:#121416;--card:#191c1f;--line:#2d3236;--faint:#22262a;--ink:#e8eaec;--soft:#a2aab1;
 --accent:#6cb6f0;--fill:#33709f;--band:#223b50;--warn:#f0b357;--warnfill:#c98a26;--bad:#ff8d85;--badfill:#d9534c;
 --good:#7fd3a0;--gap:#24282b}}
@@ -139,10 +139,8 @@ padding:5px 0;border-top:1px solid var(--line)}
 .finding tbody th,.finding tbody td{padding:0}
 .finding td.t:not(:empty){grid-column:1/-1;color:var(--soft)}
 .finding tbody td:not(.t):nth-child(3):not(:empty)::before{content:"against ";color:var(--soft)}}
-@media print{:root{color-scheme:light;
---page:#fff;--card:#fff;--line:#ccc;--faint:#f4f4f2;--ink:#000;--soft:#444;--accent:#1668a8;
---fill:#7db2dc;--band:#d3e5f4;--warn:#8a5300;--warnfill:#e09a2b;--bad:#a8201a;--badfill:#d64540;--good:#1d6b3c;
---gap:#e9e9e5}
+@media print{
+:root{color-scheme:light;--page:#fff;--line:#ccc;--faint:#f4f4f2;--ink:#000;--soft:#444}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 main{max-width:none;padding:0}.row,.facts,.finding,.small .plot,tr{break-inside:avoid}
 h2{break-after:avoid;margin-top:24px}.scroll{overflow:visible}.row:not(.lane) svg{height:32px}

@@ -146,8 +146,8 @@ def _charts(page: Page, made: Timeline, unicode: bool) -> None:
         if not place:
             strips = _strips(made, gpus)
             named = [(name, axis.stretched(one)) for name, one in strips]
-            page.lines += charts.strips(named, width=page.width, unicode=unicode)
-    page.lines += _lanes(page.width, made, axis, unicode)
+            page.lines += charts.strips(named, page.width)
+    page.lines += _lanes(page.width, made, axis)
 
 
 def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]]:
@@ -184,7 +184,7 @@ class _Axis:
         return (unix_seconds - self.begin) / self.time.seconds if self.time.seconds > 0 else 0.0
 
 
-def _lanes(width: int, made: Timeline, axis: _Axis, unicode: bool) -> list[str]:
+def _lanes(width: int, made: Timeline, axis: _Axis) -> list[str]:
     room = charts.canvas_cells(width)
     lines = []
     for one in made.lanes:
@@ -194,7 +194,7 @@ def _lanes(width: int, made: Timeline, axis: _Axis, unicode: bool) -> list[str]:
             last = axis.place(stretch.end_unix_seconds)
             begin = min(room - 1, max(0, int(first * room)))
             for place in range(begin, min(room, max(begin + 1, round(last * room)))):
-                lane[place] = "━" if unicode else "="
+                lane[place] = "━"
         lines.append(f"{f'#{one.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
     return lines
 

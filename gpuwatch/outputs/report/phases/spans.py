@@ -203,7 +203,6 @@ def _is_low(piece: _Piece, beside: _Piece, most: float = 1.0) -> bool:
 
 
 def are_alike(one: Sequence[Span], other: Sequence[Span], near_seconds: float) -> bool:
-    """Check whether two GPUs did the same at the same time."""
     return [span.kind for span in one] == [span.kind for span in other] and all(
         abs(a.begin - b.begin) <= near_seconds
         and abs(a.end - b.end) <= near_seconds

@@ -10,7 +10,6 @@ _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SING
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
-    """The GPUs in view."""
     view, shares = page.view, page.grid
     count = len(page.gpus)
     first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)

@@ -25,7 +25,6 @@ def _rows(page: Page) -> int:
 
 
 def _draw(page: Page, height: int) -> Drawn:
-    """The title, which names the file, and the lines."""
     view, width, rows = page.view, page.width, height - 1
     output = view.job.output
     total = 0 if output is None else output.total

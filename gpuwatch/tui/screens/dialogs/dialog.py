@@ -20,7 +20,6 @@ from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, blank, cut, fit, plain, width_of
-from gpuwatch.tui.terminal.palette import Palette
 from gpuwatch.tui.view import View
 
 CLOSES = {"escape,enter,q,question_mark,exclamation_mark,f1,h,e": ""}
@@ -38,9 +37,9 @@ _END = 100_000
 
 
 class Dialog(ModalScreen[str]):
-    """A framed text that scrolls when it must, and ends with what the key pressed stands for in
-    ``answers`` (keys as Textual names them, comma separated). A click closes it unless it is a
-    question: only keys decide there."""
+    """A framed ``text`` (its styles are names, as on bars) that scrolls when it must, and ends with
+    what the key pressed stands for in ``answers`` (keys as Textual names them, comma separated). A
+    click closes it unless it is a question: only keys decide there."""
 
     DEFAULT_CSS = "Dialog { background: $background; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,36 +50,29 @@ class Dialog(ModalScreen[str]):
 
     def __init__(
         self,
+        view: View,
         title: str,
-        hint: str,
         text: Text,
-        palette: Palette,
-        glyphs: Glyphs,
+        hint: str | None = None,
         answers: Mapping[str, str] = CLOSES,
     ) -> None:
         super().__init__()
-        self.labels = (title, hint)
-        self._palette = palette
-        self._glyphs = glyphs
+        # It can cover the header, where it also says that all this is simulated.
+        simulated = view.snapshot is not None and view.snapshot.simulated
+        self.labels = (title, hint or ("SIMULATED, esc closes" if simulated else "esc closes"))
+        self._view = view
         self._answers = {key: what for keys, what in answers.items() for key in keys.split(",")}
         self._closes = answers is CLOSES
-        self._text = text
+        self._words = text
         self._first = 0
         """The line of the text that is at the top."""
-        self.canvas = Canvas(palette)
-        self.canvas.ascii_only = glyphs is ASCII
+        self.canvas = Canvas(view.palette)
         self.box = Region()
         """The window, edges and all."""
 
     @property
     def text(self) -> str:
-        """The dialog's text."""
-        return self._text.plain
-
-    def say(self, text: Text) -> None:
-        """Show another text."""
-        self._text = text
-        self.redraw()
+        return self._words.plain
 
     def compose(self) -> ComposeResult:
         yield self.canvas
@@ -88,33 +80,44 @@ class Dialog(ModalScreen[str]):
     def on_resize(self) -> None:
         self.redraw()
 
+    def lines(self, width: int) -> list[Line]:
+        """All of its text, in lines of ``width`` cells."""
+        lines = []
+        for line in self._words.wrap(self.app.console, width):
+            row = Row(width, prefix="b:")
+            # Character for character: the spans stay where they are.
+            shown, at = clean(line.plain), 0
+            for start, stop, style in line.spans:
+                row.add(shown[at:start]).add(shown[max(at, start) : stop], str(style))
+                at = max(at, stop)
+            lines.append(row.add(shown[at:]).line())
+        return lines
+
     def redraw(self) -> None:
         """Draw the window over what is behind it now."""
         width, height = self.size
         if not (self.is_running and width and height):
             return
         inner = max(1, min(WIDTH, width - FRAME_CELLS))
-        text = self._text.wrap(self.app.console, inner)
+        text = self.lines(inner)
         rows = max(1, min(len(text), height - 2))
         self._first = max(0, min(self._first, len(text) - rows))
-        names: dict[object, str] = {style: name for name, style in self._palette.items()}
         lines = []
         for y, line in enumerate(text[self._first : self._first + rows]):
             row = Row(inner + FRAME_CELLS).add(f"{self._glyphs.separator} ", "b:accent")
-            # Character for character: the spans stay where they are.
-            shown, at = clean(line.plain), 0
-            for start, stop, style in line.spans:
-                row.add(shown[at:start], "b:text")
-                row.add(shown[max(at, start) : stop], names.get(style, "b:text"))
-                at = max(at, stop)
-            row.add(shown[at:], "b:text").pad_to(inner + 3, "b:text")
+            row.add_runs(line, inner).pad_to(inner + 3, "b:text")
             lines.append(row.add(*self._side(y, rows, len(text))).line("b:text"))
         title, hint = self.labels
         top, bottom = self._edge(title, inner, 0), self._edge(hint, inner, 4)
         lines = [top, *lines, bottom][:height]
         x, y = max(0, width - inner - FRAME_CELLS) // 2, (height - len(lines)) // 2
         self.box = Region(x, y, inner + FRAME_CELLS, len(lines))
+        self.canvas.ascii_only = self._glyphs is ASCII
         self.canvas.show(self._over(self._behind(width, height), lines), width)
+
+    @property
+    def _glyphs(self) -> Glyphs:
+        return self._view.glyphs
 
     def _edge(self, text: str, inner: int, corners: int) -> Line:
         """At the top with its text to the left, at the bottom to the right."""
@@ -175,9 +178,3 @@ class Dialog(ModalScreen[str]):
 
     def on_mouse_scroll_up(self) -> None:
         self.action_scroll(-3)
-
-
-def closing_hint(view: View) -> str:
-    """A dialog can cover the header, where it also says that all this is simulated."""
-    simulated = view.snapshot is not None and view.snapshot.simulated
-    return "SIMULATED, esc closes" if simulated else "esc closes"

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from rich.text import Text
 from textual import events
 
-from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.pages.layout import scrolled
-from gpuwatch.tui.screens.dialogs.dialog import FRAME_CELLS, WIDTH, Dialog
-from gpuwatch.tui.terminal.frame import Row, edited
-from gpuwatch.tui.terminal.palette import Palette
+from gpuwatch.tui.screens.dialogs.dialog import WIDTH, Dialog
+from gpuwatch.tui.terminal.frame import Line, Row, edited, plain
+from gpuwatch.tui.view import View
 
 _HEAD_ROWS = 2
 """The line that is typed into, and a blank one below it."""
@@ -58,10 +57,9 @@ class Menu(Dialog):
 
     def __init__(
         self,
+        view: View,
         title: str,
         choices: Sequence[Choice],
-        palette: Palette,
-        glyphs: Glyphs,
         *,
         at: int = 0,
         toggle: Callable[[str], Sequence[Choice]] | None = None,
@@ -71,13 +69,11 @@ class Menu(Dialog):
         self._typed = ""
         self._position, self._offset = at, 0
         hint = "enter chooses, esc closes" if toggle is None else "space: in or out, esc closes"
-        super().__init__(title, hint, Text(), palette, glyphs, {})
+        super().__init__(view, title, Text(), hint, {})
 
-    def on_mount(self) -> None:
-        self._draw()
-
-    def on_resize(self) -> None:
-        self._draw()
+    @property
+    def text(self) -> str:
+        return "\n".join(map(plain, self.lines(WIDTH)))
 
     @property
     def _found(self) -> list[tuple[Choice, Collection[int]]]:
@@ -104,7 +100,7 @@ class Menu(Dialog):
                 text = edited(self._typed, key, event.character)
                 if text is not None:
                     self._typed, self._position = text, 0
-                    self._draw()
+                    self.redraw()
 
     def on_click(self, event: events.Click) -> None:
         """On a choice, or beside the window to close it."""
@@ -123,13 +119,13 @@ class Menu(Dialog):
 
     def _move(self, step: int) -> None:
         self._position = max(0, min(self._position + step, len(self._found) - 1))
-        self._draw()
+        self.redraw()
 
     def _choose(self) -> None:
         found = self._found
         if found and self._toggle is not None:
             self._choices = self._toggle(found[self._position][0].name)
-            self._draw()
+            self.redraw()
         elif found:
             self.dismiss(found[self._position][0].name)
 
@@ -137,9 +133,8 @@ class Menu(Dialog):
     def _rows(self) -> int:
         return max(1, self.app.size.height - _HEAD_ROWS - 2)
 
-    def _draw(self) -> None:
-        palette, glyphs, found = self._palette, self._glyphs, self._found
-        width = max(1, min(WIDTH, self.app.size.width - FRAME_CELLS))
+    def lines(self, width: int) -> list[Line]:
+        glyphs, found = self._glyphs, self._found
         rows = min(self._rows, len(self._choices))
         self._offset = scrolled(self._offset, self._position, rows, len(found))
         line = Row(width, prefix="b:")
@@ -160,7 +155,4 @@ class Menu(Dialog):
             elif not found and place == self._offset:
                 line.add("  nothing of that name", "label")
             lines.append(line.line())
-        text = Text("\n").join(
-            [Text.assemble(*[(what, palette[style]) for what, style in line]) for line in lines]
-        )
-        self.say(text)
+        return lines

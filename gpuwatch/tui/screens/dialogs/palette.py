@@ -7,16 +7,16 @@ from gpuwatch.core import units
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.screens.dialogs.menu import Choice, Menu
-from gpuwatch.tui.terminal.palette import THEMES, Palette
+from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
 _TWO_WAYS = re.compile(r"(\S+) or (\S+?)(,.*)?(?= |$)")
 _STEP = re.compile(r"\((-?\d+)\)$")
 
 
-def command_palette(view: View, palette: Palette, actions: Collection[str]) -> Menu:
+def command_palette(view: View, actions: Collection[str]) -> Menu:
     """Ends with an action, of the screen whose keys have ``actions``."""
-    return Menu("commands", list(_commands(view, actions)), palette, view.glyphs)
+    return Menu(view, "commands", list(_commands(view, actions)))
 
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:

@@ -4,10 +4,9 @@ from rich.text import Text
 from textual import events
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
-from gpuwatch.tui.terminal.frame import fit_end
-from gpuwatch.tui.terminal.palette import Palette
+from gpuwatch.tui.terminal.frame import Line, edited, fit_end
+from gpuwatch.tui.view import View
 
 _SHOWN = 72
 _LENGTH = 4000
@@ -17,13 +16,10 @@ class RecordDialog(Dialog):
     """Ends with the name as it was typed; an empty one: no recording. What is typed first takes the
     place of the name that is offered."""
 
-    def __init__(self, name: str, palette: Palette, glyphs: Glyphs) -> None:
-        self.name_typed = name
+    def __init__(self, view: View, name: str) -> None:
+        super().__init__(view, "record to a file", Text(), "enter starts, esc cancels", {})
+        self._change(name)
         self._offered = True
-        self._palette = palette
-        self._glyphs = glyphs
-        title, hint = "record to a file", "enter starts, esc cancels"
-        super().__init__(title, hint, self._drawn(), palette, glyphs, {})
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
@@ -33,15 +29,14 @@ class RecordDialog(Dialog):
                 self.dismiss(self.name_typed.strip())
             case "escape" | "ctrl+c":
                 self.dismiss("")
-            case "backspace":
-                self._change(self.name_typed[:-1])
-            case "ctrl+u" | "ctrl+w":
-                self._change("")
             case "left" | "right" | "home" | "end":
                 # It is to be changed rather than replaced.
                 self._offered = False
-            case _ if event.is_printable and event.character is not None:
-                self._change(("" if self._offered else self.name_typed) + event.character)
+            case key:
+                replaced = self._offered and event.is_printable
+                name = edited("" if replaced else self.name_typed, key, event.character)
+                if name is not None:
+                    self._change(name)
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -50,18 +45,15 @@ class RecordDialog(Dialog):
     def _change(self, name: str) -> None:
         self.name_typed = clean(name, _LENGTH)
         self._offered = False
-        self.say(self._drawn())
+        self.redraw()
 
-    def _drawn(self) -> Text:
-        palette = self._palette
-        text = Text()
+    def lines(self, width: int) -> list[Line]:
         name = fit_end(self.name_typed, _SHOWN, self._glyphs.ellipsis)
-        text.append(name, palette["b:value" if not self._offered else "b:label"])
-        text.append(self._glyphs.cursor + "\n\n", palette["b:key"])
-        text.append(
+        self._words = Text.assemble(
+            (name, "label" if self._offered else "value"),
+            (f"{self._glyphs.cursor}\n\n", "key"),
             "JSON lines; compressed where the name ends in .zst. Only you can read the file. "
             "The command lines of processes are in it: `gpuwatch record --redact` omits them. "
             "`gpuwatch replay FILE` plays it.",
-            palette["b:text"],
         )
-        return text
+        return super().lines(width)

@@ -10,108 +10,96 @@ from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.keys import described
-from gpuwatch.tui.pages.finding_words import undecided
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus.state import STATES
-from gpuwatch.tui.screens.dialogs.dialog import Dialog, closing_hint
-from gpuwatch.tui.terminal.palette import Palette
+from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.view import View
 
+_OF_BAR = (
+    "  The whole recording: how busy the GPUs were, half minute by half minute; a\n"
+    "  column is solid up to the lowest and pale up to the highest. Below it what was\n"
+    "  found, from when to when. A click goes there."
+)
+_OF_CHARTS = (
+    "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
+    "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
+    "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
+    "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
+    "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
+    "  for batch in watch(loader) in the training script.\n"
+    "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
+    "  A role with a question mark is a guess: nothing names it."
+)
 
-def help_dialog(view: View, palette: Palette) -> Dialog:
+
+def help_dialog(view: View) -> Dialog:
     """The keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
     for group, keys in described(replay=replay, practice=view.practice is not None):
-        text.append(f"{group}\n", palette["b:title"])
+        text.append(f"{group}\n", "title")
         for key in keys:
-            text.append(f"  {key.shown:<12}", palette["b:key"])
-            text.append(f"{key.help}\n", palette["b:text"])
+            text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
     if replay:
-        _add_bar(text, palette)
+        text.append("The bar at the bottom\n", "title").append(_OF_BAR, "label")
     else:
-        _add_charts(text, palette, view.glyphs)
-    title = "gpuwatch replay: keys" if replay else "gpuwatch: keys"
-    return Dialog(title, closing_hint(view), text, palette, view.glyphs)
+        _add_charts(text, view.glyphs)
+    return Dialog(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", text)
 
 
-def _add_bar(text: Text, palette: Palette) -> None:
-    text.append("The bar at the bottom\n", palette["b:title"])
-    text.append(
-        "  The whole recording: how busy the GPUs were, half minute by half minute; a\n"
-        "  column is solid up to the lowest and pale up to the highest. Below it what was\n"
-        "  found, from when to when. A click goes there.",
-        palette["b:label"],
-    )
-
-
-def _add_charts(text: Text, palette: Palette, glyphs: Glyphs) -> None:
-    text.append("Reading the charts\n", palette["b:title"])
+def _add_charts(text: Text, glyphs: Glyphs) -> None:
+    text.append("Reading the charts\n", "title")
     full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
-    swing = (glyphs.ranges[0][8] * 3, "b:fed", "from the lowest to the highest of one column")
+    swing = (glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column")
     if glyphs.tones:
-        swing = (half * 3, "b:fed.4", "solid: the mean of one column; pale: up to its highest")
+        swing = (half * 3, "fed.4", "solid: the mean of one column; pale: up to its highest")
     for sample, style, meaning in (
-        (f"{low}{half}{full}", "b:fed", "zero, half and all of a fixed scale: 100%, or the limit"),
+        (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
         swing,
-        ("   ", "b:text", "blank: not measured (never zero)"),
-        (glyphs.warning, "b:warn", "on the time axis: when a finding began, how long it held"),
+        ("   ", "text", "blank: not measured (never zero)"),
+        (glyphs.warning, "warn", "on the time axis: when a finding began, how long it held"),
     ):
-        text.append(f"  {sample:<12}", palette[style])
-        text.append(f"{meaning}\n", palette["b:text"])
-    text.append("  The colour of a GPU is what it does:\n ", palette["b:text"])
+        text.append(f"  {sample:<12}", style).append(f"{meaning}\n")
+    text.append("  The colour of a GPU is what it does:\n ")
     for word, style in STATES:
-        text.append(f" {word}", palette[f"b:{style}"])
-    text.append(
-        "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
-        "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
-        "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
-        "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
-        "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
-        "  for batch in watch(loader) in the training script.\n"
-        "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
-        "  A role with a question mark is a guess: nothing names it.",
-        palette["b:label"],
-    )
+        text.append(f" {word}", style)
+    text.append(_OF_CHARTS, "label")
 
 
-def problems_dialog(view: View, palette: Palette) -> Dialog:
+def problems_dialog(view: View) -> Dialog:
     """Everything that could not be read, and what is merely good to know."""
     problems = () if view.snapshot is None else view.snapshot.problems
     text = Text()
     if not problems:
-        text.append("Everything this machine reports is being read.", palette["b:text"])
+        text.append("Everything this machine reports is being read.")
     for problem in sorted(problems, key=lambda one: severity_place(one.severity)):
-        style = {"error": "b:error", "warning": "b:warn"}.get(problem.severity, "b:label")
-        text.append(f"{problem.severity}  ", palette[style])
-        text.append(problem.source, palette["b:label"])
+        text.append(f"{problem.severity}  ", SEVERITY_STYLES.get(problem.severity, "label"))
+        text.append(problem.source, "label")
         if problem.since_unix_seconds is not None:
             since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
-            text.append(f"  since {since}", palette["b:dim"])
-        text.append(f"\n  {problem.message}\n", palette["b:text"])
+            text.append(f"  since {since}", "dim")
+        text.append(f"\n  {problem.message}\n")
     notes = all(problem.severity == "info" for problem in problems)
     title = "notes" if problems and notes else "what could not be read"
     if not notes and any(problem.severity == "info" for problem in problems):
         title += ", and notes"
-    return Dialog(title, closing_hint(view), text, palette, view.glyphs)
+    return Dialog(view, title, text)
 
 
-def unknown_dialog(
-    unknown: Sequence[Unchecked], gpus: Sequence[Gpu], palette: Palette, glyphs: Glyphs
-) -> Dialog:
+def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
     """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
-    text = Text()
+    text, gpus = Text(), view.gpus
     if not unknown:
-        says = "Every check has the data it needs." if gpus else "There is no GPU to check."
-        text.append(says, palette["b:text"])
+        text.append("Every check has the data it needs." if gpus else "There is no GPU to check.")
     for missing, causes in undecided(unknown).items():
         here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
-        text.append(missing, palette["b:title"])
+        text.append(missing, "title")
         where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
         if 0 < len(where) < max(2, len(gpus)):
-            text.append(f"  ({', '.join(where)})", palette["b:label"])
-        text.append(f"\n  needed for: {', '.join(causes)}\n", palette["b:text"])
+            text.append(f"  ({', '.join(where)})", "label")
+        text.append(f"\n  needed for: {', '.join(causes)}\n")
     text.rstrip()
-    return Dialog("checks that need more data", "esc closes", text, palette, glyphs)
+    return Dialog(view, "checks that need more data", text)
 
 
 def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
@@ -121,51 +109,41 @@ def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
     return [f"PID {one.job[0]}"]
 
 
-def command_dialog(process: Process, palette: Palette, glyphs: Glyphs) -> Dialog:
-    """The command line in full."""
-    text = Text()
-    text.append(f"user {clean(process.user or '-')}\n\n", palette["b:label"])
-    text.append(process.command or process.name or "-", palette["b:text"])
-    return Dialog(f"PID {process.pid}", "esc closes", text, palette, glyphs)
+def command_dialog(view: View, process: Process) -> Dialog:
+    command = process.command or process.name or "-"
+    text = Text.assemble((f"user {clean(process.user or '-')}\n\n", "label"), command)
+    return Dialog(view, f"PID {process.pid}", text)
 
 
-def end_process_dialog(process: Process, force: bool, palette: Palette, glyphs: Glyphs) -> Dialog:
+def end_process_dialog(view: View, process: Process, force: bool) -> Dialog:
     """Asks before a process is ended; the answer is empty for no."""
-    text = Text()
-    text.append("PID ", palette["b:label"])
-    text.append(str(process.pid), palette["b:value"])
-    text.append(f"   user {process.user or '-'}\n", palette["b:label"])
-    text.append(f"{(process.command or process.name or '-')[:400]}\n\n", palette["b:text"])
+    text = Text.assemble(
+        ("PID ", "label"),
+        (str(process.pid), "value"),
+        (f"   user {process.user or '-'}\n", "label"),
+        f"{(process.command or process.name or '-')[:400]}\n\n",
+    )
     if force:
-        text.append("It got SIGTERM and is still running. ", palette["b:warn"])
-        text.append("SIGKILL ends it at once; nothing is saved.\n\n", palette["b:text"])
+        text.append("It got SIGTERM and is still running. ", "warn")
+        text.append("SIGKILL ends it at once; nothing is saved.\n\n")
     else:
-        text.append(
-            "SIGTERM asks it to exit and clean up. If it does not, press k again for SIGKILL.\n\n",
-            palette["b:text"],
-        )
-    text.append("y", palette["b:key"])
-    text.append(f" send {'SIGKILL' if force else 'SIGTERM'}     ", palette["b:text"])
-    text.append("n", palette["b:key"])
-    text.append(" cancel", palette["b:text"])
+        text.append("SIGTERM asks it to exit and clean up. ")
+        text.append("If it does not, press k again for SIGKILL.\n\n")
+    text.append("y", "key").append(f" send {'SIGKILL' if force else 'SIGTERM'}     ")
+    text.append("n", "key").append(" cancel")
     answers = {"y": "yes", "n,escape,q": ""}
-    return Dialog("kill this process?", "y / n", text, palette, glyphs, answers)
+    return Dialog(view, "kill this process?", text, "y / n", answers)
 
 
-def leave_job_dialog(command: str, palette: Palette, glyphs: Glyphs, *, ends: bool) -> Dialog:
+def leave_job_dialog(view: View, command: str, *, ends: bool) -> Dialog:
     """Asks, when the dashboard is left, what shall become of the job that it started: ``leave``,
     ``interrupt`` or ``stay``. ``ends``: it ends with the dashboard."""
     leaving = "leave it running and quit; its output still goes to its file"
     if ends:
         leaving = "quit, and end it (SIGTERM), as --kill-on-exit asks"
-    text = Text()
-    text.append(f"{command[:400]}\n\n", palette["b:text"])
-    for key, what in (
-        ("l", leaving),
-        ("i", "interrupt it (as Ctrl-C does) and quit once it has ended"),
-        ("s", "stay"),
-    ):
-        text.append(f"  {key}", palette["b:key"])
-        text.append(f"  {what}\n", palette["b:text"])
+    interrupting = "interrupt it (as Ctrl-C does) and quit once it has ended"
+    text = Text(f"{command[:400]}\n\n")
+    for key, what in (("l", leaving), ("i", interrupting), ("s", "stay")):
+        text.append(f"  {key}", "key").append(f"  {what}\n")
     answers = {"l": "leave", "i": "interrupt", "s,n,escape,q": "stay"}
-    return Dialog("the job is still running", "l / i / s", text, palette, glyphs, answers)
+    return Dialog(view, "the job is still running", text, "l / i / s", answers)

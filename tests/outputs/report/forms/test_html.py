@@ -116,7 +116,7 @@ def test_text_has_contrast() -> None:
 
 
 def _themes() -> tuple[str, str]:
-    light, _, rest = STYLE.partition("@media(prefers-color-scheme:dark)")
+    light, _, rest = STYLE.partition("(prefers-color-scheme:dark)")
     return light, rest.partition("}}")[0]
 
 

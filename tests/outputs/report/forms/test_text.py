@@ -332,9 +332,9 @@ def test_peaks_stand_above_the_mean() -> None:
     """A GPU that flips between 0 and 99% does not look like a steady 40%."""
     course = TimeProfile(minimum=(0.0,) * 60, mean=(40.0,) * 60, maximum=(99.0,) * 60)
     lines = drawn(course, 60, 66, 6, False)
-    assert lines[0] == " 100%|" + "." * 60
+    assert lines[0] == " 100%┤" + "." * 60
     assert lines[1][6:].strip() == ""
-    assert lines[4] == "     |" + "#" * 60
+    assert lines[4] == "     │" + "#" * 60
 
 
 def test_all_charts_share_one_time_axis() -> None:
