@@ -239,8 +239,9 @@ def test_a_process_outside_our_mounts_is_looked_up_through_its_own(machine: Mach
     machine.set_quota("cgroup", "50000 100000")
     process_in(machine, 42, "0::/../neighbour/train\n")
     theirs = machine.proc / "42" / "root" / "sys" / "fs" / "cgroup"
-    machine.set_quota("proc/42/root/sys/fs/cgroup", "300000 100000")
-    machine.set_quota("proc/42/root/sys/fs/cgroup/train", "max 100000")
+    its_root = "proc/42/root"
+    machine.set_quota(f"{its_root}/sys/fs/cgroup", "300000 100000")
+    machine.set_quota(f"{its_root}/sys/fs/cgroup/train", "max 100000")
     (machine.proc / "42" / "mountinfo").write_text(
         "30 22 0:26 /../neighbour /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
     )
