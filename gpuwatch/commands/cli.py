@@ -37,7 +37,7 @@ _FILES = {
     **{name: name for name in ("diagnose", "exporter", "stacks")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "export"), "snapshots"),
-    **dict.fromkeys(("explain", "completion", "man"), "manual"),
+    **dict.fromkeys(("explain", "completion"), "manual"),
     **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune.command"},
     "compare": "recordings.report",
 }

@@ -20,7 +20,6 @@ from gpuwatch.commands.options import (
     option_demo,
     option_json,
     option_pid,
-    option_schema,
 )
 from gpuwatch.commands.printing import (
     EXIT_INTERRUPTED,
@@ -55,8 +54,7 @@ _PROGRESS_SECONDS = 0.5
     type=Duration(1.0, FOR_MOST_SECONDS),
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
-@option_json("Print one JSON object (see --schema).")
-@option_schema("diagnosis:DiagnosisSeen")
+@option_json()
 @click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
 @log_options(
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",

@@ -6,15 +6,14 @@ import functools
 import os
 import re
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from gpuwatch.commands.printing import print_text
 from gpuwatch.core.text import clean
+from gpuwatch.core.units import seconds_in
 
 if TYPE_CHECKING:
     from gpuwatch.core.source import Clock, Source
@@ -25,19 +24,8 @@ Decorator = Callable[[Command], Command]
 GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|min|m|h|d)\s*"
-
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
-
-
-def seconds_in(text: str) -> float | None:
-    """``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; ``None`` for what is none of these."""
-    text = f"{text}s" if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII) else text
-    if re.fullmatch(f"(?:{_PART}){{1,4}}", text, re.ASCII) is None:
-        return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
 
 
 # Generic only in new versions of click.
@@ -154,29 +142,6 @@ def option_demo(doing: str = "Watch") -> Decorator:
 
 def option_json(help_text: str = "Print one JSON object.") -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
-
-
-def option_schema(made: str) -> Decorator:
-    """``made``: the class that is printed as JSON, ``module:name`` below ``gpuwatch.outputs``."""
-
-    def show(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-        if not wanted or context.resilient_parsing:
-            return
-        from gpuwatch.outputs.report.encoding import dumps, schema
-
-        module, _, name = made.partition(":")
-        found = getattr(import_module(f"gpuwatch.outputs.{module}"), name)
-        print_text(dumps(schema(found, f"gpuwatch {context.info_name} --json")))
-        context.exit()
-
-    return click.option(
-        "--schema",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Print the JSON Schema of what --json prints, and exit.",
-    )
 
 
 def option_ascii() -> Decorator:

@@ -7,6 +7,7 @@ nvtop write them: ``G`` is 2**30 bytes.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -209,3 +210,16 @@ _WRITERS: dict[str, Callable[[float], str]] = {"bytes": size, "bytes/s": rate}
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:.3g}"
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = r"\s*(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(s|min|m|h|d)\s*"
+
+
+def seconds_in(text: str) -> float | None:
+    """The other way round: ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``; ``None`` for what is none
+    of these."""
+    text = f"{text}s" if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII) else text
+    if re.fullmatch(f"(?:{_PART}){{1,4}}", text, re.ASCII) is None:
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))

@@ -29,7 +29,6 @@ from gpuwatch.core.text import clean
 FORMULAS = ("=", "+", "-", "@")
 
 _TIME = ("time_utc", "unix_seconds")
-_GPU = ("index", "mig_instance", "uuid", "name")
 _SAMPLES = (
     "busy_samples_count",
     *[f"busy_samples_{which}_percent" for which in ("low", "mean", "high")],
@@ -46,6 +45,7 @@ def values(item: object, wanted: Sequence[str]) -> list[Any]:
     return [None if item is None else getattr(item, name) for name in wanted]
 
 
+_GPU = names(GpuIdentity)
 _READINGS = names(GpuReading, "busy_samples")
 _HOST = names(Host, "name", "core_percents")
 _PROCESS = names(Process)
@@ -67,16 +67,14 @@ HOST_COLUMNS = (*_TIME, "machine", "simulated", *_HOST)
 class RowWriter:
     """Writes the titles at once, then rows as snapshots come; holds none of them."""
 
-    def __init__(self, out: TextIO, columns: Sequence[str], joined: str = "|") -> None:
-        """``joined``: what stands between the parts of a list."""
-        self._joined = joined
+    def __init__(self, out: TextIO, columns: Sequence[str]) -> None:
         self._rows = csv.writer(out, lineterminator="\n")
         self._rows.writerow(columns)
         self.written = 0
 
     def write(self, rows: Iterator[list[Any]]) -> None:
         for row in rows:
-            self._rows.writerow([cell(value, self._joined) for value in row])
+            self._rows.writerow([cell(value) for value in row])
             self.written += 1
 
 
@@ -146,7 +144,7 @@ def _iso(unix_seconds: float) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def cell(value: Any, joined: str = "|") -> Any:
+def cell(value: Any) -> Any:
     """What is written for a value of the model."""
     if value is None:
         return ""
@@ -156,7 +154,7 @@ def cell(value: Any, joined: str = "|") -> Any:
         # Six digits after the point are a microsecond; NaN and infinity are no measurement.
         return (round(value, 6) + 0.0) if value - value == 0.0 else ""
     if isinstance(value, tuple):
-        return guarded(joined.join(_part(part) for part in value))
+        return guarded("|".join(_part(part) for part in value))
     return guarded(value) if isinstance(value, str) else value
 
 
@@ -174,22 +172,10 @@ def guarded(text: str) -> str:
     return f"'{shown}" if shown.lstrip().startswith(FORMULAS) else shown
 
 
-_IDENTITY = names(GpuIdentity)
-_TITLES = ("taken_at_unix_seconds", "simulated", *_IDENTITY, "lost", *_READINGS)
-
-
 def csv_text(snapshot: Snapshot) -> str:
-    """``gpuwatch status --csv``: a row a GPU (none: only the titles), each with a line end.
-
-    The titles are the names of the model, units included. Lists are joined by ``;``, the seconds of
-    ``throttle_durations`` and ``late_readings`` stand behind their names (``reason=seconds``). The
-    driver's fine samples fit in no cell: ``--json`` and ``gpuwatch stream`` have them.
-    """
-    out, start = io.StringIO(), (snapshot.taken_at_unix_seconds, snapshot.simulated)
-    RowWriter(out, _TITLES, joined=";").write(
-        [*start, *values(gpu.identity, _IDENTITY), gpu.lost, *values(gpu.reading, _READINGS)]
-        for gpu in snapshot.gpus
-    )
+    """``gpuwatch status --csv``: ``GPU_COLUMNS``, without a GPU only their titles."""
+    out = io.StringIO()
+    RowWriter(out, GPU_COLUMNS).write(gpu_rows(snapshot))
     return out.getvalue()
 
 

@@ -34,8 +34,6 @@ class Cause:
     ``None``: all of it can be seen."""
     gpus: int = 0
     """So many are needed, or the diagnosis cannot name it."""
-    needs: str | None = None
-    """Further needs of the machine."""
     press: str | None = None
     """The key that a person must press on the dashboard to see it named."""
     after_seconds: float = 20.0
@@ -75,11 +73,6 @@ _ALL = (
     Cause(name="too_many_workers", says="16 workers where the job may use two cores",
           sick={"workers": 16, "transform_ms": 40.0}, cure={"workers": 2, "transform_ms": 6.0},
           on_cpu=BURSTS),
-    Cause(name="cpu_quota", says="a CPU quota of half a core throttles the workers",
-          sick={"workers": 4, "transform_ms": 12.0, "quota_cores": 0.5}, cure={"quota_cores": 0.0},
-          needs="a cgroup of its own: root, or systemd-run", on_cpu=BURSTS),
-    Cause(name="cpu_misplaced", says="the job runs on cores of another socket than its GPU's",
-          sick={}, cure={"cores": ""}, gpus=1, needs="two NUMA nodes", on_cpu=NEEDS_GPU),
     Cause(name="memory_not_pinned", says="large batches are copied from unpinned memory",
           sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
                 "transform_ms": 0.0},
@@ -118,9 +111,6 @@ _ALL = (
           on_cpu=NEEDS_GPU),
     Cause(name="host_memory_growing", says="workers keep a part of every sample",
           sick={"host_leak_kib": 440.0}, cure={"host_leak_kib": 0.0}, after_seconds=80.0),
-    Cause(name="shm_full", says="/dev/shm is 85% full", sick={"shm_percent": 85.0},
-          cure={"shm_percent": 0.0},
-          needs="a small /dev/shm (docker run --shm-size=1g): what fills it is real memory"),
     Cause(name="idle_holding_memory",
           says="after 10 s the job does nothing and holds half of the GPU's memory",
           sick={"idle_after": 10.0, "gpu_held_percent": 50.0}, cure={"idle_after": 0.0}, gpus=1,
@@ -148,6 +138,12 @@ CAUSES: Mapping[str, Cause] = {cause.name: cause for cause in _ALL}
 
 # fmt: off
 UNPRACTISED: Mapping[str, tuple[str, str | None]] = {
+    "cpu_quota": ("a quota comes from outside: systemd-run --user --scope -p CPUQuota=50%",
+                  "cpu_quota"),
+    "cpu_misplaced": ("with two NUMA nodes, put any job on cores far from its GPU (taskset)",
+                      None),
+    "shm_full": ("what fills /dev/shm is real memory; docker run --shm-size=64m makes it small",
+                 "shm_full"),
     "oscillation": ("it is what remains of loader_cpu_bound when only GPU readings exist",
                     "starved"),
     "thermal_throttle": ("a job cannot make a card's cooling fail", "throttled"),
@@ -186,10 +182,9 @@ def find(name: str) -> Cause:
 
 def listing() -> Iterator[str]:
     for cause in CAUSES.values():
-        needs = [] if not cause.gpus else ["a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"]
-        needs += [] if cause.needs is None else [cause.needs]
+        needs = "a GPU" if cause.gpus == 1 else f"{cause.gpus} GPUs"
         yield f"  {cause.name:<23} {cause.says}"
-        yield from [f"  {'':<23} needs {'; '.join(needs)}"] if needs else []
+        yield from [f"  {'':<23} needs {needs}"] if cause.gpus else []
     yield from ("", "Cannot be practised, but can be simulated:", "")
     for name, (why, demo) in UNPRACTISED.items():
         yield f"  {name:<23} {why}"

@@ -90,8 +90,6 @@ class Knobs:
     host_leak_kib: float = _knob(0.0, "memory", "host memory kept",
                                  "host memory that workers never free", unit="KiB per sample",
                                  most=1e5)
-    shm_percent: float = _knob(0.0, "memory", "/dev/shm filled", "of /dev/shm, filled", unit="%",
-                               most=99.0)
 
     ranks: int = _knob(1, "ranks", "ranks", "ranks to start", least=1, most=64, fixed=True)
     backend: str = _knob("auto", "ranks", "backend", "how they meet; auto: nccl with a GPU for "
@@ -105,9 +103,6 @@ class Knobs:
 
     cores: str = _knob("", "machine", "cores",
                        "cores to run on, as 0-3,8 (empty: as it was started)")
-    quota_cores: float = _knob(0.0, "machine", "CPU quota", "CPU quota of a cgroup of its own; can "
-                               "be changed if there was one at the start", unit="cores",
-                               zero="none", most=4096)
     threads: int = _knob(1, "machine", "threads", "threads of PyTorch in the main process",
                          least=1, most=1024)
     idle_after: float = _knob(0.0, "machine", "idle after",

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.practice import causes, ending, knobs
@@ -49,13 +48,7 @@ def _run(
 ) -> int:
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     is_first = not options.launched
-    quota = None
-    if wanted.quota_cores and is_first:
-        # Before there are threads: only what starts later is in the cgroup from the beginning.
-        quota = machine.enter_quota(wanted.quota_cores)
     with contextlib.ExitStack() as stack:
-        if quota is not None:
-            stack.callback(quota.leave)
         folder = options.folder or machine.scratch_folder()
         folder.mkdir(parents=True, exist_ok=True)
         if is_first:
@@ -64,9 +57,8 @@ def _run(
             stack.callback(_tidy, folder)
             if rank == 0:
                 print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
-        cores_of = {"cpu_misplaced": _far_cores, "too_many_workers": _few_cores}
-        if cause.name in cores_of and not wanted.cores:
-            wanted = replace(wanted, cores=cores_of[cause.name]())
+        if cause.name == "too_many_workers" and not wanted.cores:
+            wanted = replace(wanted, cores=_few_cores())
         if wanted.ranks > 1 and "RANK" not in os.environ:
             given = [*arguments, "--folder", str(folder)]
             return _launch(given, wanted.ranks, options.seconds)
@@ -87,7 +79,7 @@ def _run(
             # Ranks that stop at different steps would wait for each other for ever.
             most_seconds=options.seconds if ranks == 1 else None,
         )
-        return run_rank(wanted, place, quota)
+        return run_rank(wanted, place)
 
 
 def _launch(arguments: Sequence[str], ranks: int, most_seconds: float | None) -> int:
@@ -124,19 +116,6 @@ def _few_cores() -> str:
     allowed = sorted(os.sched_getaffinity(0))
     few = allowed[: causes.FEW_CORES]
     return "" if len(few) == len(allowed) else ",".join(map(str, few))
-
-
-def _far_cores() -> str:
-    import torch  # noqa: PLC0415
-
-    if not torch.cuda.is_available():
-        raise SentenceError("cpu_misplaced needs a GPU; see gpuwatch --demo")
-    found: Any = torch.cuda.get_device_properties(0)
-    address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-    cores = machine.far_cores(address)
-    if cores is None:
-        raise SentenceError("no cores are far from the GPU: cpu_misplaced needs two NUMA nodes")
-    return cores
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -340,16 +340,6 @@ def test_a_shell_can_complete(shell: str, gpuwatch: Gpuwatch) -> None:
         assert wanted in program(env={**os.environ, **asked}).stdout
 
 
-def test_the_manual_has_every_command_and_key(gpuwatch: Gpuwatch) -> None:
-    """Made of the help, in the language of man."""
-    out = gpuwatch("man").out
-    assert out.startswith(".TH GPUWATCH 1")
-    for name in cli.cli.list_commands(click.Context(cli.cli)):
-        assert f".SS gpuwatch {name}".replace("-", "\\-") in out
-    assert "\n.B O\nchoose what to sort by\n" in out
-    assert "\\-\\-theme NAME" in out
-
-
 # --- bugs -------------------------------------------------------------------------------------
 
 

@@ -75,15 +75,6 @@ def test_the_json_keeps_to_its_schema(scenario: str, diagnose: Gpuwatch) -> None
     checked(diagnose("--demo", scenario, "--json", code=None).out)
 
 
-def test_the_schema_is_printed(diagnose: Gpuwatch) -> None:
-    """As JSON, with a description of what has one beside its name."""
-    printed = diagnose("--schema").json
-    assert printed["title"] == "gpuwatch diagnose --json"
-    for name in ("DiagnosisSeen", "FindingUse", "GpuUsage"):
-        assert printed["$defs"][name]["description"]
-    assert printed["$defs"]["DiagnosisSeen"]["properties"]["causes"]["description"]
-
-
 def test_one_job_of_the_machine_is_diagnosed_alone(diagnose: Gpuwatch) -> None:
     """--pid takes any of its processes."""
     options = ("--gpus", "2", "--pid", "4242", "--json")

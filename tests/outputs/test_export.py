@@ -102,8 +102,9 @@ def test_processes_of_jobs_are_there_once(taken: list[Snapshot]) -> None:
     assert {row["role"] for row in read} >= {"rank", "loader_worker"}
 
 
-def test_csv_is_one_row_a_gpu() -> None:
-    """Every GPU is a row, every reading a column with the model's name."""
+def test_csv_of_a_moment_is_the_same() -> None:
+    """Every GPU is a row, every fact and reading a column with the model's name; without a GPU a
+    script finds the columns all the same."""
     text = csv_text(snapshot(gpus=(gpu("a", 0, power_watts=0.0), gpu("b", 1, lost=True))))
     first, second = csv.DictReader(io.StringIO(text))
     assert (first["uuid"], second["uuid"]) == ("a", "b")
@@ -111,27 +112,21 @@ def test_csv_is_one_row_a_gpu() -> None:
     assert (first["power_watts"], second["power_watts"]) == ("0.0", "")
     names = {field.name for made in (GpuIdentity, GpuReading) for field in dataclasses.fields(made)}
     assert names - set(first) == {"busy_samples"}
-
-
-def test_csv_without_a_gpu_is_its_titles() -> None:
-    """No GPU leaves the title row, so that a script finds its columns."""
     (titles,) = csv.reader(io.StringIO(csv_text(snapshot())))
-    assert titles[:2] == ["taken_at_unix_seconds", "simulated"]
-    assert "busy_percent" in titles
+    assert titles == list(GPU_COLUMNS)
 
 
 def test_csv_cells_of_lists_and_odd_numbers() -> None:
     """Lists are joined, NaN is empty, and a comma in a name is quoted."""
     reading = {
         "busy_percent": math.nan,
-        "busy_samples": (BusySample(1.0, 2.0),),
         "throttle_reasons": ("sw_power_cap", "sync_boost"),
         "throttle_durations": (ReasonSeconds("sw_power_cap", 0.5),),
     }
     (row,) = csv.DictReader(io.StringIO(csv_text(snapshot(gpus=(gpu('a,"b', **reading),)))))
     assert row["uuid"] == 'a,"b'
     assert row["busy_percent"] == ""
-    assert row["throttle_reasons"] == "sw_power_cap;sync_boost"
+    assert row["throttle_reasons"] == "sw_power_cap|sync_boost"
     assert row["throttle_durations"] == "sw_power_cap=0.5"
 
 

@@ -1,7 +1,6 @@
 """Practice jobs that run: every knob has its effect. One job goes through many of them, since
 importing PyTorch takes seconds."""
 
-import contextlib
 import importlib.util
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.practice.job.machine import SHM, scratch_folder
+from gpuwatch.practice.job.machine import scratch_folder
 from gpuwatch.sources.linux.connections import ConnectionWatch, Traffic
 from tests.practice.jobs import QUICK, ROOT, PracticeJob, is_gone, practice_job
 from tests.support.children import ran, wait_until
@@ -22,16 +21,6 @@ from tests.support.warm_torch import WarmTorch
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
 )
-
-
-def shm_files(pid: int) -> list[int]:
-    """Of the files without a name in /dev/shm that it has open: how many bytes each takes."""
-    found = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if str(link.readlink()).startswith(f"{SHM}/#"):
-                found.append(512 * link.stat().st_blocks)
-    return found
 
 
 @needs_torch
@@ -145,27 +134,6 @@ class TestKnobs:
         wait_until(lambda: worker.memory_info().rss > first + (64 << 20))
         job.load(workers=0)
         assert is_gone(worker)
-
-    def test_shm_is_filled(self, job: PracticeJob) -> None:
-        """/dev/shm is used up to a share, which nobody sees as a file, and given back."""
-        percent = 0.0
-
-        def filled() -> bool:
-            # To 64 MiB more than others use now, which may be less by the time that it does.
-            nonlocal percent
-            found = os.statvfs(SHM)
-            used = found.f_blocks - found.f_bfree + (64 << 20) // found.f_frsize
-            percent = round(100 * used / found.f_blocks, 4)
-            job.turn(workers=0, shm_percent=percent)
-            return sum(shm_files(job.process.pid)) > 0
-
-        wait_until(filled)
-        # Also where a worker that was forked meanwhile holds it open.
-        (worker,) = job.load(workers=1, shm_percent=percent, prefetch=3)
-        assert sum(shm_files(worker.pid)) > 0
-        job.turn(workers=1, shm_percent=0, prefetch=3)
-        wait_until(lambda: sum(shm_files(worker.pid)) == 0)
-        assert job.workers() == [worker]
 
     def test_idle(self, job: PracticeJob) -> None:
         """It does nothing until it is asked to go on."""
@@ -289,26 +257,6 @@ def _is_below(process: psutil.Process, pid: int) -> bool:
         return False
 
 
-QUOTA = """
-import os, sys
-from pathlib import Path
-from gpuwatch.core.text import SentenceError
-from gpuwatch.practice.job.machine import enter_quota
-try:
-    quota = enter_quota(0.5)
-except SentenceError as error:
-    sys.exit(str(error))
-folder = quota._folder
-print(str(os.getpid()) in (folder / "cgroup.procs").read_text().split())
-limit = folder / ("cpu.max" if quota._version_2 else "cpu.cfs_quota_us")
-print(limit.read_text().split()[0])
-quota.set(0)
-print(limit.read_text().split()[0])
-quota.leave()
-print(folder.exists())
-"""
-
-
 @needs_torch
 @pytest.mark.parametrize("job_is", ["asked to end", "killed"])
 def test_large_batches_are_not_left_in_dev_shm(
@@ -323,7 +271,7 @@ def test_large_batches_are_not_left_in_dev_shm(
 
         def half_made() -> bool:
             # Once it is all there PyTorch takes the name away.
-            return bool(list(SHM.glob(f"torch_{worker.pid}_*")))
+            return bool(list(Path("/dev/shm").glob(f"torch_{worker.pid}_*")))
 
         wait_until(half_made)
         if job_is == "killed":
@@ -333,18 +281,8 @@ def test_large_batches_are_not_left_in_dev_shm(
             wait_until(lambda: is_gone(worker))
             assert not half_made()
         finally:
-            for file in SHM.glob(f"torch_{worker.pid}_*"):
+            for file in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
                 file.unlink()
-
-
-def test_a_quota_is_the_kernels(tmp_path: Path) -> None:
-    """With a quota the process is in a cgroup that the kernel limits, until it leaves."""
-    done = ran("-c", QUOTA, cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)})
-    if done.returncode == 1 and "a CPU quota needs a cgroup" in done.stderr:
-        pytest.skip("no cgroup may be made here")
-    entered, limit, unlimited, exists = done.stdout.split()
-    assert (entered, limit, exists) == ("True", "50000", "False"), done.stderr
-    assert unlimited in ("-1", "max")
 
 
 class TestWithoutAJob:

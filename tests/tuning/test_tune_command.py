@@ -1,7 +1,6 @@
 """``gpuwatch tune``, as a person runs it."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,15 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuwatch.commands import cli
-from gpuwatch.core.text import SentenceError
 from gpuwatch.outputs.tuning.text import text
 from gpuwatch.tuning import processes
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.messages import Order
-from gpuwatch.tuning.search import result as results
 from gpuwatch.tuning.search.result import Comparison, FirstPass, Result, Row
 from gpuwatch.tuning.search.visits import Progress, Visits
 from gpuwatch.tuning.settings import Failure, Setting, Visit
@@ -65,29 +63,23 @@ def rates(result: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     return {row["num_workers"]: row for row in result["settings"] if row["visits"]}
 
 
-def test_finds_the_known_optimum_and_a_grid_confirms(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_the_known_optimum_and_a_grid_confirms(run: Run) -> None:
     """Beyond three workers they hinder each other: three are recommended, by the search and by the
-    grid, and each lies in the other's interval. The text says what to take and the line to paste;
-    what is kept is printed again."""
+    grid, and each lies in the other's interval. The text says what to take and the line to
+    paste."""
     needs_torch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     # They end as soon as the intervals have settled.
     counts = ("--num-workers", "1,3,5", "--budget", "8s")
     fixed = ("--prefetch-factor", "2", "--persistent-workers", "no")
     target = f"{LOADERS}:limited"
-    done = run(target, *fixed, *counts, "--save")
+    done = run(target, *fixed, *counts, "--json")
     assert done.returncode == 0, done
-    assert "  limited(batch_size=2, num_workers=3)\n" in done.stdout
-    assert "pin_memory: not measured" in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines()) <= 80
-    assert run("--last").stdout == done.stdout
-    assert run("other.py:loader", "--last").returncode == 2
-    (file,) = (tmp_path / "gpuwatch" / "tunings").iterdir()
-    assert file.stat().st_mode & 0o077 == 0
-    both = [json.loads(run("--last", "--json").stdout)]
-    both.append(json.loads(run(target, *fixed, *counts, "--grid", "--json").stdout))
+    shown = text(msgspec.json.decode(done.stdout, type=Result), width=80, unicode=True)
+    assert "  limited(batch_size=2, num_workers=3)\n" in shown
+    assert "pin_memory: not measured" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    grid = run(target, *fixed, *counts, "--grid", "--json")
+    both = [json.loads(each.stdout) for each in (done, grid)]
     for result in both:
         assert (result["target"], result["schema"]) == (target, 1)
         assert result["recommended"]["num_workers"] == 3
@@ -330,28 +322,3 @@ def test_hostile_words_are_made_harmless() -> None:
     shown = text(result, width=80, unicode=True)
     assert "\x1b" not in shown
     assert "\x07" not in shown
-
-
-def test_kept_results_are_bounded_and_foreign_files_ignored(tmp_path: Path) -> None:
-    """The oldest are forgotten; links, other JSON and halves of files are passed over."""
-    folder = tmp_path / "tunings"
-    for number in range(results.KEPT + 3):
-        results.save(found(taken_at_unix_seconds=1e9 + number), folder)
-    assert len(list(folder.iterdir())) == results.KEPT
-    (folder / "29991231T235959.000-1.json").write_text('{"kind": "tune"')
-    (folder / "29991231T235959.001-1.json").symlink_to("/etc/passwd")
-    (folder / "29991231T235959.002-1.json").write_text('{"kind": "other"}')
-    newest = results.last(folder=folder)
-    assert newest.taken_at_unix_seconds == 1e9 + results.KEPT + 2
-    assert results.last("other.py:x", folder) is None
-    if os.geteuid() == 0:
-        for path in folder.iterdir():
-            os.chown(path, 12345, -1, follow_symlinks=False)
-        assert results.last(folder=folder) is None
-
-
-def test_result_that_cannot_be_kept_is_a_sentence(tmp_path: Path) -> None:
-    """A folder that is a file is no traceback."""
-    (tmp_path / "tunings").write_text("")
-    with pytest.raises(SentenceError, match="cannot be saved"):
-        results.save(found(), tmp_path / "tunings")

@@ -1,14 +1,12 @@
 """Recordings read by ``diagnose FILE``, ``report FILE``, ``compare`` and ``export``, and the part
-of them that a person asks for: ``14:30``, ``2026-03-01 14:30``, ``+15m``, ``-2h``.
+of them that a person asks for.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,81 +16,15 @@ from gpuwatch.commands.options import (
     option_gpus,
     option_interval,
     option_pid,
-    seconds_in,
 )
 from gpuwatch.commands.printing import STANDARD_STREAM, StatusLine
-from gpuwatch.core.text import SentenceError
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.recording.moments import Moment
     from gpuwatch.recording.reader import OpenedLog
     from gpuwatch.sources.smi_log.source import LogOptions
-
-
-WRITE = "write it as 14:30, 2026-03-01 14:30, +15m (from the start) or -2h (from the end)"
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,3})?))?", re.ASCII)
-
-
-class MomentError(SentenceError):
-    """That is no moment."""
-
-
-class Moment(NamedTuple):
-    """One of the four ways to say when."""
-
-    text: str
-    kind: Literal["unix", "after start", "before end", "of day"]
-    """``of day``, local: its first after the start of the recording (or at it)."""
-    seconds: float
-
-    def unix(self, start: float, end: float | None = None) -> float:
-        """In a recording from ``start`` (to ``end``). Raises ``MomentError`` where the end is
-        needed and not known."""
-        if self.kind == "unix":
-            return self.seconds
-        if self.kind == "after start":
-            return start + self.seconds
-        if self.kind == "of day":
-            return _next_time_of_day(start, self.seconds)
-        if end is None:
-            raise MomentError(
-                f"{self.text} counts from the end, which is known only once everything is read: "
-                "give a time, or count from the start (+15m)."
-            )
-        return end - self.seconds
-
-
-def parse_moment(text: str) -> Moment:
-    """Raises ``MomentError``."""
-    stripped = " ".join(text.replace("T", " ").split())
-    span = seconds_in(stripped[1:]) if stripped[:1] in ("+", "-") else None
-    if span is not None:
-        return Moment(text, "after start" if stripped[0] == "+" else "before end", span)
-    clock = _CLOCK.fullmatch(stripped)
-    if clock is None:
-        try:
-            # Local unless it says a zone.
-            date = datetime.fromisoformat(re.sub(r" (?=Z$|[+-][\d:]{4,5}$)", "", stripped))
-            return Moment(text, "unix", date.timestamp())
-        except (ValueError, OverflowError, OSError):
-            raise MomentError(f"not a time; {WRITE}.") from None
-    hours, minutes, seconds = int(clock[1]), int(clock[2]), float(clock[3] or 0)
-    if hours > 23 or minutes > 59 or seconds >= 60:
-        raise MomentError(f"there is no such time of day; {WRITE}.")
-    return Moment(text, "of day", hours * 3600 + minutes * 60 + seconds)
-
-
-def _next_time_of_day(start: float, seconds: float) -> float:
-    # By the calendar, not by adding days of 24 hours: a clock change may lie between.
-    first = datetime.fromtimestamp(start, tz=UTC).astimezone().replace(tzinfo=None)
-    midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    for days in (0, 1):
-        moment = (midnight + timedelta(days=days, seconds=seconds)).timestamp()
-        # A recording that began at 14:30:00.2 has "14:30".
-        if moment >= start - 1.0:
-            return moment
-    return moment
 
 
 _PROGRESS_SECONDS = 0.5
@@ -111,6 +43,8 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Moment:
+        from gpuwatch.recording.moments import MomentError, parse_moment
+
         try:
             return parse_moment(value)
         except MomentError as error:
@@ -126,7 +60,7 @@ class Cut(NamedTuple):
 
     @property
     def needs_end(self) -> bool:
-        return "before end" in [one.kind for one in (self.begin, self.end) if one is not None]
+        return any(one.needs_end for one in (self.begin, self.end) if one is not None)
 
     def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
         """From when to when, in a recording from ``first`` to ``last``. Raises ``MomentError`` or

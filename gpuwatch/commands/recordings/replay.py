@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import click
@@ -14,17 +15,14 @@ from gpuwatch.commands.printing import STANDARD_STREAM, complain, is_terminal, r
 from gpuwatch.commands.recordings.reading import LogFacts, log_options
 
 if TYPE_CHECKING:
-    from gpuwatch.core.background import Task
     from gpuwatch.core.model import Snapshot
     from gpuwatch.recording.replay import EndableInput, Tape
     from gpuwatch.sources.smi_log.source import LogOptions
 
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""
-_AT_ONCE_SECONDS = 0.5
-"""Until then keys are left to the screen."""
-_KEY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
+_WAITING = "waiting for the first snapshot (Ctrl-C ends it)"
 
 
 @click.command("replay")
@@ -48,10 +46,13 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
     )
     given = _keys_from_terminal() if file == STANDARD_STREAM else None
     try:
-        opened = _opened(file, given, options)
-        if opened is None:
-            return 0
-        tape, first = opened
+        waiting = Timer(_PATIENCE_SECONDS, complain, [_WAITING])
+        waiting.daemon = True
+        waiting.start()
+        try:
+            tape, first = _tape(file, given, options)
+        finally:
+            waiting.cancel()
 
         from gpuwatch.tui.dashboard import run_replay
 
@@ -96,43 +97,8 @@ def _keys_from_terminal() -> EndableInput | None:
     return source
 
 
-def _opened(
-    file: str, given: EndableInput | None, options: LogOptions
-) -> tuple[Tape, Snapshot] | None:
-    """The tape and its first snapshot; ``None`` where a person left before that came. Raises
-    ``LogError`` for what cannot be played."""
-    from gpuwatch.core.background import DaemonWorker
-
-    opening = DaemonWorker("gpuwatch-opening").submit(lambda: _tape(file, given, options))
-    left = not opening.wait(_AT_ONCE_SECONDS) and _left(opening)
-    return None if left else opening.result()
-
-
-def _left(opening: Task[tuple[Tape, Snapshot]]) -> bool:
-    """Wait for it and listen for q, as the screen will; whether that was pressed."""
-    import select
-    import termios
-    import tty
-
-    before = termios.tcgetattr(0)
-    # What was typed so far stays.
-    tty.setcbreak(0, termios.TCSADRAIN)
-    said, began = False, time.monotonic()
-    try:
-        while not opening.wait(_KEY_SECONDS):
-            if select.select([0], [], [], 0.0)[0]:
-                typed = os.read(0, 1024)
-                if b"q" in typed or not typed:
-                    return True
-            if not said and time.monotonic() - began > _PATIENCE_SECONDS:
-                said = True
-                complain("waiting for the first snapshot (q ends it)")
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-    return False
-
-
 def _tape(file: str, given: EndableInput | None, options: LogOptions) -> tuple[Tape, Snapshot]:
+    """The tape and its first snapshot. Raises ``LogError`` for what cannot be played."""
     from gpuwatch.recording.replay import open_tape
     from gpuwatch.sources.files.log_text import LogError
 

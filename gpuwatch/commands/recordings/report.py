@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json, option_schema
+from gpuwatch.commands.options import Decorator, grouped, option_ascii, option_json
 from gpuwatch.commands.printing import (
     STANDARD_STREAM,
     complain,
@@ -39,15 +39,14 @@ if TYPE_CHECKING:
 
 class Form(NamedTuple):
     html: str | None
-    as_markdown: bool
     as_json: bool
     ascii_mode: bool | None
 
     def check(self, *inputs: str) -> None:
         """Raises ``click.UsageError`` for what does not go together; ``inputs`` are files that are
         read."""
-        if (self.html is not None) + self.as_markdown + self.as_json > 1:
-            raise click.UsageError("Choose one of --html, --json and --md.")
+        if self.html is not None and self.as_json:
+            raise click.UsageError("Choose one of --html and --json.")
         refuse_overwriting(self.html, *inputs)
 
     def write(self, made: Callable[[str], Document], as_json: Callable[[], str]) -> None:
@@ -58,10 +57,6 @@ class Form(NamedTuple):
             write_file(self.html, document_html(made("page")))
         elif self.as_json:
             print_text(as_json())
-        elif self.as_markdown:
-            from gpuwatch.outputs.report.forms.markdown import document_markdown
-
-            print_text(document_markdown(made("page")))
         else:
             from gpuwatch.outputs.report.forms.text import document_text
 
@@ -69,15 +64,13 @@ class Form(NamedTuple):
             print_text(document_text(made("text"), **drawing(out, self.ascii_mode)._asdict()), out)
 
 
-def _form_options(what: str, schema: str) -> Decorator:
+def _form_options(what: str) -> Decorator:
     """The options that say how to write ``what``, as the argument ``form``."""
     return grouped(
         "form",
         Form,
         click.option("--html", metavar="OUT", help=f"Write {what} as one HTML file (- prints it)."),
-        click.option("--md", "as_markdown", is_flag=True, help="Print Markdown."),
-        option_json("Print JSON (see --schema)."),
-        option_schema(schema),
+        option_json("Print JSON."),
         option_ascii(),
     )
 
@@ -87,7 +80,7 @@ def _form_options(what: str, schema: str) -> Decorator:
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
 @cut_options("Of a recording:")
 @log_options()
-@_form_options("the report", "report.model:Report")
+@_form_options("the report")
 def report_command(
     reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
@@ -112,8 +105,8 @@ def report_command(
     if as_list:
         if reference is not None:
             raise click.UsageError("--list shows all reports: it takes no number.")
-        if form.as_markdown or form.html is not None:
-            raise click.UsageError("--list prints text or JSON: it takes no --md and no --html.")
+        if form.html is not None:
+            raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
     _write(_load(reference, cut, facts.options()), form)
     return 0
@@ -123,7 +116,7 @@ def report_command(
 @click.argument("before", required=False, metavar="BEFORE")
 @click.argument("after", required=False, metavar="AFTER")
 @log_options()
-@_form_options("the comparison", "report.comparison:Comparison")
+@_form_options("the comparison")
 def compare_command(before: str | None, after: str | None, facts: LogFacts, form: Form) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
@@ -152,15 +145,14 @@ def _write(report: Report, form: Form) -> None:
     from gpuwatch.outputs.report.content.report import report_document, report_json
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
-    previous, tuning = None, None
+    previous = None
     if report.source is None:
-        tuning = _tuning(report)
         # For a report in a file there need be no others.
         with suppress(StoreError):
             previous = ReportStore().previous_run(report)
     form.write(
-        lambda name: report_document(report, name, previous=previous, tuning=tuning),
-        lambda: report_json(report, tuning),
+        lambda name: report_document(report, name, previous=previous),
+        lambda: report_json(report),
     )
 
 
@@ -212,18 +204,6 @@ def _unreadable(store: ReportStore) -> str:
     return (
         f"{store.unreadable} of the saved reports cannot be read: damaged, or of an older gpuwatch."
     )
-
-
-def _tuning(report: Report) -> dict[str, Any] | None:
-    """Last result of ``gpuwatch tune --save`` in the folder that the job ran in."""
-    from gpuwatch.outputs.tuning.text import summary
-    from gpuwatch.tuning.search.result import last
-
-    job = report.job
-    if job is None or job.working_directory is None or report.simulated:
-        return None
-    found = last(run_in=job.working_directory)
-    return None if found is None else summary(found)
 
 
 def _list(form: Form) -> int:

@@ -19,14 +19,12 @@ from gpuwatch.commands.printing import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     StatusLine,
-    complain,
     drawing,
     open_output,
     print_text,
 )
 from gpuwatch.commands.tune.memory import check_targets, importing, measuring, memory_command
 from gpuwatch.core import units
-from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.settings import EVERYTHING, KNOBS, WORKERS, Knob
 
 if TYPE_CHECKING:
@@ -111,8 +109,6 @@ def _knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--grid", is_flag=True, help="Measure every combination of what is listed; nothing is dropped."
 )
 @option_json()
-@click.option("--save", is_flag=True, help="Save the result, for --last and for gpuwatch report.")
-@click.option("--last", is_flag=True, help="Print the last saved result (of TARGET).")
 @option_ascii()
 def tune_command(
     target: str | None,
@@ -121,8 +117,6 @@ def tune_command(
     timeout: float | None,
     grid: bool,
     as_json: bool,
-    save: bool,
-    last: bool,
     ascii_mode: bool | None,
     **knobs: tuple[Any, ...],
 ) -> int:
@@ -143,8 +137,6 @@ def tune_command(
 
     gpuwatch tune memory --step FILE:NAME finds the largest batch that fits: see its own --help.
     """
-    if last:
-        return _print_last(target, as_json, ascii_mode)
     if target is None:
         raise click.UsageError("Say what to measure, as in: gpuwatch tune train.py:loader")
     check_targets(target, step)
@@ -164,8 +156,6 @@ def tune_command(
     asked = {knob: values for knob, values in knobs.items() if values}
     with measuring(bench, line):
         result = _measured(bench, line, target, asked, step, budget, grid)
-    if save:
-        _keep(result)
     print_text(_text(result, as_json, ascii_mode), out)
     if result.interrupted:
         return EXIT_INTERRUPTED
@@ -229,27 +219,6 @@ def bar(progress: Progress, budget: float, since: float) -> str:
         value = "yes" if value else "no"
     best = "" if progress.best is None else f", best {progress.best:,.0f}/s"
     return f"gpuwatch: [{'#' * done}{'.' * (_BAR - done)}] {time}, {knob}={value}{best}"
-
-
-def _keep(result: Result) -> None:
-    from gpuwatch.tuning.search.result import save
-
-    try:
-        said = f"saved in {save(result)}; gpuwatch tune --last prints it again."
-    except SentenceError as error:
-        said = str(error)
-    complain(said)
-
-
-def _print_last(target: str | None, as_json: bool, ascii_mode: bool | None) -> int:
-    from gpuwatch.tuning.search.result import last
-
-    found = last(target)
-    if found is None:
-        of = "" if target is None else f" of {clean(target, 200)}"
-        raise click.UsageError(f"No result{of} is saved: gpuwatch tune TARGET --save saves one.")
-    print_text(_text(found, as_json, ascii_mode))
-    return 0
 
 
 def _text(result: Result, as_json: bool, ascii_mode: bool | None) -> str:

@@ -1,14 +1,10 @@
-"""Reports as JSON: what is kept, what ``gpuwatch report --json`` prints, and its JSON Schema.
+"""Reports as JSON: what is kept, and what ``gpuwatch report --json`` prints.
 
 A file may come from anyone: text is cleaned, numbers are checked, lengths are bounded, and fields
 that a newer version added are ignored.
 """
 
-import ast
-import inspect
 import json
-import sys
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -72,35 +68,3 @@ def decode(data: bytes) -> Report:
         return msgspec.convert(cleaned(value, TEXT_MAX), Report)
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise ReportError(f"This report is damaged: {clean(str(error), 200)}.") from None
-
-
-def schema(made: type[Any], title: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of ``made``; what is written under a field in its class says
-    what it is."""
-    (found,), components = msgspec.json.schema_components([made], ref_template="#/$defs/{name}")
-    for name, one in components.items():
-        modules = [module for module in sys.modules.values() if hasattr(module, name)]
-        cls = next(getattr(one, name) for one in modules if one.__name__.startswith("gpuwatch."))
-        one["description"] = " ".join((inspect.getdoc(cls) or name).split())
-        for field, says in _docstrings(cls).items():
-            one.get("properties", {}).get(field, {})["description"] = says
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        **found,
-        "$defs": components,
-    }
-
-
-def _docstrings(made: type[Any]) -> dict[str, str]:
-    """Of its fields, those it inherits among them."""
-    found: dict[str, str] = {}
-    for cls in reversed(made.__mro__):
-        if not cls.__module__.startswith("gpuwatch."):
-            continue
-        (written,) = ast.parse(inspect.getsource(cls)).body
-        for field, below in pairwise(written.body if isinstance(written, ast.ClassDef) else ()):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(says)):
-                    found[name] = " ".join(str(says).split())
-    return found

@@ -1,8 +1,7 @@
 """The parts of a report: GPUs and the machine around them, and what all parts have in common.
 
 As in ``core.model``, every type is frozen, units are in the names and ``None`` means "not
-measured". What is under a field is also its description in the JSON Schema (``encoding.schema``),
-and the bounds hold for what is read from a file.
+measured"; the bounds hold for what is read from a file.
 """
 
 from typing import Annotated

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
@@ -25,24 +24,6 @@ def text(result: Result, *, width: int, unicode: bool) -> str:
         part(page, result)
         page.gap()
     return page.text(unicode)
-
-
-def summary(result: Result) -> dict[str, Any] | None:
-    """For a job's report; ``None`` where nothing is recommended."""
-    chosen, recommended = result.chosen, result.recommended
-    if chosen is None or recommended is None:
-        return None
-    return {
-        "target": result.target,
-        "step": result.step,
-        "taken_at_unix_seconds": result.taken_at_unix_seconds,
-        "recommended": recommended.as_dict(),
-        "samples_per_second": chosen.samples_per_second,
-        "low": chosen.low,
-        "high": chosen.high,
-        "line": result.line,
-        "says": f"{_differences(result, None)}: {_rate(chosen)} samples/s{_interval(chosen)}",
-    }
 
 
 def _head(page: Page, result: Result) -> None:

@@ -19,7 +19,7 @@ from gpuwatch.practice.control import Control
 from gpuwatch.practice.ending import end_with
 from gpuwatch.practice.job import data, saving
 from gpuwatch.practice.job.device import MIB, Device
-from gpuwatch.practice.job.machine import Cores, Quota, ShmFiller, is_in_memory
+from gpuwatch.practice.job.machine import Cores, is_in_memory
 from gpuwatch.practice.job.side_jobs import HANG_FILE, Orphans, Tenant
 from gpuwatch.practice.job.store import Store
 from gpuwatch.practice.knobs import Knobs, in_words
@@ -57,15 +57,12 @@ class Place:
 class Training:
     """One rank. ``reported`` is ``gpuwatch.torch``, or does nothing."""
 
-    def __init__(
-        self, control: Control, device: Device, place: Place, reported: Any, quota: Quota | None
-    ) -> None:
+    def __init__(self, control: Control, device: Device, place: Place, reported: Any) -> None:
         self.control, self.device, self.place, self.reported = control, device, place, reported
         self.knobs = control.knobs
         self.steps = 0
         self._say = place.say
-        self._quota = quota
-        self._shm, self._cores = ShmFiller(), Cores()
+        self._cores = Cores()
         self._side_jobs: dict[type[Tenant | Orphans], Tenant | Orphans] = {}
         self._aside = saving.AsideSaver()
         self._store = Store()
@@ -98,7 +95,6 @@ class Training:
     def close(self) -> None:
         if self._loading is not None:
             self._loading.end_workers()
-        self._shm.close()
         for side_job in self._side_jobs.values():
             side_job.end()
 
@@ -241,13 +237,6 @@ class Training:
             self._say(self._cores.use(knobs.cores))
         if place.rank != 0:
             return
-        if knobs.shm_percent != before.shm_percent:
-            self._say(self._shm.fill(knobs.shm_percent))
-        if self._quota is not None and knobs.quota_cores != before.quota_cores:
-            try:
-                self._quota.set(knobs.quota_cores)
-            except OSError as error:
-                self._say(f"the quota was not changed: {error.strerror or error}")
         for kind, wanted in ((Tenant, knobs.tenant), (Orphans, knobs.orphans)):
             if wanted and kind not in self._side_jobs:
                 self._side_jobs[kind] = kind(place.folder, place.device_name)

@@ -11,11 +11,10 @@ from torch import distributed
 from gpuwatch.practice.control import FILE_NAME, Control, note_device
 from gpuwatch.practice.job.device import Device, choose
 from gpuwatch.practice.job.loop import Place, Training
-from gpuwatch.practice.job.machine import Quota
 from gpuwatch.practice.knobs import Knobs
 
 
-def run_rank(knobs: Knobs, place: Place, quota: Quota | None = None) -> int:
+def run_rank(knobs: Knobs, place: Place) -> int:
     """Be one of them; the exit code. Raises ``SentenceError``."""
     torch.set_num_threads(knobs.threads)
     device = choose(place.device_name, int(os.environ.get("LOCAL_RANK", place.rank)), knobs)
@@ -25,7 +24,7 @@ def run_rank(knobs: Knobs, place: Place, quota: Quota | None = None) -> int:
     if place.ranks > 1:
         place.say(f"{place.ranks} ranks by {join_ranks(place, knobs.backend, device)}")
     control = Control(place.folder / FILE_NAME, knobs)
-    training = Training(control, device, place, reporter(place.reports), quota)
+    training = Training(control, device, place, reporter(place.reports))
     try:
         training.run()
         device.synchronize()

@@ -8,6 +8,7 @@ from textual.events import Click
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.moments import MomentError, parse_moment
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
 from gpuwatch.tui.controllers.controller import Controller, TypingController
@@ -20,7 +21,6 @@ from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.replay.cue import Readied, Shown
 from gpuwatch.tui.replay.player import Player
 from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
-from gpuwatch.tui.replay.time import TimeError, parse_time
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import Prompt
 
@@ -216,6 +216,7 @@ class ReplayController(Controller):
         state = self._player.state
         if typed and typed.strip():
             try:
-                self.seek(parse_time(typed, state.first, self._player.heading, state.last))
-            except TimeError as error:
+                moment = parse_moment(typed)
+                self.seek(moment.near(self._player.heading, state.first, state.last))
+            except MomentError as error:
                 self.display.say(str(error))

@@ -1,18 +1,11 @@
-"""A tuning's result: one record, which is the JSON, is kept in a file, and is drawn as text."""
+"""A tuning's result: one record, which is the JSON, and is drawn as text."""
 
-import contextlib
-import os
-import re
 import time
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from gpuwatch.core.private_files import make_folder, read_own, state_folder, why, write_whole
-from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning.search import advice
 from gpuwatch.tuning.search.plan import Plan
 from gpuwatch.tuning.search.rates import Scatter, Trial, interval, scatter_of
@@ -20,9 +13,6 @@ from gpuwatch.tuning.search.visits import Outcome
 from gpuwatch.tuning.settings import KNOBS, Description, Failure, Setting, Visit
 
 SCHEMA = 1
-KEPT = 100
-BYTES_MAX = 4 << 20
-_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}-\d+\.json")
 
 
 class FirstPass(Struct, frozen=True, kw_only=True):
@@ -203,55 +193,3 @@ def _measured(trial: Trial, scatter: Scatter, best: Trial | None) -> dict[str, A
         "dropped": trial.dropped,
         "failure": trial.failure,
     }
-
-
-# --- kept in the user's state folder, for the owner only, bounded -----------------------------
-
-
-def save(result: Result, folder: Path | None = None) -> Path:
-    """Write a result whole or not at all, and forget the oldest. Raises ``SentenceError``."""
-    folder = state_folder("tunings") if folder is None else folder
-    moment = result.taken_at_unix_seconds
-    seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(int(moment)))
-    path = folder / f"{seconds}.{int(moment * 1000) % 1000:03d}-{os.getpid()}.json"
-    try:
-        make_folder(folder)
-        write_whole(path, msgspec.json.encode(result))
-    except OSError as error:
-        shown = clean(str(folder), 200)
-        raise SentenceError(f"The result cannot be saved in {shown}: {why(error)}.") from None
-    for old in _names(folder)[KEPT:]:
-        with contextlib.suppress(OSError):
-            (folder / old).unlink()
-    return path
-
-
-def last(
-    target: str | None = None, folder: Path | None = None, *, run_in: str | None = None
-) -> Result | None:
-    """The newest result (of this target, measured in the folder ``run_in``) that can be read;
-    ``None``: there is none."""
-    folder = state_folder("tunings") if folder is None else folder
-    for name in _names(folder):
-        found = _read(folder / name)
-        if found and target in (None, found.target) and run_in in (None, found.folder):
-            return found
-    return None
-
-
-def _names(folder: Path) -> list[str]:
-    """The newest first."""
-    try:
-        return sorted(one.name for one in folder.iterdir() if _NAME.fullmatch(one.name))[::-1]
-    except OSError:
-        return []
-
-
-def _read(path: Path) -> Result | None:
-    """``None``: another user's, no file, or written by another version of gpuwatch."""
-    try:
-        found = msgspec.json.decode(read_own(path, BYTES_MAX), type=Result)
-        time.gmtime(found.taken_at_unix_seconds)
-    except (OSError, ValueError, OverflowError):
-        return None
-    return found if (found.kind, found.schema) == ("tune", SCHEMA) else None

@@ -50,12 +50,11 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_recording_has_a_report(starved: str, gpuwatch: Gpuwatch) -> None:
-    """In 80 columns where there is no terminal, without colours; or as Markdown."""
+    """In 80 columns where there is no terminal, without colours."""
     text = gpuwatch("report", starved).out
     assert "loader_cpu_bound" in text
     assert "\x1b" not in text
     assert max(len(line) for line in text.split("\n")) <= 80
-    assert gpuwatch("report", starved, "--md").out.startswith("# GPU report (simulated)")
 
 
 def test_standard_input_is_read(
@@ -99,7 +98,7 @@ def test_a_part_of_the_time_alone(starved: str, gpuwatch: Gpuwatch) -> None:
         ("report FILE --html EMPTY", "is empty"),
         ("export FILE --csv EMPTY", "is empty"),
         ("report 1 --pid 7", "report FILE --pid"),
-        ("report x --json --md", "Choose one"),
+        ("report x --json --html y", "Choose one"),
         ("compare FILE", "Name two recordings"),
         ("compare - -", "Only one of the two"),
         ("export FILE", "Say what to write"),
@@ -140,12 +139,6 @@ def test_html_is_one_whole_file(starved: str, tmp_path: Path, gpuwatch: Gpuwatch
     assert os.listdir(tmp_path) == ["out.html"]  # noqa: PTH208 - names are enough
     # It has command lines in it, as the recording has.
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-
-
-def test_the_schema_is_printed(gpuwatch: Gpuwatch) -> None:
-    """Of both commands."""
-    for command in ("report", "compare"):
-        assert gpuwatch(command, "--schema").json["$defs"]
 
 
 def test_what_is_cut_off_is_read_as_far_as_it_goes(
@@ -202,7 +195,7 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path, gpuwatch: Gpuwatch) -> 
     path = written(tmp_path / "hostile.jsonl", simulated("starved", 20))
     text = path.read_text(encoding="utf-8").replace("train.py", "\\u001b]0;x\\u0007\\u202e")
     path.write_text(text, encoding="utf-8")
-    for form in ((), ("--md",), ("--json",)):
+    for form in ((), ("--html", "-"), ("--json",)):
         out = gpuwatch("report", str(path), *form).out
         assert "\x1b" not in out
         assert "\u202e" not in out
@@ -211,13 +204,12 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path, gpuwatch: Gpuwatch) -> 
 def test_two_recordings_are_compared(
     starved: str, healthy: str, tmp_path: Path, gpuwatch: Gpuwatch
 ) -> None:
-    """As text, JSON, Markdown and HTML."""
+    """As text, JSON and HTML."""
     command = ("compare", starved, healthy)
     assert "Gone: loader_cpu_bound." in gpuwatch(*command).words
     value = gpuwatch(*command, "--json").json
     assert value["comparable"] is True
     assert [found["state"] for found in value["findings"]] == ["gone"]
-    assert "| GPU busy |" in gpuwatch(*command, "--md").out
     out = tmp_path / "out.html"
     gpuwatch(*command, "--html", str(out))
     assert "Gone: loader_cpu_bound" in out.read_text(encoding="utf-8")

@@ -15,12 +15,10 @@ from gpuwatch.outputs.report.encoding import decode
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.report.store import ReportStore
-from gpuwatch.tuning.search import result as tunings
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, everything
 from tests.outputs.report.stories import UNIX, of_job, recorded, training
 from tests.support.children import ran
-from tests.tuning.test_tune_command import found as tuned
 
 EIGHTY = 80
 
@@ -114,28 +112,6 @@ def test_json_is_the_report_that_was_kept(report: Gpuwatch, runs: list[Report]) 
     assert done.json["total"]["idle_gpu_seconds"] == pytest.approx(29 * 0.42, abs=0.1)
 
 
-def test_what_was_tuned_in_the_jobs_folder_is_shown(
-    report: Gpuwatch, store: ReportStore, runs: list[Report]
-) -> None:
-    """As text and as JSON; what was tuned elsewhere, or by another version, is not."""
-    job = replaced(of_job(runs[0]), working_directory="/home/ada/train")
-    store.save(replaced(runs[0], jobs=(job,)))
-    tunings.save(tuned(folder="/home/ada/other", target="other.py:x", taken_at_unix_seconds=2e9))
-    assert report("--json").json["tuning"] is None
-    tunings.save(tuned(target="train.py:\x1b[2Jloader"))
-    done = report()
-    assert "num_workers=4: 790 samples/s (95%: 766 to 814)" in done.words
-    assert "\x1b" not in done.out
-    assert "other.py" not in done.out
-    tuning = report("--json").json["tuning"]
-    assert tuning["recommended"]["num_workers"] == 4
-    assert tuning["samples_per_second"] == 790
-    for part, other in (('"settings":[', '"settings":1,"x":['), ("2500000000.0", "1e300")):
-        path = tunings.save(tuned(target="broken.py:x", taken_at_unix_seconds=2.5e9))
-        path.write_text(path.read_text().replace(part, other))
-        assert report("--json").json["tuning"] == tuning
-
-
 @pytest.mark.usefixtures("filled")
 def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
     """By their numbers, in the order in which they are named."""
@@ -153,8 +129,7 @@ def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
         (("--list", "--json"), "No report is saved yet"),
         (("4",), "No report is saved yet"),
         (("--list", "4"), "--list shows all"),
-        (("--list", "--md"), "no --md and no --html"),
-        (("--list", "--html", "-"), "no --md and no --html"),
+        (("--list", "--html", "-"), "it takes no --html"),
         (("train.py",), "is not a file"),
         (("/",), "is a folder"),
     ],
@@ -186,7 +161,6 @@ def test_reports_of_an_older_version_are_passed_over_with_a_sentence(
 @pytest.mark.usefixtures("filled")
 def test_a_kept_report_is_written_in_any_form(report: Gpuwatch, tmp_path: Path) -> None:
     """As that of a recording."""
-    assert report("1", "--md").out.startswith("# GPU report")
     page = tmp_path / "report.html"
     assert report("1", "--html", str(page)).out == ""
     assert "4 loader workers, pinned memory on" in page.read_text(encoding="utf-8")

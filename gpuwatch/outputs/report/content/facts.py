@@ -1,10 +1,8 @@
 """Facts of a job and its machine, a line for each part."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.core.text import clean
 from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.usage import JobUsage, Loading
@@ -54,8 +52,7 @@ def watched(report: Report) -> str:
     )
 
 
-def job_facts(job: JobUsage, tuning: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """``tuning``: what was measured of its loader, as ``outputs.tuning.summary`` has it."""
+def job_facts(job: JobUsage) -> list[tuple[str, str]]:
     sentence = job.loading.sentence or "no training process was seen"
     lines = (
         ("Training", ", ".join(_loop(job))),
@@ -65,17 +62,8 @@ def job_facts(job: JobUsage, tuning: Mapping[str, Any] | None) -> list[tuple[str
         ("CPU", ", ".join(_cpu(job))),
         ("Memory", _memory(job)),
         ("Storage", ", ".join(_storage(job))),
-        ("Tuned", _tuned(tuning)),
     )
     return [(label, text) for label, text in lines if text]
-
-
-def _tuned(tuning: Mapping[str, Any] | None) -> str:
-    if tuning is None:
-        return ""
-    step = "" if tuning["step"] is None else f" with {clean(tuning['step'], 80)}"
-    at = words.clock(tuning["taken_at_unix_seconds"], "%F %H:%M")
-    return f"{clean(tuning['target'], 80)}{step}, measured {at}: {clean(tuning['says'], 200)}"
 
 
 def _loop(job: JobUsage) -> Iterable[str]:

@@ -1,9 +1,6 @@
 """A report as a document: what is said, in which order."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-import msgspec
+from collections.abc import Iterable
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.comparison import compare
@@ -27,15 +24,9 @@ from gpuwatch.outputs.report.model import Report
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
 
 
-def report_document(
-    report: Report,
-    form: str,
-    *,
-    previous: Report | None = None,
-    tuning: Mapping[str, Any] | None = None,
-) -> Document:
+def report_document(report: Report, form: str, *, previous: Report | None = None) -> Document:
     """In the order of ``form`` (``text`` or ``page``). ``previous``: the run before, of the report
-    of a job; ``tuning``: what was measured of its loader."""
+    of a job."""
     job = report.job
     chart = Section("Over time", [timeline(report)])
     found = Section("Findings", [group.found() for group in groups(report)])
@@ -50,7 +41,7 @@ def report_document(
         Section("", list(_head(report, form, previous))),
         *([figures] if form == "text" else [chart, found, figures]),
         phases,
-        Section("Job", [] if job is None else [Labelled("Job", facts.job_facts(job, tuning))]),
+        Section("Job", [] if job is None else [Labelled("Job", facts.job_facts(job))]),
         *([chart, found] if form == "text" else [cards(report)]),
         Section("Jobs", list(tables.jobs(report, form))),
         Section("Processes", list(tables.processes(report, form))),
@@ -103,7 +94,6 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         yield from [Figures(figures)] if figures else []
 
 
-def report_json(report: Report, tuning: Mapping[str, Any] | None = None) -> str:
-    """One JSON object, without a line end. ``tuning``: what was measured of the job's loader."""
-    value = msgspec.to_builtins(worded(report))
-    return dumps(value if report.job is None else {**value, "tuning": tuning})
+def report_json(report: Report) -> str:
+    """One JSON object, without a line end."""
+    return dumps(worded(report))

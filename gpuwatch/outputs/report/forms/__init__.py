@@ -1,1 +1,1 @@
-"""The forms that a report is written in: text, Markdown, HTML, JSON."""
+"""The forms that a report is written in: text and HTML."""

@@ -1,7 +1,6 @@
 """A report for a terminal: plain text in lines that fit."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuwatch.core import units
 from gpuwatch.outputs.report.content import document, words
@@ -31,15 +30,12 @@ def report_text(
     colour: bool = False,
     unicode: bool = True,
     previous: Report | None = None,
-    tuning: Mapping[str, Any] | None = None,
 ) -> str:
     """The report in lines of at most ``width`` cells (40 or more), without a line end.
 
-    ``previous``: of the report of a job, that of the run before; ``tuning``: what was measured of
-    its loader, as ``outputs.tuning.summary`` has it.
+    ``previous``: of the report of a job, that of the run before.
     """
-    made = report_document(report, "text", previous=previous, tuning=tuning)
-    return document_text(made, width, colour, unicode)
+    return document_text(report_document(report, "text", previous=previous), width, colour, unicode)
 
 
 def document_text(

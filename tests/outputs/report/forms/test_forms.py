@@ -1,4 +1,4 @@
-"""The report of a recording as text, Markdown and JSON, and two of them compared."""
+"""The report of a recording as text and JSON, and two of them compared."""
 
 import json
 import re
@@ -8,21 +8,15 @@ import msgspec
 import pytest
 
 from gpuwatch.outputs.report.comparison import Comparison, compare
-from gpuwatch.outputs.report.content.changes import comparison_document, comparison_json, verdict
-from gpuwatch.outputs.report.content.report import report_document
-from gpuwatch.outputs.report.forms.markdown import document_markdown
+from gpuwatch.outputs.report.content.changes import comparison_json, verdict
 from gpuwatch.outputs.report.forms.text import report_text
-from gpuwatch.outputs.report.model import Report, Source
+from gpuwatch.outputs.report.model import Report
 from gpuwatch.outputs.report.parts import replaced
 from gpuwatch.outputs.terminal import cell_width
 from tests.outputs.report.forms.conftest import SCENARIOS
 from tests.support.recordings import comparison_text, simulated, summed
 
 SGR = re.compile(r"\x1b\[\d*m")
-
-
-def markdown(report: Report) -> str:
-    return document_markdown(report_document(report, "page"))
 
 
 @pytest.mark.parametrize("width", [40, 120])
@@ -66,35 +60,6 @@ def test_a_log_without_dates_has_times_from_its_start(summaries: dict[str, Repor
     assert "from the start: the log has no dates" in text
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_markdown_tables_have_as_many_cells_as_headings(
-    summaries: dict[str, Report], scenario: str
-) -> None:
-    """A bar in a command line is no border."""
-    text = markdown(summaries[scenario])
-    widths: set[int] = set()
-    for line in [*text.split("\n"), ""]:
-        if line.startswith("|"):
-            widths.add(len(re.findall(r"(?<!\\)\|", line)))
-        else:
-            assert len(widths) <= 1
-            widths = set()
-
-
-def test_markdown_of_hostile_names_is_text() -> None:
-    """No link, no image, no tag, no mention."""
-    name = "[x](http://evil.example) <img src=x> @everyone `|` **bold**"
-    taken = []
-    for snapshot in simulated("healthy", 20):
-        processes = tuple(replace(p, command=name, user=name) for p in snapshot.processes)
-        jobs = tuple(replace(j, command=name, user=name) for j in snapshot.jobs)
-        taken.append(replace(snapshot, processes=processes, jobs=jobs))
-    text = markdown(summed(taken, Source(name=name, kind="recording")))
-    assert not re.search(r"(?<!\\)[<`@]", text)
-    assert not re.search(r"(?<!\\)\]\(", text)
-    assert "http://" not in text
-
-
 @pytest.mark.parametrize(
     ("before", "after", "state", "judged"),
     [("starved", "healthy", "gone", "better"), ("healthy", "starved", "new", "worse"),
@@ -132,9 +97,8 @@ def test_what_cannot_be_compared_is_said(summaries: dict[str, Report]) -> None:
 def test_comparisons_fit_and_are_as_their_schema_says(
     summaries: dict[str, Report], scenario: str
 ) -> None:
-    """As text at 80 columns, as Markdown, as JSON."""
+    """As text at 80 columns, as JSON."""
     comparison = compare(summaries["starved"], summaries[scenario])
     assert max(cell_width(line) for line in comparison_text(comparison).split("\n")) <= 80
-    assert document_markdown(comparison_document(comparison, "page")).startswith("# ")
     value = json.loads(comparison_json(comparison))
     assert msgspec.convert(value, Comparison).verdict
