@@ -16,7 +16,7 @@ from gpuwatch.core.text import SentenceError, clean
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.core.sampler import Sampler
-    from gpuwatch.core.source import Clock, Source
+    from gpuwatch.core.source import Clock, JobReader, Source
 OPEN_FILES_LEAST = 64
 """The dashboard has 18 open without a GPU; a driver opens some for each."""
 EARLY_BY_SECONDS = 0.05
@@ -37,11 +37,15 @@ def make_source(
     if demo is None:
         if gpus is not None:
             raise click.UsageError("--gpus sets the size of the simulated machine: add --demo.")
-        from gpuwatch.core.source import SystemClock
-        from gpuwatch.jobs.tracking.tracker import JobTracker
         from gpuwatch.sources.local import LocalSource
 
-        return LocalSource(options=options, jobs=JobTracker(SystemClock(), options))
+        def jobs() -> JobReader:
+            from gpuwatch.core.source import SystemClock
+            from gpuwatch.jobs.tracking.tracker import JobTracker
+
+            return JobTracker(SystemClock(), options)
+
+        return LocalSource(options=options, jobs=jobs)
     from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 
     if demo == "list":

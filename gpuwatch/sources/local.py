@@ -30,7 +30,8 @@ is used; the last speaks for a machine without any."""
 
 class LocalSource:
     """Snapshots of this machine. ``gpus`` makes the GPU half (``NvmlSource``), on a thread of
-    its own, because the driver can take seconds to wake and can hang."""
+    its own, because the driver can take seconds to wake and can hang; ``jobs`` what reads jobs,
+    at the first look: by then the driver wakes, and the host's counters grow."""
 
     simulated = False
 
@@ -42,7 +43,7 @@ class LocalSource:
         gpus: Callable[[], GpuSource] | None = None,
         host: HostReader | None = None,
         processes: ProcessSource | None = None,
-        jobs: JobReader | None = None,
+        jobs: Callable[[], JobReader] | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
@@ -51,7 +52,8 @@ class LocalSource:
         self._processes = (
             ProcessSource(self.clock, self.options) if processes is None else processes
         )
-        self._jobs = jobs
+        self._make_jobs = jobs
+        self._jobs: JobReader | None = None
         self._own = OwnUse()
         self._answered_at: float | None = None
         """When the driver answered last."""
@@ -116,6 +118,8 @@ class LocalSource:
         self, on_gpus: Sequence[GpuProcess]
     ) -> tuple[tuple[Process, ...], tuple[Job, ...], tuple[Problem, ...]]:
         """Processes first by themselves: what goes wrong with jobs takes none of them away."""
+        if self._jobs is None and self._make_jobs is not None:
+            self._jobs = self._make_jobs()
         reader, roots, root_bug = self._jobs, frozenset[int](), tuple[Problem, ...]()
         if reader is not None:
             pids = [process.pid for process in on_gpus]

@@ -393,7 +393,7 @@ def test_jobs_are_read_with_the_processes_they_ask_for() -> None:
     """What is above a process on a GPU is read too, and the jobs are in the snapshot."""
     gpus, jobs = StandInGpus(), StandInJobs()
     gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
-    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=jobs)
+    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=lambda: jobs)
     source.open()
     snapshot = source.read()
     source.close()
@@ -408,7 +408,8 @@ def test_a_bug_in_jobs_leaves_the_processes(step: str) -> None:
     """They are shown as before, with a sentence."""
     gpus = StandInGpus()
     gpus.processes = (GpuProcess(os.getpid(), "GPU-0"),)
-    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=StandInJobs(step))
+    reader = StandInJobs(step)
+    source = LocalSource(ManualClock(), patient(), gpus=lambda: gpus, jobs=lambda: reader)
     source.open()
     snapshot = source.read()
     source.close()

@@ -1,11 +1,13 @@
 """Descent of processes, without reading every process every time.
 
 A parent is read once for each new PID: it changes only when the parent ends, and then
-its children are read again. Whether any process began at all is one number in
-``/proc/loadavg``. ``/proc/PID/task/TID/children`` would need a read for every thread, and
-deep-learning processes have hundreds.
+its children are read again. Which PIDs were given out since the last look shows in one number in
+``/proc/loadavg``: where they are few each is tried, which takes a hundredth of a list of ``/proc``.
+``/proc/PID/task/TID/children`` would need a read for every thread, and deep-learning processes
+have hundreds.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +17,11 @@ from gpuwatch.core.source import Clock
 from gpuwatch.sources.linux import procfs
 
 LIST_SECONDS = 1.5
-"""With an interval of one second, a new child is seen after at most two."""
+"""Where many began, a new child is seen after at most two, with an interval of one second."""
+TRIED_MOST = 256
+TRIED_SECONDS = 10.0
+"""Then they are listed all the same, if any began: one whose birth the kernel had not finished
+when its PID was tried is in no later range."""
 RELIST_SECONDS = 60.0
 """All parents are read again this often: a PID used again between two lists goes unnoticed."""
 
@@ -50,11 +56,16 @@ class ProcessList(Generic[T]):
         if gone:
             parent_of = self._parent_of
             changed += [pid for pid, one in self.known.items() if parent_of(one) in gone]
-        for pid in changed:
+        return self.take(changed), ended
+
+    def take(self, pids: list[int]) -> list[int]:
+        """Read these, new or known: those that are to be known."""
+        for pid in pids:
+            self._names.add(str(pid))
             self.known.pop(pid, None)
             if (found := self._read(pid)) is not None:
                 self.known[pid] = found
-        return [pid for pid in changed if pid in self.known], ended
+        return [pid for pid in pids if pid in self.known]
 
     def forget(self, pid: int) -> bool:
         """Whoever has this PID at the next list is somebody else; whether it was known."""
@@ -69,8 +80,11 @@ class ProcessTree:
         self._clock = clock
         self._proc = proc
         self._load = procfs.KernelFile(proc / "loadavg")
-        self._last_pid: int | None = None
-        self._listed_at: float | None = None
+        self._has_clocks = procfs.has_clocks(proc)
+        self._last_pid = 0
+        self._listed_at = -math.inf
+        self._tried = False
+        """PIDs were, since the last list."""
         self._read_all_at = 0.0
         self._list = ProcessList(proc, self._read_parent, int)
         self._parents = self._list.known
@@ -86,19 +100,29 @@ class ProcessTree:
         return self._parents.keys()
 
     def refresh(self, *, force: bool = False) -> bool:
-        """List the processes if it is time and something began; whether any began or ended below
-        the roots that were asked for last. Raises ``OSError`` when ``/proc`` cannot be listed."""
-        now = self._clock.monotonic()
-        if not force and self._listed_at is not None and now - self._listed_at < LIST_SECONDS:
+        """Find the processes that began, listing all if it is time; whether any began or ended
+        below the roots that were asked for last. Raises ``OSError`` when ``/proc`` cannot be
+        listed."""
+        now, last_pid = self._clock.monotonic(), self._read_last_pid()
+        given_out = last_pid - self._last_pid
+        few = self._has_clocks and 0 < given_out <= TRIED_MOST
+        wait = TRIED_SECONDS if few or self._tried else math.inf
+        if not few and (given_out or not last_pid):
+            wait = LIST_SECONDS
+        ended: set[int] = set()
+        if force or now - self._listed_at >= wait:
+            self._listed_at, self._last_pid, self._tried = now, last_pid, False
+            anew = now - self._read_all_at >= RELIST_SECONDS
+            if anew:
+                self._read_all_at = now
+            changed, ended = self._list.refresh(anew=anew)
+        elif few:
+            # Threads take numbers too, and have no such clock.
+            pids = range(self._last_pid + 1, last_pid + 1)
+            changed = self._list.take([pid for pid in pids if procfs.cpu_clock(pid) is not None])
+            self._last_pid, self._tried = last_pid, True
+        else:
             return False
-        last_pid = self._read_last_pid()
-        if not force and self._listed_at is not None and last_pid == self._last_pid != 0:
-            return False
-        self._last_pid, self._listed_at = last_pid, now
-        anew = now - self._read_all_at >= RELIST_SECONDS
-        if anew:
-            self._read_all_at = now
-        changed, ended = self._list.refresh(anew=anew)
         watched = self._roots | self._found_under.keys()
         return not watched.isdisjoint(ended) or any(
             pid in watched or self._parents[pid] in watched for pid in changed

@@ -216,6 +216,29 @@ def test_a_new_child_is_seen_within_two_seconds(fake: Fake, says_last_pid: bool)
     assert pids(fake.read(gpu(FIRST), after=1.0)) == [FIRST, FIRST + 1]
 
 
+def test_a_few_new_processes_are_found_without_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel has clocks of processes, at the next reading; all are listed again when one
+    of many may have been missed."""
+    proc = FakeProc(tmp_path)
+    proc.clocks(monkeypatch)
+    fake = Fake(tmp_path)
+    lists: list[Path] = []
+    real = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: (lists.append(path), real(path))[1])
+    proc.process(FIRST)
+    fake.read(gpu(FIRST), after=1.0)
+    lists.clear()
+    proc.process(FIRST + 3, parent=FIRST)
+    assert pids(fake.read(gpu(FIRST), after=1.0)) == [FIRST, FIRST + 3]
+    assert lists == []
+    proc.process(FIRST + 1000, parent=FIRST)
+    fake.read(gpu(FIRST), after=1.0)
+    assert pids(fake.read(gpu(FIRST), after=1.0)) == [FIRST, FIRST + 3, FIRST + 1000]
+    fake.source.close()
+
+
 def test_the_others_are_read_on_a_slower_timer(fake: Fake) -> None:
     """About every 2.5 intervals, so their CPU use is over that time; the GPU's every time."""
     fake.options.all_processes = True
