@@ -19,6 +19,7 @@ EXPECTED = {
     r"this machine has CUDA|there is a GPU": "a test of a machine without a GPU",
     r"no headless browser": "not every distribution has one in its archive",
     r"(prometheus|prometheus-alertmanager|promtool) is not installed": "nor has it Prometheus",
+    r"sshd is not installed": "nor has it an SSH server",
     r"NVIDIA's library": "a test of a machine without a driver, on one with it",
     r"sixteen colours show labels as text": "says nothing in that theme",
 }

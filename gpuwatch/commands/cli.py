@@ -7,6 +7,7 @@ neither Textual nor plotext. Exit codes: see ``printing``.
 import gc
 import inspect
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -17,7 +18,14 @@ import click
 from click.core import ParameterSource
 
 from gpuwatch import __version__
-from gpuwatch.commands.options import Look, Watched, look_options, watched_options
+from gpuwatch.commands.options import (
+    Look,
+    Remote,
+    Watched,
+    look_options,
+    remote_options,
+    watched_options,
+)
 from gpuwatch.commands.printing import (
     CANNOT_WRITE,
     EXIT_BUG,
@@ -114,6 +122,25 @@ def _help(command: str) -> str:
     return inspect.cleandoc(source.partition(begins)[2].partition('"""')[2].partition('"""')[0])
 
 
+_ELSEWHERE = ("status", "stream", "diagnose", "record", "report")
+"""Commands that can be run on another machine."""
+
+
+def _elsewhere(name: str) -> click.Command:
+    """The command ``name``, run on other machines with all options that are not about them."""
+
+    @click.command(name, context_settings={"ignore_unknown_options": True}, add_help_option=False)
+    @click.option("--host", multiple=True)
+    @click.option("--remote-command", default="gpuwatch")
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def command(host: tuple[str, ...], remote_command: str, rest: tuple[str, ...]) -> int:
+        from gpuwatch.recording.remote import run_there
+
+        return run_there(host, (name, *rest), remote_command)
+
+    return command
+
+
 class _Commands(click.Group):
     """Imports a command when it is asked for: the dashboard needs none."""
 
@@ -128,6 +155,14 @@ class _Commands(click.Group):
         module = import_module(f"gpuwatch.commands.{_FILES[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in _ELSEWHERE and any(re.match("--host(=|$)", one) for one in rest):
+            return name, _elsewhere(name), rest
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """By what their files say: importing them all would take half of the time."""
@@ -153,10 +188,13 @@ class _Commands(click.Group):
 )
 @watched_options()
 @look_options()
+@remote_options()
 @click.option("-u", "--user", metavar="USER", help="Only processes of USER (ada,bob: of both).")
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, watched: Watched, look: Look, user: str | None) -> int:
+def cli(
+    context: click.Context, watched: Watched, look: Look, remote: Remote, user: str | None
+) -> int:
     """Watch GPUs, CPUs and processes live, and see why a GPU sits idle.
 
     Without a command the dashboard opens, with --pid on one job. For scripts there are status and
@@ -166,11 +204,20 @@ def cli(context: click.Context, watched: Watched, look: Look, user: str | None) 
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
-    source, notes = watched.open()
+    if remote:
+        _refuse_beside_hosts(context)
+        given = context.get_parameter_source("interval_seconds") is ParameterSource.COMMANDLINE
+        hosts = remote.open(watched.interval_seconds if given else None)
+    else:
+        source, notes = watched.open()
     require_screen(
         "The dashboard",
         "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines.",
     )
+    if remote:
+        from gpuwatch.tui.dashboard import run_fleet
+
+        return run_fleet(hosts, **look.checked().options())
 
     from gpuwatch.core.sampler import Sampler
 
@@ -190,10 +237,21 @@ def cli(context: click.Context, watched: Watched, look: Look, user: str | None) 
     )
 
 
+_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
+
+
+def _refuse_beside_hosts(context: click.Context) -> None:
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in _OF_THIS_MACHINE:
+            raise click.UsageError(f"{parameter.opts[-1]} cannot be used with hosts.")
+
+
 def _refuse_misplaced_options(context: click.Context, command: str) -> None:
     """``gpuwatch --interval 2 stream`` would look accepted and do nothing."""
     invoked = cli.get_command(context, command)
     known = set() if invoked is None else {parameter.name for parameter in invoked.params}
+    known |= {"host", "remote_command"} if command in _ELSEWHERE else set()
     for parameter in context.command.params:
         if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
             continue

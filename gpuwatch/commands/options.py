@@ -17,6 +17,7 @@ from gpuwatch.core.units import seconds_in
 
 if TYPE_CHECKING:
     from gpuwatch.core.source import Clock, Source
+    from gpuwatch.recording.remote import RemoteHost
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -187,6 +188,60 @@ def watched_options(*, interval: bool = True) -> Decorator:
     )
     options = (option_demo(), simulated, only, every, option_pid())
     return grouped("watched", Watched, *[option_interval()] * interval, *options)
+
+
+class Remote(NamedTuple):
+    """Other machines that are watched, over ssh."""
+
+    host: tuple[str, ...] = ()
+    hosts: str | None = None
+    slurm: str | None = None
+    remote_command: str = "gpuwatch"
+
+    def __bool__(self) -> bool:
+        return bool(self.host) or self.hosts is not None or self.slurm is not None
+
+    def open(self, interval_seconds: float | None) -> list[RemoteHost]:
+        """Each read at that interval, or at one that suits their number. Raises
+        ``HostNameError``."""
+        from gpuwatch.recording.host_names import host_names
+        from gpuwatch.recording.remote import SSH, RemoteHost, remote_command
+
+        names = host_names(self.host, self.hosts, self.slurm)
+        # A host takes up to 1% of a core here at one snapshot a second.
+        seconds = interval_seconds or (1.0 if len(names) <= 8 else 2.0 if len(names) <= 32 else 5.0)
+        command = remote_command(seconds, self.remote_command)
+        return [RemoteHost(name, (*SSH, "--", name, command), seconds) for name in names]
+
+
+def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
+    from gpuwatch.recording.host_names import configured_hosts
+
+    return configured_hosts(begun)
+
+
+def remote_options() -> Decorator:
+    """The options that name other machines, as the argument ``remote``."""
+    return grouped(
+        "remote",
+        Remote,
+        click.option(
+            "--host",
+            multiple=True,
+            metavar="HOST",
+            shell_complete=_ssh_hosts,
+            help="Watch HOST over ssh instead of this machine (repeat it, or separate names with "
+            "commas). After status, stream, diagnose, record or report: run it there.",
+        ),
+        click.option("--hosts", metavar="FILE", help="Watch the hosts in FILE, one per line."),
+        click.option("--slurm", metavar="JOBID", help="Watch the hosts of a Slurm job."),
+        click.option(
+            "--remote-command",
+            default="gpuwatch",
+            metavar="COMMAND",
+            help="How to call gpuwatch on the hosts: '~/venv/bin/gpuwatch'.",
+        ),
+    )
 
 
 class Look(NamedTuple):

@@ -141,7 +141,8 @@ class FindingSpans:
         self.raised = 0
         """Findings so far."""
         self._engine: Engine | None = None
-        self._seen: Diagnosis | None = None
+        self.diagnosis: Diagnosis | None = None
+        """The latest."""
         self._open: dict[tuple[str, ...], FindingSpan] = {}
         self._ended: list[FindingSpan] = []
 
@@ -167,9 +168,9 @@ class FindingSpans:
                 self._engine = Engine()
             self._engine.push(snapshot)
             diagnosis = self._engine.diagnosis
-        if diagnosis is self._seen:
+        if diagnosis is self.diagnosis:
             return
-        self._seen = diagnosis
+        self.diagnosis = diagnosis
         at = snapshot.taken_at_unix_seconds
         before, self._open = self._open, {}
         for finding in diagnosis.causes:

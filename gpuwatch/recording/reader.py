@@ -8,12 +8,12 @@ that are damaged are skipped and counted; a recording cut short is good up to it
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from gpuwatch.core.codec import CodecError, Decoder
 from gpuwatch.core.model import Snapshot
@@ -56,16 +56,20 @@ class OpenedLog:
 
 
 def open_any(
-    path: str, options: LogOptions | None = None, *, begin: tuple[Path, int] | None = None
+    path: str,
+    options: LogOptions | None = None,
+    *,
+    begin: tuple[Path, int] | None = None,
+    stream: BinaryIO | None = None,
 ) -> OpenedLog:
     """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input. A
     recording is read with the files that were put aside before it (``FileSet``).
 
-    ``begin`` is a file and a place in it at which reading can begin (``RecordingIndex.place``).
-    Raises ``LogError`` with a sentence.
+    ``begin`` is a file and a place in it at which reading can begin (``RecordingIndex.place``);
+    ``stream`` is read in the place of the file. Raises ``LogError`` with a sentence.
     """
     stats = LogStats()
-    lines = TextLines(path, stats, LINE_LENGTH, begin=begin)
+    lines = TextLines(path, stats, LINE_LENGTH, begin=begin, stream=stream)
     try:
         source = iter(lines)
         first = _first_lines(source)
@@ -218,28 +222,6 @@ class RecordingIndex:
 def is_indexed(path: str) -> bool:
     """True of what ``record`` wrote: opening it reads no more than the last minute."""
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
-
-
-def recent_snapshots(path: str | Path, seconds: float) -> Iterator[Snapshot]:
-    """The snapshots of the last ``seconds`` (and up to a minute more) of a recording that may still
-    be written to, oldest first; those before are not read where it is indexed. None where nothing
-    can be read."""
-    marks = marks_of(list(entries_of(str(path))))
-    oldest = marks[-1].unix_seconds - seconds if marks else float("-inf")
-    mark = mark_before(marks, oldest)
-    begin = None if mark is None else (mark.file, mark.offset)
-    with suppress(LogError), open_any(str(path), begin=begin) as log:
-        snapshots = (one for one in log.snapshots if one.taken_at_unix_seconds >= oldest)
-        yield from snapshots if marks else _last(snapshots, seconds)
-
-
-def _last(snapshots: Iterator[Snapshot], seconds: float) -> Iterable[Snapshot]:
-    found: deque[Snapshot] = deque()
-    for snapshot in snapshots:
-        found.append(snapshot)
-        while found[0].taken_at_unix_seconds < snapshot.taken_at_unix_seconds - seconds:
-            found.popleft()
-    return found
 
 
 def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:

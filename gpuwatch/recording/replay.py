@@ -8,100 +8,34 @@ reading away.
 from __future__ import annotations
 
 import io
+import math
 import os
 import select
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
+from gpuwatch.core.codec import identities
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
-from gpuwatch.recording.frames import place_before
+from gpuwatch.recording.buckets import (
+    BUCKET_SECONDS,
+    Bucket,
+    BucketFolder,
+    FindingSpan,
+    FindingSpans,
+)
+from gpuwatch.recording.chunks import ChunkStore, packed
 from gpuwatch.recording.reader import OpenedLog, RecordingIndex, is_indexed, open_any
-from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.smi_log.source import LogOptions
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-
-_LEVEL = 1
-"""Of compression: what is kept is read back once or twice."""
-
-
-class ChunkStore:
-    """Chunks of some snapshots each, packed, in a temporary file that has no name."""
-
-    def __init__(self) -> None:
-        self.trouble: str | None = None
-        """The reason why they are in memory instead, as a sentence."""
-        self.begins: list[float] = []
-        self._places: list[tuple[IO[bytes], int, int]] = []
-        self._file: IO[bytes] | None = None
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def add(self, begin: float, data: bytes) -> None:
-        with self._lock:
-            try:
-                if self._file is None:
-                    self._file = tempfile.TemporaryFile(prefix="gpuwatch-", buffering=0)  # noqa: SIM115 - it stays
-                place = self._put(self._file, data)
-            except OSError as error:
-                self._file = io.BytesIO()
-                place = self._put(self._file, data)
-                self.trouble = (
-                    f"What came in is kept in memory: {tempfile.gettempdir()} cannot be written "
-                    f"({clean(str(error.strerror or error), 100)})."
-                )
-            # A clock that was set back must not hide what lies before it.
-            self.begins.append(max([begin, *self.begins[-1:]]))
-            self._places.append(place)
-
-    @staticmethod
-    def _put(file: IO[bytes], data: bytes) -> tuple[IO[bytes], int, int]:
-        offset = file.seek(0, os.SEEK_END)
-        done = 0
-        while done < len(data):
-            done += file.write(data[done:])
-        return file, offset, len(data)
-
-    def chunk(self, number: int) -> list[Snapshot]:
-        file, offset, size = self._places[number]
-        try:
-            with self._lock:
-                file.seek(offset)
-                data = file.read(size)
-            return _unpacked(data)
-        except (OSError, ValueError, zstd.ZstdError):
-            # Closed meanwhile, or the disk fails.
-            return []
-
-    def close(self) -> None:
-        with self._lock:
-            for file in {id(file): file for file, _, _ in self._places}.values():
-                file.close()
-
-
-def packed(snapshots: Sequence[Snapshot]) -> bytes:
-    lines = [header_line(snapshots[0]), *map(snapshot_line, snapshots)]
-    return zstd.compress("\n".join(lines).encode(), _LEVEL)
-
-
-def _unpacked(data: bytes) -> list[Snapshot]:
-    decoder = Decoder()
-    read = [decoder.decode(line) for line in zstd.decompress(data).decode().split("\n")]
-    return [one for one in read if isinstance(one, Snapshot)]
-
+    from gpuwatch.diagnosis.finding import Diagnosis
 
 CHUNK_SECONDS = 60.0
 CHUNK_SNAPSHOTS = 240
@@ -116,7 +50,8 @@ class KeptTape:
     """Anything else, read once from its beginning. Raises ``LogError`` where nothing can be read.
 
     ``size`` is that of the file, ``None`` where it has none. ``diagnoses``: findings are looked
-    for. ``end`` has reading end that may wait for what comes in.
+    for. ``end`` has reading end that may wait for what comes in. ``chunk_seconds`` are held before
+    they are packed; what is older than ``kept_seconds`` is forgotten, sooner or later.
     """
 
     def __init__(
@@ -126,6 +61,8 @@ class KeptTape:
         size: int | None = None,
         diagnoses: bool = True,
         end: Callable[[], None] | None = None,
+        chunk_seconds: float = CHUNK_SECONDS,
+        kept_seconds: float = math.inf,
     ) -> None:
         self.shown = log.shown
         self.arriving = True
@@ -133,16 +70,20 @@ class KeptTape:
         self._log = log
         self._size = size
         self._end = end
+        self._chunk_seconds = chunk_seconds
         self._closing = False
         self._tasks: list[Task[None]] = []
         self._grown = threading.Condition()
-        self._store = ChunkStore()
+        self._kept_seconds = kept_seconds
+        self._store = ChunkStore(kept_seconds / chunk_seconds)
         self._open: list[Snapshot] = []
         """The chunk that is not stored yet."""
         self._buckets: list[Bucket] = []
         self._folder = BucketFolder()
         self._followed = 0.0 if diagnoses else 1.0
         self.findings: Sequence[FindingSpan] = ()
+        self.diagnosis: Diagnosis | None = None
+        """Of the snapshots up to now."""
         self.first_unix_seconds: float | None = None
         self.last_unix_seconds: float | None = None
         try:
@@ -190,7 +131,7 @@ class KeptTape:
                     break
                 self._grown.wait(_WAIT_SECONDS)
         with self._grown:
-            number, taken = place_before(self._store.begins, from_unix_seconds), 0
+            number, taken = self._store.place(from_unix_seconds), 0
             if self._open and self._open[0].taken_at_unix_seconds <= from_unix_seconds:
                 number = len(self._store)
         while not self._closing:
@@ -248,7 +189,7 @@ class KeptTape:
         at = snapshot.taken_at_unix_seconds
         begun = self._open
         if begun and (
-            not 0 <= at - begun[0].taken_at_unix_seconds < CHUNK_SECONDS
+            not 0 <= at - begun[0].taken_at_unix_seconds < self._chunk_seconds
             or len(begun) >= CHUNK_SNAPSHOTS
             or identities(begun[-1]) != identities(snapshot)
         ):
@@ -258,12 +199,16 @@ class KeptTape:
                 self._open = []
         with self._grown:
             self._open.append(snapshot)
-            if self.first_unix_seconds is None:
-                self.first_unix_seconds = at
+            oldest = at - self._kept_seconds
+            first = self.first_unix_seconds
+            self.first_unix_seconds = max(at if first is None else first, oldest)
             self.last_unix_seconds = max(at, self.last_unix_seconds or at)
             bucket = self._folder.push(snapshot)
             if bucket is not None:
                 self._buckets.append(bucket)
+                # By their number: a clock can be set back and forth.
+                if len(self._buckets) > self._kept_seconds / BUCKET_SECONDS + 1:
+                    del self._buckets[0]
             self._grown.notify_all()
 
     def _follow(self) -> None:
@@ -271,7 +216,7 @@ class KeptTape:
         assert self.first_unix_seconds is not None
         for snapshot in self.snapshots(self.first_unix_seconds):
             spans.push(snapshot)
-            self.findings = spans.spans
+            self.findings, self.diagnosis = spans.spans, spans.diagnosis
             if not self.arriving and self.last_unix_seconds is not None:
                 past = snapshot.taken_at_unix_seconds - self.first_unix_seconds
                 whole = self.last_unix_seconds - self.first_unix_seconds

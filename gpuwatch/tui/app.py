@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice
-    from gpuwatch.recording.running import RunningRecording
     from gpuwatch.tui.controllers.preferences import Preferences
     from gpuwatch.tui.replay.player import Player
 
@@ -81,7 +80,6 @@ class GpuwatchApp(App[int]):
         running: RunningJob | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
-        find_recordings: Callable[[], Sequence[RunningRecording]] | None = None,
         notes: Path | None = None,
         practice: Practice | None = None,
         player: Player | None = None,
@@ -119,9 +117,7 @@ class GpuwatchApp(App[int]):
             display, source, self.diagnosis, started, reports, attached, reported=player is None
         )
         self.timeline = TimelineController(display)
-        self.recording = RecordingController(
-            display, source, self.diagnosis, find_recordings, notes
-        )
+        self.recording = RecordingController(display, source, self.diagnosis, notes)
         typing = TypingController(display)
         self.controllers: list[Controller] = [
             *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)

@@ -13,11 +13,12 @@ from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ReadOptions, Source
 from gpuwatch.tui.app import TERMINAL_GONE, GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
+from gpuwatch.tui.pages.fleet import Fleet, Member
 from gpuwatch.tui.terminal.driver import let_go
 
 if TYPE_CHECKING:
+    from gpuwatch.recording.remote import RemoteHost
     from gpuwatch.recording.replay import Tape
-    from gpuwatch.recording.running import RunningRecording
 
 
 _SWITCH_SECONDS = 0.02
@@ -34,12 +35,6 @@ def new_engine() -> Diagnoser:
     return engine
 
 
-def _running() -> Sequence[RunningRecording]:
-    from gpuwatch.recording.running import running_recordings  # noqa: PLC0415
-
-    return running_recordings()
-
-
 def run_dashboard(
     source: Source, sampler: Sampler, *, message: str | None = None, **options: Any
 ) -> int:
@@ -48,7 +43,7 @@ def run_dashboard(
     is its own (128 and more for a signal)."""
     # A thread that waits for the interpreter asks for it so often; a picture takes 10 ms.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    app = GpuwatchApp(source, sampler, make_engine=new_engine, find_recordings=_running, **options)
+    app = GpuwatchApp(source, sampler, make_engine=new_engine, **options)
     return _run(app, sampler.close, message)
 
 
@@ -59,7 +54,41 @@ def run_replay(tape: Tape, *, message: str | None = None, **options: Any) -> int
     return _run(app, app.player.close, message)
 
 
-class _TapeSource:
+def run_fleet(hosts: Sequence[RemoteHost], **options: Any) -> int:
+    """Show many machines, and the one that is opened, until the person quits; the exit code.
+    ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
+    from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
+
+    # Threads that read share the interpreter with the one that draws.
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    fleet = Fleet([Member(host) for host in hosts])
+    for host in hosts:
+        host.start()
+    alone = len(hosts) == 1
+    opens = fleet.members[0] if alone else None
+    try:
+        while True:
+            app = FleetApp(TapeSource(False), fleet, opens, **options)
+            code = _run(app, lambda: None, None)
+            opened = app.opened
+            if opened is None or opened.tape is None or opened.latest is None:
+                return code
+            opens = None
+            simulated = opened.latest.simulated
+            played = replay_app(opened.tape, simulated=simulated, follows=True, **options)
+            assert played.player is not None
+            message = None if alone else f"{opened.name}: q returns to the list of hosts"
+            code = _run(played, played.player.stop, message)
+            if code or alone:
+                return code
+    finally:
+        for host in hosts:
+            host.leave()
+        for host in hosts:
+            host.close()
+
+
+class TapeSource:
     """Has no machine to read: the player delivers what was recorded."""
 
     def __init__(self, simulated: bool) -> None:
@@ -90,7 +119,7 @@ def replay_app(
     from gpuwatch.tui.replay.player import Player  # noqa: PLC0415
 
     player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
-    return GpuwatchApp(_TapeSource(simulated), player, player=player, **options)
+    return GpuwatchApp(TapeSource(simulated), player, player=player, **options)
 
 
 def _run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int:

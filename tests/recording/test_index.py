@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
 from gpuwatch.recording.frames import ENTRY
-from gpuwatch.recording.reader import RecordingIndex, is_indexed, recent_snapshots
+from gpuwatch.recording.reader import RecordingIndex, is_indexed
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
@@ -81,9 +81,6 @@ def test_a_recording_is_looked_at_here_and_there(tmp_path: Path, name: str) -> N
         assert found == SNAPSHOTS[-len(found) :]
         assert 0 <= wanted - found[0].taken_at_unix_seconds <= (61 if packed else COUNT)
     index.close()
-    found = list(recent_snapshots(path, 100.0))
-    assert found == SNAPSHOTS[-len(found) :]
-    assert 101 <= len(found) <= 161
 
 
 def test_a_clock_that_was_set_back_hides_nothing_before_it(tmp_path: Path) -> None:

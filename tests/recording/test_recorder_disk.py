@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.recording.reader import RecordingIndex, recent_snapshots
+from gpuwatch.recording.reader import RecordingIndex
 from gpuwatch.sources.files.unpacked import rotated_files
 from tests.recording.machine import Machine, read
 
@@ -190,16 +190,3 @@ def test_so_many_files_are_kept(tmp_path: Path, path: Path, machine: Machine) ->
     found = read(path)[0]
     assert found == machine.taken[-len(found) :]
     assert all(other.exists() for other in others)
-
-
-def test_the_last_minutes_are_read_from_the_end(
-    tmp_path: Path, path: Path, machine: Machine
-) -> None:
-    """Also while it is written, and from files put aside."""
-    recorder = machine.recorder(path, 300, rotate_seconds=120)
-    recorder._file.flush()  # type: ignore[union-attr]
-    found = list(recent_snapshots(path, 200.0))
-    assert found == machine.taken[-len(found) :]
-    assert list(recent_snapshots(path, 1e6)) == machine.taken
-    recorder.close()
-    assert list(recent_snapshots(path.with_name("none"), 100.0)) == []

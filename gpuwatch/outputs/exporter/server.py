@@ -16,10 +16,11 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Lock, Timer
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -109,6 +110,10 @@ class Server(ThreadingMixIn, TCPServer):
         return self._free.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # The time limit of a socket begins anew with each byte.
+        over = Timer(REQUEST_SECONDS, lambda: _cut(request))
+        over.daemon = True
+        over.start()
         try:
             request.settimeout(REQUEST_SECONDS)
             if self.web.tls is not None:
@@ -117,6 +122,7 @@ class Server(ThreadingMixIn, TCPServer):
         except OSError:
             self.shutdown_request(request)
         finally:
+            over.cancel()
             self._free.release()
 
     def handle_error(self, *_: Any) -> None:
@@ -134,6 +140,11 @@ class Server(ThreadingMixIn, TCPServer):
             return known or bool(ipaddress.ip_address(name))
         except ValueError:
             return False
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

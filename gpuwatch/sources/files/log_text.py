@@ -169,8 +169,8 @@ def _listed(texts: list[str]) -> str:
 class TextLines:
     """The lines of a file, without their ends; a context manager and an iterator, once.
 
-    Raises ``LogError`` where the file cannot be opened. What goes wrong later ends the iteration
-    and is in ``stats.damage``.
+    ``stream`` is read in the place of the file ``path`` is the name of. Raises ``LogError`` where
+    the file cannot be opened. What goes wrong later ends the iteration and is in ``stats.damage``.
     """
 
     def __init__(
@@ -180,6 +180,7 @@ class TextLines:
         line_length: int = LINE_LENGTH,
         *,
         begin: tuple[Path, int] | None = None,
+        stream: BinaryIO | None = None,
     ) -> None:
         self.shown = "standard input" if path == STANDARD_INPUT else clean(path, 200)
         self._path = Path(path)
@@ -190,8 +191,8 @@ class TextLines:
         """Longer lines are left out; may be changed between two lines."""
         self._files: FileSet | None = None
         try:
-            if path == STANDARD_INPUT:
-                self._unpacked = Unpacked(iter([_standard_input()]))
+            if stream is not None or path == STANDARD_INPUT:
+                self._unpacked = Unpacked(iter([stream or _standard_input()]))
             else:
                 self._files = FileSet(path, begin)
                 self._unpacked = Unpacked(iter(self._files))

@@ -9,7 +9,6 @@ a base line, a missing reading is a blank: they differ in shape, not only in col
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import ceil
 
 LEVELS_PER_ROW = 8
@@ -138,8 +137,6 @@ FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
 about half, most of it); and the full hue standing on a pale cell."""
 
 
-# Most columns are drawn again with the next frames, or alike elsewhere.
-@lru_cache(maxsize=512)
 def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
     """One column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
 

@@ -185,6 +185,8 @@ class Strip:
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
 
 
+# Those that may still change mostly do not, and processes of one GPU have the same.
+@lru_cache(maxsize=512)
 def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
     """The characters of one column, the top one first, and their tones."""
     if column is None:

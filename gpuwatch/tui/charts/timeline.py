@@ -140,7 +140,6 @@ class Marks:
 
     def __init__(self) -> None:
         self.spans: tuple[FindingMark, ...] = ()
-        self._earlier: tuple[FindingMark, ...] = ()
         self._found: FindingSpans | None = None
         self._seen: Diagnosis | None = None
         self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
@@ -159,11 +158,7 @@ class Marks:
             for span in self._found.spans:
                 known = before.get(id(span))
                 self._made[id(span)] = known or (span, mark_of(span, offset))
-            self.spans = (*self._earlier, *[mark for _, mark in self._made.values()])
-
-    def add(self, marks: Sequence[FindingMark]) -> None:
-        """Put in what was found before all that has been pushed."""
-        self._earlier, self.spans = tuple(marks), (*marks, *self.spans)
+            self.spans = tuple([mark for _, mark in self._made.values()])
 
 
 def mark_of(span: FindingSpan, offset: float = 0.0, now: float | None = None) -> FindingMark:

@@ -1,10 +1,9 @@
-"""Recordings: the past comes from one that runs, and a key starts one."""
+"""A key starts a recording, and ends it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,34 +12,29 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.replay.backfill import Backfill
 from gpuwatch.tui.terminal.listing import count_text
 
 if TYPE_CHECKING:
     from gpuwatch.recording.recorder import BackgroundRecorder
-    from gpuwatch.recording.running import RunningRecording
 
 _CLOSE_SECONDS = 5.0
 
 
 class RecordingController(Controller):
-    """``find`` gives the recordings that run; ``notes`` is where one of ours is announced (by
-    default in the user's state folder)."""
+    """``notes`` is where a recording of ours is announced (by default in the user's state
+    folder)."""
 
     def __init__(
         self,
         display: Display,
         source: Source,
         diagnosis: DiagnosisController,
-        find: Callable[[], Sequence[RunningRecording]] | None,
         notes: Path | None,
     ) -> None:
         super().__init__(display)
-        self.backfill = None if find is None else Backfill(find, source.simulated)
         self.recorder: BackgroundRecorder | None = None
         self._source = source
         self._diagnosis = diagnosis
@@ -49,20 +43,17 @@ class RecordingController(Controller):
         self._announced = ExitStack()
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        if self.backfill is not None:
-            self.backfill.push(snapshot)
         if self.recorder is not None:
             # What is found is known here: no second engine looks at the same snapshots.
             self.recorder.push(snapshot, self._diagnosis.latest)
 
     def every_second(self) -> bool:
-        changed = self._take_past()
         if self.recorder is None:
-            return changed
+            return False
         before, state = self.view.recording, self.recorder.state
         fails = self.recorder.error is not None or state.trouble is not None
         self.view.recording = "REC fails" if fails else f"REC {units.size(state.written_bytes)}"
-        changed = changed or before != self.view.recording
+        changed = before != self.view.recording
         if state.trouble is not None and before != self.view.recording:
             self.display.say(state.trouble)
         if state.notice is not None and state.notice is not self._said:
@@ -72,28 +63,8 @@ class RecordingController(Controller):
         return changed
 
     def close(self) -> None:
-        if self.backfill is not None:
-            self.backfill.stop()
         if self.recorder is not None:
             self._stop()
-
-    def _take_past(self) -> bool:
-        backfill = self.backfill
-        if backfill is None or not backfill.done:
-            return False
-        self.backfill = None
-        past = backfill.take()
-        if past is None:
-            return False
-        view = self.view
-        view.history, view.strips = past.history, StripCache()
-        self._diagnosis.marks.add(past.marks)
-        view.spans = self._diagnosis.marks.spans
-        since = time.strftime("%H:%M", time.localtime(past.since_unix_seconds))
-        self.display.say(f"the past since {since} comes from the recording {past.path}")
-        return True
-
-    # -- one of our own ---------------------------------------------------------------------------
 
     def action_record(self) -> None:
         """Begin a recording (asks for the file's name), or end it."""

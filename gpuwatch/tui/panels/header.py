@@ -5,6 +5,7 @@ import time
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
+from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.controllers.marking import busy
 from gpuwatch.tui.pages.layout import fixed
@@ -13,7 +14,7 @@ from gpuwatch.tui.view import View
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-_MEAN_SECONDS = 30.0
+WASTED_AFTER_SECONDS = _MEAN_SECONDS = 30.0
 _OTHERS = "other_tenant"
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
@@ -26,7 +27,7 @@ def draw(view: View, width: int) -> Line:
     if snapshot is None:
         return row.add(" " + (view.message or "reading the machine..."), "label").line("label")
     for word, style, holds in (
-        ("REPLAY", "replay", view.replay is not None),
+        (_played(view), "replay", view.replay is not None),
         ("SIMULATED", "simulated", snapshot.simulated),
         ("PAUSED", "warn", view.paused),
         (view.recording, "recording", view.recording is not None),
@@ -44,6 +45,12 @@ def draw(view: View, width: int) -> Line:
     for text, style in right_parts:
         row.add(" ").add(text, style).add(" ", "label")
     return row.line("label")
+
+
+def _played(view: View) -> str:
+    """Of what comes in live, where from."""
+    state = view.replay
+    return fit(state.shown, 24, view.glyphs.ellipsis) if state and state.following else "REPLAY"
 
 
 PANEL = fixed("header", 1, lambda page, _: ([draw(page.view, page.width)], []))
@@ -77,19 +84,23 @@ def _machine(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
-    if found is not None and found.watched_seconds >= _MEAN_SECONDS:
-        # What others use is lost to a job, but not to the machine.
-        lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
-        # A share is of all GPUs of its job, also where the finding names one of them.
-        used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-        each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
-        most = len(snapshot.gpus)
-        parts.append(f"{min(sum(each), most):.1f} of {most} wasted")
+    if found is not None and found.watched_seconds >= WASTED_AFTER_SECONDS:
+        parts.append(f"{wasted(found, snapshot):.1f} of {len(snapshot.gpus)} wasted")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
     drawn = sum([one for one in watts if one is not None])
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
+
+
+def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
+    """How many GPUs do nothing, on average, by what was found."""
+    # What others use is lost to a job, but not to the machine.
+    lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
+    # A share is of all GPUs of its job, also where the finding names one of them.
+    used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
+    return min(sum(each), len(snapshot.gpus))
 
 
 def _right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:

@@ -16,11 +16,11 @@ from gpuwatch.core.history import BLOCK_SECONDS, History
 from gpuwatch.core.model import Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.chunks import share
 from gpuwatch.recording.replay import Tape, on_wall_clock
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
 from gpuwatch.tui.replay.overview import REACH_SECONDS, half_minutes, take_blocks
-from gpuwatch.tui.replay.sharing import share
 
 WARM_UP_SECONDS = 120.0
 """The engine looks at windows of a minute, and holds what it finds against flapping."""

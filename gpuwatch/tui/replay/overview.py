@@ -23,7 +23,7 @@ def half_minutes(buckets: Iterable[Bucket], since: float) -> list[Bucket]:
     ]
 
 
-def take_blocks(history: History, blocks: Sequence[Bucket], offset: float = 0.0) -> None:
-    """Fill ``history`` with them; ``offset`` is unix time less its clock."""
+def take_blocks(history: History, blocks: Sequence[Bucket]) -> None:
+    """Fill ``history`` with them."""
     for block in blocks:
-        history.take_block(block.begin_unix_seconds - offset, block.gpus, block.host)
+        history.take_block(block.begin_unix_seconds, block.gpus, block.host)

@@ -27,6 +27,8 @@ _VERY_LATE_SECONDS = 1.0
 """Later than this snapshots are left out, where a jump is faster than reading on."""
 _QUICK_SECONDS = 0.5
 _SKIPPED_SECONDS = 3.0
+_LATE_INTERVALS = 3.0
+"""Of what comes in live: older than this it is no longer the present."""
 
 
 class PlayerScreen(Protocol):
@@ -36,14 +38,32 @@ class PlayerScreen(Protocol):
     def overview_grew(self) -> None: ...
 
 
-class Player:
+class _AsSampler:
+    """What the dashboard asks of a sampler: nothing here is under way."""
+
+    in_flight_seconds: float | None = None
+    state: ReplayState
+    interval_seconds = 1.0
+
+    def __init__(self) -> None:
+        self.came_at = time.monotonic()
+        """When what is shown came in."""
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How long ago what is shown came in, while it is followed; else it cannot get old."""
+        return time.monotonic() - self.came_at if self.state.following else None
+
+    @property
+    def overdue(self) -> bool:
+        age = self.age_seconds
+        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds)
+
+
+class Player(_AsSampler):
     """Stands where a live dashboard has its sampler. ``follows``: what comes in is live and is
     shown as it comes."""
 
-    # What the dashboard asks of a sampler: nothing here gets old.
-    age_seconds: float | None = None
-    in_flight_seconds: float | None = None
-    overdue = False
     screen: PlayerScreen
     display: Display
 
@@ -55,12 +75,12 @@ class Player:
         follows: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         first = tape.first_unix_seconds or 0.0
         self.state = ReplayState(
             shown=tape.shown, first=first, last=first, now=first, playing=True, following=follows
         )
         self.latest: Snapshot | None = None
-        self.interval_seconds = 1.0
         self.makes_engine = make_engine
         self.clock = ReplayClock(self.state, monotonic)
         self.tape = tape
@@ -78,7 +98,7 @@ class Player:
         """Play until cancelled."""
         follows = self.state.following
         self.look_at_tape()
-        self.seek(self.state.first)
+        self.seek(self.state.last if follows else self.state.first)
         self.state.following = follows
         while True:
             busy = self._tick()
@@ -86,9 +106,13 @@ class Player:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.wake.wait(), 0.02 if busy else FRAME_SECONDS)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Stop playing; the tape goes on."""
         for cue in filter(None, (self._cue, self.next)):
             cue.stop()
+
+    def close(self) -> None:
+        self.stop()
         self.tape.close()
 
     # -- what a person does -------------------------------------------------------------------
@@ -257,6 +281,7 @@ class Player:
 
     def _note_moment(self, cue: Cue) -> None:
         snapshot = self.latest = cue.shown.snapshot
+        self.came_at = time.monotonic()
         self.interval_seconds = snapshot.interval_seconds
         self.state.show(snapshot.taken_at_unix_seconds)
 

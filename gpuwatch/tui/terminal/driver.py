@@ -158,6 +158,9 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def close(self) -> None:
         self._settle()
         super().close()
+        if is_ending(self._app):
+            for end in (self._wakes, self._wake):
+                os.close(end)
 
     @property
     def can_suspend(self) -> bool:

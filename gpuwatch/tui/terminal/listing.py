@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from gpuwatch.core import units
@@ -79,6 +80,7 @@ def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> R
     return row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
 
 
+@lru_cache(maxsize=256)
 def brief_command(command: str) -> str:
     """Without the folder of Python, which is long and the same in every row."""
     return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command

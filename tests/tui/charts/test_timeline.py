@@ -1,6 +1,5 @@
 """Which stretch of time is shown, what is written below it, and what was found when."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -185,8 +184,7 @@ def test_the_state_is_that_of_the_moment_looked_at(
 
 
 def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
-    """It begins where the engine says it did, on the charts' clock, and ends when it is gone; what
-    was found before is put before it."""
+    """It begins where the engine says it did, on the charts' clock, and ends when it is gone."""
     now, marks = scene("starved", 2).now, Marks()
     offset = now.taken_at_unix_seconds - now.monotonic_seconds
     held = starved(now, since_unix_seconds=offset + now.monotonic_seconds - 10.0)
@@ -194,8 +192,6 @@ def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
     (mark,) = marks.spans
     assert (mark.begin_seconds, mark.end_seconds) == (now.monotonic_seconds - 10.0, None)
     marks.push(now, diagnosis(now))
-    marks.add([replace(mark, begin_seconds=5.0)])
-    assert [one.begin_seconds for one in marks.spans] == [5.0, mark.begin_seconds]
     assert marks.spans[-1].end_seconds == now.monotonic_seconds
 
 

@@ -1,7 +1,6 @@
-"""A past that comes from a running recording, and a recording made from the dashboard."""
+"""A recording made from the dashboard."""
 
 import asyncio
-import dataclasses
 import os
 import stat
 from collections.abc import Callable
@@ -12,11 +11,10 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.reader import RecordingIndex, open_any
-from gpuwatch.recording.recorder import Recorder
-from gpuwatch.recording.running import RunningRecording, running_recordings
+from gpuwatch.recording.running import running_recordings
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.tui.diagnoses import HandEngine, several
-from tests.tui.driving import Driven, driven
+from tests.tui.driving import driven
 from tests.tui.scenes import scene
 
 
@@ -31,16 +29,6 @@ def simulated(seconds: int, scenario: str = "starved", start: float = 5000.0) ->
     return out
 
 
-def recorded(path: Path, snapshots: list[Snapshot]) -> RunningRecording:
-    recorder = Recorder(path)
-    for snapshot in snapshots:
-        recorder.push(snapshot)
-    recorder.close()
-    return RunningRecording(
-        pid=1, path=str(path), started_at_unix_seconds=0.0, simulated=snapshots[0].simulated
-    )
-
-
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -52,72 +40,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def taken(drive: Driven) -> None:
-    """Wait until the past has been read, and is shown."""
-    for _ in range(3000):
-        if drive.app.recording.backfill is None:
-            return
-        drive.app.every_second()
-        await asyncio.sleep(0.02)
-    raise AssertionError("the recording is still being read")
-
-
 async def until(done: Callable[[], bool]) -> None:
     for _ in range(3000):
         if done():
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it is not so after 30 seconds")
-
-
-async def test_the_past_comes_from_a_running_recording(tmp_path: Path) -> None:
-    """A dashboard started later shows what the recording saw, by the half minute where that is
-    long ago, and goes on with its own snapshots."""
-    whole = simulated(1000)
-    running = recorded(tmp_path / "run.jsonl.zst", whole[:-5])
-    async with driven(whole[-5], find_recordings=lambda: [running]) as drive:
-        await drive.feed(whole[-4])
-        await taken(drive)
-        await drive.feed(*whole[-3:])
-        history = drive.view.history
-        now = whole[-1].monotonic_seconds
-        assert history.latest_at == now
-        earliest = history.earliest_at
-        assert now - earliest == pytest.approx(999, abs=45)
-        busy = history.gpu(whole[0].gpus[0].uuid, "busy_percent")
-        columns = busy.columns(now, 30.0, 31)
-        assert None not in columns
-        # The first of them, too, is a band: the GPU is starved.
-        assert columns[1].maximum - columns[1].minimum > 60
-        assert all(one is not None for one in busy.columns(now, 1.0, 100))
-
-
-async def test_the_findings_of_the_recording_are_marks(tmp_path: Path) -> None:
-    """What the recorder found lies on the time axis, and the screen says where it comes from."""
-    whole = simulated(400)
-    running = recorded(tmp_path / "run.jsonl.zst", whole[:-2])
-    async with driven(whole[-2], (120, 40), find_recordings=lambda: [running]) as drive:
-        await drive.feed(whole[-1])
-        await taken(drive)
-        assert "comes from the recording" in drive.lines[-2]
-        assert drive.view.spans
-        await drive.press("left_curly_bracket")
-        begin = drive.view.timeline.cursor_seconds
-        assert begin == drive.view.spans[-1].begin_seconds
-        assert whole[0].monotonic_seconds <= begin <= whole[-1].monotonic_seconds
-
-
-async def test_another_machines_recording_is_left_alone(tmp_path: Path) -> None:
-    """A recording of a simulated machine is no past of a real one, nor is one of a single job."""
-    whole = simulated(40)
-    one = recorded(tmp_path / "run.jsonl.zst", whole[:-1])
-
-    real = dataclasses.replace(one, simulated=False)
-    job = dataclasses.replace(one, watched_pid=4242)
-    async with driven(whole[-2], find_recordings=lambda: [real, job]) as drive:
-        await drive.feed(whole[-1])
-        await taken(drive)
-        assert drive.view.history.earliest_at == whole[-2].monotonic_seconds
 
 
 async def test_a_recording_from_the_dashboard_reads_back(here: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from gpuwatch.core.codec import Decoder, header_line, snapshot_line
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.chunks import share
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.replay.cue import FINE_SNAPSHOTS_MOST, Cue, Readied
-from gpuwatch.tui.replay.sharing import share
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import tape_of
 

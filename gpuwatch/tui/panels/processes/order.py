@@ -115,6 +115,8 @@ def _wanted(view: View) -> Callable[[Process], bool]:
     among = None
     if view.this_gpu_only and view.selected_gpu is not None and view.snapshot is not None:
         among = _of_gpu(view.snapshot.processes, view.selected_gpu)
+    if among is None and not view.filter_text:
+        return lambda _: True
 
     def keep(process: Process) -> bool:
         if among is not None and row_key(process) not in among:
@@ -122,8 +124,6 @@ def _wanted(view: View) -> Callable[[Process], bool]:
         user = (process.user or "").lower()
         if any(user not in names.split(",") for names in users):
             return False
-        if not words:
-            return True
         text = f"{process.pid} {process.user or ''} {process.name or ''} {process.command or ''}"
         return all(word in text.lower() for word in words)
 

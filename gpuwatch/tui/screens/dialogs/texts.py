@@ -20,6 +20,13 @@ _OF_BAR = (
     "  column is solid up to the lowest and pale up to the highest. Below it what was\n"
     "  found, from when to when. A click goes there."
 )
+_OF_FLEET = (
+    "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
+    "  solid up to the mean, pale up to the busiest GPU.\n"
+    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
+    "  CPUs, disks and jobs do is unknown then."
+)
 _OF_CHARTS = (
     "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
     "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
@@ -36,12 +43,15 @@ def help_dialog(view: View) -> Dialog:
     """The keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
-    for group, keys in described(replay=replay, practice=view.practice is not None):
+    practice = view.practice is not None
+    for group, keys in described(replay=replay, practice=practice, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
             text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
     if replay:
         text.append("The bar at the bottom\n", "title").append(_OF_BAR, "label")
+    elif view.fleet:
+        text.append("The columns\n", "title").append(_OF_FLEET, "label")
     else:
         _add_charts(text, view.glyphs)
     return Dialog(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", text)

@@ -1,0 +1,312 @@
+"""Other machines, watched over the user's own ``ssh``: each is a tape that grows, and that goes on
+after a connection that was lost.
+
+What a machine prints is text from outside, read as a recording or a log of anybody is. The command
+goes to whatever shell the user has there, so ``sh`` is given it as one word.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import IO, cast
+
+from gpuwatch.core.background import DaemonWorker
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.text import clean
+from gpuwatch.recording.chunks import share
+from gpuwatch.recording.host_names import HostNameError, host_names
+from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
+from gpuwatch.recording.replay import KeptTape
+from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
+from gpuwatch.sources.smi_log.source import LogOptions
+
+SSH = (
+    *("ssh", "-T", "-C", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+"""Nothing is asked on the terminal; a machine that vanished is noticed after 15 s; what it prints
+takes a thirtieth compressed."""
+_FIELDS = (
+    *("index", "uuid", "name", "driver_version", "utilization.gpu", "utilization.memory"),
+    *("memory.used", "memory.total", "power.draw", "power.limit", "temperature.gpu"),
+    *("clocks.sm", "clocks.max.sm", "pcie.link.gen.current", "pcie.link.width.current"),
+)
+"""Asked of nvidia-smi where there is no gpuwatch. Not the time: it would be local, without zone."""
+_CONNECTING_MOST = 32
+_CONNECTING = threading.Semaphore(_CONNECTING_MOST)
+_PAUSE_SECONDS, _PAUSE_MOST_SECONDS = 1.0, 60.0
+_END_SECONDS = 2.0
+_SAID_BYTES = 4096
+_LATE_INTERVALS = 3.0
+_CHUNK_SECONDS = 10.0
+"""Unpacked, a minute of a large machine is some 25 MiB."""
+KEPT_SECONDS = 4 * 3600.0
+"""Of each machine: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
+_GREETING_BYTES = 1 << 20
+_BEGINS = "gpuwatch-begins"
+"""What a host's shell prints before it is not the answer."""
+_ANSWER_SECONDS = 60.0
+"""For the first snapshot: a driver that wakes up takes several."""
+_CLOCK_SET_SECONDS = 60.0
+
+
+def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
+    """What the shell of another machine is to run; ``gpuwatch``: how it is called there."""
+    seconds = max(1, round(interval_seconds))
+    query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv -l {seconds}"
+    begins = f"echo {_BEGINS}; if command -v {gpuwatch} >/dev/null 2>&1"
+    stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
+    return _in_sh(f"{begins}; then exec {stream}; else exec {query}; fi")
+
+
+def _in_sh(script: str) -> str:
+    """For any shell; what pip installs for a user is found."""
+    script = f'PATH="$PATH:$HOME/.local/bin"; {script}'
+    return f"exec sh -c {shlex.quote(script)}"
+
+
+def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "gpuwatch") -> int:
+    """Run ``gpuwatch ARGUMENTS`` on each of ``hosts``, one after the other, with this program's
+    terminal; its input is for an argument that is ``-``. Gives the highest exit code, 255 where
+    ssh fails. Raises ``HostNameError``."""
+    names = host_names(hosts, None, None)
+    if len(names) > 1 and arguments[0] in ("stream", "record"):
+        raise HostNameError(f"{arguments[0]} takes one --host: it goes on until it is stopped.")
+    # With a terminal there, Ctrl-C reaches what runs there.
+    here = all(os.isatty(descriptor) for descriptor in range(3))
+    ssh = [*SSH[:1], "-t", *SSH[2:]] if here else [*SSH]
+    command = _in_sh(f"exec {gpuwatch} {shlex.join(arguments)}")
+    given = None if here or "-" in arguments else subprocess.DEVNULL
+    codes = []
+    try:
+        for name in names:
+            ended = subprocess.run([*ssh, "--", name, command], check=False, stdin=given)
+            codes.append(abs(ended.returncode))
+    except OSError as error:
+        raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
+    return max(codes)
+
+
+class _ClockSetError(Exception):
+    """The clock of a host was set: its tape cannot go on."""
+
+
+class RemoteHost:
+    """A machine, from ``start`` to ``close``; everything may be asked on any thread.
+
+    ``command`` is what reads it, as in ``(*SSH, "--", name, remote_command(1.0))``.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], interval_seconds: float) -> None:
+        self.name = name
+        self.interval_seconds = interval_seconds
+        self.tape: KeptTape | None = None
+        """There from the first snapshot on."""
+        self.latest: Snapshot | None = None
+        self.trouble: str | None = None
+        """Why nothing comes in now, as a clause; ``None`` while something does, or before."""
+        self.gpu_only = False
+        """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
+        self.clock_ahead_seconds: float | None = None
+        """How far its clock is ahead of ours, at least, by the quickest snapshot of this
+        connection; it can be ahead by the time more that this one took."""
+        self.connections = 0
+        """That brought something and were lost."""
+        self._command = command
+        self._arrived_at: float | None = None
+        self._arrived_unix_seconds = 0.0
+        self._closed = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = b""
+        self._log: OpenedLog | None = None
+        self._bytes_before = 0
+        self._stream: Generator[Snapshot, None, None] | None = None
+
+    def start(self) -> None:
+        """Connect, without waiting."""
+        self._stream = self._snapshots()
+        worker = DaemonWorker("gpuwatch-host")
+        worker.submit(self._open)
+        worker.stop()
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How long ago the latest snapshot came in."""
+        return None if self._arrived_at is None else time.monotonic() - self._arrived_at
+
+    @property
+    def is_late(self) -> bool:
+        """What was read last is too old to be taken for now."""
+        age = self.age_seconds
+        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds) + 1.0
+
+    @property
+    def bytes_read(self) -> int:
+        """All that came in."""
+        log = self._log
+        return self._bytes_before + (0 if log is None else log.lines.bytes_read)
+
+    def leave(self) -> None:
+        """Close the connection, without waiting, and make no other."""
+        self._closed.set()
+        self._end()
+
+    def close(self) -> None:
+        self.leave()
+        if self.tape is not None:
+            self.tape.close()
+        if self._stream is not None:
+            # Where it stands at a snapshot that nobody takes any more, it ends only now.
+            with suppress(ValueError):
+                self._stream.close()
+
+    def _end(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            # With what a wrapper around ssh has started.
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    # On threads of the tape.
+
+    def _open(self) -> None:
+        stats = LogStats()
+        none = TextLines(self.name, stats, stream=io.BytesIO())
+        assert self._stream is not None
+        log = OpenedLog(RECORDING, self._stream, stats, self.name, none)
+        try:
+            self.tape = KeptTape(
+                log, end=self._end, chunk_seconds=_CHUNK_SECONDS, kept_seconds=KEPT_SECONDS
+            )
+        except LogError:
+            # Closed before there was anything.
+            return
+        if self._closed.is_set():
+            self.tape.close()
+
+    def _snapshots(self) -> Generator[Snapshot, None, None]:
+        """All that ever come in, connection after connection, until it is closed."""
+        pause = _PAUSE_SECONDS
+        while not self._closed.is_set():
+            try:
+                for snapshot in self._connection():
+                    pause = _PAUSE_SECONDS
+                    yield snapshot
+            except _ClockSetError:
+                # Times on a tape ascend: another begins.
+                self.start()
+                return
+            self._closed.wait(pause)
+            pause = min(2 * pause, _PAUSE_MOST_SECONDS)
+
+    def _connection(self) -> Iterator[Snapshot]:
+        self._said, why, begins = b"", "the connection was closed", b""
+        with ExitStack() as first:
+            first.enter_context(_CONNECTING)
+            if self._closed.is_set():
+                return
+            try:
+                process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    # Ctrl-C in this terminal is not for it.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self.trouble = f"{self._command[0]} cannot be run: {error.strerror}"
+                return
+            self._process = process
+            stream = cast("io.BufferedReader", process.stdout)
+            worker = DaemonWorker("gpuwatch-ssh-says")
+            listening = worker.submit(lambda: self._listen(process.stderr))
+            worker.stop()
+            silent = threading.Timer(_ANSWER_SECONDS, self._end)
+            silent.daemon = True
+            silent.start()
+            try:
+                if not self._closed.is_set() and self._passed_greeting(stream):
+                    begins = stream.peek(1)
+                if begins:
+                    for snapshot in self._logged(stream):
+                        first.close()
+                        silent.cancel()
+                        yield self._taken(snapshot)
+            except LogError as error:
+                shown = begins.decode(errors="replace").strip().split("\n")[0]
+                why = str(error) if shown.startswith("{") else clean(shown, 200)
+            finally:
+                silent.cancel()
+                # Ended by itself, it has a code of its own.
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.0 if self._closed.is_set() else _END_SECONDS)
+                self._end()
+                code = process.wait()
+                stream.close()
+                listening.wait(_END_SECONDS)
+                said = self._said.decode(errors="replace").strip().splitlines()
+                said = [line for line in said if line.strip() and not line.startswith("Warning:")]
+                self.trouble = clean(said[-1], 200) if said and code > 0 else why
+                self._forget_log()
+
+    def _passed_greeting(self, stream: io.BufferedReader) -> bool:
+        """Read what the shell there prints by itself; whether the answer follows."""
+        greeting = 0
+        while greeting < _GREETING_BYTES and (line := stream.readline(_SAID_BYTES)):
+            if line.strip() == _BEGINS.encode():
+                return True
+            greeting += len(line)
+        return False
+
+    def _logged(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
+        # nvidia-smi counts whole seconds.
+        options = LogOptions(interval_seconds=max(1.0, round(self.interval_seconds)))
+        log = self._log = open_any(self.name, options, stream=stream)
+        self.gpu_only, self.clock_ahead_seconds = log.kind != RECORDING, None
+        yield from log.snapshots
+
+    def _forget_log(self) -> None:
+        if self._log is not None:
+            self.connections += self._log.stats.snapshots > 0
+            self._bytes_before += self._log.lines.bytes_read
+            self._log = None
+
+    def _listen(self, stderr: IO[bytes] | None) -> None:
+        """Keep the end of what ssh and the machine say: a full pipe would hold them up."""
+        assert stderr is not None
+        with stderr, suppress(OSError):
+            while said := os.read(stderr.fileno(), _SAID_BYTES):
+                self._said = (self._said + said)[-_SAID_BYTES:]
+
+    def _taken(self, snapshot: Snapshot) -> Snapshot:
+        now, before = time.time(), self.latest
+        if before is not None:
+            moved = snapshot.taken_at_unix_seconds - before.taken_at_unix_seconds
+            passed = now - self._arrived_unix_seconds
+            if not self.gpu_only and abs(moved - passed) > _CLOCK_SET_SECONDS:
+                self.latest = None
+                raise _ClockSetError
+        if self.gpu_only:
+            host = replace(snapshot.host, name=self.name)
+            snapshot = replace(
+                snapshot, host=host, taken_at_unix_seconds=now, monotonic_seconds=now
+            )
+        else:
+            ahead = snapshot.taken_at_unix_seconds - now
+            known = self.clock_ahead_seconds
+            self.clock_ahead_seconds = ahead if known is None else max(ahead, known)
+        if before is not None:
+            snapshot = share(snapshot, before)
+        self._arrived_unix_seconds = now
+        self._arrived_at, self.trouble, self.latest = time.monotonic(), None, snapshot
+        return snapshot

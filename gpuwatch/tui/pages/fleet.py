@@ -1,0 +1,326 @@
+"""Many machines as a pure drawing: a row each, and the jobs that run on several of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuwatch.core import units
+from gpuwatch.core.bounds import mean
+from gpuwatch.core.history import Column
+from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.text import bug_place, clean
+from gpuwatch.tui.charts.glyphs import FULL
+from gpuwatch.tui.charts.strips import draw_column
+from gpuwatch.tui.keys import FLEET_FOOTER
+from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.pages.layout import Frame, filled, scrolled
+from gpuwatch.tui.panels import footer
+from gpuwatch.tui.panels.header import WASTED_AFTER_SECONDS, wasted
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
+from gpuwatch.tui.view import View
+
+if TYPE_CHECKING:
+    from gpuwatch.recording.remote import RemoteHost
+
+SORTS = ("name", "busy", "wasted", "finding")
+_SPARK = 30
+_SPARK_IMPORTANCE = 4
+_KEPT = 120
+_JOBS_MOST = 6
+_AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
+"""What comes late over a slow link looks like a clock that is behind."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A machine, with what the overview keeps of it."""
+
+    host: RemoteHost
+    busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    """Of all its GPUs, newest last: the mean, between the idlest and the busiest of them."""
+
+    def look(self) -> None:
+        """Keep what is known now; to be called once an interval."""
+        percents = [one for one in self.percents if one is not None]
+        known = bool(percents)
+        self.busy.append(
+            Column(min(percents), sum(percents) / len(percents), max(percents)) if known else None
+        )
+
+    @property
+    def current(self) -> Snapshot | None:
+        """What came in last, unless that is too old to be the present."""
+        return None if self.host.is_late else self.host.latest
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return () if self.current is None else self.current.gpus
+
+    @property
+    def percents(self) -> list[float | None]:
+        return [gpu.reading.busy_percent for gpu in self.gpus]
+
+    @property
+    def busy_percent(self) -> float | None:
+        """Of the last 30 readings."""
+        if self.current is None:
+            return None
+        means = [None if one is None else one.mean for one in [*self.busy][-_SPARK:]]
+        return mean(means)
+
+    @property
+    def wasted(self) -> float | None:
+        """How many of its GPUs do nothing, on average, by what was found."""
+        tape, snapshot = self.host.tape, self.current
+        found = None if tape is None else tape.diagnosis
+        if found is None or snapshot is None or not snapshot.gpus:
+            return None
+        return wasted(found, snapshot) if found.watched_seconds >= WASTED_AFTER_SECONDS else None
+
+    def says(self) -> tuple[str, str, str]:
+        """Severity (empty where there is nothing to be told), its style, and a sentence."""
+        host = self.host
+        if host.tape is not None and host.tape.error is not None:
+            return "error", "warn", f"reading it failed: {bug_place(host.tape.error)}"
+        if host.trouble is not None or host.is_late:
+            gone = f"nothing for {units.age(host.age_seconds)}: " if host.latest else ""
+            return "error", "warn", gone + (host.trouble or "it does not answer")
+        if host.latest is None:
+            return "", "dim", "connecting"
+        found = None if host.tape is None else host.tape.diagnosis
+        text, severity = "", ""
+        if found is not None:
+            worst = found.causes[0] if found.causes else None
+            text = found.verdict if worst is None else worst.summary
+            severity = "" if worst is None else worst.severity
+        grave = [one for one in host.latest.problems if one.severity != "info"]
+        if grave and not severity:
+            text, severity = grave[0].message, grave[0].severity
+        ahead = host.clock_ahead_seconds or 0.0
+        if host.gpu_only:
+            text = f"GPU only (no gpuwatch there). {text}"
+        elif ahead > _AHEAD_SECONDS:
+            text = f"Its clock is {units.age(ahead)} ahead. {text}"
+        elif ahead < -_BEHIND_SECONDS:
+            text = f"Its clock is {units.age(-ahead)} behind. {text}"
+        return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All of them, and how they are looked at."""
+
+    members: Sequence[Member]
+    sort: str = "name"
+    reverse: bool = False
+    selected: str | None = None
+    offset: int = 0
+    filter_text: str = ""
+    """Kept while a host is open."""
+
+    def rows(self, filter_text: str) -> list[Member]:
+        """Those whose name, or what is said of them, holds ``filter_text``: the worst first, or as
+        they were given."""
+        wanted = filter_text.lower()
+        rows = [one for one in self.members if wanted in f"{one.host.name} {one.says()[2]}".lower()]
+        keys: dict[str, Callable[[Member], tuple[bool, float]]] = {
+            "busy": lambda one: _order(one.busy_percent, 1.0),
+            "wasted": lambda one: _order(one.wasted, -1.0),
+            "finding": lambda one: (
+                one.says()[0] == "",
+                {"error": 0.0, "warning": 1.0}.get(one.says()[0], 2.0),
+            ),
+        }
+        if self.sort in keys:
+            rows.sort(key=keys[self.sort])
+        return rows[::-1] if self.reverse else rows
+
+
+def _order(value: float | None, sign: float) -> tuple[bool, float]:
+    return value is None, sign * (value or 0.0)
+
+
+def _memory(one: Member) -> str:
+    shares = [
+        100 * gpu.reading.memory_used_bytes / gpu.identity.memory_total_bytes
+        for gpu in one.gpus
+        if gpu.reading.memory_used_bytes is not None and gpu.identity.memory_total_bytes
+    ]
+    return units.percent(mean(shares))
+
+
+def _power(one: Member) -> str:
+    watts = [gpu.reading.power_watts for gpu in one.gpus]
+    drawn = [each for each in watts if each is not None]
+    if not drawn or len(drawn) < len(watts):
+        return units.UNKNOWN
+    return units.watts(sum(drawn)) if sum(drawn) < 1000 else f"{sum(drawn) / 1000:.1f}kW"
+
+
+def _hottest(one: Member) -> str:
+    degrees = [gpu.reading.temperature_celsius for gpu in one.gpus]
+    return units.celsius(max([each for each in degrees if each is not None], default=None))
+
+
+def _wasted(one: Member) -> str:
+    return units.UNKNOWN if one.wasted is None else f"{one.wasted:.1f}"
+
+
+def _wasted_style(_one: Member, text: str) -> str:
+    return "dim" if text in {units.UNKNOWN, "0.0"} else "warn"
+
+
+def _columns(names: int) -> list[ListColumn[Member]]:
+    return [
+        ListColumn("HOST", names, 9, lambda one: one.host.name, lambda *_: "value", "name", True),
+        ListColumn("GPUS", 4, 5, lambda one: str(len(one.gpus) or units.UNKNOWN)),
+        ListColumn("BUSY", 5, 8, lambda one: units.percent(one.busy_percent), sort="busy"),
+        ListColumn("WASTED", 7, 7, _wasted, _wasted_style, "wasted"),
+        ListColumn("MEM", 4, 3, _memory),
+        ListColumn("POWER", 6, 1, _power),
+        ListColumn("TEMP", 4, 2, _hottest),
+    ]
+
+
+def _spark(view: View, one: Member, cells: int, row: Row) -> None:
+    columns = [*one.busy][-cells:]
+    for column in [*[None] * (cells - len(columns)), *columns]:
+        text, tone = draw_column(column, 100.0, view.glyphs, 1)
+        row.add(text, "fed" if tone == FULL else f"fed.{tone}")
+    row.add(" ")
+
+
+def _summary(fleet: Fleet, width: int) -> Line:
+    members = fleet.members
+    row = Row(width, prefix="b:").add(" gpuwatch ", "title")
+    if any(one.host.latest is not None and one.host.latest.simulated for one in members):
+        row.add(" ").add(" SIMULATED ", "simulated")
+    connected = [one for one in members if one.current is not None]
+    gpus = sum(len(one.gpus) for one in connected)
+    lost = [one.wasted for one in connected if one.wasted is not None]
+    busy = mean([percent for one in connected for percent in one.percents])
+    missing = len(members) - len(connected)
+    for text, style in (
+        (units.plural(len(members), "host"), "text"),
+        (f"{missing} not connected" if missing else "", "warn"),
+        (units.plural(gpus, "GPU"), "text"),
+        ("" if busy is None else f"{busy:.0f}% busy", "text"),
+        (f"{sum(lost):.1f} of {gpus} wasted" if lost else "", "text"),
+    ):
+        if text:
+            row.fits("  ", "text")
+            row.fits(text, style)
+    return row.line("label")
+
+
+def _host_line(
+    view: View, one: Member, columns: Sequence[ListColumn[Member]], spark: int, width: int, on: bool
+) -> Line:
+    row = begin_row(width, view.glyphs, selected=on, focused=on)
+    for column in columns:
+        column.add_cell(row, one, view.glyphs.ellipsis)
+        if column.title == "BUSY" and spark:
+            _spark(view, one, spark, row)
+    severity, style, text = one.says()
+    if severity:
+        row.add(f"{severity_sign(severity, view.glyphs)} ", style)
+    else:
+        row.add("  ")
+    room = max(0, row.room - 1)
+    return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
+
+
+def _heading(columns: Sequence[ListColumn[Member]], spark: int, fleet: Fleet, width: int) -> Line:
+    row = Row(width).add(" ")
+    for column in columns:
+        chosen = column.sort == fleet.sort
+        column.add_title(row, "key" if chosen else "label")
+        if column.title == "BUSY" and spark:
+            row.add(" " * (spark + 1))
+    return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
+
+
+# --- jobs on several machines ----------------------------------------------------------------
+
+
+def shared_jobs(members: Sequence[Member]) -> list[list[tuple[Member, Job]]]:
+    """The parts of each job that runs on several machines: of one Slurm job, else with the same
+    command and more ranks in all than it has here."""
+    found: dict[tuple[object, ...], list[tuple[Member, Job]]] = {}
+    for one in members:
+        for job in () if one.current is None else one.current.jobs:
+            many = job.world_size is not None and job.world_size > len(job.ranks)
+            key = (job.slurm_job, job.world_size) if job.slurm_job else (job.command, job.user)
+            if many and job.ended_at_unix_seconds is None:
+                found.setdefault((*key, job.world_size), []).append((one, job))
+    return [parts for parts in found.values() if len({id(one) for one, _ in parts}) > 1]
+
+
+def _job_line(view: View, parts: Sequence[tuple[Member, Job]], width: int) -> Line:
+    """Its parts side by side, and the rank that is late where NCCL says which."""
+    first = parts[0][1]
+    row = Row(width).add(" ")
+    name = f"Slurm job {first.slurm_job}" if first.slurm_job else clean(first.command or "a job")
+    row.add(fit(name, max(12, width // 4), view.glyphs.ellipsis), "value")
+    late = next((job.behind_elsewhere for _, job in parts if job.behind_elsewhere), None)
+    for one, job in parts:
+        ranks = [rank.rank for rank in job.ranks if rank.rank is not None]
+        behind = [each.rank for each in job.ranks if each.collectives_behind]
+        where = units.ranges(map(str, ranks)) if ranks else f"{len(job.ranks)}"
+        own = [gpu for gpu in one.gpus if gpu.uuid in job.gpu_uuids]
+        busy = mean([gpu.reading.busy_percent for gpu in own])
+        row.add("   ").add(f"{one.host.name} ", "text").add(f"{where} ", "label")
+        row.add(units.percent(busy), "warn" if behind else "fed")
+        late = f"rank {behind[0]} on {one.host.name}" if behind else late
+    seen = sum(len(job.ranks) for _, job in parts)
+    if first.world_size is not None and seen < first.world_size:
+        row.add(f"   {first.world_size - seen} ranks elsewhere", "label")
+    if late is not None:
+        row.add("   ").add(f"late: {clean(late)}", "warn")
+    return row.line()
+
+
+def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
+    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+    rows = fleet.rows(view.filter_text)
+    names = [one.host.name for one in rows]
+    if fleet.selected not in names:
+        fleet.selected = names[0] if names else None
+    jobs = shared_jobs(fleet.members)[: min(_JOBS_MOST, max(0, height // 4 - 1))]
+    below = len(jobs) + 2 if jobs else 0
+    room = max(1, height - 3 - below)
+    place = None if fleet.selected is None else names.index(fleet.selected)
+    fleet.offset = scrolled(fleet.offset, place, room, len(rows))
+    longest = max([width_of(name) for name in names], default=4)
+    # The sentence gets a third of the width, and enough to be read.
+    columns, spark = fitting(
+        _columns(max(4, min(24, longest))),
+        _SPARK,
+        _SPARK_IMPORTANCE,
+        max(20, width - max(40, width // 3)),
+    )
+    lines = [_summary(fleet, width), _heading(columns, spark, fleet, width)]
+    zones = []
+    for one in rows[fleet.offset : fleet.offset + room]:
+        name = one.host.name
+        zones.append(Zone(len(lines), 0, width, "host", name))
+        lines.append(_host_line(view, one, columns, spark, width, name == fleet.selected))
+    if not rows:
+        lines.append(
+            Row(width).add(f" no host has {view.filter_text!r} (esc clears)", "label").line()
+        )
+    lines = filled(lines, width, height - 1 - below)
+    if jobs:
+        lines += [
+            blank(width),
+            Row(width).add(" JOBS ON SEVERAL HOSTS  (ranks, busy)", "label").line(),
+        ]
+        lines += [_job_line(view, parts, width) for parts in jobs]
+    left = max(0, len(rows) - room - fleet.offset)
+    foot, pressed = footer.draw(view, width, FLEET_FOOTER, left)
+    zones += [zone._replace(y=height - 1) for zone in pressed]
+    return Frame([*lines[: height - 1], foot], zones)

@@ -1,0 +1,81 @@
+"""Other machines from the command line: the screen of all, one of them, commands that run there."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Gpuwatch
+from tests.commands.running import program
+from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
+
+ROOT = Path(__file__).resolve().parents[2]
+CALLED = f"{sys.executable} -m gpuwatch"
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> dict[str, str]:
+    """An ``ssh`` that runs the command here, unless the host is called lost."""
+    path = tmp_path / "ssh"
+    path.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {tmp_path}/asked\n'
+        'while [ "$1" != -- ]; do shift; done\n'
+        'if [ "$2" = lost ]; then echo "ssh: no route to lost" >&2; exit 255; fi\n'
+        f'cd {ROOT}; exec sh -c "$3"\n'
+    )
+    path.chmod(0o755)
+    found = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "xterm-256color"}
+    return found | {"COLORTERM": "truecolor", "XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def test_one_of_many_hosts_is_opened_and_left(ssh: dict[str, str]) -> None:
+    """Enter shows its own dashboard, q returns to all of them, and q there quits."""
+    options = ("--host", "box1,lost", "--host", "box2", "--remote-command", CALLED)
+    with terminal("-m", "gpuwatch", *options, size=(120, 30), environment=ssh) as screen:
+        screen.until_it_says("ssh: no route to lost")
+        screen.until_it_says("3 hosts")
+        screen.until(lambda: "1 not connected" in screen.text)
+        screen.type("\x1b[F\r")
+        screen.until_it_says("box2: q returns to the list of hosts")
+        screen.type("q")
+        screen.until_it_says("WORST FINDING")
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_a_command_runs_on_other_machines(ssh: dict[str, str], tmp_path: Path) -> None:
+    """With the options that are not about them, words kept whole; the exit code is theirs."""
+    settings = {"env": {**clean_environment(), **ssh, "PYTHONPATH": str(ROOT)}, "cwd": ROOT}
+    options = ("--host=box1", "--remote-command", CALLED, "--demo", "--json")
+    done = program("status", *options, **settings)
+    assert done.returncode == 0, done.stderr
+    assert '"simulated": true' in done.stdout
+    asked = (tmp_path / "asked").read_text()
+    assert "BatchMode=yes" in asked
+    assert " -- box1 exec sh -c" in asked
+    there = ("--host", "box1,lost", "--remote-command", CALLED)
+    done = program("report", *there, "no such; file", **settings)
+    assert done.returncode == 255
+    assert "no such; file" in done.stderr
+    assert "ssh: no route to lost" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--host", "-x"), "--host: '-x' is not a valid host name."),
+        (("--host", "box1", "--pid", "1"), "--pid cannot be used with hosts."),
+        (("--host", "box1", "--demo"), "--demo cannot be used with hosts."),
+        (("--hosts", "/nowhere"), "/nowhere cannot be read: No such file or directory."),
+        (("--host", "box1", "status"), "--host goes after the command"),
+        (("stream", "--host", "a,b"), "stream takes one --host"),
+        (("status", "--host", "a b"), "--host: 'a b' is not a valid host name."),
+    ],
+)
+def test_what_cannot_be_watched_is_said(
+    gpuwatch: Gpuwatch, arguments: tuple[str, ...], says: str
+) -> None:
+    """One sentence, before anything is drawn."""
+    assert says in gpuwatch(*arguments, code=2).err

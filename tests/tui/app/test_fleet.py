@@ -1,0 +1,259 @@
+"""Many machines on one screen: what a row says, keys, jobs on several hosts, opening one."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpuwatch.core.model import Host, JobRank, Problem, Snapshot
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.recording.remote import RemoteHost
+from gpuwatch.tui.dashboard import TapeSource
+from gpuwatch.tui.pages.fleet import Fleet, Member, draw
+from gpuwatch.tui.screens.fleet import FleetApp
+from gpuwatch.tui.view import View
+from tests.support.snapshots import gpu, snapshot
+from tests.tui.diagnoses import diagnosis, nothing, starved
+from tests.tui.driving import TRUECOLOR, Driven, HandSampler, HandSource, surroundings
+from tests.tui.scenes import GLYPHS, fresh, one_job, texts, widths
+
+
+def machine(name: str, *busy: float | None, **fields: Any) -> Snapshot:
+    gpus = [
+        gpu(
+            f"GPU-{name}-{n}",
+            n,
+            busy_percent=percent,
+            memory_used_bytes=75_377_410_048,
+            power_watts=350.0,
+            temperature_celsius=60.0 + n,
+        )
+        for n, percent in enumerate(busy)
+    ]
+    return snapshot(host=Host(name="node"), gpus=tuple(gpus), **fields)
+
+
+def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None) -> Member:
+    """As it is when ``what`` has just come in and was diagnosed."""
+    one = RemoteHost(name, ("false",), 1.0)
+    if what is not None:
+        one.latest, one._arrived_at = what, time.monotonic()
+        one.tape = cast("Any", SimpleNamespace(diagnosis=found, error=None))
+    member = Member(one)
+    member.look()
+    return member
+
+
+def lines(fleet: Fleet, width: int = 120, height: int = 20, **fields: Any) -> list[str]:
+    frame = draw(fresh(View(), **fields) if fields else View(), fleet, width, height)
+    assert len(frame.lines) == height
+    assert widths(frame.lines) == {width}
+    return texts(frame.lines)
+
+
+def late(member: Member, seconds: float) -> Member:
+    member.host._arrived_at = time.monotonic() - seconds
+    return member
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fed, hungry = machine("a", 98.0, 96.0), machine("b", 30.0, 50.0)
+    problem = Problem(source="nvml", message="The driver is not loaded.", severity="error")
+    finding = replace(starved(hungry), cost_share=0.6, gpus=("GPU-b-0",))
+    return Fleet(
+        [
+            host("alpha", fed, nothing(fed, "Both GPUs are kept busy: 97%.")),
+            host("beta", hungry, replace(diagnosis(hungry, finding), watched_seconds=60.0)),
+            host("gamma", machine("c", problems=(problem,))),
+            late(host("delta", machine("d", None)), 75.0),
+            host("epsilon"),
+        ]
+    )
+
+
+def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
+    """Busy, memory, power and heat of its GPUs, GPUs wasted, and the worst finding; the first line
+    adds them up."""
+    fleet.members[3].host.trouble = "Connection refused"
+    text = lines(fleet, 200)
+    top = " ".join(text[0].split())
+    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 wasted"
+    rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:7]}
+    assert "2 97%" in rows["alpha"]
+    assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
+    assert "0.6 50% 700W" in rows["beta"]
+    assert starved(machine("b", 30.0)).summary[:30] in rows["beta"]
+    assert "The driver is not loaded." in rows["gamma"]
+    assert "nothing for 1m15: Connection refused" in rows["delta"]
+    assert rows["epsilon"].endswith("connecting")
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda one: one.name)
+@pytest.mark.parametrize("size", [(200, 50), (120, 30), (80, 24), (40, 12), (20, 5), (1, 1)])
+def test_every_size_is_filled(fleet: Fleet, size: tuple[int, int], glyphs: Any) -> None:
+    """As many lines as there are rows, each as wide as the screen."""
+    frame = draw(View(glyphs=glyphs), fleet, *size)
+    assert len(frame.lines) == size[1]
+    assert widths(frame.lines) == {size[0]}
+
+
+def test_wasted_is_unknown_at_first() -> None:
+    """Half a minute must have been watched; a host without GPUs wastes none."""
+    what = machine("a", 10.0)
+    young = host("a", what, replace(diagnosis(what, starved(what)), watched_seconds=20.0))
+    assert young.wasted is None
+    assert host("b", machine("b"), nothing(what)).wasted is None
+
+
+def test_what_is_old_counts_no_longer() -> None:
+    """A host that has not answered for a while has no busy share now: its chart has a gap."""
+    member = host("a", machine("a", 50.0))
+    late(member, 60.0).look()
+    assert [one is None for one in member.busy] == [False, True]
+    assert member.says()[2] == "nothing for 1m00: it does not answer"
+
+
+def test_clocks_and_hosts_without_gpuwatch_are_told() -> None:
+    """A clock that is ahead, or further behind than a slow link could make it look, and what cannot
+    be known."""
+    what = machine("a", 50.0)
+    member = host("a", what, nothing(what))
+    member.host.clock_ahead_seconds = -9.0
+    assert member.says()[2] == "GPU 0 is kept busy: 97%."
+    member.host.clock_ahead_seconds = 3.0
+    assert member.says()[2].startswith("Its clock is 3s ahead. ")
+    member.host.clock_ahead_seconds = -90.0
+    assert member.says()[2].startswith("Its clock is 1m30 behind. ")
+    member.host.gpu_only = True
+    assert member.says()[2].startswith("GPU only (no gpuwatch there). ")
+
+
+def test_text_of_a_host_is_shown_as_text() -> None:
+    """Escape codes and markup of a machine that is not to be trusted are neither."""
+    what = machine("a", 50.0)
+    member = host("a", what, nothing(what, "\x1b[31m[bold]red[/]\x07"))
+    line = lines(Fleet([member]))[2]
+    assert "\x1b" not in line
+    assert "[bold]red[/]" in line
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("name", ["alpha", "beta", "gamma", "delta", "epsilon"]),
+        ("busy", ["beta", "alpha", "gamma", "delta", "epsilon"]),
+        ("wasted", ["beta", "alpha", "gamma", "delta", "epsilon"]),
+        ("finding", ["gamma", "delta", "beta", "alpha", "epsilon"]),
+    ],
+)
+def test_the_worst_comes_first(fleet: Fleet, sort: str, order: list[str]) -> None:
+    """Unknown last, all else as given; reversed the other way about."""
+    fleet.sort = sort
+    assert [one.host.name for one in fleet.rows("")] == order
+    fleet.reverse = True
+    assert [one.host.name for one in fleet.rows("")] == order[::-1]
+
+
+def part(ranks: Sequence[int], **fields: Any) -> Any:
+    given = [JobRank(pid=100 + rank, rank=rank, started_at_unix_seconds=1.0) for rank in ranks]
+    behind = fields.pop("behind", None)
+    if behind is not None:
+        given[behind] = replace(given[behind], collectives_behind=3)
+    return one_job(ranks=tuple(given), **({"world_size": 4} | fields))
+
+
+def test_a_job_on_several_hosts_is_one_line() -> None:
+    """Its ranks side by side with how busy their GPUs are, and the late one, of whichever host."""
+    one = part([0, 1], slurm_job="4711", gpu_uuids=("GPU-a-0", "GPU-a-1"))
+    other = part([2, 3], slurm_job="4711", gpu_uuids=("GPU-b-0",), behind=1)
+    alone = part([0, 1], slurm_job="99", world_size=2)
+    fleet = Fleet(
+        [
+            host("alpha", machine("a", 98.0, 96.0, jobs=(one, alone))),
+            host("beta", machine("b", 30.0, jobs=(other,))),
+        ]
+    )
+    text = lines(fleet)
+    assert "JOBS ON SEVERAL HOSTS" in text[-3]
+    says = " ".join(text[-2].split())
+    assert says == "Slurm job 4711 alpha 0,1 97% beta 2,3 30% late: rank 3 on beta"
+
+
+def test_a_job_without_slurm_is_known_by_its_command() -> None:
+    """The same command of one user with more ranks than a host has; ranks elsewhere are counted,
+    and a late rank on a host that is not watched is named by NCCL."""
+    parts = [
+        part([n], command="torchrun train.py", user="ada", behind_elsewhere="rank 3 on 10.0.0.9")
+        for n in (0, 1)
+    ]
+    ended = part([2], command="torchrun train.py", user="ada", ended_at_unix_seconds=5.0)
+    hosts = [host(f"h{n}", machine("a", jobs=(job,))) for n, job in enumerate([*parts, ended])]
+    says = " ".join(lines(Fleet(hosts), 140)[-2].split())
+    assert "h0 0 - h1 1 - 2 ranks elsewhere late: rank 3 on 10.0.0.9" in says
+    assert "h2" not in says
+
+
+@asynccontextmanager
+async def driven(fleet: Fleet, opens: Member | None = None) -> AsyncIterator[Driven]:
+    source = HandSource(False)
+    with surroundings(TRUECOLOR):
+        app = FleetApp(
+            TapeSource(False),
+            fleet,
+            opens,
+            environment=TRUECOLOR,
+            ascii_mode=False,
+            theme="dark",
+            slow_link=False,
+        )
+    async with app.run_test(size=(120, 12)) as pilot:
+        drive = Driven(app, pilot, source, HandSampler(source))
+        await drive.settle()
+        yield drive
+
+
+async def test_keys_move_sort_filter_and_open(fleet: Fleet) -> None:
+    """The selection stays in sight, keys of one machine do nothing, enter ends with the host."""
+    async with driven(fleet) as drive:
+        assert drive.lines[2].startswith("▌alpha")
+        await drive.press("end", "up", "p", "W", "plus")
+        assert fleet.selected == "delta"
+        await drive.press("s", "s", "s")
+        assert drive.lines[2].startswith(" gamma")
+        await drive.press("slash", "b", "e", "t", "a", "enter")
+        assert [line[1:5] for line in drive.lines[2:4]] == ["beta", "    "]
+        await drive.press("escape", "question_mark")
+        assert drive.dialog is not None
+        await drive.press("escape", "home", "enter")
+        assert drive.app.is_running is False
+        assert drive.app.opened is fleet.members[2].host
+
+
+async def test_a_host_of_which_nothing_has_come_is_not_opened(fleet: Fleet) -> None:
+    """It says so, and the screen stays."""
+    async with driven(fleet) as drive:
+        await drive.press("end", "enter")
+        assert "epsilon: nothing has come in yet" in drive.text
+        assert drive.app.is_running
+
+
+async def test_the_only_host_opens_by_itself() -> None:
+    """As soon as there is something to be shown of it."""
+    fleet = Fleet([host("alpha", machine("a", 98.0))])
+    async with driven(fleet, fleet.members[0]) as drive:
+        assert drive.app.opened is fleet.members[0].host
+
+
+async def test_clicks_choose_and_open(fleet: Fleet) -> None:
+    """One chooses, another on the same row opens."""
+    async with driven(fleet) as drive:
+        zone = drive.zones("host")[1]
+        await drive.click(zone)
+        assert fleet.selected == "beta"
+        await drive.click(zone, times=2)
+        assert drive.app.opened is fleet.members[1].host
