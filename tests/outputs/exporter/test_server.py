@@ -13,6 +13,7 @@ from threading import Thread
 import pytest
 
 from gpuwatch.core.text import SentenceError
+from gpuwatch.outputs.exporter import server
 from gpuwatch.outputs.exporter.server import CONNECTIONS_MOST, Server, WebConfig
 from tests.support.children import wait_until
 
@@ -89,6 +90,21 @@ def test_who_comes_when_all_connections_are_taken_is_sent_away() -> None:
                 held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             assert answer(port) == ""
         wait_until(lambda: " 200 " in answer(port))
+
+
+def test_who_sends_a_request_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for all of it: a byte now and then does not hold a place for longer."""
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    with serving() as port, socket.create_connection(("127.0.0.1", port), timeout=60) as slow:
+
+        def is_cut_off() -> bool:
+            try:
+                slow.sendall(b"G")
+            except ConnectionError:
+                return True
+            return False
+
+        wait_until(is_cut_off)
 
 
 def config(folder: Path, text: str) -> WebConfig:
