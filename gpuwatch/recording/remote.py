@@ -119,16 +119,12 @@ class RemoteHost:
         self.clock_ahead_seconds: float | None = None
         """How far its clock is ahead of ours, at least, by the quickest snapshot of this
         connection; it can be ahead by the time more that this one took."""
-        self.connections = 0
-        """That brought something and were lost."""
         self._command = command
         self._arrived_at: float | None = None
         self._arrived_unix_seconds = 0.0
         self._closed = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._said = b""
-        self._log: OpenedLog | None = None
-        self._bytes_before = 0
         self._stream: Generator[Snapshot, None, None] | None = None
 
     def start(self) -> None:
@@ -148,12 +144,6 @@ class RemoteHost:
         """What was read last is too old to be taken for now."""
         age = self.age_seconds
         return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds) + 1.0
-
-    @property
-    def bytes_read(self) -> int:
-        """All that came in."""
-        log = self._log
-        return self._bytes_before + (0 if log is None else log.lines.bytes_read)
 
     def leave(self) -> None:
         """Close the connection, without waiting, and make no other."""
@@ -209,7 +199,7 @@ class RemoteHost:
             pause = min(2 * pause, _PAUSE_MOST_SECONDS)
 
     def _connection(self) -> Iterator[Snapshot]:
-        self._said, why, begins = b"", "the connection was closed", b""
+        self._said, why, begins, answered = b"", "the connection was closed", b"", False
         with ExitStack() as first:
             first.enter_context(_CONNECTING)
             if self._closed.is_set():
@@ -239,6 +229,7 @@ class RemoteHost:
                     begins = stream.peek(1)
                 if begins:
                     for snapshot in self._logged(stream):
+                        answered = True
                         first.close()
                         silent.cancel()
                         yield self._taken(snapshot)
@@ -246,6 +237,8 @@ class RemoteHost:
                 shown = begins.decode(errors="replace").strip().split("\n")[0]
                 why = str(error) if shown.startswith("{") else clean(shown, 200)
             finally:
+                if silent.finished.is_set() and not answered:
+                    why = f"nothing that can be read came in {_ANSWER_SECONDS:.0f} s"
                 silent.cancel()
                 # Ended by itself, it has a code of its own.
                 with suppress(subprocess.TimeoutExpired):
@@ -257,7 +250,6 @@ class RemoteHost:
                 said = self._said.decode(errors="replace").strip().splitlines()
                 said = [line for line in said if line.strip() and not line.startswith("Warning:")]
                 self.trouble = clean(said[-1], 200) if said and code > 0 else why
-                self._forget_log()
 
     def _passed_greeting(self, stream: io.BufferedReader) -> bool:
         """Read what the shell there prints by itself; whether the answer follows."""
@@ -271,15 +263,9 @@ class RemoteHost:
     def _logged(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
         # nvidia-smi counts whole seconds.
         options = LogOptions(interval_seconds=max(1.0, round(self.interval_seconds)))
-        log = self._log = open_any(self.name, options, stream=stream)
+        log = open_any(self.name, options, stream=stream)
         self.gpu_only, self.clock_ahead_seconds = log.kind != RECORDING, None
         yield from log.snapshots
-
-    def _forget_log(self) -> None:
-        if self._log is not None:
-            self.connections += self._log.stats.snapshots > 0
-            self._bytes_before += self._log.lines.bytes_read
-            self._log = None
 
     def _listen(self, stderr: IO[bytes] | None) -> None:
         """Keep the end of what ssh and the machine say: a full pipe would hold them up."""

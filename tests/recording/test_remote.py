@@ -67,7 +67,7 @@ def stream(folder: Path, *seconds: float) -> str:
 
 
 def test_what_a_machine_prints_is_its_tape(tmp_path: Path) -> None:
-    """Snapshots come in as they are printed, are kept in order, and are counted in bytes."""
+    """Snapshots come in as they are printed, and are kept in order."""
     text = stream(tmp_path, 3.0, 2.0, 1.0)
     with connected("sh", "-c", f"cat {text}; exec sleep 100") as host:
         tape = tape_of(host)
@@ -76,7 +76,6 @@ def test_what_a_machine_prints_is_its_tape(tmp_path: Path) -> None:
         assert host.trouble is None
         assert not host.gpu_only
         assert not host.is_late
-        assert host.bytes_read > 500
         # By the newest of three the clock is about a second behind; the others took longer.
         assert -1.9 < host.clock_ahead_seconds < -0.9
         found = tape.snapshots(0.0)
@@ -94,7 +93,6 @@ def test_a_lost_connection_is_made_again_and_keeps_what_there_was(tmp_path: Path
         until(lambda: host.trouble == "Broken pipe")
         gate.touch()
         until(lambda: host.trouble is None)
-        assert host.connections >= 1
         assert host.tape is tape
         assert tape.arriving
 
@@ -182,7 +180,7 @@ def test_a_host_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(remote, "_ANSWER_SECONDS", 0.05)
     with connected("sh", "-c", "exec sleep 100") as host:
         until(lambda: host.trouble is not None)
-        assert host.trouble == "the connection was closed"
+        assert host.trouble == "nothing that can be read came in 0 s"
 
 
 def test_a_host_whose_clock_is_set_begins_anew(tmp_path: Path) -> None:
@@ -336,7 +334,6 @@ def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
             server = serving()
             until(lambda: host.trouble is None)
             assert host.tape is tape
-            assert host.connections >= 1
     finally:
         server.kill()
         server.wait()

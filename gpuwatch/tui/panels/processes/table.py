@@ -189,6 +189,8 @@ def _nothing_text(view: View) -> str:
         return ""
     if view.filter_text:
         return "  No process matches the filter. Esc clears it."
+    if view.replay is not None:
+        return "  No process was reported."
     if view.all_processes:
         return "  Reading processes..."
     if view.this_gpu_only:
