@@ -218,8 +218,6 @@ def _check_schema(found: _Kind) -> None:
 
 
 _ANYTHING: JsonDecoder[Any] = JsonDecoder()
-_RENAMED = (b'"told_at_unix_seconds":', b'"reported_at_unix_seconds":')
-"""What older recordings call it, and its name."""
 
 
 def safe(line: str) -> bytes:
@@ -228,9 +226,9 @@ def safe(line: str) -> bytes:
     plain = (line.isascii() and "\x7f" not in line) or line.isprintable()
     try:
         if plain and not _UNSAFE_ESCAPE.search(line):
-            return line.encode().replace(*_RENAMED)
+            return line.encode()
         found = cleaned(decoded(_ANYTHING, line.encode("utf-8", "replace")))
-        return _encode(found).replace(*_RENAMED)
+        return _encode(found)
     except (UnicodeError, RecursionError) as error:
         raise CodecError(f"This is not JSON ({clean(str(error), 120)}).") from None
 

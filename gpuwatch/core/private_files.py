@@ -18,16 +18,11 @@ _SENTENCES = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your disk quota is used up",
     errno.EFBIG: "the largest file size allowed (ulimit -f) is reached",
-    errno.EROFS: "the disk is read-only",
     errno.EACCES: "you may not write there",
     errno.EPERM: "you may not write there",
     errno.ENOENT: "there is no such folder",
-    errno.ENOTDIR: "a part of its path is not a folder",
     errno.EISDIR: "it is a folder",
-    errno.ENAMETOOLONG: "its name is too long",
-    errno.EIO: "the disk reports an error",
     errno.ELOOP: "it is a symbolic link, which is not followed",
-    errno.ESTALE: "the network file system has lost it",
 }
 
 

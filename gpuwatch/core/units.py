@@ -92,9 +92,7 @@ def watts(value: float | None) -> str:
 
 def watts_of(value: float | None, limit: float | None) -> str:
     """``212/700W``."""
-    if limit is None:
-        return watts(value)
-    return f"{UNKNOWN if value is None else format(value, '.0f')}/{limit:.0f}W"
+    return watts(value) if limit is None else f"{watts(value).removesuffix('W')}/{watts(limit)}"
 
 
 def energy(joules: float | None) -> str:
@@ -116,9 +114,9 @@ def celsius(value: float | None) -> str:
 
 def celsius_of(value: float | None, limit: float | None) -> str:
     """``41/87C``."""
-    if limit is None:
-        return celsius(value)
-    return f"{UNKNOWN if value is None else format(value, '.0f')}/{limit:.0f}C"
+    return (
+        celsius(value) if limit is None else f"{celsius(value).removesuffix('C')}/{celsius(limit)}"
+    )
 
 
 def megahertz(value: float | None) -> str:

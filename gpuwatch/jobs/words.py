@@ -1,11 +1,9 @@
 """A job in words: one place for the page, the screen and the report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
-
-_GROUPS_NAMED = 3
 
 
 def role_name(member: JobMember) -> str:
@@ -178,37 +176,12 @@ def _pinned(rank: JobRank) -> str:
 
 
 def _workers_apart(ranks: Sequence[JobRank]) -> str:
-    counts = {rank.loader_workers for rank in ranks}
-    if len(counts) > _GROUPS_NAMED:
-        known = [count for count in counts if count is not None]
-        rest = ", unknown in some" if None in counts else ""
-        return f"{min(known)} to {max(known)} loader workers, differing by rank{rest}"
-    names = {None: "unknown", 0: "none"}
-    apart = _apart(ranks, lambda rank: names.get(rank.loader_workers, str(rank.loader_workers)))
-    return f"loader workers differ: {apart}"
+    known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    rest = ", unknown in some" if len(known) < len(ranks) else ""
+    counts = " to ".join([str(count) for count in sorted({min(known), max(known)})])
+    return f"{counts} loader workers, differing by rank{rest}"
 
 
 def _pinned_apart(ranks: Sequence[JobRank]) -> str:
-    names = {None: "unknown", True: "on", False: "off"}
-    return f"pinned memory {_apart(ranks, lambda rank: names[rank.pinned_memory])}"
-
-
-def _apart(ranks: Sequence[JobRank], word_of: Callable[[JobRank], str]) -> str:
-    groups: dict[str, list[JobRank]] = {}
-    for rank in ranks:
-        groups.setdefault(word_of(rank), []).append(rank)
-    return ", ".join(f"{word} in {_these(some)}" for word, some in groups.items())
-
-
-def _these(ranks: Sequence[JobRank]) -> str:
-    """``rank 3``, ``ranks 0-2, 5``, or PIDs."""
-    if any(rank.rank is None for rank in ranks):
-        pids = [str(rank.pid) for rank in ranks]
-        return f"PID{'' if len(pids) == 1 else 's'} {' and '.join(_shortened(pids))}"
-    numbers = sorted({rank.rank for rank in ranks if rank.rank is not None})
-    texts = units.ranges([str(number) for number in numbers]).split(",")
-    return f"rank{'' if len(numbers) == 1 else 's'} {' and '.join(_shortened(texts))}"
-
-
-def _shortened(texts: list[str]) -> list[str]:
-    return texts if len(texts) <= 4 else [*texts[:3], f"{len(texts) - 3} more"]
+    pinned = [rank.pinned_memory for rank in ranks]
+    return f"pinned memory on in {pinned.count(True)} of {len(ranks)} ranks"

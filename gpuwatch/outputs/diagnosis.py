@@ -15,7 +15,7 @@ from gpuwatch.outputs.report.content import tables
 from gpuwatch.outputs.report.content.findings import groups, outcome, unchecked, verdict, worded
 from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.report.forms.text import write_block
-from gpuwatch.outputs.report.model import Report, Source, without_profiles
+from gpuwatch.outputs.report.model import Report, without_profiles
 from gpuwatch.outputs.stacks import process_object
 from gpuwatch.outputs.terminal import BOLD, DIM, Page
 from gpuwatch.sources.files.log_text import LOG_KINDS
@@ -24,10 +24,6 @@ WIDTH_MIN = 28
 """Narrower, the words beside a label have no room."""
 WIDTH_MAX = 100
 """Longer lines of prose are no easier to read."""
-LONG_SECONDS = 120.0
-"""Two of the diagnosis's windows."""
-FINE_SECONDS = 0.3
-"""The driver's own samples are at least 1/6 s apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,38 +149,21 @@ def _seen(page: Page, report: DiagnosisReport) -> None:
 
 def _what_would_decide(report: DiagnosisReport) -> str:
     source = report.report.source
-    if source is not None and source.kind != "recording":
-        return _better_log(report.report, source)
     if not any(gpu.busy_readings for gpu in report.report.gpus):
-        return (
-            "Needed for a diagnosis: a driver that reports how busy the GPU is (it does not with "
-            "MIG, nor on some virtual GPUs)."
+        needs = (
+            "to be read how busy the GPU is (utilization.gpu in a log), which the driver does not "
+            "report with MIG, nor on some virtual GPUs"
         )
-    if source is not None:
-        return "Needed for a diagnosis: a longer recording."
-    return "Needed for a diagnosis: a longer observation (--for 2m), while the job trains."
-
-
-def _better_log(report: Report, source: Source) -> str:
-    beside = (
-        "gpuwatch diagnose on the machine while the job runs, which also sees the job's processes"
-    )
-    if not any(gpu.busy_readings for gpu in report.gpus):
-        wanted = {
-            "dmon": "with values in the column sm (nvidia-smi dmon -s pucm)",
-            "pmon": "with values in the column sm (nvidia-smi pmon -s um)",
-        }.get(source.kind, "with values of utilization.gpu")
-        return (
-            f"Needed for a diagnosis: a log {wanted}, which the driver does not report for GPUs in "
-            f"MIG mode; or {beside}."
+    elif source is None:
+        needs = "a longer observation (--for 2m), while the job trains"
+    elif source.kind == "recording":
+        needs = "a longer recording"
+    else:
+        needs = (
+            "a log that is longer (a minute or two) or finer (nvidia-smi -lms 200), or gpuwatch "
+            "diagnose on the machine while the job runs, which also sees the job's processes"
         )
-    better = []
-    if report.time.seconds < LONG_SECONDS:
-        better.append("longer (a minute or two)")
-    if source.interval_seconds is not None and source.interval_seconds > FINE_SECONDS:
-        better.append("finer (nvidia-smi --query-gpu=... -lms 200)")
-    log = f"a log that is {' and '.join(better)}, or " if better else ""
-    return f"Needed for a diagnosis: {log}{beside}."
+    return f"Needed for a diagnosis: {needs}."
 
 
 def _stacks(page: Page, reports: Sequence[StackReport]) -> None:

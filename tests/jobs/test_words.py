@@ -8,7 +8,7 @@ from gpuwatch.core.model import Host, Job, JobMember, JobRank
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, role_name
 
 
-def ranks(text: str, *, numbered: bool = True) -> tuple[JobRank, ...]:
+def ranks(text: str) -> tuple[JobRank, ...]:
     """``4+ ~2- 0?``: loader workers of each rank (``~``: guessed, ``?``: not known), and whether
     its memory is pinned."""
     found = []
@@ -16,7 +16,7 @@ def ranks(text: str, *, numbered: bool = True) -> tuple[JobRank, ...]:
         found.append(
             JobRank(
                 pid=100 + at,
-                rank=at if numbered else None,
+                rank=at,
                 loader_workers=None if workers == "?" else int(workers),
                 loader_workers_guessed=bool(guess),
                 loader_workers_sign="its children cannot be read" if workers == "?" else "by name",
@@ -37,26 +37,23 @@ LOADING = {
     "": "no training process seen",
     "4+ 4+": "4 loader workers each, pinned memory on",
     "0? 0?": "no workers: loading runs in the training processes",
-    "4+ 4+ 4+ 0+": "loader workers differ: 4 in ranks 0-2, none in rank 3, pinned memory on",
-    "4+ ?+": "loader workers differ: 4 in rank 0, unknown in rank 1, pinned memory on",
-    "4+ 4- 4+": "4 loader workers each, pinned memory on in ranks 0 and 2, off in rank 1",
-    "4+ 4?": "4 loader workers each, pinned memory on in rank 0, unknown in rank 1",
+    "4+ 4+ 4+ 0+": "0 to 4 loader workers, differing by rank, pinned memory on",
+    "4+ ?+": "4 loader workers, differing by rank, unknown in some, pinned memory on",
+    "4+ 4- 4+": "4 loader workers each, pinned memory on in 2 of 3 ranks",
+    "4+ 4?": "4 loader workers each, pinned memory on in 1 of 2 ranks",
     "0+ 1+ 2+ 3+ 4+": "0 to 4 loader workers, differing by rank, pinned memory on",
 }
 
 
 @pytest.mark.parametrize(("given", "said"), LOADING.items())
 def test_loading(given: str, said: str) -> None:
-    """A clause that tells 0 from unknown and a guess from a fact. Ranks that are alike share it;
-    others are told apart by their numbers."""
+    """A clause that tells 0 from unknown and a guess from a fact. Ranks that are alike share it; of
+    others the range is said."""
     assert job_loading_sentence(Job(pid=1, ranks=ranks(given))) == said
 
 
 def test_loading_of_what_says_little() -> None:
-    """Ranks without numbers are told apart by their PIDs; without a sign there is no reason."""
-    without = Job(pid=1, ranks=ranks("2+ 3+", numbered=False))
-    said = "loader workers differ: 2 in PID 100, 3 in PID 101, pinned memory on"
-    assert job_loading_sentence(without) == said
+    """Without a sign there is no reason."""
     assert job_loading_sentence(Job(pid=1, ranks=(JobRank(pid=1),))) == "loading unknown"
 
 

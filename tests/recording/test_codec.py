@@ -28,7 +28,6 @@ from gpuwatch.core.model import (
     Process,
     ReasonSeconds,
     Snapshot,
-    TrainingLoop,
 )
 from tests.support.snapshots import decode_status, gpu, snapshot, snapshots
 
@@ -178,17 +177,6 @@ def test_unknown_fields_and_kinds_are_ignored() -> None:
     line = changed(gpus=[], mood="good", host={"name": "x", "smell": 3})
     assert decode(header, line).host == Host(name="x")
     assert decode(header, '{"kind": "finding", "rule": "x"}') is None
-
-
-def test_fields_that_were_renamed_are_read_by_both_names() -> None:
-    """Recordings outlive names; a text that holds the old one stays."""
-    loop = TrainingLoop(pid=4242, reported_at_unix_seconds=5.0)
-    job = Job(pid=4242, loops=(loop,), command='"told_at_unix_seconds":')
-    taken = dataclasses.replace(snapshot(), jobs=(job,))
-    line = snapshot_line(taken)
-    old = line.replace('"reported_at_unix_seconds":', '"told_at_unix_seconds":')
-    assert old != line
-    assert decode(header_line(taken), old) == taken
 
 
 def test_missing_optional_fields_are_none() -> None:

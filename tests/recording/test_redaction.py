@@ -67,7 +67,7 @@ def problems_of_a_job(user: str) -> tuple[Problem, ...]:
         last=secretive(Job, pid=7, user=user),
     )
     notes = Notes(ManualClock())
-    notes.attached_to(7, recycled=True)
+    notes.attached_to(7)
     notes.started_again(8)
     notes.about([cast("TrackedJob", job)], 0.0)
     return notes.about([cast("TrackedJob", job)], 100.0)

@@ -6,7 +6,6 @@ from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
-from gpuwatch.diagnosis.rules.shared.cards import POWER_CAP, reason_share
 from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, real_pauses, rhythm
 from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, listed, named
@@ -30,7 +29,6 @@ EARLY_LOOKS = 3
 UNREAD_SECONDS = 5.0
 """One look that the driver answers late does not undo what a minute has shown."""
 LONG_START_SECONDS = 180.0
-CAPPED_SHARE = 0.5
 MOST_SENTENCES = 2
 
 
@@ -197,7 +195,6 @@ def _all_well(seen: Sequence[Seen]) -> str:
     if fed:
         busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
         parts.append(f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%")
-        parts += _capped(fed)
     if idle:
         them = "it" if len(idle) == 1 else "them"
         begins = any(one.window.job and one.window.starting for one in seen)
@@ -209,20 +206,6 @@ def _all_well(seen: Sequence[Seen]) -> str:
 
 def _is_free(window: Window, gpu: GpuFacts) -> bool:
     return window.job is None and (gpu.busy_percent or 0.0) < UNUSED_PERCENT
-
-
-def _capped(windows: Sequence[Window]) -> list[str]:
-    """GPUs at a power limit of which it is not known whether it is the card's own."""
-    held = _distinct(
-        gpu
-        for window in windows
-        for gpu in window.gpus
-        if gpu.identity.power_limit_default_watts is None
-        and (reason_share(window, gpu, POWER_CAP) or 0.0) >= CAPPED_SHARE
-    )
-    if not held:
-        return []
-    return [f"{_named(held)} {_are(held)} held at the power limit, which may have been lowered"]
 
 
 def _falls(window: Window) -> list[str]:

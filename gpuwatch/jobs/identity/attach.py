@@ -1,6 +1,5 @@
 """From the PID a person gives to the process to watch, or one sentence that says why not."""
 
-import contextlib
 import os
 import re
 import sys
@@ -9,9 +8,9 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import Look, all_pids, read_look
+from gpuwatch.jobs.identity.evidence import read_look
 from gpuwatch.jobs.identity.surroundings import read_link
-from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
 
@@ -68,7 +67,7 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
     if stat.is_kernel_thread:
         raise AttachError(
             f"PID {pid} ({clean_name(stat.name)}) is a kernel thread and runs no program: give "
-            f"the PID of the training process.{_container_hint(pid, proc)}"
+            "the PID of the training process."
         )
     process = int(found[1]) if (found := re.search(rb"^Tgid:\s*(\d+)", status, re.M)) else pid
     if process != pid:
@@ -78,7 +77,10 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
         )
         return _resolve(process, (*notes, note), proc)
     if stat.state in "ZX" and stat.threads <= 1:
-        raise AttachError(_zombie(pid, stat, proc))
+        raise AttachError(
+            f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the "
+            "exit code is left. There is nothing left to watch."
+        )
     if (instead := _program_instead(pid, notes, proc)) is not None:
         return instead
     if stat.state in "Tt":
@@ -88,7 +90,7 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
         still = "has ended; its other threads still run."
         notes = (*notes, f"The main thread of PID {pid} {still}")
     if not _is_readable(pid, proc):
-        notes = (*notes, _missing_rights(pid, parse_effective_uid(status), proc))
+        notes = (*notes, _missing_rights(pid, parse_effective_uid(status)))
     return Attachment(pid, procfs.start_unix_seconds(stat, proc), notes)
 
 
@@ -103,16 +105,6 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     first = pid == 1 and not _is_nested(proc)
     what = "gpuwatch itself" if ours else starters.what_instead(look)
     label = starters.label(look, proc)
-    if (elsewhere := starters.works_elsewhere(look)) is not None:
-        raise AttachError(f"PID {pid} ({label}) is {elsewhere}.")
-    script = None if ours or first else starters.script_around(look, proc)
-    # With several jobs at a time it is not clear that they are one.
-    if script is not None and len(starters.jobs_below(script.pid, proc)) <= 1:
-        if script.pid == pid:
-            return None
-        # Refused where it has started another job meanwhile.
-        with contextlib.suppress(AttachError):
-            return _resolve(script.pid, (*notes, _script_note(pid, label, script, proc)), proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
     below, waits = starters.jobs_below(pid, proc), starters.is_wrapper(look)
@@ -125,15 +117,7 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     said = "only waits for what it started" if waits else f"is {what}, not a job"
     if pid == 1:
         said = "starts everything else here and is not a job"
-    hint = _container_hint(pid, proc) if pid == 1 else ""
-    raise AttachError(f"PID {pid} ({label}) {said}{_jobs_named(below)}{hint}")
-
-
-def _script_note(pid: int, label: str, script: Look, proc: Path) -> str:
-    return (
-        f"PID {pid} ({label}) is a command of the script with PID {script.pid} "
-        f"({starters.label(script, proc)}), which is watched as a whole."
-    )
+    raise AttachError(f"PID {pid} ({label}) {said}{_jobs_named(below)}")
 
 
 def _jobs_named(below: list[starters.Candidate]) -> str:
@@ -145,29 +129,9 @@ def _jobs_named(below: list[starters.Candidate]) -> str:
     first = below[0]
     if len(below) == 1:
         return f". The job below it is PID {first.pid} ({first.label}): use --pid {first.pid}."
-    if first.foreground and not below[1].foreground:
-        rest = _listed([f"PID {job.pid} ({job.label})" for job in below[1:]])
-        return (
-            f". In its foreground runs PID {first.pid} ({first.label}): use --pid {first.pid}. "
-            f"Below it there is also {rest}."
-        )
-    named = _listed([f"PID {job.pid} ({job.label})" for job in below])
-    return f". Give the PID of one of those below it: {named}."
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - NAMED_AT_MOST
-    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _zombie(pid: int, stat: procfs.ProcessStat, proc: Path) -> str:
-    waiting, parent = "its parent", procfs.read_stat(stat.parent_pid, proc)
-    if parent is not None:
-        waiting = f"PID {stat.parent_pid} ({clean_name(parent.name)})"
-    return (
-        f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the exit "
-        f"code is left until {waiting} fetches it. There is nothing left to watch."
-    )
+    named = [f"PID {job.pid} ({job.label})" for job in below[:NAMED_AT_MOST]]
+    more = f" and {len(below) - NAMED_AT_MOST} more" if len(below) > NAMED_AT_MOST else ""
+    return f". Give the PID of one of those below it: {', '.join(named)}{more}."
 
 
 def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
@@ -183,46 +147,11 @@ def _why_unreadable(pid: int, error: Exception, proc: Path) -> str:
         return f"PID {pid} cannot be read ({clean(str(error), 200)})."
     if not (proc / "self").exists():
         return f"{proc} is not mounted here, so no process can be read."
-    inner = _known_inside_as(pid, proc)
-    if inner:
-        return f"No process has PID {pid} here, but {_inner_named(pid, inner, proc)}."
-    if _is_nested(proc):
-        return (
-            f"No process has PID {pid} in this container: it has PIDs of its own, so a number "
-            "from outside (as nvidia-smi can show) means nothing here. Give the PID that ps shows "
-            "here, or run gpuwatch on the host."
-        )
     return (
         f"No process has PID {pid}: it has ended, or the number is from another machine or "
-        "container. gpuwatch without a PID shows what uses the GPUs now."
+        "container: give the one that ps shows here. gpuwatch without a PID shows what uses the "
+        "GPUs."
     )
-
-
-def _container_hint(pid: int, proc: Path) -> str:
-    inner = _known_inside_as(pid, proc)
-    return f" If a container's number is meant: {_inner_named(pid, inner, proc)}." if inner else ""
-
-
-def _inner_named(pid: int, inner: list[int], proc: Path) -> str:
-    known = f"PID {pid} of a container is known here as"
-    if len(inner) == 1:
-        return f"{known} {_described(inner[0], proc)}: use --pid {inner[0]}"
-    return f"{known} {_listed([_described(outer, proc) for outer in inner])}: use one of these"
-
-
-def _described(pid: int, proc: Path) -> str:
-    """``4312 (python train.py, container ab12cd34)``."""
-    look = read_look(pid, proc)
-    if look is None:
-        return str(pid)
-    container = cgroup.read_membership(pid, proc).container
-    where = "" if container is None else f", container {container}"
-    return f"{pid} ({starters.label(look, proc)}{where})"
-
-
-def _known_inside_as(pid: int, proc: Path) -> list[int]:
-    """The processes that a PID namespace below this one knows by ``pid``."""
-    return sorted([outer for outer in all_pids(proc) if pid in procfs.inner_pids(outer, proc)])
 
 
 def _is_nested(proc: Path) -> bool:
@@ -237,7 +166,7 @@ def _is_readable(pid: int, proc: Path) -> bool:
     return True
 
 
-def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
+def _missing_rights(pid: int, uid: int | None) -> str:
     """What cannot be read, and how to see it."""
     missing = "its environment (ranks), folder, disk use and shared memory cannot be read"
     if os.geteuid() == 0:
@@ -251,9 +180,5 @@ def _missing_rights(pid: int, uid: int | None, proc: Path) -> str:
             f"{missing}: run gpuwatch with sudo to see them."
         )
     user = user_name(uid)
-    container = cgroup.read_membership(pid, proc).container
-    inside = "" if container is None else f", or inside container {container} (docker exec)"
-    return (
-        f"PID {pid} belongs to {user}, so {missing}: run gpuwatch "
-        f"{'' if user == 'root' else f'as {user} or '}with sudo{inside} to see them."
-    )
+    who = "" if user == "root" else f"as {user} or "
+    return f"PID {pid} belongs to {user}, so {missing}: run gpuwatch {who}with sudo to see them."

@@ -172,20 +172,6 @@ def is_restart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return (what, _base(value), rest) == (other_what, _base(other_value), other_rest)
 
 
-def script_file(arguments: tuple[str, ...]) -> str | None:
-    """The file that a shell with these arguments runs; ``None`` for a person's shell, and for one
-    that runs a line it was given (``-c``)."""
-    words = iter(arguments[1:])
-    for word in words:
-        if word[:1] not in ("-", "+"):
-            return word
-        if not word.startswith("--") and set(word) & set("cis"):
-            return None
-        if word in ("--rcfile", "--init-file") or word[-1] in "oO":
-            next(words, None)
-    return None
-
-
 def _kind_of(name: str, rest: tuple[str, ...]) -> Kind | None:
     if name in LAUNCHERS:
         return "launcher" if name != "accelerate" or rest[:1] == ("launch",) else None

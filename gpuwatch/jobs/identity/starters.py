@@ -2,29 +2,17 @@
 calls them, and what runs below one of them."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity import grouping
 from gpuwatch.jobs.identity.evidence import Look, children_of, read_all, read_look
-from gpuwatch.jobs.identity.programs import boundary_phrase, script_file
+from gpuwatch.jobs.identity.programs import boundary_phrase
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.process_details import read_command
 
 LABEL_LENGTH = 60
 """Of a command line within a sentence."""
-
-_ELSEWHERE = "a connection to another machine: what runs there is seen by a gpuwatch there"
-_CLIENT = (
-    "only the client of a container engine: give the PID of the training process itself, which "
-    "runs below the engine's service"
-)
-_CLIENTS = {
-    **dict.fromkeys(("ssh", "mosh-client"), _ELSEWHERE),
-    **dict.fromkeys(("docker", "kubectl", "nerdctl", "podman"), _CLIENT),
-}
 
 
 class Candidate(NamedTuple):
@@ -33,8 +21,6 @@ class Candidate(NamedTuple):
     pid: int
     label: str
     """Its command line, shortened and made safe."""
-    foreground: bool
-    """It has the keyboard of its terminal."""
 
 
 def what_instead(look: Look) -> str | None:
@@ -56,37 +42,6 @@ def runs_script(look: Look) -> bool:
     )
 
 
-def script_around(look: Look, proc: Path = procfs.PROC) -> Look | None:
-    """The topmost shell script that the job of a process is a command of, or that it is itself;
-    ``None`` for a job that runs in no script. A script that runs this gpuwatch too does not count:
-    it does not end before gpuwatch does."""
-    above = partial(read_look, proc=proc)
-    found, ours = None, _own_ancestors(proc)
-    at = next(iter(reversed(grouping.climb(look.pid, above))), None)
-    while at is not None and at.pid not in ours:
-        if at.program.kind == "shell" and script_file(at.arguments) is not None:
-            found = at
-        parent = above(at.parent) if at.parent > 1 else None
-        at = parent if parent is not None and (is_wrapper(parent) or runs_script(parent)) else None
-    return found
-
-
-def _own_ancestors(proc: Path) -> set[int]:
-    found: set[int] = set()
-    at = read_look(os.getpid(), proc)
-    while at is not None and at.pid not in found:
-        found.add(at.pid)
-        at = read_look(at.parent, proc)
-    return found
-
-
-def works_elsewhere(look: Look) -> str | None:
-    """For clients of other machines and of container engines, what they are as a phrase: the
-    processes of the job are not below them."""
-    name = look.arguments[0].rpartition("/")[2] if look.arguments else look.name
-    return _CLIENTS.get(name)
-
-
 def is_wrapper(look: Look) -> bool:
     """True if it starts one program and waits for it (``sudo``, ``timeout``, ``nsys``)."""
     return look.program.kind == "wrapper"
@@ -101,8 +56,8 @@ def label(look: Look, proc: Path = procfs.PROC) -> str:
 def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
     """The topmost processes below ``pid`` that are no starters themselves.
 
-    Python programs and launchers if there are any, else all; the foreground first, then by CPU
-    time used. This gpuwatch is never among them.
+    Python programs and launchers if there are any, else all, by CPU time used. This
+    gpuwatch is never among them.
     """
     seen = read_all(proc)
     children = children_of(seen)
@@ -117,9 +72,9 @@ def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
             waiting += children.get(at, ())
             continue
         likely = look.program.kind in ("python", "launcher")
-        found.append((likely, Candidate(at, label(look, proc), seen[at].foreground)))
+        found.append((likely, Candidate(at, label(look, proc))))
     best = any(likely for likely, _ in found)
     return sorted(
         [candidate for likely, candidate in found if likely == best],
-        key=lambda one: (not one.foreground, -seen[one.pid].cpu_ticks, one.pid),
+        key=lambda one: (-seen[one.pid].cpu_ticks, one.pid),
     )

@@ -28,15 +28,10 @@ class Notes:
         self._attached: str | None = None
         self._again: tuple[float, str] | None = None
 
-    def attached_to(self, missing: int | None, *, recycled: bool = False) -> None:
+    def attached_to(self, missing: int | None) -> None:
         """``missing``: the PID that was asked for, when no process has it (or another has)."""
         self._attached = None
-        if missing is not None and recycled:
-            self._attached = (
-                f"Process {missing} has ended, and its number belongs to another process now: "
-                "attach to that one if it is the job you mean."
-            )
-        elif missing is not None:
+        if missing is not None:
             self._attached = f"Process {missing} has ended: there is no job to show."
 
     def started_again(self, pid: int | None) -> None:
@@ -81,13 +76,11 @@ class Notes:
 
 def _refused(job: TrackedJob) -> str:
     user = next((member.row.user for member in job.members.values() if member.meter.refused), None)
-    what = f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
-    if user is None or user == user_name(os.geteuid()):
-        return (
-            f"{what}: run gpuwatch as root, or in a container with the capability SYS_PTRACE, to "
-            "see them."
-        )
-    return f"{what}, because another user owns it: run gpuwatch as that user or as root."
+    owner = "" if user in (None, user_name(os.geteuid())) else ", because another user owns it"
+    return (
+        f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
+        f"{owner}: run gpuwatch as that user or as root (in a container with SYS_PTRACE)."
+    )
 
 
 def _orphans(job: TrackedJob) -> str:

@@ -143,7 +143,7 @@ class JobTracker:
         pid, started = self._attached
         if self._bound is None:
             self._bound = next((job for job in self._jobs if _holds(job, pid, started)), None)
-            self._notes.attached_to(pid if self._bound is None else None, recycled=pid in at.rows)
+            self._notes.attached_to(pid if self._bound is None else None)
         job = self._bound
         if job is None:
             return

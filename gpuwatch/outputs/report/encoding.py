@@ -47,22 +47,13 @@ def decode(data: bytes) -> Report:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReportError(f"This is not a report: not JSON ({clean(str(error), 80)}).") from None
-    if not isinstance(value, dict):
-        raise ReportError("This is JSON, but not a gpuwatch report: it is not an object.")
-    if value.get("kind") != "report":
+    if not isinstance(value, dict) or value.get("kind") != "report":
         raise ReportError('This is JSON, but not a gpuwatch report: its "kind" is not "report".')
     schema = value.get("schema")
-    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise ReportError('This report is damaged: its "schema" is not a number.')
-    if schema < SCHEMA_VERSION:
+    if schema != SCHEMA_VERSION or isinstance(schema, bool):
         raise ReportError(
-            f"This report was written by an older gpuwatch (schema {schema}), and this one "
-            f"({__version__}) reads schema {SCHEMA_VERSION} only."
-        )
-    if schema > SCHEMA_VERSION:
-        raise ReportError(
-            f"This report was written in schema {clean(str(schema), 20)}, and this gpuwatch "
-            f"({__version__}) reads up to schema {SCHEMA_VERSION}: update gpuwatch to read it."
+            f"This report is of schema {clean(str(schema), 20)}, and this gpuwatch ({__version__}) "
+            f"reads schema {SCHEMA_VERSION} only."
         )
     try:
         return msgspec.convert(cleaned(value, TEXT_MAX), Report)

@@ -115,8 +115,7 @@ class GpuUsage(Part, frozen=True):
     """As last read."""
     energy_joules: Amount | None = None
     energy_from: str | None = None
-    """``counter``: the GPU's own; ``power``: power times time; ``counter and power``: the counter
-    was reset or missing for a part."""
+    """``counter``: the GPU's own; ``power``: power times time."""
     throttled: tuple[Throttling, ...] | None = None
     """The longest first; reasons overlap. Empty: never throttled."""
     temperature_peak_celsius: Amount | None = None

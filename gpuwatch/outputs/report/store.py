@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.private_files import (
-    BESIDE,
     NO_FOLDER,
     NOT_OURS,
     make_folder,
@@ -36,7 +35,6 @@ NONE_KEPT = (
     "No report is saved yet: one is written when a job ends that was started by "
     "'gpuwatch run -- COMMAND' or watched with 'gpuwatch --pid PID'."
 )
-_STALE_SECONDS = 3600.0
 _OF_JOB = ("pid", "started_at_unix_seconds", "ended_at_unix_seconds", "command", "exit_code")
 _NAME = re.compile(
     r"(?P<saved>\d{8}T\d{6}\.\d{3})-(?P<run>\d+-(?P<pid>\d+)-(?P<digest>[0-9a-f]{16}|none))\.json"
@@ -86,7 +84,7 @@ class ReportStore:
             write_whole(self.folder / name, encode(fullest) + b"\n")
             # It is there: what cannot be tidied up now is tidied up next time.
             with contextlib.suppress(OSError):
-                self._forget(name, run, now)
+                self._forget(name, run)
         except OSError as error:
             raise self._error("The report cannot be saved in {}: {}.", error) from None
         return self.folder / name
@@ -157,18 +155,13 @@ class ReportStore:
         names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]  # noqa: PTH208
         return [self.folder / name for name in sorted(names, reverse=True)]
 
-    def _forget(self, saved: str, run: str, now: float) -> None:
-        """Earlier reports of the same run, those beyond the bound, and what a crash left behind."""
+    def _forget(self, saved: str, run: str) -> None:
+        """Earlier reports of the same run, and those beyond the bound."""
         # Never the one just saved, even if the clock was ahead when the others were.
         others = [path for path in self._paths() if path.name != saved]
         same = [path for path in others if _match(path)["run"] == run]
         surplus = [path for path in others if path not in same][REPORTS_KEPT - 1 :]
-        stale = [
-            path
-            for path in self.folder.glob(f"{BESIDE}*")
-            if now - path.lstat().st_mtime > _STALE_SECONDS
-        ]
-        for path in (*same, *surplus, *stale):
+        for path in (*same, *surplus):
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -230,8 +223,6 @@ def read_file(path: Path) -> Report:
             f"{shown} is not a file: name a report by its number (gpuwatch report --list), "
             "its job's PID or its file."
         ) from None
-    except IsADirectoryError:
-        raise ReportError(f"{shown} is a folder, not a report.") from None
     except ReportError as error:
         raise ReportError(f"{shown}: {error}") from None
     except (OSError, ValueError) as error:

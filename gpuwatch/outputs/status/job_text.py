@@ -1,9 +1,8 @@
 """The jobs on the page of ``gpuwatch status``: a few lines for each, or one in full."""
 
-import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean, total
@@ -84,7 +83,6 @@ def header(page: Page, job: Job, snapshot: Snapshot) -> None:
         ("reports", loop_facts(job, snapshot.taken_at_unix_seconds)),
         ("runs", _place(job)),
         ("loading", [job_loading_sentence(job).removeprefix("loading ")]),
-        ("because", _loading_signs(job)),
         ("cores", _cores(job, snapshot.host)),
         ("uses", uses),
     )
@@ -101,9 +99,8 @@ def _identity(job: Job, now: float) -> list[str]:
         facts[0] += f" of {job.user}"
     started, ended = job.started_at_unix_seconds, job.ended_at_unix_seconds
     if ended is not None:
-        lived = math.inf if started is None else ended - started
-        after = f" after {units.age(lived)}" if math.isfinite(lived) else ""
-        facts.append(f"ended{_clock(ended)}{after}")
+        after = "" if started is None else f" after {units.age(ended - started)}"
+        facts.append(f"ended at {time.strftime('%H:%M:%S', time.localtime(ended))}{after}")
         facts += [] if job.exit_code is None else [units.exit_words(job.exit_code)]
     elif started is not None:
         facts.append(f"for {units.age(now - started)}")
@@ -116,15 +113,6 @@ def _identity(job: Job, now: float) -> list[str]:
     return facts
 
 
-def _clock(unix_seconds: float) -> str:
-    """`` at 12:04:31``; nothing for a time of a recording that is no date."""
-    try:
-        moment = datetime.fromtimestamp(unix_seconds, tz=UTC).astimezone()
-    except (OverflowError, OSError, ValueError):
-        return ""
-    return moment.strftime(" at %H:%M:%S")
-
-
 def _place(job: Job) -> list[str]:
     named = (
         ("in", job.working_directory),
@@ -135,19 +123,6 @@ def _place(job: Job) -> list[str]:
         ("Slurm job", job.slurm_job),
     )
     return [f"{what} {name}".strip() for what, name in named if name is not None]
-
-
-def _loading_signs(job: Job) -> list[str]:
-    """What the answers about loading rest on; the reason of an unknown stands in the sentence."""
-    signs = []
-    for rank in job.ranks:
-        if rank.loader_workers is not None:
-            signs.append(rank.loader_workers_sign)
-        if rank.pinned_memory is not None:
-            signs.append(rank.pinned_memory_sign)
-    known = list(dict.fromkeys(sign for sign in signs if sign is not None))
-    # What differs from rank to rank is in the table of ranks.
-    return known if len(known) <= 2 else []
 
 
 def _cores(job: Job, host: Host) -> list[str]:
@@ -270,11 +245,3 @@ def members(page: Page, job: Job, processes: Sequence[Process], shown: int | Non
     page.gap()
     page.items(_MEMBER_COLUMNS, rows)
     more(page, len(job.members) - len(members))
-    # What the question marks rest on.
-    signs = dict.fromkeys(
-        f"{role_name(member)}: {member.role_sign}"
-        for member in members
-        if member.role_guessed and member.role_sign
-    )
-    for sign in list(signs)[:3]:
-        page.lines += wrap(sign, page.width, later="  ", most=2)

@@ -6,9 +6,7 @@ from typing import Any
 
 from gpuwatch import __version__
 from gpuwatch.core import units
-from gpuwatch.core.bounds import total
-from gpuwatch.core.model import Gpu, GpuKey, Host, Job, JobMember, Process, ProcessKey, Snapshot
-from gpuwatch.jobs.words import role_name
+from gpuwatch.core.model import Gpu, GpuKey, Host, Process, Snapshot
 from gpuwatch.outputs.status import job_text
 from gpuwatch.outputs.status.job_text import said
 from gpuwatch.outputs.terminal import BOLD, RED, YELLOW, Column, Page, cut
@@ -19,7 +17,6 @@ WIDTH_MIN = 40
 PROCESSES_SHOWN = 20
 _SEVERITIES = {"error": ("error", RED), "info": ("note", ""), "warning": ("warning", YELLOW)}
 
-_KEEP = "\N{NO-BREAK SPACE}"
 _MAIN = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
 
 
@@ -190,7 +187,7 @@ _PROCESS_COLUMNS: tuple[Column[Any], ...] = (
 def _processes(
     page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None
 ) -> None:
-    """By GPU, the largest first; the loader workers of a rank below it, as one row."""
+    """By GPU, the largest first; loader workers, which are alike, are rows only of ``--all``."""
     if not snapshot.processes:
         return
     places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus)}
@@ -199,46 +196,22 @@ def _processes(
         place = places.get(process.gpu_uuid or "", len(places))
         return (place, -(process.gpu_memory_bytes or 0), -(process.cpu_percent or 0), process.pid)
 
-    folded = {} if shown is None else _workers_by_rank(snapshot.jobs)
-    within = {member.key for workers in folded.values() for member in workers}
-    rows: list[list[str]] = []
-    sizes: list[int] = []
-    for process in sorted(snapshot.processes, key=order):
-        if process.key in within and process.gpu_uuid is None:
-            continue
-        rows.append(_process_row(process, labels, snapshot.taken_at_unix_seconds))
-        sizes.append(1)
-        workers = folded.pop(process.key, None)
-        if workers is not None:
-            rows.append(_workers_row(process, workers))
-            sizes.append(len(workers))
-    page.gap()
-    page.table(_PROCESS_COLUMNS, rows[:shown])
-    job_text.more(page, 0 if shown is None else sum(sizes[shown:]))
-
-
-def _workers_by_rank(jobs: Sequence[Job]) -> dict[ProcessKey, list[JobMember]]:
-    """The loader workers of each rank that has several: they are alike, and one row tells it."""
-    found: dict[ProcessKey, list[JobMember]] = {}
-    for job in jobs:
-        ranks = {rank.pid: rank.key for rank in job.ranks}
-        for member in job.having("loader_worker"):
-            if member.parent_pid in ranks and not member.orphaned:
-                found.setdefault(ranks[member.parent_pid], []).append(member)
-    return {key: workers for key, workers in found.items() if len(workers) > 1}
-
-
-def _workers_row(rank: Process, workers: Sequence[JobMember]) -> list[str]:
-    # RSS would count the pages they share once for each.
-    memory = [member.memory_proportional_bytes for member in workers]
-    name = role_name(workers[0]).replace("worker", "workers")
-    return [
-        *(units.UNKNOWN, units.UNKNOWN, rank.user or units.UNKNOWN, units.UNKNOWN, units.UNKNOWN),
-        units.percent(total(member.cpu_percent for member in workers)),
-        units.size(None if None in memory else total(memory)),
-        units.UNKNOWN,
-        f"{len(workers)} {name} of {rank.pid}",
+    folded = {
+        member.key
+        for job in snapshot.jobs
+        if shown is not None
+        for member in job.having("loader_worker")
+        if not member.orphaned
+    }
+    listed = [
+        one
+        for one in sorted(snapshot.processes, key=order)
+        if one.gpu_uuid or one.key not in folded
     ]
+    rows = [_process_row(one, labels, snapshot.taken_at_unix_seconds) for one in listed[:shown]]
+    page.gap()
+    page.table(_PROCESS_COLUMNS, rows)
+    job_text.more(page, len(snapshot.processes) - len(rows))
 
 
 def _process_row(process: Process, labels: Mapping[GpuKey, str], now: float) -> list[str]:

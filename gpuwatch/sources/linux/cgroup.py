@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.core.text import clean
 from gpuwatch.sources.linux import procfs
 
 SHORT_ID_LENGTH = 12
@@ -198,9 +197,6 @@ class Membership(NamedTuple):
 # .../docker/ID, .../kubepods/burstable/podUID/ID, ...slice:cri-containerd:ID. The monitor
 # processes of podman and cri-o (conmon) are in folders of their own and not in the container.
 _CONTAINER_ID = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-_FARGATE_ID = re.compile(r"/ecs/[0-9a-f]{32}/([0-9a-f]{32}-\d+)")
-_LXC_NAME = re.compile(r"/(?:lxc\.payload[./]|lxc/)([^/]+)")
-_NSPAWN_NAME = re.compile(r"/machine\.slice/(?:machine-|systemd-nspawn@)([^/]+)\.(?:scope|service)")
 _POD_UID = re.compile(
     r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:\s]|$)"
 )
@@ -212,8 +208,7 @@ def parse_membership(text: str) -> Membership:
     """Container and Slurm job from ``/proc/PID/cgroup``; most processes share the text.
 
     Of nested containers the innermost is named. An id is cut to its first 12 digits, as the
-    engines print it; an LXC or nspawn container is named in full; a pod whose container is not
-    named gives the beginning of the pod's uid.
+    engines print it; a pod whose container is not named gives the beginning of the pod's uid.
     """
     paths = [line.path for line in parse_cgroup(text)]
     jobs = (found[1] for path in paths if (found := _SLURM_JOB.search(path)))
@@ -223,10 +218,6 @@ def parse_membership(text: str) -> Membership:
 def _container(path: str) -> str | None:
     if ids := _CONTAINER_ID.findall(path):
         return str(ids[-1])[:SHORT_ID_LENGTH]
-    if fargate := _FARGATE_ID.search(path):
-        return fargate[1][:SHORT_ID_LENGTH]
-    if named := _LXC_NAME.search(path) or _NSPAWN_NAME.search(path):
-        return clean(named[1], 64)
     pod = parse_pod_uid(path)
     return None if pod is None else pod[:SHORT_POD_LENGTH]
 

@@ -162,9 +162,8 @@ class HostReader:
         return tuple(
             Problem(
                 source="host",
-                reading=_SHOWN_FROM[name][0],
-                message=f"{self._proc / name} cannot be read ({why}): "
-                f"{_SHOWN_FROM[name][1]} not shown.",
+                reading=_READ_FROM[name],
+                message=f"{self._proc / name} cannot be read ({why}): what it has is not shown.",
             )
             for name, why in sorted(self._failures.items())
         )
@@ -172,12 +171,12 @@ class HostReader:
 
 _UNNEEDED = ("pressure/", "vmstat")
 """Files that a kernel may do without."""
-_SHOWN_FROM = {
-    "stat": ("cpu_percent", "CPU use is"),
-    "meminfo": ("memory_used_bytes", "host memory is"),
-    "loadavg": ("load_average_1_minute", "the load average is"),
-    "diskstats": ("disk_read_bytes_per_second", "disk traffic is"),
-    "net/dev": ("network_receive_bytes_per_second", "network traffic is"),
+_READ_FROM = {
+    "stat": "cpu_percent",
+    "meminfo": "memory_used_bytes",
+    "loadavg": "load_average_1_minute",
+    "diskstats": "disk_read_bytes_per_second",
+    "net/dev": "network_receive_bytes_per_second",
 }
 
 

@@ -270,13 +270,9 @@ class _UnseenProcesses:
                 "namespace, to see the rest."
             )
         elif elsewhere:
-            do, they, their = (
-                ("does", "it", "its") if len(elsewhere) == 1 else ("do", "they", "their")
-            )
             messages["elsewhere"] = (
-                f"{_count(elsewhere)} that the driver names {do} not exist on this machine: {they} "
-                f"may belong to a virtual machine, or have died without giving {their} GPU memory "
-                "back."
+                f"{_count(elsewhere)} that the driver names cannot be found on this machine: of a "
+                "virtual machine, or dead without having given GPU memory back."
             )
         return messages
 

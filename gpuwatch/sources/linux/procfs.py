@@ -134,8 +134,6 @@ class ProcessStat(NamedTuple):
     """Address of the first stack: differs after an exec. ``0`` for other users' processes."""
     group: int
     session: int
-    foreground: bool
-    """It has the keyboard of its terminal."""
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -168,8 +166,6 @@ def parse_process_stat(text: bytes) -> ProcessStat:
             fields[25],
             int(fields[2]),
             int(fields[3]),
-            # The terminal's foreground group; -1 without a terminal.
-            fields[2] == fields[5] != b"0",
         )
     except IndexError:
         raise ValueError("not a process stat line") from None

@@ -2,6 +2,7 @@
 making of such devices from what the driver hands out."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -237,11 +238,15 @@ class Finder:
         device.learning = self._learn(device, ask)
         return device
 
-    def lost_card(self, handle: Any, index: int, count: int, code: int) -> NvmlDevice:
-        """A card that was lost before it said who it is."""
-        identity = inquiry.lost_identity(self.ask(), handle, index, count)
-        facts: dict[str, Any] = self._versions
-        device = self._device(handle, replace(identity, **facts))
+    def lost_card(self, handle: Any, index: int, code: int) -> NvmlDevice:
+        """A card that was lost before it said who it is; its bus may still be known."""
+        bus_id = None
+        with suppress(self.nvml.NVMLError):
+            bus_id = None if handle is None else inquiry.pci_bus_id(self.ask(), handle)
+        facts: dict[str, Any] = {**self._versions, "pci_bus_id": bus_id}
+        uuid = bus_id or f"index-{index}"
+        identity = GpuIdentity(index=index, uuid=uuid, name="NVIDIA GPU", **facts)
+        device = self._device(handle, identity)
         self.lose(device, code)
         return device
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +15,6 @@ from gpuwatch.sources.nvml.buffers import FieldBatch
 from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
-DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 class Inquirer:
@@ -168,35 +166,6 @@ def read_mig_identity(ask: Inquirer, handle: Any, parent: GpuIdentity) -> GpuIde
         name=ask.text("nvmlDeviceGetName", handle) or f"{parent.name} MIG",
         memory_total_bytes=memory_total,
         mig_instance=instance,
-    )
-
-
-def lost_identity(
-    ask: Inquirer, handle: Any, index: int, count: int, root: Path = DRIVER_GPUS
-) -> GpuIdentity:
-    """Identity of a card that does not answer: its place, and the notes of the kernel's half of
-    the driver (``/proc/driver/nvidia/gpus``, by bus id, which is NVML's order)."""
-    bus_id = None
-    if handle is not None:
-        with suppress(ask.nvml.NVMLError):
-            bus_id = pci_bus_id(ask, handle)
-    noted: dict[str, str] = {}
-    # Without this driver's /proc there is no more to know.
-    with suppress(OSError, IndexError):
-        cards = sorted(root.iterdir())
-        here = [card for card in cards if bus_id and bus_id.endswith(card.name.lower())]
-        # Inside a container there may be fewer: then the order says nothing.
-        here += cards[index : index + 1] if len(cards) == count else []
-        for line in (here[0] / "information").read_text("utf-8", "replace").splitlines():
-            name, _, value = line.partition(":")
-            noted[name] = parse.text(value)
-    bus_id = bus_id or ask.matching(noted.get("Bus Location", "").lower(), parse.BUS_ID)
-    uuid = ask.matching(noted.get("GPU UUID", ""), parse.UUID)
-    return GpuIdentity(
-        index=index,
-        uuid=uuid or bus_id or f"index-{index}",
-        name=noted.get("Model") or "NVIDIA GPU",
-        pci_bus_id=bus_id,
     )
 
 

@@ -179,7 +179,7 @@ class Inventory:
         if code not in tables.LOST:
             self._refused.setdefault(code, []).append(index)
             return None
-        return self._finder.lost_card(handle, index, self._count_seen, code)
+        return self._finder.lost_card(handle, index, code)
 
     def _mig_instances(self, device: NvmlDevice, known: Known) -> list[NvmlDevice]:
         if device.lost_error or not device.identity.mig_mode:

@@ -1,10 +1,8 @@
 """The sentences a person reads when the driver, a GPU or a reading is in trouble."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from gpuwatch.core.model import GpuIdentity, Problem
-from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import tables
 
 SOURCE = "nvml"
@@ -16,9 +14,6 @@ NO_BINDING = (
 WRONG_BINDING = (
     "Another package named pynvml hides NVIDIA's own, so no GPU can be read: "
     "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py."
-)
-OLD_BINDING = (
-    "The installed nvidia-ml-py is too old to read GPUs with: pip install --upgrade nvidia-ml-py."
 )
 NO_DEVICES = (
     "The NVIDIA driver works but has no GPU to show. In a container or a batch job, none may "
@@ -33,16 +28,16 @@ UPDATED_MEANWHILE = (
     "reboot, or unload and reload the nvidia module."
 )
 
-_SURROUNDINGS = {
-    "container": " Inside a container the host's driver must be passed in: start it with "
-    "`--gpus all` (NVIDIA Container Toolkit).",
-    "wsl": " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`.",
-}
+_IN_CONTAINER = (
+    " Inside a container the host's driver must be passed in: start it with `--gpus all` (NVIDIA "
+    "Container Toolkit)."
+)
 
 _START_SENTENCES = {
     tables.LIBRARY_NOT_FOUND: (
-        "No NVIDIA driver was found (libnvidia-ml.so.1 is not installed), so there is no GPU to "
-        "show; `gpuwatch --demo` has simulated ones. If there is an NVIDIA card, install a driver."
+        "No NVIDIA driver was found (libnvidia-ml.so.1 is not there or cannot be loaded), so there "
+        "is no GPU to show; `gpuwatch --demo` has simulated ones. If there is an NVIDIA card, "
+        "install a driver."
     ),
     tables.DRIVER_NOT_LOADED: (
         "The NVIDIA driver is installed but its kernel module is not loaded, so no GPU can be "
@@ -64,29 +59,14 @@ _START_SENTENCES = {
 }
 
 
-def surroundings(root: Path = Path("/")) -> str:
-    """``container``, ``wsl`` or an empty string for a plain machine."""
-    if cgroup.in_container(root):
-        return "container"
-    kernel = procfs.read_if_possible(root / "proc/version")
-    return "wsl" if b"microsoft" in kernel.lower() else ""
-
-
-def cannot_start(code: int, where: str, loader_error: str | None = None) -> str:
-    """Why ``nvmlInit`` failed and what to do; ``where`` is what ``surroundings`` gave.
-    ``loader_error``: why the loader refused a driver library that is there."""
+def cannot_start(code: int, in_container: bool) -> str:
+    """Why ``nvmlInit`` failed and what to do."""
     sentence = _START_SENTENCES.get(code) or (
         f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
         "in `dmesg`, and see whether `nvidia-smi` works."
     )
-    if code == tables.LIBRARY_NOT_FOUND and loader_error is not None:
-        sentence = (
-            f"The NVIDIA driver's library is there but cannot be loaded ({loader_error}), so no "
-            "GPU can be read: reinstall the NVIDIA driver."
-        )
-    if code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION):
-        sentence += _SURROUNDINGS.get(where, "")
-    return sentence
+    absent = code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION)
+    return sentence + _IN_CONTAINER if absent and in_container else sentence
 
 
 def error_words(code: int) -> str:
@@ -199,31 +179,17 @@ def cannot_read(
     return problem(message, gpus, reading=field, since=since, severity=severity)
 
 
-def slow_driver(
-    readings: Sequence[tuple[str, float]], gpus: Sequence[GpuIdentity], call_seconds: float
-) -> Problem:
-    """Readings (a name for a person, seconds from one to the next) that a driver is too slow to
-    give more often; ``call_seconds`` is what a call for them takes."""
+def slow_driver(gpus: Sequence[GpuIdentity], call_seconds: float, period_seconds: float) -> Problem:
+    """A driver is too slow for all readings: ``call_seconds`` is what a call for those that are put
+    off takes, ``period_seconds`` how far apart the most seldom of them are."""
     # Rounded, so that the sentence does not change with every call.
     milliseconds = float(f"{call_seconds * 1000:.1g}")
-    rounded = [(name, round(each, -1 if each >= 20 else 0)) for name, each in readings]
-    ordered = sorted(rounded, key=lambda reading: reading[1])
-    first, rest = ordered[:READINGS_NAMED], ordered[READINGS_NAMED:]
-    often = f"{_listed([name for name, _ in first])} every {_periods(first)}"
-    if rest:
-        noun = "reading" if len(rest) == 1 else "readings"
-        often += f", and {len(rest)} more {noun} every {_periods(rest)}"
+    period = round(period_seconds, -1 if period_seconds >= 20 else 0)
     return problem(
         f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
-        f"{labels(gpus)} are refreshed less often: {often}.",
+        f"{labels(gpus)} are refreshed less often, the most seldom every {period:.0f} s.",
         severity="info",
     )
-
-
-def _periods(readings: Sequence[tuple[str, float]]) -> str:
-    """``3 s`` or ``10 to 30 s``: the shortest and the longest of ``readings``, which are sorted."""
-    ends = [f"{seconds:.0f}" for _, seconds in (readings[0], readings[-1])]
-    return f"{' to '.join(dict.fromkeys(ends))} s"
 
 
 def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:

@@ -5,7 +5,6 @@ and takes one reading of all of them. Which GPUs there are is found in ``invento
 of a GPU in ``readings``, when in ``schedule``, and what an error means for it in ``device``.
 """
 
-import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
@@ -13,8 +12,8 @@ from typing import Any
 
 from gpuwatch.core.model import Problem
 from gpuwatch.core.source import Clock, ReadOptions
-from gpuwatch.core.text import clean
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
+from gpuwatch.sources.linux import cgroup
 from gpuwatch.sources.nvml import messages, schedule, tables
 from gpuwatch.sources.nvml.device import PROBE_SECONDS, NvmlDevice
 from gpuwatch.sources.nvml.inventory import Inventory
@@ -22,18 +21,12 @@ from gpuwatch.sources.nvml.readings import READINGS
 from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
 from gpuwatch.sources.nvml.troubles import troubles
 
-LIBRARY = "libnvidia-ml.so.1"
 _Due = tuple[NvmlDevice, schedule.Slot]
 
 RETRY_SECONDS = 5.0
 """How often a driver that is not there is looked for."""
 SHOWN_SECONDS = 0.2
 """While GPUs are found and read for the first time, what is known is handed over so often."""
-
-BINDING_NEEDS = (
-    "NVMLError", "nvmlInit", "nvmlShutdown", "nvmlDeviceGetSamples", "nvmlDeviceGetFieldValues",
-    "nvmlDeviceGetProcessUtilization", "nvmlMemory_v2", "c_nvmlFieldValue_t", "nvmlGpmMetricsGet",
-)  # fmt: skip
 
 
 class BindingError(Exception):
@@ -51,20 +44,7 @@ def load_binding() -> Any:
     # before nvidia-ml-py's module; it re-exports no private name.
     if not hasattr(binding, "_nvmlGetFunctionPointer"):
         raise BindingError(messages.WRONG_BINDING)
-    if any(not hasattr(binding, name) for name in BINDING_NEEDS):
-        raise BindingError(messages.OLD_BINDING)
     return binding
-
-
-def _loader_error() -> str | None:
-    """Why a driver library that is there cannot be loaded; ``None`` where there is none."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        text = str(error)
-        missing = text.startswith(f"{LIBRARY}:") and "No such file" in text
-        return None if missing else clean(text, 200)
-    return None
 
 
 class NvmlSource:
@@ -151,8 +131,7 @@ class NvmlSource:
         if code == tables.LIB_RM_VERSION_MISMATCH and self._ran_before:
             # The library stays loaded in this process, so only a new one can have the new one.
             return messages.UPDATED_MEANWHILE
-        loader_error = _loader_error() if code == tables.LIBRARY_NOT_FOUND else None
-        return messages.cannot_start(code, messages.surroundings(), loader_error)
+        return messages.cannot_start(code, cgroup.in_container())
 
     def _fail(self, sentence: str) -> None:
         since: float | None = self._clock.unix()

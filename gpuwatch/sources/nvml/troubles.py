@@ -82,13 +82,8 @@ def _seldom(devices: list[NvmlDevice]) -> list[Problem]:
         for reading, period in together.items()
     ):
         return []
-    return [
-        messages.slow_driver(
-            [(reading.name, period) for reading, period in together.items()],
-            [device.identity for device in affected],
-            seconds / calls,
-        )
-    ]
+    gpus = [device.identity for device in affected]
+    return [messages.slow_driver(gpus, seconds / calls, max(together.values()))]
 
 
 def _lacking(devices: list[NvmlDevice]) -> list[Problem]:

@@ -216,7 +216,7 @@ def losses(views: Sequence[GpuView], unix_at_zero: float) -> list[tuple[int, Pro
 def standing_problems(views: Sequence[GpuView], since_unix: float) -> tuple[Problem, ...]:
     """Problems that hold for as long as this machine runs, in the words of the driver's reader."""
     if not views:
-        sentence = messages.cannot_start(tables.DRIVER_NOT_LOADED, "")
+        sentence = messages.cannot_start(tables.DRIVER_NOT_LOADED, False)
         return (Problem(source=messages.SOURCE, message=sentence, severity="error"),)
     failing: dict[tuple[str, str], list[GpuIdentity]] = {}
     for view in views:

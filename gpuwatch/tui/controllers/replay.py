@@ -145,7 +145,6 @@ class ReplayController(Controller):
             return
         state.speed = SPEEDS[place]
         state.following = state.following and state.speed == 1.0
-        state.real_speed = None
         self._player.clock.restart()
         if step < 0:
             self._player.diagnose_again()

@@ -174,14 +174,9 @@ def _clock(at: float, state: ReplayState) -> str:
 
 
 def _trouble(state: ReplayState) -> str:
-    parts = []
-    if state.real_speed is not None and state.playing:
-        parts.append(f"cannot read faster than {max(0.1, state.real_speed):.2g}x")
     if state.skipping:
-        parts.append("skipping")
-    if state.undiagnosed and not state.skipping:
-        parts.append("no diagnosis at this speed")
-    return ", ".join(parts)
+        return "skipping"
+    return "no diagnosis at this speed" if state.undiagnosed else ""
 
 
 def _holding(state: ReplayState) -> tuple[str, str]:

@@ -20,7 +20,6 @@ from gpuwatch.recording.chunks import share
 from gpuwatch.recording.replay import Tape, on_wall_clock
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.replay.overview import REACH_SECONDS, half_minutes, take_blocks
 
 WARM_UP_SECONDS = 120.0
 """The engine looks at windows of a minute, and holds what it finds against flapping."""
@@ -28,6 +27,8 @@ FINE_MOST_SECONDS = 900.0
 FINE_SNAPSHOTS_MOST = 400
 """About two seconds of reading; what is older comes from the overview."""
 _LOOK_BACK_SECONDS = (600.0, 7200.0, float("inf"))
+_REACH_SECONDS = 12 * 3600.0
+"""The longest range of the charts."""
 _PAST_KEPT = 128
 _AHEAD = 64
 _WAIT_SECONDS = 0.2
@@ -256,12 +257,16 @@ class Cue:
         to which that was done."""
         blocks = [
             block
-            for block in half_minutes(self._tape.buckets, self.at - REACH_SECONDS)
+            for block in self._tape.buckets
+            # An overview has longer ones than half minutes too.
+            if block.seconds == BLOCK_SECONDS
+            and block.begin_unix_seconds >= self.at - _REACH_SECONDS
             # The half minute in which the snapshots begin is whole in the overview only.
-            if block.begin_unix_seconds < first
+            and block.begin_unix_seconds < first
             and block.end_unix_seconds < self.at
             # Of a clock that was set, one can lie across the history's own.
             and not block.begin_unix_seconds % BLOCK_SECONDS
         ]
-        take_blocks(history, blocks)
+        for block in blocks:
+            history.take_block(block.begin_unix_seconds, block.gpus, block.host)
         return blocks[-1].end_unix_seconds if blocks else None

@@ -232,7 +232,6 @@ class Player(_AsSampler):
                 self.keep_up(now, target)
             elif now - self._skipped_at >= _SKIPPED_SECONDS:
                 state.skipping = False
-            self.clock.measure(now, self.interval_seconds)
         return due
 
     def keep_up(self, now: float, target: float) -> None:

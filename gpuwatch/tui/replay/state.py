@@ -29,8 +29,6 @@ class ReplayState:
     """When what is on the screen was recorded."""
     playing: bool = False
     speed: float = 1.0
-    real_speed: float | None = None
-    """Where ``speed`` cannot be kept."""
     skipping: bool = False
     """Snapshots are left out to keep the speed."""
     undiagnosed: bool = False
@@ -93,7 +91,6 @@ class ReplayState:
 
 _STOPPED_SECONDS = 0.75
 """Between two frames: then the program was stopped, and the recording with it."""
-_MEASURED_SECONDS = 2.0
 
 
 class ReplayClock:
@@ -103,12 +100,12 @@ class ReplayClock:
         self.now = monotonic
         self.ticked_at = 0.0
         self._state = state
-        self._anchor = self._measured = (0.0, state.now)
+        self._anchor = (0.0, state.now)
 
     def restart(self) -> None:
         """Go on from what is shown, now."""
         self.ticked_at = self.now()
-        self._anchor = self._measured = (self.ticked_at, self._state.now)
+        self._anchor = (self.ticked_at, self._state.now)
 
     def tick(self) -> float:
         """Begin a frame; when it is."""
@@ -126,17 +123,6 @@ class ReplayClock:
     def show(self, now: float, at: float) -> None:
         """Have ``at`` be due now."""
         self._anchor = (now, at)
-
-    def measure(self, now: float, interval_seconds: float) -> None:
-        """Find out whether the speed asked for is kept."""
-        state = self._state
-        begun, at = self._measured
-        if now - begun >= _MEASURED_SECONDS:
-            real = (state.now - at) / (now - begun)
-            exact = state.speed * (now - begun) > 3 * max(interval_seconds, 0.1)
-            slow = exact and 0 < real < 0.75 * state.speed and not state.arriving
-            state.real_speed = real if slow else None
-            self._measured = (now, state.now)
 
 
 _LEAD_SECONDS = 60.0

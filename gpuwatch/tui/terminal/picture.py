@@ -1,8 +1,8 @@
 """A picture of the screen as a file: SVG that needs nothing from elsewhere.
 
-Textual's own export names a web font to be fetched and leaves block and braille characters to
-whatever font is found, which tears charts apart. Here every word has its own place, and block
-and braille characters are drawn as shapes, so the picture looks the same everywhere, offline.
+Textual's own export names a web font to be fetched and leaves block characters to whatever font is
+found, which tears charts apart. Here every word has its own place, and blocks and lines are drawn
+as shapes, so the picture looks the same everywhere, offline.
 """
 
 import re
@@ -28,16 +28,14 @@ _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monosp
 _BOXES = {
     "─": "lr", "│": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu",
     "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud", "╵": "u",
+    "╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu",
 }  # fmt: skip
-_CORNERS = {"╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu"}
 _STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_SHAPES = "▁-█\u2800-\u28ff▌" + "".join([*_BOXES, *_CORNERS])
+_SHAPES = "▁-█\u2800-\u28ff▌" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
 _PARTS = re.compile(rf"([▁-█─])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
-# Braille bit n stands at (column, row) of the 2 x 4 dots.
-_BRAILLE_PLACES = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 
 def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
@@ -101,10 +99,6 @@ class _Painter:
             if first in _BLOCKS:
                 share = (_BLOCKS.index(first) + 1) / 8
                 self._rectangle(self._shapes, x, y, width, 1 - share, share, fill)
-            elif "\u2800" <= first <= "\u28ff":
-                self._braille(x, y, ord(first) - 0x2800, fill)
-            elif first in _CORNERS:
-                self._corner(x, y, first, fill)
             elif first in _BOXES:
                 self._box(x, y, first, width, fill)
             elif first == "▌":
@@ -149,25 +143,6 @@ class _Painter:
             )
         self._shapes.append(f'<path d="{path}" stroke="{fill}" fill="none"/>')
 
-    def _corner(self, x: int, y: int, character: str, fill: str) -> None:
-        (dx, _), (_, dy) = (_STROKES[side] for side in _CORNERS[character])
-        dx, dy = dx * _CELL_WIDTH, dy * _CELL_HEIGHT
-        left = _MARGIN + (x + 0.5) * _CELL_WIDTH
-        top = _MARGIN + (y + 0.5) * _CELL_HEIGHT
-        path = f"M{left + dx:.1f} {top:.1f}Q{left:.1f} {top:.1f} {left:.1f} {top + dy:.1f}"
-        self._shapes.append(f'<path d="{path}" stroke="{fill}" fill="none"/>')
-
-    def _braille(self, x: int, y: int, bits: int, fill: str) -> None:
-        left, top = _MARGIN + x * _CELL_WIDTH, _MARGIN + y * _CELL_HEIGHT
-        path = []
-        for bit, (column, row) in enumerate(_BRAILLE_PLACES):
-            if bits >> bit & 1:
-                dot_x = left + (column + 0.5) * _CELL_WIDTH / 2 - 1.1
-                dot_y = top + (row + 0.5) * _CELL_HEIGHT / 4 - 1.1
-                path.append(f"M{dot_x:.1f} {dot_y:.1f}h2.2v2.2h-2.2z")
-        if path:
-            self._shapes.append(f'<path d="{"".join(path)}" fill="{fill}"/>')
-
 
 def _resolve(color: Color | None, theme: TerminalTheme, foreground: bool) -> str:
     if color is None or color.is_default:
@@ -186,26 +161,22 @@ def save(text: str, moment: float, folder: Path | None = None) -> Path:
     Raises ``OSError`` where neither can be written.
     """
     name = time.strftime("gpuwatch-%Y%m%d-%H%M%S", time.localtime(moment))
-    last_error: OSError | None = None
-    for place in [folder] if folder is not None else [Path.cwd(), state_folder()]:
+    places = [Path.cwd(), state_folder()] if folder is None else [folder]
+    for place in places:
         try:
             if not place.is_dir():
                 make_folder(place)
             return _write_new(place, name, text)
-        except OSError as error:
-            last_error = error
-    assert last_error is not None
-    raise last_error
+        except OSError:
+            if place is places[-1]:
+                raise
+    raise AssertionError
 
 
 def _write_new(folder: Path, name: str, text: str) -> Path:
     """Never over a file that is there: a second picture in the same second gets a number."""
-    for number in range(1, 1000):
-        path = folder / (f"{name}.svg" if number == 1 else f"{name}-{number}.svg")
-        try:
-            with open(path, "x", encoding="utf-8", opener=private) as file:
-                file.write(text)
-        except FileExistsError:
-            continue
-        return path
-    raise FileExistsError(f"too many pictures named {name} in {folder}")
+    taken = len(list(folder.glob(f"{name}*.svg")))
+    path = folder / f"{name}{f'-{taken + 1}' if taken else ''}.svg"
+    with open(path, "x", encoding="utf-8", opener=private) as file:
+        file.write(text)
+    return path

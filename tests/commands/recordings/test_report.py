@@ -65,7 +65,8 @@ def test_without_an_argument_the_last_report_is_shown(report: Gpuwatch) -> None:
     assert done.err == ""
     assert "PID 5002" in done.out
     assert "4 loader workers, pinned memory on" in done.out
-    assert "loader workers 2 -> 4, busy 58% -> 89%" in done.words
+    assert "Compared with the last run" in done.words
+    assert "GPU busy 58% 89% +31 points better" in done.words
     assert max(len(line) for line in done.out.splitlines()) <= EIGHTY
     assert "\x1b" not in done.out
     plain = report("--ascii").out
@@ -86,7 +87,7 @@ def test_a_report_is_named_by_number_pid_or_file(
                 path.unlink()
         out = report(reference).out
         assert "PID 5000" in out
-        assert "Since the last run" not in out
+        assert "last run" not in out
 
 
 def test_the_list_has_a_line_for_each(report: Gpuwatch, filled: list[Path]) -> None:
@@ -154,7 +155,7 @@ def test_reports_of_an_older_version_are_passed_over_with_a_sentence(
     done = report("--list")
     assert len(done.out.splitlines()) == 3
     assert "1 of the saved reports cannot be read: damaged, or of an older gpuwatch." in done.err
-    assert "written by an older gpuwatch" in report("1", code=2).err
+    assert "reads schema 2 only" in report("1", code=2).err
     assert "gpuwatch report --list shows all 3" in report("77", code=2).err
 
 

@@ -118,10 +118,10 @@ def test_a_job_that_stops_telling_keeps_what_it_told() -> None:
 
 
 def test_two_runs_are_compared_by_what_they_told() -> None:
-    """In the line about the last run, and in the table."""
+    """In the table at the end of a report, and of a comparison."""
     before, after = told({}), told({"samples_per_second": 160.0, "data_wait_share": 0.05})
     text = " ".join(report_text(after, width=200, previous=before).split())
-    assert re.search(r"samples/s 80(\.0)? -> 160", text)
+    assert re.search(r"samples/s 80\.0 160 \+100% better", text)
     rows = comparison_text(compare(before, after)).splitlines()
     (waits,) = [row for row in rows if row.startswith("waits for data")]
     assert "-15 points" in waits

@@ -318,10 +318,10 @@ def test_a_pid_that_never_existed_is_shown_from_its_second_reading(fake: Fake) -
         Process(pid=FIRST, gpu_uuid="GPU-0", gpu_memory_bytes=1, gpu_kind="compute"),
     )
     assert [problem.severity for problem in fake.problems] == ["info"]
-    assert "does not exist" in fake.problems[0].message
+    assert "cannot be found" in fake.problems[0].message
     fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
     fake.read(gpu(FIRST), gpu(FIRST + 1), after=1.0)
-    assert "2 processes that the driver names do not exist" in fake.problems[0].message
+    assert "2 processes that the driver names cannot be found" in fake.problems[0].message
 
 
 def test_host_pids_seen_from_a_container_are_shown_with_one_sentence(fake: Fake) -> None:

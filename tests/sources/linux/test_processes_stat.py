@@ -21,7 +21,7 @@ def test_the_fields_are_found_behind_any_name(name: bytes) -> None:
     """Parentheses, blanks and newlines in the name do not shift the fields."""
     stat = procfs.parse_process_stat(REAL_LINE % name)
     assert stat == (
-        name, "R", 17, 4194304, 1750, 33, 987654, 25000, b"140722000", 4242, 4242, True
+        name, "R", 17, 4194304, 1750, 33, 987654, 25000, b"140722000", 4242, 4242
     )  # fmt: skip
     # PF_KTHREAD.
     thread = procfs.parse_process_stat((REAL_LINE % name).replace(b" 4194304 ", b" 69238880 "))

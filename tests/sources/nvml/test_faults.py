@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import GpuReading
-from gpuwatch.sources.nvml.inquiry import Inquirer, lost_identity
 from tests.sources.nvml.watch import Watch, present, watching
 from tests.support.fake_nvml import GpuProcess
 
@@ -255,31 +254,6 @@ def test_a_gpu_lost_while_it_is_opened_keeps_its_bus_id(pair: Watch) -> None:
     pair.ticks(12)
     assert [gpu.lost for gpu in pair.last.gpus] == [False, False]
     assert pair.gpu(1).identity.pci_bus_id == bus_id
-
-
-CARD = """Model: \t\t NVIDIA H200
-IRQ:   \t\t 113
-GPU UUID: \t {uuid}
-Bus Type: \t PCIe
-Bus Location: \t 0000:{bus}:00.0
-Device Minor: \t 1
-"""
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_kernel_knows_a_lost_gpu_by_name(tmp_path: Path, count: int) -> None:
-    """Its bus id, uuid and model come from /proc, where that lists as many cards as NVML."""
-    for bus in ("1b", "4e"):
-        (tmp_path / f"0000:{bus}:00.0").mkdir()
-        text = CARD.format(bus=bus, uuid=f"GPU-{bus}" if bus == "4e" else "GPU-????????")
-        (tmp_path / f"0000:{bus}:00.0" / "information").write_text(text)
-    ask = Inquirer(None)
-    first, second = (lost_identity(ask, None, index, count, tmp_path) for index in range(2))
-    if count == 3:
-        assert (first.uuid, second.name, second.pci_bus_id) == ("index-0", "NVIDIA GPU", None)
-        return
-    assert (first.uuid, first.pci_bus_id) == ("0000:1b:00.0", "0000:1b:00.0")
-    assert (second.uuid, second.name) == ("GPU-4e", "NVIDIA H200")
 
 
 def test_gpus_that_cannot_be_opened_are_one_sentence(tmp_path: Path) -> None:

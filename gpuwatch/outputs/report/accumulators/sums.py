@@ -12,9 +12,6 @@ from gpuwatch.outputs.report.parts import HostUsage, Profiles, Throttling
 
 NOT_THROTTLING = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 """Reasons for low clocks by which nothing is lost: nothing to do, or a person's own setting."""
-COUNTER_PATIENCE_SECONDS = 5.0
-"""Throttle counters are read less often than snapshots are taken; silent for longer than this,
-they are taken for missing and the reasons in force speak for them."""
 REASONS_KEPT = 32
 
 
@@ -65,91 +62,62 @@ class Gauge:
 
 
 class Energy:
-    """The growth of the GPU's counter, and power times time where it says nothing."""
+    """The growth of the GPU's counter; where it has none, power times time."""
 
-    __slots__ = ("_counted", "_counter", "_integrated", "_since_counter")
+    __slots__ = ("_counted", "_counter", "_integrated")
 
     def __init__(self) -> None:
         self._counter: float | None = None
         self._counted: float | None = None
         self._integrated: float | None = None
-        self._since_counter: float | None = None
 
     def add(self, joules: float | None, watts: float | None, seconds: float) -> None:
         if watts is not None and seconds > 0:
-            self._since_counter = (self._since_counter or 0.0) + watts * seconds
+            self._integrated = (self._integrated or 0.0) + watts * seconds
         if joules is None:
             return
         before, self._counter = self._counter, joules
         if before is not None and joules >= before:
-            # It counted through whatever was integrated meanwhile.
             self._counted = (self._counted or 0.0) + joules - before
-            self._since_counter = None
-        else:
-            self._keep_integrated()
 
     def interrupt(self) -> None:
         """Leave out what the counter grows by until it is read next."""
-        self._keep_integrated()
         self._counter = None
-
-    def _keep_integrated(self) -> None:
-        if self._since_counter is not None:
-            self._integrated = (self._integrated or 0.0) + self._since_counter
-            self._since_counter = None
 
     def total(self) -> tuple[float | None, str | None]:
         """Joules, and where they are from (``GpuUsage.energy_from``)."""
-        parts = [self._counted, self._integrated, self._since_counter]
-        known = [part for part in parts if part is not None]
-        if not known:
-            return None, None
-        if self._counted is None:
-            return sum(known), "power"
-        return sum(known), "counter" if len(known) == 1 else "counter and power"
+        if self._counted is not None:
+            return self._counted, "counter"
+        return self._integrated, None if self._integrated is None else "power"
 
 
 class Throttle:
-    """Time by reason: from the driver's counters, else the reasons in force times the time."""
+    """Time by reason: from the driver's counters, where it has any; else the reasons in force times
+    the time."""
 
-    __slots__ = ("_held", "_known", "_waiting", "_waiting_seconds")
+    __slots__ = ("_counted", "_in_force")
 
     def __init__(self) -> None:
-        self._known = False
-        self._held: dict[str, float] = {}
-        self._waiting: dict[str, float] = {}
-        """By the reasons in force since the counters were last read."""
-        self._waiting_seconds = 0.0
+        self._counted: dict[str, float] | None = None
+        self._in_force: dict[str, float] | None = None
 
     def add(self, reading: GpuReading, seconds: float) -> None:
-        durations, reasons = reading.throttle_durations, reading.throttle_reasons
-        self._known = self._known or durations is not None or reasons is not None
-        if seconds <= 0:
-            # What a counter says now is about the time before.
-            return
-        if durations is not None:
-            self._waiting, self._waiting_seconds = {}, 0.0
-            for reason, held in durations:
-                _hold(self._held, reason, sane(held))
-        elif reasons is not None:
-            for reason in reasons:
-                _hold(self._waiting, reason, seconds)
-            self._waiting_seconds += seconds
-            if self._waiting_seconds > COUNTER_PATIENCE_SECONDS:
-                self._held = self._together()
-                self._waiting, self._waiting_seconds = {}, 0.0
-
-    def _together(self) -> dict[str, float]:
-        both = dict(self._held)
-        for reason, seconds in self._waiting.items():
-            _hold(both, reason, seconds)
-        return both
+        if reading.throttle_durations is not None:
+            self._counted = self._counted or {}
+            # What a counter says after a gap is about the time before.
+            for reason, held in reading.throttle_durations if seconds > 0 else ():
+                _hold(self._counted, reason, sane(held))
+        if reading.throttle_reasons is not None:
+            self._in_force = self._in_force or {}
+            for reason in reading.throttle_reasons:
+                _hold(self._in_force, reason, seconds)
 
     def total(self, most: float) -> tuple[Throttling, ...] | None:
         """The longest first, none longer than ``most``."""
-        if not self._known:
+        found = self._in_force if self._counted is None else self._counted
+        if found is None:
             return None
-        longest_first = sorted(self._together().items(), key=lambda item: (-item[1], item[0]))
+        longest_first = sorted(found.items(), key=lambda item: (-item[1], item[0]))
         return tuple(
             [Throttling(reason=reason, seconds=min(held, most)) for reason, held in longest_first]
         )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.comparison import Comparison, Figure, FindingChange, compare
+from gpuwatch.outputs.report.comparison import Comparison, Figure, FindingChange
 from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import (
     Block,
@@ -208,32 +208,6 @@ def _found(found: FindingChange, comparison: Comparison) -> Found:
         [use.summary],
         [advice_line(one) for one in advice],
     )
-
-
-def since_last(before: Report, after: Report) -> str:
-    job = before.job
-    assert job is not None
-    changes = []
-    figures = {one.name: one for one in compare(before, after).figures}
-    for name, label in (
-        ("loader_workers", "loader workers"),
-        ("samples_per_second", "samples/s"),
-        ("busy_percent", "busy"),
-        ("seconds", "duration"),
-    ):
-        one = figures[name]
-        if one.difference is not None and (one.difference or name != "loader_workers"):
-            write = units.age if name == "seconds" else _WRITERS[one.kind]
-            values = [
-                write(value) for value in (one.before, one.after) if isinstance(value, (int, float))
-            ]
-            changes.append(f"{label} {' -> '.join(values)}")
-    start = job.started_at_unix_seconds
-    began = [] if start is None else [words.clock(start, "%F %H:%M")]
-    # Of a run that failed the duration says little.
-    began += [job.exit_words] if job.failed else []
-    when = f" ({', '.join(began)})" if began else ""
-    return f"Since the last run{when}: {', '.join(changes)}"
 
 
 def comparison_json(comparison: Comparison) -> str:

@@ -26,12 +26,6 @@ class Listed(NamedTuple):
     style: str = ""
 
 
-class Figures(NamedTuple):
-    """The few headline figures of a page: name, value, and what it is of."""
-
-    figures: Sequence[tuple[str, str, str]]
-
-
 class Labelled(NamedTuple):
     """Facts after their labels, a line each."""
 
@@ -60,8 +54,6 @@ class Column(NamedTuple, Generic[T_contra]):
     rank: int = 0
     """Columns of the highest rank are left out first when a terminal is narrow; 0 stays."""
     total: Callable[[Report], str] | None = None
-    only: str = ""
-    """``text`` or ``page``."""
 
 
 class Table(NamedTuple):
@@ -145,7 +137,7 @@ class Cards(NamedTuple):
     left: int
 
 
-Block = Said | Listed | Figures | Labelled | Bullets | Table | Found | Timeline | Cards
+Block = Said | Listed | Labelled | Bullets | Table | Found | Timeline | Cards
 
 
 @dataclass(frozen=True)
@@ -182,7 +174,7 @@ def tabled(
     shown = items[:most]
     kept: list[tuple[Column[T], list[str]]] = []
     for column in columns:
-        if column.only not in ("", form) or (form == "page" and column.rank > PAGE_RANK_MAX):
+        if form == "page" and column.rank > PAGE_RANK_MAX:
             continue
         cells = [column.cell(item) for item in shown]
         if column.rank == 0 or not set(cells) <= {units.UNKNOWN, ""}:

@@ -171,37 +171,3 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         fastest = units.rate(host.disk_read_peak_bytes_per_second)
         fastest_out = units.rate(host.disk_write_peak_bytes_per_second)
         yield "Disk", f"read {read} (at most {fastest}), written {written} (at most {fastest_out})"
-
-
-def headline(report: Report) -> Iterable[tuple[str, str, str]]:
-    total = report.total
-    if total.busy_percent is not None:
-        yield "GPU busy", units.percent(total.busy_percent), _swings(report)
-    if total.idle_gpu_seconds is not None:
-        watched_time = units.gpu_time(total.watched_gpu_seconds).partition(" ")[0]
-        number, _, unit = units.gpu_time(total.idle_gpu_seconds).partition(" ")
-        yield "Idle", number, f"{unit} of {watched_time}"
-    if total.finding_gpu_seconds is not None:
-        number, _, unit = units.gpu_time(total.finding_gpu_seconds).partition(" ")
-        yield "Lost to findings", number, unit
-    if total.energy_joules is not None:
-        mean = units.watts(total.power_mean_watts)
-        yield "Energy", units.energy(total.energy_joules), f"{mean} on average"
-    peaks = [(gpu.memory_peak_bytes, gpu) for gpu in report.gpus]
-    most, gpu = max(peaks, key=lambda pair: pair[0] or -1, default=(None, None))
-    if most is not None and gpu is not None:
-        size = gpu.memory_total_bytes
-        of = f"on GPU {gpu.label}" if size is None else f"of {units.size(size)}, GPU {gpu.label}"
-        yield "GPU memory peak", units.size(most), of
-    if report.host.cpu_mean_percent is not None:
-        cores = report.host.core_count
-        of = "" if cores is None else f"of {units.plural(cores, 'core')}"
-        yield "CPU", units.percent(report.host.cpu_mean_percent), of
-
-
-def _swings(report: Report) -> str:
-    swings, rhythm = report.total.oscillating_share, report.total.period_seconds
-    if swings is None or swings < 0.02:
-        return "no oscillation"
-    every = "" if rhythm is None else f" every {words.period(rhythm)}"
-    return f"0-99% swings{every} in {words.share(swings)} of it"

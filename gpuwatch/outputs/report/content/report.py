@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from gpuwatch.core import units
 from gpuwatch.outputs.report.comparison import compare
 from gpuwatch.outputs.report.content import facts, tables, words
-from gpuwatch.outputs.report.content.changes import compared_table, since_last
+from gpuwatch.outputs.report.content.changes import compared_table
 from gpuwatch.outputs.report.content.document import (
     Block,
     Bullets,
     Document,
-    Figures,
     Labelled,
     Listed,
     Said,
@@ -72,7 +71,11 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         if watched := facts.watched(report):
             yield Said(watched, "warn")
         if previous is not None and previous.job is not None:
-            yield Said(since_last(previous, report))
+            last, start = previous.job, previous.job.started_at_unix_seconds
+            began = [] if start is None else [words.clock(start, "%F %H:%M")]
+            # Of a run that failed the duration says little.
+            when = ", ".join([*began, *([last.exit_words] if last.failed else [])])
+            yield Said(f"Compared with the last run ({when}) at the end.")
     idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
     if job is None or source is not None or not report.gpus:
         head, why = verdict_parts(report)
@@ -89,9 +92,6 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
         )
     if source is not None:
         yield from meta(report)
-    if form == "page":
-        figures = list(facts.headline(report))
-        yield from [Figures(figures)] if figures else []
 
 
 def report_json(report: Report) -> str:

@@ -18,20 +18,11 @@ SHOWN = {"text": {"jobs": 10, "processes": 10}, "page": {"jobs": 30, "processes"
 LOSSES_SHOWN = 3
 LOSS_SHARE = 0.1
 """Of the most: less is for --json."""
-_ENERGY = {
-    "power": "power readings, not from a counter",
-    "counter and power": "a counter that was partly missing or reset, and power readings",
-}
-
 _N, _T = "number", "text"
 
 
 def _period(gpu: GpuUsage) -> str:
     return words.period(gpu.period_seconds) if words.oscillation(gpu) else units.UNKNOWN
-
-
-def _swings(gpu: GpuUsage) -> str:
-    return words.oscillation(gpu).removesuffix(" of the time") or units.UNKNOWN
 
 
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
@@ -43,8 +34,7 @@ GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("Duty", "DUTY", lambda g: share(g.duty), _N, 5, lambda r: share(r.total.duty)),
     Column("Idle", "IDLE", lambda g: hours(g.idle_seconds), _N, 1,
            lambda r: hours(r.total.idle_gpu_seconds)),
-    Column("Period", "PERIOD", _period, _N, 3, only="text"),
-    Column("Swings", "SWINGS", _swings, _T, 3, only="page"),
+    Column("Period", "PERIOD", _period, _N, 3),
     Column("Job memory", "JOB-MEM", lambda g: size(g.job_memory_peak_bytes), _N, 1),
     Column("Memory peak", "MEM-PEAK",
            lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes), _N, 2),
@@ -185,8 +175,8 @@ def _notes_of(gpu: GpuUsage, report: Report) -> Iterable[tuple[str, float | None
         users = f" ({', '.join(gpu.other_users)})" if gpu.other_users else ""
         processes = "another process" if others == 1 else f"up to {others} other processes"
         yield f"shared with {processes}{users}", gpu.other_tenant_seconds
-    if gpu.energy_from in _ENERGY:
-        yield f"energy from {_ENERGY[gpu.energy_from]}", None
+    if gpu.energy_from == "power":
+        yield "energy from power readings, not from a counter", None
     if report.job is not None and gpu.seen_seconds < MOST_OF_IT * report.time.seconds:
         of = units.age(report.time.seconds)
         yield f"the job used it for {units.age(gpu.seen_seconds)} of {of}", None

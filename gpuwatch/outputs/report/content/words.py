@@ -48,15 +48,11 @@ class Times:
         return ", ".join(shown), len(every) - len(shown)
 
     def zone(self) -> str:
-        """``local time, UTC+01:00 (CET)``."""
+        """``local time, UTC+01:00``."""
         if not self._dated:
             return "from the start: the log has no dates"
-        moment = local(self._begin)
-        offset = moment.strftime("%z")
-        name = moment.tzname() or ""
-        shown = "UTC" if offset in {"", "+0000"} else f"UTC{offset[:3]}:{offset[3:5]}"
-        known = name not in {"", "UTC", shown} and not name.startswith(("+", "-"))
-        return f"local time, {shown} ({name})" if known else f"local time, {shown}"
+        offset = local(self._begin).strftime("%z")
+        return f"local time, UTC{'' if offset == '+0000' else f'{offset[:3]}:{offset[3:]}'}"
 
 
 def local(unix_seconds: float) -> datetime:
@@ -66,13 +62,6 @@ def local(unix_seconds: float) -> datetime:
 def clock(unix_seconds: float, form: str) -> str:
     """Local; ``form`` as for ``strftime``, with %F and %T on every platform."""
     return local(unix_seconds).strftime(form.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S"))
-
-
-def moment(unix_seconds: float | None, year: str) -> str:
-    """To the minute; with its year where that is not ``year``."""
-    if unix_seconds is None:
-        return units.UNKNOWN
-    return clock(unix_seconds, "%F %H:%M").removeprefix(f"{year}-")
 
 
 def span(begin: float, end: float) -> str:

@@ -1,8 +1,8 @@
 """Charts of a report as plain text on one time axis.
 
 The filled area is the mean, so that what is filled is the work done and what is empty was lost;
-dots above it are the highest that was reached. Where nothing was measured nothing is drawn; a
-measured zero is a line of dots on the ground. The scale is always 0 to 100%.
+a dot above it is the highest that was reached. Where nothing was measured nothing is drawn; a
+measured zero is a line on the ground. The scale is always 0 to 100%.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,9 +14,6 @@ from gpuwatch.outputs.report.parts import TimeProfile
 
 LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
-
-_DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
-"""Of a braille character: left and right, from below."""
 _STEPS = (
     *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
     *(3600, 7200, 10800, 14400, 21600, 43200),
@@ -53,14 +50,6 @@ def columns(profile: TimeProfile, count: int) -> list[Column | None]:
     return out
 
 
-def stretched(profile: TimeProfile, lead: int, buckets: int) -> TimeProfile:
-    """``profile`` after a gap of ``lead`` buckets, and with one at its end up to ``buckets``."""
-    before, after = (None,) * lead, (None,) * (buckets - len(profile.mean))
-    series = (profile.minimum, profile.mean, profile.maximum)
-    minimum, mean, maximum = ((*before, *values, *after) for values in series)
-    return TimeProfile(minimum=minimum, mean=mean, maximum=maximum)
-
-
 def together(profiles: Sequence[TimeProfile]) -> TimeProfile:
     """The mean over several profiles, with the lowest and highest of any."""
     lows, means, highs = (
@@ -83,26 +72,31 @@ def canvas_cells(width: int) -> int:
 
 
 def chart(
-    profile: TimeProfile, time: TimeAxis, *, width: int, rows: int, unicode: bool, time_labels: bool
+    profile: TimeProfile, time: TimeAxis, *, width: int, rows: int, time_labels: bool
 ) -> list[str]:
     """``rows`` lines of data and one or two of axis, none wider than ``width``."""
     cells = canvas_cells(width)
-    # Braille has 2 x 4 dots a cell; 0 and 100% lie in the middle of the outer cells.
-    across = 2 * cells - 1 if unicode else cells
-    drawn = columns(profile, across)
-    area = _braille(drawn, cells, rows) if unicode else _plain(drawn, rows)
+    area = [[" "] * cells for _ in range(rows)]
+    for place, column in enumerate(columns(profile, cells)):
+        if column is None:
+            continue
+        eighths = _level(column.mean, 8 * rows)
+        for row in range(-(-eighths // 8)):
+            area[-1 - row][place] = _LEVELS[min(7, eighths - 8 * row - 1)]
+        highest = (_level(column.highest, 8 * rows) - 1) // 8
+        if area[-1 - highest][place] == " ":
+            area[-1 - highest][place] = "·"
     labels = [""] * rows
     labels[-1], labels[0] = "0%", "100%"
     lines = [
-        f"{label:>{LABEL_CELLS}}{'┤' if label else '│'}{line}"
+        f"{label:>{LABEL_CELLS}}{'┤' if label else '│'}{''.join(line)}"
         for label, line in zip(labels, area, strict=True)
     ]
     axis, below = ["─"] * cells, [" "] * width
-    per_second = (across - 1) / time.seconds if time.seconds > 0 else 0.0
     # About one every 12 cells; the text of the last would be cut off at the edge.
     marks = round_marks(time.start, time.seconds * (1 - 4 / cells), time.seconds * 12 / cells)[1]
     for moment in marks if time_labels and time.seconds > 0 else ():
-        cell = int((moment - time.start) * per_second / (2 if unicode else 1) + 0.5)
+        cell = int((moment - time.start) / time.seconds * (cells - 1) + 0.5)
         axis[cell] = "┬"
         text = _moment(moment)
         start = LABEL_CELLS + 1 + cell - (len(text) - 1) // 2
@@ -112,34 +106,8 @@ def chart(
     return [line.rstrip() for line in lines]
 
 
-def _heights(column: Column | None, up: int) -> tuple[int, list[int]]:
-    """Of ``up`` dots, counted from the ground: how many are filled, and which are drawn."""
-    if column is None:
-        return 0, []
-    top, highest = _level(column.mean, up), _level(column.highest, up)
-    return top, [*range(top), *([highest - 1] if highest > top else [])]
-
-
-def _braille(drawn: Sequence[Column | None], cells: int, rows: int) -> list[str]:
-    bits = [[0] * cells for _ in range(rows)]
-    for place, column in enumerate(drawn, 1):
-        for height in _heights(column, 4 * rows - 3)[1]:
-            row, dot = divmod(height + 2, 4)
-            bits[-1 - row][place // 2] |= _DOTS[place % 2][dot]
-    return ["".join([chr(0x2800 + one) if one else " " for one in row]) for row in bits]
-
-
-def _plain(drawn: Sequence[Column | None], rows: int) -> list[str]:
-    lines = [[" "] * len(drawn) for _ in range(rows)]
-    for place, column in enumerate(drawn):
-        top, drawn_at = _heights(column, rows)
-        for height in drawn_at:
-            lines[-1 - height][place] = "#" if height < top else "."
-    return ["".join(line) for line in lines]
-
-
 def _level(percent: float, up: int) -> int:
-    """Of ``up`` dots; a measured zero is one dot."""
+    """Of ``up`` steps; a measured zero is one."""
     return max(1, min(up, round(percent / 100.0 * up)))
 
 

@@ -61,12 +61,6 @@ def _block(block: document.Block) -> Iterable[str]:
             yield _element("p", text, _STYLES.get(style, style))
         case document.Listed(facts):
             yield f'<p class="meta">{"".join(_element("span", fact) for fact in facts)}</p>'
-        case document.Figures(figures):
-            cells = (
-                f"<div>{_element('dt', name)}{_element('dd', figure)}{_element('dd', of)}</div>"
-                for name, figure, of in figures
-            )
-            yield f'<dl class="facts">{"".join(cells)}</dl>'
         case document.Labelled(title, facts):
             columns = [Column(name, "", str, "text") for name in ("Part", "Use")]
             rows = [(label.strip(), text) for label, text in facts]
@@ -232,15 +226,13 @@ def ticks(report: Report) -> list[tuple[float, str]]:
 def _tick(report: Report, unix_seconds: float, step: int) -> str:
     if not report.time.has_dates:
         return Times(report).moment(unix_seconds)
-    moment = words.local(unix_seconds)
-    midnight = report.time.seconds > words.DAY_SECONDS and (moment.hour, moment.minute) == (0, 0)
-    if step >= 86400 or midnight:
-        return moment.strftime("%m-%d")
-    return moment.strftime("%H:%M:%S" if step < 60 else "%H:%M")
+    if step >= 86400:
+        return words.clock(unix_seconds, "%m-%d")
+    return words.clock(unix_seconds, "%H:%M:%S" if step < 60 else "%H:%M")
 
 
 def _key(made: Timeline) -> str:
-    parts = [("f", "up to the mean"), ("b", "up to the highest"), ("l", "lowest")]
+    parts = [("f", "up to the mean"), ("b", "up to the highest")]
     if made.lanes:
         parts.append(("w", "a finding holds (# in the list below)"))
     if made.report.time.gaps or any(row.lost for row in made.gpus):

@@ -27,15 +27,6 @@ text-wrap:pretty}
 .meta span:not(:last-child)::after{content:" \\b7\\20"}
 .badge{display:inline-block;border:1px solid currentColor;border-radius:4px;padding:1px 8px;
 font-size:12px;font-weight:700;letter-spacing:.06em;color:var(--warn);margin:10px 0 0}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:0;
-margin:24px 0 0;border:1px solid var(--line);border-radius:8px;background:var(--card);
-overflow:hidden}
-.facts div{padding:12px 16px;box-shadow:-1px -1px 0 var(--line)}
-.facts dt{font-size:12.5px;color:var(--soft)}
-.facts dd{margin:0;font-size:22px;font-weight:650;letter-spacing:-.01em;line-height:1.25;
-font-variant-numeric:tabular-nums}
-.facts dd+dd{font-size:12.5px;font-weight:400;color:var(--soft);letter-spacing:0;line-height:1.4;
-margin-top:2px}
 .plot{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px 10px}
 .row{display:grid;grid-template-columns:168px minmax(0,1fr) 52px;column-gap:12px;
 align-items:center;padding:3px 0}
@@ -55,8 +46,6 @@ font-variant-numeric:tabular-nums}
 .ticks span::before{content:"";position:absolute;left:50%;top:-4px;height:4px;
 border-left:1px solid var(--soft)}
 .band{fill:var(--band)}.fill{fill:var(--fill)}
-.low{fill:none;stroke:var(--ink);stroke-opacity:.4;stroke-width:1;
-vector-effect:non-scaling-stroke}
 .mean{fill:none;stroke:var(--accent);stroke-width:1.5;vector-effect:non-scaling-stroke;
 stroke-linejoin:round}
 .grid{stroke:var(--line);stroke-width:1;vector-effect:non-scaling-stroke}
@@ -68,7 +57,6 @@ stroke-linejoin:round}
 .key i{display:inline-block;width:18px;height:10px;margin-right:6px;border-radius:2px}
 .key .f{background:var(--fill);border-top:2px solid var(--accent)}
 .key .b{background:var(--band);border:1px solid var(--line)}
-.key .l{height:0;border-top:1px solid var(--ink);vertical-align:middle;border-radius:0}
 .key .w{height:4px;background:var(--warnfill);vertical-align:middle;border-radius:0}
 .key .g{background:var(--gap);border:1px dashed var(--soft)}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:12px}
@@ -115,7 +103,6 @@ ul.plain{margin:10px 0 0;padding-left:18px;color:var(--soft);font-size:13.5px}
 ul.plain li{overflow-wrap:anywhere}
 @media(max-width:640px){
 main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}
-.facts{grid-template-columns:1fr 1fr}.facts dd{font-size:19px}.facts div{padding:10px 12px}
 .plot{padding:10px 12px 8px}
 .row{grid-template-columns:minmax(0,1fr) auto;row-gap:1px;padding:4px 0}
 .row>.name small{display:inline;margin-left:6px}
@@ -132,17 +119,11 @@ main{padding:18px 14px 40px}.verdict{font-size:22px}.why{font-size:15.5px}
 .finding .cost{margin-left:0;width:100%}
 .finding dl{grid-template-columns:minmax(0,1fr)}
 .finding dd{margin-bottom:4px}
-.finding table,.finding tbody{display:block}.finding thead{display:none}
-.finding tbody tr{display:grid;grid-template-columns:minmax(0,1fr) auto auto;gap:0 12px;
-padding:5px 0;border-top:1px solid var(--line)}
-.finding tbody th,.finding td.t{min-width:0}
-.finding tbody th,.finding tbody td{padding:0}
-.finding td.t:not(:empty){grid-column:1/-1;color:var(--soft)}
-.finding tbody td:not(.t):nth-child(3):not(:empty)::before{content:"against ";color:var(--soft)}}
+}
 @media print{
 :root{color-scheme:light;--page:#fff;--line:#ccc;--faint:#f4f4f2;--ink:#000;--soft:#444}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}
-main{max-width:none;padding:0}.row,.facts,.finding,.small .plot,tr{break-inside:avoid}
+main{max-width:none;padding:0}.row,.finding,.small .plot,tr{break-inside:avoid}
 h2{break-after:avoid;margin-top:24px}.scroll{overflow:visible}.row:not(.lane) svg{height:32px}
 body{font-size:11pt}.verdict{font-size:20pt}.why{font-size:12pt}
 table{font-size:8pt}thead th{font-size:7.5pt}td,th{padding:3px 5px}

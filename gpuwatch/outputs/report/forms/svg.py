@@ -1,5 +1,5 @@
 """Charts as inline SVG, on a fixed scale: filled up to the mean, a lighter band from there to the
-maximum, a line at the minimum. What is filled was used, what is empty was not.
+maximum. What is filled was used, what is empty was not.
 
 Shapes stretch with the page (``preserveAspectRatio="none"``, lines keep their width); text is
 never inside, since it would be stretched too.
@@ -57,10 +57,6 @@ def chart(
             _path("fill", mean, step, filled=True),
             _path("mean", mean, step),
         ]
-        lowest = _levels(profile.minimum, top)
-        # Where nothing moved it would lie on the mean.
-        lowest = [low if low != level else None for low, level in zip(lowest, mean, strict=True)]
-        parts.append(_path("low", lowest, step))
     # A bar on the ground: over what is filled, and in nobody's way.
     parts += [_rectangle(area, 90, 10) for area in marks]
     parts.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="50" y2="50"/></svg>')

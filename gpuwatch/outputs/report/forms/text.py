@@ -49,11 +49,11 @@ def document_text(
         if place:
             page.gap()
         for block in section.blocks:
-            write_block(page, block, unicode)
+            write_block(page, block)
     return page.text(unicode)
 
 
-def write_block(page: Page, block: document.Block, unicode: bool = True) -> None:
+def write_block(page: Page, block: document.Block) -> None:
     match block:
         case document.Said(text, "command"):
             lines = wrap(text, page.width, most=COMMAND_LINES)
@@ -75,7 +75,7 @@ def write_block(page: Page, block: document.Block, unicode: bool = True) -> None
         case Found():
             _finding(page, block)
         case Timeline():
-            _charts(page, block, unicode)
+            _charts(page, block)
 
 
 def _table(page: Page, made: document.Table) -> None:
@@ -105,7 +105,7 @@ def _finding(page: Page, found: Found) -> None:
             page.labelled("" if number else label, text, "- ")
 
 
-def _charts(page: Page, made: Timeline, unicode: bool) -> None:
+def _charts(page: Page, made: Timeline) -> None:
     """One below the other on one time axis, and a line each for GPUs, CPU and findings."""
     gpus = [row for row in made.gpus if row.profile]
     drawn: list[tuple[str, TimeProfile, int]] = []
@@ -122,17 +122,22 @@ def _charts(page: Page, made: Timeline, unicode: bool) -> None:
     ]
     if not drawn:
         return
-    axis = _Axis(made.report, max(len(profile.mean) for _, profile, _ in drawn))
+    report, job = made.report, made.report.job
+    first, start = report.time.begin_unix_seconds, None
+    if job is not None and report.source is None:
+        # Of a job that was watched time counts from its start.
+        start = job.started_at_unix_seconds
+    seconds = report.time.bucket_seconds * max(len(profile.mean) for _, profile, _ in drawn)
+    time = charts.TimeAxis(0.0 if start is None else max(0.0, first - start), seconds)
     for place, (name, profile, rows) in enumerate(drawn):
         said = name if place else f"{name} (filled: mean, dots: highest)"
         page.lines.append(page.paint(cut(said, page.width), BOLD))
         last = place == len(drawn) - 1
         picture = charts.chart(
-            axis.stretched(profile),
-            axis.time,
+            profile,
+            time,
             width=page.width,
             rows=rows,
-            unicode=unicode,
             time_labels=last,
         )
         edge = charts.LABEL_CELLS
@@ -140,10 +145,8 @@ def _charts(page: Page, made: Timeline, unicode: bool) -> None:
             page.paint(line[:edge], DIM) + page.paint(line[edge:], CYAN) for line in picture
         ]
         if not place:
-            strips = _strips(made, gpus)
-            named = [(name, axis.stretched(one)) for name, one in strips]
-            page.lines += charts.strips(named, page.width)
-    page.lines += _lanes(page.width, made, axis)
+            page.lines += charts.strips(_strips(made, gpus), page.width)
+    page.lines += _lanes(page.width, made, seconds)
 
 
 def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]]:
@@ -153,44 +156,18 @@ def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]
     return [(row.short, row.profile) for row in rows if row.profile]
 
 
-class _Axis:
-    """The time that charts show: from the start of a job that was watched, or of the report."""
-
-    def __init__(self, report: Report, buckets: int) -> None:
-        width = report.time.bucket_seconds
-        job = report.job
-        start = None
-        if job is not None and report.source is None:
-            start = job.started_at_unix_seconds
-        first = report.time.begin_unix_seconds
-        offset = 0.0 if start is None else max(0.0, first - start)
-        self._lead = 0
-        if width > 0 and offset / width <= 0.1 * buckets:
-            # Where only little was missed, charts begin at 0 s.
-            self._lead, offset = round(offset / width), 0.0
-        self._buckets = self._lead + buckets
-        self.time = charts.TimeAxis(offset, self._buckets * width)
-        self.begin = first - self._lead * width
-
-    def stretched(self, profile: TimeProfile) -> TimeProfile:
-        return charts.stretched(profile, self._lead, self._buckets)
-
-    def place(self, unix_seconds: float) -> float:
-        """0 to 1."""
-        return (unix_seconds - self.begin) / self.time.seconds if self.time.seconds > 0 else 0.0
-
-
-def _lanes(width: int, made: Timeline, axis: _Axis) -> list[str]:
-    room = charts.canvas_cells(width)
+def _lanes(width: int, made: Timeline, seconds: float) -> list[str]:
+    """``seconds``: what the charts span."""
+    room, start = charts.canvas_cells(width), made.report.time.begin_unix_seconds
     lines = []
     for one in made.lanes:
         lane = [" "] * room
-        for stretch in one.stretches:
-            first = axis.place(stretch.begin_unix_seconds)
-            last = axis.place(stretch.end_unix_seconds)
-            begin = min(room - 1, max(0, int(first * room)))
-            for place in range(begin, min(room, max(begin + 1, round(last * room)))):
-                lane[place] = "━"
+        for stretch in one.stretches if seconds > 0 else ():
+            first = int((stretch.begin_unix_seconds - start) / seconds * room)
+            last = round((stretch.end_unix_seconds - start) / seconds * room)
+            begin = min(room - 1, max(0, first))
+            end = min(room, max(begin + 1, last))
+            lane[begin:end] = "━" * (end - begin)
         lines.append(f"{f'#{one.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
     return lines
 
@@ -207,11 +184,10 @@ def list_text(
 ) -> str:
     """One line a report, in lines of at most ``width`` cells."""
     jobs = [(number, report, job) for number, report in numbered if (job := report.job) is not None]
-    starts = [job.started_at_unix_seconds or 0.0 for _, _, job in jobs]
-    year = words.clock(max(starts, default=0.0), "%Y")
 
     def started(one: _Listed) -> str:
-        return words.moment(one[2].started_at_unix_seconds, year)
+        start = one[2].started_at_unix_seconds
+        return units.UNKNOWN if start is None else words.clock(start, "%F %H:%M")
 
     columns: tuple[Column[_Listed], ...] = (
         Column("", "NO", lambda one: str(one[0])),
