@@ -19,8 +19,7 @@ from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.tuning import failures, processes
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.host_process import HostProcess
-from gpuwatch.tuning.memory.plan import STEPS
-from gpuwatch.tuning.memory.records import MemoryPoint
+from gpuwatch.tuning.memory import MemoryPoint
 from gpuwatch.tuning.messages import Answer, ClosedError, Order, Start
 from gpuwatch.tuning.settings import Description, Failure, Visit
 
@@ -162,7 +161,6 @@ class Bench:
             what="memory",
             batch_size=batch_size,
             precision=precision,
-            steps=STEPS,
             device=device,
             limit_bytes=limit_bytes,
         )

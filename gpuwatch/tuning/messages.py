@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from gpuwatch.tuning.memory.records import Gpu, MemoryPoint
+from gpuwatch.tuning.memory import Gpu, MemoryPoint
 from gpuwatch.tuning.settings import Description, Failure, Setting, Visit
 
 PACKET_BYTES = 128 * 1024
@@ -46,7 +46,6 @@ class Order(Struct, kw_only=True, omit_defaults=True):
     """Also begin a second epoch, and time how long that takes to its first batch."""
     batch_size: int = 0
     precision: str = ""
-    steps: int = 0
     device: int | None = None
     """A CUDA device as torch numbers it; ``None``: the CPU."""
     limit_bytes: int | None = None

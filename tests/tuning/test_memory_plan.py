@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -14,15 +13,10 @@ from gpuwatch.outputs.tuning import memory as words
 from gpuwatch.outputs.tuning.chart import memory_chart
 from gpuwatch.outputs.tuning.memory import page, report_json
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.memory.fit import fit_line
-from gpuwatch.tuning.memory.plan import PAIRED, STEPS_MOST, TRIES, Plan, spread
-from gpuwatch.tuning.memory.records import AS_IS, MemoryPoint, MemoryReport, Subject
+from gpuwatch.tuning.memory import AS_IS, STEPS_MOST, MemoryPoint, MemoryReport, fit_line, run
 
 GIB = 1 << 30
 MIB = 1 << 20
-SUBJECT = Subject(
-    step="train.py:step", loader=None, device="cuda:0", device_name="Test GPU", torch_version="2.9"
-)
 
 
 class Device:
@@ -34,14 +28,9 @@ class Device:
         self.total = total
         self.asked: list[tuple[int, str]] = []
         self.fails: Callable[[int, str], BaseException | None] = lambda _size, _precision: None
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
 
     def measure(self, batch_size: int, precision: str) -> MemoryPoint:
         self.asked.append((batch_size, precision))
-        self.now += 1.0
         error = self.fails(batch_size, precision)
         if error is not None:
             raise error
@@ -52,7 +41,6 @@ class Device:
             raise MeasureError("CUDA out of memory.", "no_memory")
         return MemoryPoint(
             batch_size=batch_size,
-            precision=precision,
             peak_bytes=int(used),
             available_bytes=self.total,
             total_bytes=self.total,
@@ -62,15 +50,27 @@ class Device:
         )
 
 
-def measured(device: Device, **options: Any) -> MemoryReport:
-    return Plan(subject=SUBJECT, measure=device.measure, clock=device.clock, **options).run()
+def measured(
+    device: Device, precisions: tuple[str, ...] = (AS_IS,), margin_share: float = 0.1
+) -> MemoryReport:
+    report = MemoryReport(
+        step="train.py:step",
+        loader=None,
+        device="cuda:0",
+        device_name="Test GPU",
+        torch_version="2.9",
+        limit_bytes=None,
+        margin_share=margin_share,
+    )
+    run(report, device.measure, precisions, lambda _doing: None)
+    return report
 
 
 def test_a_line_is_measured_predicted_and_confirmed() -> None:
     """On a line: few sizes, the largest that leaves a tenth, one guarded step."""
     device = Device()
     (result,) = measured(device).results
-    assert result.largest_batch_size == 174
+    assert result.fits == 174
     assert len(result.points) <= 6
     assert [size for size, _ in device.asked].count(174) == 1
     # No guess from afar: half of what is predicted was measured.
@@ -85,7 +85,7 @@ def test_running_out_while_growing_bounds_the_rest() -> None:
 
     device = Device(course)
     (result,) = measured(device).results
-    assert 16 <= result.largest_batch_size < 30
+    assert 16 <= result.fits < 30
     ran_out = [size for size, _ in device.asked if size >= 30]
     assert ran_out == sorted(set(ran_out), reverse=True)
 
@@ -111,20 +111,14 @@ def test_what_is_said_to_fit_did_fit(
     assume(course(2) <= 15 * GIB)
     (result,) = measured(device, margin_share=margin).results
     asked = [size for size, _ in device.asked]
-    assert len(asked) == len(set(asked)) <= STEPS_MOST + TRIES
-    largest, too_large = result.largest_batch_size, result.too_large
+    assert len(asked) == len(set(asked)) <= STEPS_MOST
+    largest, too_large = result.fits, result.too_large
     room = 20 * GIB * (1 - margin / 2)
-    if largest is not None:
+    if largest:
         assert int(course(largest)) <= room + 1
     if too_large is not None:
         assert course(too_large) > room - 1
-        assert too_large > (largest or 0)
-
-
-def test_given_sizes_are_the_points() -> None:
-    """With sizes given, these are measured and no other, but for the largest that fits."""
-    (result,) = measured(Device(), sizes=(4, 8, 50)).results
-    assert [one.batch_size for one in result.points] == [4, 8, 50, 174]
+        assert too_large > largest
 
 
 def test_another_precision_is_measured_at_the_same_sizes() -> None:
@@ -132,12 +126,12 @@ def test_another_precision_is_measured_at_the_same_sizes() -> None:
     report = measured(Device(), precisions=(AS_IS, "bfloat16"))
     plain, other = report.results
     again = {one.batch_size for one in other.points} & {one.batch_size for one in plain.points}
-    assert len(again) == PAIRED
-    assert other.largest_batch_size == pytest.approx(2 * plain.largest_batch_size, rel=0.02)
+    assert len(again) == len(plain.points)
+    assert other.fits == pytest.approx(2 * plain.fits, rel=0.02)
     (said,) = words.differences(report)
     assert said.startswith("bfloat16 autocast: fixed 1.00G -> 1.00G (the same)")
     assert "per sample 100.0M -> 50.0" in said
-    assert f"largest batch 174 -> {other.largest_batch_size}" in said
+    assert f"largest batch 174 -> {other.fits}" in said
 
 
 def test_a_precision_that_fails_leaves_the_first_as_it_is() -> None:
@@ -147,7 +141,7 @@ def test_a_precision_that_fails_leaves_the_first_as_it_is() -> None:
         None if precision == AS_IS else MeasureError("no kernel for it")
     )
     report = measured(device, precisions=(AS_IS, "float16"))
-    assert report.results[0].largest_batch_size == 174
+    assert report.results[0].fits == 174
     assert list(words.differences(report)) == ["float16: no kernel for it"]
 
 
@@ -159,31 +153,11 @@ def test_interrupt_keeps_what_is_measured(at: int) -> None:
         KeyboardInterrupt() if len(device.asked) == at else None
     )
     report = measured(device)
-    assert report.ended == "interrupted"
+    assert report.interrupted
     before = [size for size, _ in device.asked[:-1]]
     assert [one.batch_size for each in report.results for one in each.points] == sorted(before)
     assert len(report.results) == (at > 1)
     assert at == 1 or "Interrupted" in page(report, width=80, unicode=True)
-
-
-def test_budget_ends_it_after_at_least_one_point() -> None:
-    """When the time is over nothing more is begun, and the report says so."""
-    device = Device()
-    report = measured(device, budget_seconds=2.5)
-    assert report.ended == "budget"
-    assert 1 <= len(device.asked) <= 4
-    shown = " ".join(page(report, width=80, unicode=True).split())
-    assert "Out of time (--budget)" in shown
-    # What was not come near is called so.
-    assert "times the largest batch that was measured (8): no more than a guess" in shown
-
-
-def test_steps_that_would_take_too_long_are_not_tried() -> None:
-    """By the time of a sample so far: with 0.2 s for three steps, no batch beyond 66."""
-    device = Device()
-    (result,) = measured(device, seconds_max=0.2).results
-    assert max(size for size, _ in device.asked) <= 66
-    assert result.points
 
 
 @pytest.mark.parametrize(
@@ -207,12 +181,6 @@ def test_what_fails_later_ends_the_growing(error: Exception) -> None:
     assert str(error) in result.stopped
 
 
-def test_spread_keeps_both_ends() -> None:
-    """Of many sizes some are taken, the first and the last among them."""
-    assert spread([1, 2, 3], 5) == [1, 2, 3]
-    assert spread(list(range(100)), 4) == [0, 33, 66, 99]
-
-
 # --- the words and the page ------------------------------------------------------------------
 
 
@@ -220,14 +188,13 @@ def test_page_has_table_chart_line_and_result() -> None:
     """A person reads what each size took, the line, how well it holds and what fits."""
     shown = page(measured(Device()), width=100, unicode=True)
     assert "GPU memory of train.py:step on cuda:0: Test GPU, 20.00G, 20.00G available" in shown
-    assert "memory = 1.00G (±0B) + batch x 100.0M (±0B), R² 1" in shown
+    assert "memory = 1.00G + batch x 100.0M, R² 1" in shown
     assert "The line fits" in shown
     assert "By the line batch 174 is the largest" in shown
-    assert "The largest batch that a step has shown to fit is 174." in shown
+    assert "The largest that a step has shown to fit is 174." in " ".join(shown.split())
     assert "●" in shown
     lines = shown.splitlines()
-    assert lines[2] == "Batch 174 fits: a step took 17.99G of the 20.00G available."
-    assert "reserved" in lines[4]
+    assert "reserved" in lines[2]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -243,8 +210,8 @@ def test_page_fits_its_width(width: int, unicode: bool) -> None:
 def test_hostile_names_are_made_harmless() -> None:
     """Nothing of a target's or a device's name reaches the terminal as a control sequence."""
     evil = "\x1b]0;owned\x07"
-    subject = replace(SUBJECT, step=f"{evil}.py:x", loader=evil, device_name=evil)
-    shown = page(replace(measured(Device()), subject=subject), width=80, unicode=True)
+    hostile = replace(measured(Device()), step=f"{evil}.py:x", loader=evil, device_name=evil)
+    shown = page(hostile, width=80, unicode=True)
     assert "\x1b" not in shown
     assert "\x07" not in shown
 
@@ -253,7 +220,7 @@ def test_hostile_names_are_made_harmless() -> None:
     ("course", "says"),
     [
         (lambda size: GIB + 100 * MIB * size, "The line fits"),
-        (lambda size: max(3 * GIB, GIB + 100 * MIB * size), "the peak hardly moves (3.00G)"),
+        (lambda size: max(3 * GIB, GIB + 100 * MIB * size), "the peak hardly moves"),
         (lambda size: GIB + 100 * MIB * size + (2 * GIB if size >= 32 else 0), "does not fit"),
     ],
 )
@@ -266,7 +233,7 @@ def test_how_well_the_line_holds_is_said(course: Callable[[int], float], says: s
 
 def test_memory_that_does_not_grow_predicts_nothing() -> None:
     """A step that ignores its batch size is asked about."""
-    (result,) = measured(Device(lambda _size: GIB), sizes=(2, 4, 8)).results
+    (result,) = measured(Device(lambda _size: GIB)).results
     assert "does the step use the batch size" in words.outcome(result)
 
 
@@ -274,7 +241,9 @@ def test_memory_that_does_not_grow_predicts_nothing() -> None:
 def test_chart_shows_points_and_what_can_be_had(unicode: bool) -> None:
     """Every measured size is a point, the axis begins at 0, and the limit is a rule across."""
     (result,) = measured(Device()).results
-    lines = memory_chart(result, width=80, height=14, unicode=unicode)
+    lines = memory_chart(
+        result.points, fit_line(result.points), width=80, height=14, unicode=unicode
+    )
     drawn = "\n".join(lines) if unicode else as_ascii("\n".join(lines))
     assert max(len(line) for line in lines) <= 80
     assert drawn.count("●" if unicode else "o") >= 3
@@ -288,7 +257,7 @@ def test_json_holds_everything() -> None:
     report = measured(Device(), precisions=(AS_IS, "bfloat16"))
     found = json.loads(report_json(report))
     assert found["kind"] == "tune_memory"
-    assert found["schema"] == 2
+    assert found["schema"] == 3
     first = found["results"][0]
     assert first["largest_batch_size"] == 174
     assert first["fit"]["per_sample_bytes"] == pytest.approx(100 * MIB, rel=1e-6)

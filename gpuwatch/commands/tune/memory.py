@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,6 @@ from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.tuning.bench import Bench, BenchError
-    from gpuwatch.tuning.memory.records import Gpu, MemoryReport, Subject
     from gpuwatch.tuning.messages import Answer
 
 WIDTH_WITHOUT_TERMINAL = 100
@@ -79,22 +78,6 @@ def unusable(error: BenchError) -> int:
     return error.exit_code
 
 
-def _sizes(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    parts = [part.strip() for part in value.split(",")]
-    if not all(re.fullmatch(r"[1-9][0-9]{0,6}", part, re.ASCII) for part in parts):
-        raise click.BadParameter("write whole numbers with commas between, as in 8,16,32,64.")
-    sizes = sorted({int(part) for part in parts})
-    if len(sizes) < 2:
-        raise click.BadParameter(
-            "a line needs at least two batch sizes, and three to say how well it fits."
-        )
-    return tuple(sizes)
-
-
 def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None
@@ -105,15 +88,6 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
     return amount
 
 
-def _device(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None or value == "cpu":
-        return value
-    found = re.fullmatch(r"(?:cuda(?::(?=\d))?)?(\d{0,3})", value, re.ASCII)
-    if found is None or not value:
-        raise click.BadParameter("name it cuda, cuda:1, 1 or cpu.")
-    return found[1] or "0"
-
-
 @click.command("memory")
 @click.option("--step", required=True, metavar="FILE:NAME", help="The train step; see above.")
 @click.option(
@@ -121,21 +95,11 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option(
     "--device",
-    callback=_device,
     metavar="DEVICE",
     help="cuda, cuda:1, or cpu: the host's memory of a step on the CPU.  [default: cuda]",
 )
 @click.option(
-    "--batch-sizes",
-    "sizes",
-    callback=_sizes,
-    metavar="N,N,...",
-    help="Measure these. Default: growing sizes until the line is clear.",
-)
-@click.option(
     "--precision",
-    "precisions",
-    multiple=True,
     type=click.Choice(["bfloat16", "float16", "none"]),
     help="Also with this autocast around the step; none: only without.  [default: the GPU's own]",
 )
@@ -160,13 +124,6 @@ def _device(_context: click.Context, _parameter: click.Parameter, value: str | N
     show_default=True,
     help="Time limit for the steps of one batch size.",
 )
-@click.option(
-    "--budget",
-    type=Duration(1.0, 86400.0),
-    default="10m",
-    show_default=True,
-    help="Start nothing new after this long.",
-)
 @option_json()
 @click.option(
     "-o",
@@ -179,12 +136,10 @@ def memory_command(
     step: str,
     loader: str | None,
     device: str | None,
-    sizes: tuple[int, ...],
-    precisions: tuple[str, ...],
+    precision: str | None,
     margin: float,
     limit: int | None,
     timeout: float,
-    budget: float,
     as_json: bool,
     output: str | None,
     ascii_mode: bool | None,
@@ -205,8 +160,9 @@ def memory_command(
     refuse_overwriting(output, step.rpartition(":")[0])
     check_targets(step, loader)
 
+    from gpuwatch.outputs.tuning.memory import page, report_json
+    from gpuwatch.tuning import memory
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.memory.plan import Plan
 
     line = StatusLine(0.0)
     # A loader makes batches of the sizes that are measured, whatever its own.
@@ -214,96 +170,61 @@ def memory_command(
         loader, batch_size=2, step=step, patience_seconds=timeout, tick=importing(line, step)
     )
 
-    def report(doing: str) -> None:
-        bench.tick = lambda: line.show(f"gpuwatch: {doing} ... (Ctrl-C ends it)")
+    def doing(what: str) -> None:
+        bench.tick = lambda: line.show(f"gpuwatch: {what} ... (Ctrl-C ends it)")
         bench.tick()
 
     with measuring(bench, line):
         bench.open()
         torch = bench.list_gpus()
-        subject = _subject(step, loader, device, limit, torch)
-        index = int(subject.device.removeprefix("cuda:")) if subject.is_gpu else None
+        index = None if device == "cpu" else _gpu_index(device, torch)
         gpu = None if index is None else torch.gpus[index]
-        found = Plan(
-            subject=subject,
-            measure=partial(bench.measure_memory, device=index, limit_bytes=limit),
-            precisions=_precisions(gpu, precisions),
-            sizes=sizes,
+        report = memory.MemoryReport(
+            step=step,
+            loader=loader,
+            device="cpu" if gpu is None else f"cuda:{index}",
+            device_name="this host" if gpu is None else gpu.name,
+            torch_version=torch.torch,
+            limit_bytes=limit,
             margin_share=margin / 100,
-            seconds_max=timeout,
-            budget_seconds=budget,
-            report=report,
-        ).run()
-    if not found.results:
+        )
+        if precision is None and gpu is not None:
+            precision = "bfloat16" if gpu.bfloat16 else "float16"
+        mixed = () if precision in (None, "none") else (precision,)
+        measure = partial(bench.measure_memory, device=index, limit_bytes=limit)
+        memory.run(report, measure, (memory.AS_IS, *mixed), doing)
+    if not report.results:
         return EXIT_INTERRUPTED
-    _write(found, out, as_json, output, ascii_mode)
-    return EXIT_INTERRUPTED if found.ended == "interrupted" else 0
-
-
-def _subject(
-    step: str, loader: str | None, device: str | None, limit: int | None, torch: Answer
-) -> Subject:
-    from gpuwatch.tuning.memory.records import Subject
-
-    if device == "cpu":
-        where, name = "cpu", "this host"
-    else:
-        index = int(device or 0)
-        _require_gpu(index, torch)
-        where, name = f"cuda:{index}", torch.gpus[index].name
-        if device is None and len(torch.gpus) > 1:
-            complain(
-                f"{len(torch.gpus)} GPUs found: measuring on cuda:0 ({name}); --device "
-                "chooses another."
-            )
-    return Subject(
-        step=step,
-        loader=loader,
-        device=where,
-        device_name=name,
-        torch_version=torch.torch,
-        limit_bytes=limit,
+    look = drawing(out, ascii_mode, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
+    as_text = partial(page, report)
+    print_text(
+        report_json(report) if as_json else as_text(width=look.width, unicode=look.unicode), out
     )
+    if output is not None:
+        in_json = output.endswith(".json")
+        write_file(
+            output,
+            report_json(report) if in_json else as_text(width=WIDTH_WITHOUT_TERMINAL, unicode=True),
+        )
+        complain(f"saved to {shown(output)}")
+    return EXIT_INTERRUPTED if report.interrupted else 0
 
 
-def _require_gpu(index: int, torch: Answer) -> None:
+def _gpu_index(device: str | None, torch: Answer) -> int:
+    """Raises ``click.UsageError``."""
     if not torch.gpus:
         raise click.UsageError(
             f"gpuwatch tune memory measures on a CUDA device, and there is none: {torch.no_cuda}. "
             "With --device cpu it measures the host's memory of the step on the CPU, which says "
             "nothing about a GPU's."
         )
-    if index >= len(torch.gpus):
-        known = ", ".join(f"cuda:{place} ({gpu.name})" for place, gpu in enumerate(torch.gpus))
-        raise click.UsageError(f"There is no cuda:{index}: PyTorch sees {known}.")
-
-
-def _precisions(gpu: Gpu | None, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Without any, and that asked for, else the mixed precision that people use on this GPU. On a
-    CPU few have the instructions, and without them a step takes many times as long."""
-    from gpuwatch.tuning.memory.records import AS_IS
-
-    if "none" in asked:
-        if len(set(asked)) > 1:
-            raise click.UsageError("--precision none cannot be combined.")
-        return (AS_IS,)
-    own = () if gpu is None else ("bfloat16",) if gpu.bfloat16 else ("float16",)
-    return (AS_IS, *dict.fromkeys(asked or own))
-
-
-def _write(
-    report: MemoryReport, out: TextIO, as_json: bool, output: str | None, ascii_mode: bool | None
-) -> None:
-    from gpuwatch.outputs.tuning.memory import page, report_json
-
-    look = drawing(out, ascii_mode, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
-    text = report_json(report) if as_json else page(report, width=look.width, unicode=look.unicode)
-    print_text(text, out)
-    if output is not None:
-        saved = (
-            report_json(report)
-            if output.endswith(".json")
-            else page(report, width=WIDTH_WITHOUT_TERMINAL, unicode=True)
+    names = [f"cuda:{place}" for place, _gpu in enumerate(torch.gpus)]
+    named = "cuda:0" if device in (None, "cuda") else device
+    if named not in names:
+        known = ", ".join(
+            f"{name} ({gpu.name})" for name, gpu in zip(names, torch.gpus, strict=True)
         )
-        write_file(output, saved)
-        complain(f"saved to {shown(output)}")
+        raise click.UsageError(f"There is no such --device: PyTorch sees {known}.")
+    if device is None and len(names) > 1:
+        complain(f"{len(names)} GPUs found: measuring on cuda:0; --device chooses another.")
+    return names.index(named)

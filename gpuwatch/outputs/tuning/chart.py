@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpuwatch.core.units import size
-from gpuwatch.tuning.memory.records import LineFit, PrecisionResult
+from gpuwatch.tuning.memory import LineFit, MemoryPoint
 
 RATE_ROWS = 9
 RATE_CELLS_MOST = 72
@@ -89,15 +89,12 @@ def rate_chart(points: Sequence[Point], *, width: int, unicode: bool) -> list[st
     return figure.lines()
 
 
-def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: bool) -> list[str]:
-    """Lines no wider than ``width``; none where there is no line to draw.
-
-    Points are ``●``, the line dotted; the rule across is what could be had. The axes begin at 0.
-    """
-    fit, points = result.fit, result.points
-    if fit is None:
-        return []
-    available = result.points[-1].available_bytes
+def memory_chart(
+    points: Sequence[MemoryPoint], fit: LineFit, *, width: int, height: int, unicode: bool
+) -> list[str]:
+    """Lines no wider than ``width``: points are ``●``, the line dotted; the rule across is what
+    could be had. The axes begin at 0."""
+    available = points[-1].available_bytes
     right = max(point.batch_size for point in points)
     highest = max(*(point.peak_bytes for point in points), fit.at(right))
     # A limit far above would press everything else onto the axis.
@@ -107,7 +104,7 @@ def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: b
     while top / scale >= 1024:
         scale *= 1024
     figure = _Figure(width, height, unicode=unicode)
-    line = [(0.0, fit.at(0)), *_floor_end(fit), (float(right), fit.at(right))]
+    line = [(0.0, fit.at(0)), (float(right), fit.at(right))]
     figure.draw([(x, y / scale) for x, y in line], "braille", ".", line=True)
     if shows_limit:
         rule = [(0.0, available / scale), (float(right), available / scale)]
@@ -117,13 +114,6 @@ def memory_chart(result: PrecisionResult, *, width: int, height: int, unicode: b
     across = _ticks(right, max(2, width // 16))
     figure.across(right, across, [f"{mark:.0f}" for mark in across])
     return figure.lines()
-
-
-def _floor_end(fit: LineFit) -> list[tuple[float, float]]:
-    if fit.floor_bytes is None or fit.per_sample_bytes <= 0:
-        return []
-    at = (fit.floor_bytes - fit.fixed_bytes) / fit.per_sample_bytes
-    return [(at, fit.floor_bytes)] if at > 0 else []
 
 
 def _ticks(top: float, count: int) -> list[float]:

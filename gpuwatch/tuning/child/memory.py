@@ -25,46 +25,33 @@ from gpuwatch.tuning.child.gpu import OwnGpu
 from gpuwatch.tuning.child.loader_factory import LoaderFactory
 from gpuwatch.tuning.child.target import make_step
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.memory.records import AS_IS, Gpu, MemoryPoint
+from gpuwatch.tuning.memory import AS_IS, Gpu, MemoryPoint
 from gpuwatch.tuning.messages import Answer, Order
 
-NO_MEMORY = "no_memory"
-_CUDA_SAYS = ("CUDA out of memory", "CUDA error: out of memory", "ALLOC_FAILED")
-_HOST_SAYS = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+STEPS = 3
+NO_MEMORY = ("out of memory", "ALLOC_FAILED", "allocate memory", "not enough memory", "bad_alloc")
 
 
 def list_gpus() -> Answer:
     answer = Answer(kind="result", torch=clean(str(torch.__version__), 40))
     if not torch.cuda.is_available():
-        answer.no_cuda = _why_no_cuda()
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            answer.no_cuda = "PyTorch sees no GPU"
+        except Exception as error:
+            answer.no_cuda = clean(" ".join(str(error).split()), 200).rstrip(".")
         return answer
-    gpus = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        total = torch.cuda.mem_get_info(index)[1]
-        name = clean(properties.name, 120)
-        # Before compute capability 8.0 bfloat16 is emulated.
-        fast = properties.major >= 8
-        gpus.append(Gpu(name=name, total_bytes=total, bfloat16=fast))
-    answer.gpus = tuple(gpus)
+    each = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    # Before compute capability 8.0 bfloat16 is emulated.
+    answer.gpus = tuple(Gpu(name=clean(one.name, 120), bfloat16=one.major >= 8) for one in each)
     return answer
-
-
-def _why_no_cuda() -> str:
-    if torch.version.cuda is None:
-        return f"this PyTorch ({clean(str(torch.__version__), 40)}) is built without CUDA"
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-    except Exception as error:
-        return clean(" ".join(str(error).split()), 200).rstrip(".")
-    return "PyTorch sees no GPU"
 
 
 def measure_memory(
     order: Order, factory: LoaderFactory | None, step: tuple[Any, str], begins: Callable[[], object]
 ) -> MemoryPoint:
     """``step``: what the target names, and the target. ``begins`` is called when everything is
-    made. Raises ``MeasureError``, with the code ``NO_MEMORY`` where memory ran out."""
+    made. Raises ``MeasureError``, with the code ``no_memory`` where memory ran out."""
     try:
         memory = _Host(order) if order.device is None else _Cuda(order)
     except Exception as error:
@@ -86,7 +73,7 @@ def measure_memory(
                 # A step that wants a batch got a number.
                 sentence += " (Without --loader the step is called with the batch size, a whole "
                 sentence += "number, and makes its own data.)"
-        code = NO_MEMORY if memory.ran_out(error) else "step"
+        code = "no_memory" if _ran_out(error) else "step"
         raise MeasureError(sentence, code) from None
     found = memory.read()
     if found.get("allocated_bytes") == 0:
@@ -95,12 +82,10 @@ def measure_memory(
             "(.to('cuda')).",
             "step",
         )
-    return MemoryPoint(
-        batch_size=order.batch_size, precision=order.precision, seconds_per_step=seconds, **found
-    )
+    return MemoryPoint(batch_size=order.batch_size, seconds_per_step=seconds, **found)
 
 
-def _timed(step: Callable[[], object], memory: _Host | _Cuda, order: Order) -> float | None:
+def _timed(step: Callable[[], object], memory: _Host | _Cuda, order: Order) -> float:
     """The first step apart (it allocates, compiles and chooses); seconds of one of the others."""
 
     def once() -> None:
@@ -113,10 +98,10 @@ def _timed(step: Callable[[], object], memory: _Host | _Cuda, order: Order) -> f
     once()
     memory.synchronize()
     begin = perf_counter()
-    for _ in range(order.steps - 1):
+    for _ in range(STEPS - 1):
         once()
     memory.synchronize()
-    return (perf_counter() - begin) / (order.steps - 1) if order.steps > 1 else None
+    return (perf_counter() - begin) / (STEPS - 1)
 
 
 def _batch(factory: LoaderFactory, count: int) -> Any:
@@ -176,13 +161,6 @@ class _Cuda:
             "device_used_bytes": gpu.used_bytes,
         }
 
-    def ran_out(self, error: BaseException) -> bool:
-        return any(
-            isinstance(one, self._cuda.OutOfMemoryError)
-            or (isinstance(one, RuntimeError) and _says(one, _CUDA_SAYS))
-            for one in _causes(error)
-        )
-
 
 class _Host:
     """The memory of this host (or of this container) for a step that runs on the CPU.
@@ -222,22 +200,14 @@ class _Host:
             "process_bytes": psutil.Process().memory_info().rss,
         }
 
-    def ran_out(self, error: BaseException) -> bool:
-        return any(
-            isinstance(one, MemoryError)
-            or (isinstance(one, RuntimeError | OSError) and _says(one, _HOST_SAYS))
-            for one in _causes(error)
-        )
 
-
-def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+def _ran_out(error: BaseException) -> bool:
+    """Also where a user's step, or a library, wraps the error in another."""
     one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
+    while one is not None:
+        if isinstance(one, MemoryError) or (
+            isinstance(one, RuntimeError | OSError) and any(text in str(one) for text in NO_MEMORY)
+        ):
+            return True
         one = one.__cause__ or one.__context__
-    return found
-
-
-def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
-    return any(text in str(error) for text in texts)
+    return False
