@@ -43,7 +43,7 @@ from gpuwatch.core.text import SentenceError, clean
 _FILES = {
     **{name: name for name in ("diagnose", "exporter", "stacks")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
-    **dict.fromkeys(("status", "stream", "export"), "snapshots"),
+    **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
     **dict.fromkeys(("explain", "completion"), "manual"),
     **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune.command"},
     "compare": "recordings.report",
@@ -134,7 +134,7 @@ def _elsewhere(name: str) -> click.Command:
     @click.option("--remote-command", default="gpuwatch")
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def command(host: tuple[str, ...], remote_command: str, rest: tuple[str, ...]) -> int:
-        from gpuwatch.recording.remote import run_there
+        from gpuwatch.recording.hosts.remote import run_there
 
         return run_there(host, (name, *rest), remote_command)
 
@@ -217,7 +217,7 @@ def cli(
     if remote:
         from gpuwatch.tui.dashboard import run_fleet
 
-        return run_fleet(hosts, **look.checked().options())
+        return run_fleet(hosts, of_job=remote.slurm is not None, **look.checked().options())
 
     from gpuwatch.core.sampler import Sampler
 

@@ -17,7 +17,7 @@ from gpuwatch.core.units import seconds_in
 
 if TYPE_CHECKING:
     from gpuwatch.core.source import Clock, Source
-    from gpuwatch.recording.remote import RemoteHost
+    from gpuwatch.recording.hosts.remote import RemoteHost
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -204,8 +204,8 @@ class Remote(NamedTuple):
     def open(self, interval_seconds: float | None) -> list[RemoteHost]:
         """Each read at that interval, or at one that suits their number. Raises
         ``HostNameError``."""
-        from gpuwatch.recording.host_names import host_names
-        from gpuwatch.recording.remote import SSH, RemoteHost, remote_command
+        from gpuwatch.recording.hosts.names import host_names
+        from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 
         names = host_names(self.host, self.hosts, self.slurm)
         # A host takes up to 1% of a core here at one snapshot a second.
@@ -215,7 +215,7 @@ class Remote(NamedTuple):
 
 
 def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
-    from gpuwatch.recording.host_names import configured_hosts
+    from gpuwatch.recording.hosts.names import configured_hosts
 
     return configured_hosts(begun)
 

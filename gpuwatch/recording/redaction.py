@@ -21,7 +21,7 @@ Item = TypeVar("Item", Process, Job, JobRank, JobMember)
 
 HIDDEN_FIELDS = {
     Process: ("container",),
-    Job: ("working_directory", "environment", "container", "pod", "behind_elsewhere"),
+    Job: ("working_directory", "environment", "container", "pod", "behind_elsewhere", "rendezvous"),
     JobRank: ("loader_workers_sign", "pinned_memory_sign"),
     JobMember: ("role_sign",),
 }

@@ -13,11 +13,10 @@ from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ReadOptions, Source
 from gpuwatch.tui.app import TERMINAL_GONE, GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.pages.fleet import Fleet, Member
 from gpuwatch.tui.terminal.driver import let_go
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.remote import RemoteHost
+    from gpuwatch.recording.hosts.remote import RemoteHost
     from gpuwatch.recording.replay import Tape
 
 
@@ -54,9 +53,12 @@ def run_replay(tape: Tape, *, message: str | None = None, **options: Any) -> int
     return _run(app, app.player.close, message)
 
 
-def run_fleet(hosts: Sequence[RemoteHost], **options: Any) -> int:
+def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: Any) -> int:
     """Show many machines, and the one that is opened, until the person quits; the exit code.
-    ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
+    ``of_job``: they were asked for as a job's, which is opened as soon as it is seen; ``options``:
+    those of ``GpuwatchApp``. Closes ``hosts``."""
+    from gpuwatch.recording.hosts.shared import SharedJob  # noqa: PLC0415
+    from gpuwatch.tui.pages.fleet import Fleet, Member  # noqa: PLC0415
     from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
 
     # Threads that read share the interpreter with the one that draws.
@@ -65,7 +67,7 @@ def run_fleet(hosts: Sequence[RemoteHost], **options: Any) -> int:
     for host in hosts:
         host.start()
     alone = len(hosts) == 1
-    opens = fleet.members[0] if alone else None
+    opens = alone or of_job
     try:
         while True:
             app = FleetApp(TapeSource(False), fleet, opens, **options)
@@ -73,19 +75,26 @@ def run_fleet(hosts: Sequence[RemoteHost], **options: Any) -> int:
             opened = app.opened
             if opened is None or opened.tape is None or opened.latest is None:
                 return code
-            opens = None
+            opens = False
             simulated = opened.latest.simulated
-            played = replay_app(opened.tape, simulated=simulated, follows=True, **options)
+            job = opened.latest.jobs[0].key if isinstance(opened, SharedJob) else None
+            played = replay_app(
+                opened.tape, simulated=simulated, follows=True, attached=job, **options
+            )
             assert played.player is not None
             message = None if alone else f"{opened.name}: q returns to the list of hosts"
+            apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
+            if apart is not None:
+                message = f"Clocks of its hosts: within {apart:.1f}s. {message}"
             code = _run(played, played.player.stop, message)
             if code or alone:
                 return code
     finally:
-        for host in hosts:
-            host.leave()
-        for host in hosts:
-            host.close()
+        every = [*hosts, *[one.host for one in fleet.jobs]]
+        for one in every:
+            one.leave()
+        for one in every:
+            one.close()
 
 
 class TapeSource:

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.core.codec import header_line, snapshot_line
+from gpuwatch.core.model import Host
+from gpuwatch.recording.reader import open_any
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import program
+from tests.support.snapshots import gpu, snapshot
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,3 +83,29 @@ def test_what_cannot_be_watched_is_said(
 ) -> None:
     """One sentence, before anything is drawn."""
     assert says in gpuwatch(*arguments, code=2).err
+
+
+def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+    """A stream that the other commands read, with the GPUs of both; one file is not enough."""
+    files = []
+    for name in ("node1", "node2"):
+        taken = [
+            snapshot(
+                at,
+                host=Host(name=name),
+                gpus=(gpu(f"GPU-{name}", busy_percent=40.0),),
+                taken_at_unix_seconds=at,
+            )
+            for at in (100.0, 101.0, 102.0)
+        ]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("\n".join([header_line(taken[0]), *map(snapshot_line, taken)]) + "\n")
+    whole = tmp_path / "both.jsonl"
+    whole.write_text(gpuwatch("merge", str(files[0]), str(files[1])).out)
+    with open_any(str(whole)) as log:
+        found = list(log.snapshots)
+    assert [[one.identity.machine for one in each.gpus] for each in found[1:]] == [
+        ["node1", "node2"]
+    ] * 2
+    assert "recordings of two hosts or more" in gpuwatch("merge", str(files[0]), code=2).err
+    assert "/nowhere" in gpuwatch("merge", str(files[0]), "/nowhere", code=2).err

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.codec import header_line, snapshot_line
-from gpuwatch.recording import remote
-from gpuwatch.recording.host_names import HostNameError, configured_hosts, host_names
-from gpuwatch.recording.remote import SSH, RemoteHost, remote_command
+from gpuwatch.recording.hosts import remote
+from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
+from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 from gpuwatch.recording.replay import KeptTape
 from tests.support.snapshots import gpu, snapshot
 

@@ -15,11 +15,11 @@ from gpuwatch.core.model.gpu import (
     ReasonSeconds,
 )
 from gpuwatch.core.model.job import JOB_ROLES, Job, JobMember, JobRank, TrainingLoop
-from gpuwatch.core.model.process import Process, ProcessKey
+from gpuwatch.core.model.process import PIDS_OF_A_MACHINE, Identified, Process, ProcessKey
 from gpuwatch.core.model.snapshot import Host, OwnCost, Problem, Snapshot
 
 __all__ = [
-    "JOB_ROLES", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading", "Host", "Job",
-    "JobMember", "JobRank", "OwnCost", "Problem", "Process", "ProcessKey", "ReadingAge",
-    "ReasonSeconds", "Snapshot", "TrainingLoop",
+    "JOB_ROLES", "PIDS_OF_A_MACHINE", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading",
+    "Host", "Identified", "Job", "JobMember", "JobRank", "OwnCost", "Problem", "Process",
+    "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop",
 ]  # fmt: skip

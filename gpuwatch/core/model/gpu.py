@@ -65,6 +65,8 @@ class GpuIdentity:
     mig_parent_uuid: GpuKey | None = None
     mig_instance: Whole | None = None
     numa_node: Whole | None = None
+    machine: Text | None = None
+    """The one that it is in, in a snapshot of a job on several."""
 
     def divided(self, **own: Any) -> GpuIdentity:
         """A MIG instance of this card: what it shares it has from the card."""

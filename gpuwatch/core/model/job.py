@@ -66,6 +66,12 @@ class JobMember(Identified):
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
     threads: Whole | None = None
 
+    def without_readings(self) -> JobMember:
+        """Nothing that moves is known (any more)."""
+        if self.state is None:
+            return self
+        return JobMember(**{name: getattr(self, name) for name in _LASTING})
+
     @property
     def compiles(self) -> bool:
         """It is a compiler, or a worker of ``torch.compile`` that does not sleep."""
@@ -73,6 +79,12 @@ class JobMember(Identified):
         return self.role_sign == "it is a compiler" or (
             works and self.role_sign == "it is a compile worker of torch.compile"
         )
+
+
+_LASTING = (
+    "pid", "started_at_unix_seconds", "parent_pid", "role", "role_sign", "role_guessed", "rank",
+    "orphaned", "name", "command",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +187,8 @@ class Job(Identified):
     """The PyTorch that is loaded knows no GPUs; ``None``: none is loaded, or it may not be read."""
     world_size: Whole | None = None
     """``WORLD_SIZE``: ranks on all machines."""
+    rendezvous: Text | None = None
+    """``MASTER_ADDR:MASTER_PORT``, where its ranks met: the same for all of them."""
     ranks: tuple[JobRank, ...] = ()
     members: tuple[JobMember, ...] = ()
     """All processes, the topmost first, each after its parent."""

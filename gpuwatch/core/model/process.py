@@ -7,6 +7,9 @@ from gpuwatch.core.model.gpu import GpuKey
 from gpuwatch.core.model.records import dataclass
 
 ProcessKey = tuple[int, float | None]
+PIDS_OF_A_MACHINE = 10_000_000
+"""More than a kernel has (2**22). Of a job on several machines, the PIDs of the second begin here,
+those of the third at twice this, and so on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,11 @@ class Identified:
     @property
     def key(self) -> ProcessKey:
         return (self.pid, self.started_at_unix_seconds)
+
+    @property
+    def own_pid(self) -> int:
+        """As its machine knows it."""
+        return self.pid % PIDS_OF_A_MACHINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from gpuwatch.sources.linux import cgroup, procfs
 
 ENVIRONMENT_NAMES = words(
     """
-    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST NCCL_RAS_ADDR PATH POD_NAME
+    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST MASTER_ADDR MASTER_PORT
+    NCCL_RAS_ADDR PATH POD_NAME
     SLURM_JOBID SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
     """
 ) | {SLURM_CORES}
@@ -37,6 +38,7 @@ class Surroundings(NamedTuple):
     slurm_job: str | None = None
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
+    rendezvous: str | None = None
 
 
 def read_surroundings(
@@ -49,12 +51,14 @@ def read_surroundings(
     membership = cgroup.parse_membership(groups)
     # Under a plain process tracker no cgroup says it.
     job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
+    met, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     return Surroundings(
         working_directory=None if folder is None else clean(folder),
         container=membership.container,
         pod=pod_name(groups, environment, os.uname().nodename),
         slurm_job=membership.slurm_job or (clean(job, 64) if job else None),
         environment=_PythonEnvironment(pid, environment, membership.container, proc).name(),
+        rendezvous=clean(f"{met}:{port}", NAME_LENGTH) if met and port else None,
     )
 
 

@@ -215,7 +215,7 @@ class TrackedJob:
             user = next(iter(self._members)).row.user
             before = replace(before, command=made[0].command, user=user)
         here = {member.key: member for member in made}
-        known = [here.get(one.key) or _without_readings(one) for one in self._final]
+        known = [here.get(one.key) or one.without_readings() for one in self._final]
         known_keys = {one.key for one in known}
         found_later = [one for one in made if one.key not in known_keys]
         return replace(
@@ -294,16 +294,3 @@ def _has(ranks: Sequence[Member], thread: str) -> bool:
 def _rank_order(member: Member) -> tuple[float, int]:
     rank = None if member.role.numbers is None else member.role.numbers.rank
     return (float("inf") if rank is None else float(rank), member.pid)
-
-
-_LASTING = (
-    "pid", "started_at_unix_seconds", "parent_pid", "role", "role_sign", "role_guessed", "rank",
-    "orphaned", "name", "command",
-)  # fmt: skip
-
-
-def _without_readings(member: JobMember) -> JobMember:
-    """Nothing that moves is known any more of one that has ended."""
-    if member.state is None:
-        return member
-    return JobMember(**{name: getattr(member, name) for name in _LASTING})

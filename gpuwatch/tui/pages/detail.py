@@ -62,7 +62,8 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
 def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
     """``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
     count = f" of {len(view.gpus)}" if len(view.gpus) > 1 else ""
-    name = fit(gpu.identity.name, 40, view.glyphs.ellipsis)
+    whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
+    name = fit(whole, 40, view.glyphs.ellipsis)
     throttled = throttle_text(gpu.reading)
     notes = [("GPU is lost", "error")] if gpu.lost else []
     return f"GPU {units.gpu_label(gpu)}{count}  {name}", [*notes, *filter(None, [throttled])]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import count
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.history import Column
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import bug_place, clean
+from gpuwatch.recording.hosts.remote import Incoming, RemoteHost
+from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER
@@ -23,23 +25,18 @@ from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
 from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.view import View
 
-if TYPE_CHECKING:
-    from gpuwatch.recording.remote import RemoteHost
-
 SORTS = ("name", "busy", "wasted", "finding")
 _SPARK = 30
 _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
-_AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
-"""What comes late over a slow link looks like a clock that is behind."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A machine, with what the overview keeps of it."""
+    """A machine, or a job on several, with what the overview keeps of it."""
 
-    host: RemoteHost
+    host: Incoming
     busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
     """Of all its GPUs, newest last: the mean, between the idlest and the busiest of them."""
 
@@ -86,6 +83,8 @@ class Member:
         host = self.host
         if host.tape is not None and host.tape.error is not None:
             return "error", "warn", f"reading it failed: {bug_place(host.tape.error)}"
+        if host.ended_seconds is not None:
+            return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
         if host.trouble is not None or host.is_late:
             gone = f"nothing for {units.age(host.age_seconds)}: " if host.latest else ""
             return "error", "warn", gone + (host.trouble or "it does not answer")
@@ -100,13 +99,12 @@ class Member:
         grave = [one for one in host.latest.problems if one.severity != "info"]
         if grave and not severity:
             text, severity = grave[0].message, grave[0].severity
-        ahead = host.clock_ahead_seconds or 0.0
+        ahead = host.clock_error_seconds
         if host.gpu_only:
             text = f"GPU only (no gpuwatch there). {text}"
-        elif ahead > _AHEAD_SECONDS:
-            text = f"Its clock is {units.age(ahead)} ahead. {text}"
-        elif ahead < -_BEHIND_SECONDS:
-            text = f"Its clock is {units.age(-ahead)} behind. {text}"
+        elif ahead:
+            off = f"{units.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+            text = f"Its clock is {off}. {text}"
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
 
 
@@ -115,6 +113,8 @@ class Fleet:
     """All of them, and how they are looked at."""
 
     members: Sequence[Member]
+    jobs: list[Member] = field(default_factory=list)
+    """Those that run on several of them."""
     sort: str = "name"
     reverse: bool = False
     selected: str | None = None
@@ -123,8 +123,8 @@ class Fleet:
     """Kept while a host is open."""
 
     def rows(self, filter_text: str) -> list[Member]:
-        """Those whose name, or what is said of them, holds ``filter_text``: the worst first, or as
-        they were given."""
+        """Machines whose name, or what is said of them, holds ``filter_text``: the worst first, or
+        as they were given; and all jobs on several."""
         wanted = filter_text.lower()
         rows = [one for one in self.members if wanted in f"{one.host.name} {one.says()[2]}".lower()]
         keys: dict[str, Callable[[Member], tuple[bool, float]]] = {
@@ -137,7 +137,29 @@ class Fleet:
         }
         if self.sort in keys:
             rows.sort(key=keys[self.sort])
-        return rows[::-1] if self.reverse else rows
+        return [*(rows[::-1] if self.reverse else rows), *self.jobs]
+
+    def look(self) -> None:
+        """Keep what is known now of all of them, and put together each job that turns out to run on
+        several; to be called once an interval."""
+        hosts = [one.host for one in self.members if isinstance(one.host, RemoteHost)]
+        known = [one.host.key for one in self.jobs if isinstance(one.host, SharedJob)]
+        for key, first in shared_jobs(hosts).items():
+            if key not in known and self._has_room():
+                taken = [one.host.name for one in [*self.members, *self.jobs]]
+                job = SharedJob(_job_name(first, taken), key, hosts)
+                job.start()
+                self.jobs.append(Member(job))
+        for one in (*self.members, *self.jobs):
+            one.look()
+
+    def _has_room(self) -> bool:
+        """Whether another job can be followed: for one that has ended, if need be."""
+        over = [one for one in self.jobs if one.host.ended_seconds is not None]
+        if len(self.jobs) >= _JOBS_MOST and over:
+            over[0].host.close()
+            self.jobs.remove(over[0])
+        return len(self.jobs) < _JOBS_MOST
 
 
 def _order(value: float | None, sign: float) -> tuple[bool, float]:
@@ -244,44 +266,12 @@ def _heading(columns: Sequence[ListColumn[Member]], spark: int, fleet: Fleet, wi
     return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
 
 
-# --- jobs on several machines ----------------------------------------------------------------
-
-
-def shared_jobs(members: Sequence[Member]) -> list[list[tuple[Member, Job]]]:
-    """The parts of each job that runs on several machines: of one Slurm job, else with the same
-    command and more ranks in all than it has here."""
-    found: dict[tuple[object, ...], list[tuple[Member, Job]]] = {}
-    for one in members:
-        for job in () if one.current is None else one.current.jobs:
-            many = job.world_size is not None and job.world_size > len(job.ranks)
-            key = (job.slurm_job, job.world_size) if job.slurm_job else (job.command, job.user)
-            if many and job.ended_at_unix_seconds is None:
-                found.setdefault((*key, job.world_size), []).append((one, job))
-    return [parts for parts in found.values() if len({id(one) for one, _ in parts}) > 1]
-
-
-def _job_line(view: View, parts: Sequence[tuple[Member, Job]], width: int) -> Line:
-    """Its parts side by side, and the rank that is late where NCCL says which."""
-    first = parts[0][1]
-    row = Row(width).add(" ")
-    name = f"Slurm job {first.slurm_job}" if first.slurm_job else clean(first.command or "a job")
-    row.add(fit(name, max(12, width // 4), view.glyphs.ellipsis), "value")
-    late = next((job.behind_elsewhere for _, job in parts if job.behind_elsewhere), None)
-    for one, job in parts:
-        ranks = [rank.rank for rank in job.ranks if rank.rank is not None]
-        behind = [each.rank for each in job.ranks if each.collectives_behind]
-        where = units.ranges(map(str, ranks)) if ranks else f"{len(job.ranks)}"
-        own = [gpu for gpu in one.gpus if gpu.uuid in job.gpu_uuids]
-        busy = mean([gpu.reading.busy_percent for gpu in own])
-        row.add("   ").add(f"{one.host.name} ", "text").add(f"{where} ", "label")
-        row.add(units.percent(busy), "warn" if behind else "fed")
-        late = f"rank {behind[0]} on {one.host.name}" if behind else late
-    seen = sum(len(job.ranks) for _, job in parts)
-    if first.world_size is not None and seen < first.world_size:
-        row.add(f"   {first.world_size - seen} ranks elsewhere", "label")
-    if late is not None:
-        row.add("   ").add(f"late: {clean(late)}", "warn")
-    return row.line()
+def _job_name(job: Job, taken: Collection[str]) -> str:
+    """``job 4711``, or the script that it runs; with a number where another has that name."""
+    script = next((one for one in (job.command or "").split() if one.endswith(".py")), "job")
+    name = f"job {job.slurm_job}" if job.slurm_job else script.rpartition("/")[2]
+    names = (clean(name, 60) if n == 1 else f"{clean(name, 60)} ({n})" for n in count(1))
+    return next(one for one in names if one not in taken)
 
 
 def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
@@ -290,11 +280,12 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     names = [one.host.name for one in rows]
     if fleet.selected not in names:
         fleet.selected = names[0] if names else None
-    jobs = shared_jobs(fleet.members)[: min(_JOBS_MOST, max(0, height // 4 - 1))]
-    below = len(jobs) + 2 if jobs else 0
+    hosts = rows[: len(rows) - len(fleet.jobs)]
+    below = len(fleet.jobs) + 2 if fleet.jobs and height >= len(fleet.jobs) + 8 else 0
     room = max(1, height - 3 - below)
     place = None if fleet.selected is None else names.index(fleet.selected)
-    fleet.offset = scrolled(fleet.offset, place, room, len(rows))
+    in_hosts = None if place is None else min(place, max(0, len(hosts) - 1))
+    fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
     longest = max([width_of(name) for name in names], default=4)
     # The sentence gets a third of the width, and enough to be read.
     columns, spark = fitting(
@@ -305,22 +296,24 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     )
     lines = [_summary(fleet, width), _heading(columns, spark, fleet, width)]
     zones = []
-    for one in rows[fleet.offset : fleet.offset + room]:
+
+    def add(one: Member) -> None:
         name = one.host.name
         zones.append(Zone(len(lines), 0, width, "host", name))
         lines.append(_host_line(view, one, columns, spark, width, name == fleet.selected))
-    if not rows:
+
+    for one in hosts[fleet.offset : fleet.offset + room]:
+        add(one)
+    if not hosts:
         lines.append(
             Row(width).add(f" no host has {view.filter_text!r} (esc clears)", "label").line()
         )
     lines = filled(lines, width, height - 1 - below)
-    if jobs:
-        lines += [
-            blank(width),
-            Row(width).add(" JOBS ON SEVERAL HOSTS  (ranks, busy)", "label").line(),
-        ]
-        lines += [_job_line(view, parts, width) for parts in jobs]
-    left = max(0, len(rows) - room - fleet.offset)
+    if below:
+        lines += [blank(width), Row(width).add(" JOBS ON SEVERAL HOSTS", "label").line()]
+        for one in fleet.jobs:
+            add(one)
+    left = max(0, len(hosts) - room - fleet.offset)
     foot, pressed = footer.draw(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
     return Frame([*lines[: height - 1], foot], zones)

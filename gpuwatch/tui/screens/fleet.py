@@ -13,7 +13,7 @@ from textual.screen import Screen
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
-from gpuwatch.recording.remote import RemoteHost
+from gpuwatch.recording.hosts.remote import Incoming
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.keys import FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages import fleet as page
@@ -65,7 +65,7 @@ class FleetScreen(CanvasScreen):
         self.redraw()
 
     def action_open(self) -> None:
-        for one in self.fleet.members:
+        for one in (*self.fleet.members, *self.fleet.jobs):
             if one.host.name == self.fleet.selected:
                 self._opens(one)
 
@@ -102,13 +102,13 @@ class _NoSampler(Sampler):
 
 
 class FleetApp(GpuwatchApp):
-    """Ends with ``opened`` set once a machine is chosen. ``opens``: one to be opened by itself as
-    soon as it can be."""
+    """Ends with ``opened`` set once a machine or a job is chosen. ``opens``: the only machine, or
+    the first job on several of them, opens by itself as soon as it can."""
 
-    def __init__(self, source: Source, fleet: Fleet, opens: Member | None, **options: Any) -> None:
+    def __init__(self, source: Source, fleet: Fleet, opens: bool, **options: Any) -> None:
         self.fleet = fleet
-        self.opened: RemoteHost | None = None
-        self._waits_for = opens
+        self.opened: Incoming | None = None
+        self._opens = opens
         interval = max([one.host.interval_seconds for one in fleet.members])
         super().__init__(source, _NoSampler(source, interval, self._look), **options)
         self.view.fleet, self.view.filter_text = True, fleet.filter_text
@@ -121,10 +121,12 @@ class FleetApp(GpuwatchApp):
         return action not in NOT_IN_FLEET and super().check_action(action, parameters)
 
     def _look(self) -> None:
-        for one in self.fleet.members:
-            one.look()
-        if self._waits_for is not None and self._waits_for.host.latest is not None:
-            self._open(self._waits_for)
+        self.fleet.look()
+        alone = self.fleet.members if len(self.fleet.members) == 1 else ()
+        for one in (*self.fleet.jobs, *alone):
+            if self._opens and one.host.latest is not None and one.host.tape is not None:
+                self._opens = False
+                self._open(one)
         self.drawing.redraw()
 
     def _open(self, one: Member) -> None:

@@ -150,6 +150,14 @@ def test_container_and_slurm_job_come_from_the_cgroup_or_the_environment(fake: F
         assert (found.container, found.slurm_job) == (container, slurm_job)
 
 
+def test_ranks_met_at_the_address_in_their_environment(fake: FakeProc) -> None:
+    """All ranks of a job have the same one, on whichever machine; half of it is none."""
+    fake.process(42)
+    met = {"MASTER_ADDR": "node1\x1b[1m", "MASTER_PORT": "29500"}
+    assert read_surroundings(42, met, fake.root).rendezvous == "node1\ufffd[1m:29500"
+    assert read_surroundings(42, {"MASTER_ADDR": "node1"}, fake.root).rendezvous is None
+
+
 @pytest.mark.parametrize(
     ("numbers", "inner"), [("NSpid:\t42\t17\t3\n", 3), ("NSpid:\t42\n", None), ("", None)]
 )

@@ -1,7 +1,7 @@
 """Many machines on one screen: what a row says, keys, jobs on several hosts, opening one."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +11,8 @@ import pytest
 
 from gpuwatch.core.model import Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.remote import RemoteHost
+from gpuwatch.recording.hosts.remote import RemoteHost
+from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.dashboard import TapeSource
 from gpuwatch.tui.pages.fleet import Fleet, Member, draw
 from gpuwatch.tui.screens.fleet import FleetApp
@@ -53,6 +54,13 @@ def lines(fleet: Fleet, width: int = 120, height: int = 20, **fields: Any) -> li
     assert len(frame.lines) == height
     assert widths(frame.lines) == {width}
     return texts(frame.lines)
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def late(member: Member, seconds: float) -> Member:
@@ -167,39 +175,62 @@ def part(ranks: Sequence[int], **fields: Any) -> Any:
     return one_job(ranks=tuple(given), **({"world_size": 4} | fields))
 
 
-def test_a_job_on_several_hosts_is_one_line() -> None:
-    """Its ranks side by side with how busy their GPUs are, and the late one, of whichever host."""
+def test_a_job_on_several_hosts_is_a_row_of_its_own() -> None:
+    """Below the hosts, as soon as it is seen: by its Slurm job, else by its script. What it is now
+    is put together from what comes in."""
     one = part([0, 1], slurm_job="4711", gpu_uuids=("GPU-a-0", "GPU-a-1"))
-    other = part([2, 3], slurm_job="4711", gpu_uuids=("GPU-b-0",), behind=1)
+    other = part([2, 3], slurm_job="4711", gpu_uuids=("GPU-b-0",))
+    named = [part([n], command=f"torchrun {n}/train.py", user="ada", world_size=2) for n in (0, 1)]
+    named = [replace(job, command="torchrun a/train.py") for job in named]
     alone = part([0, 1], slurm_job="99", world_size=2)
-    fleet = Fleet(
-        [
-            host("alpha", machine("a", 98.0, 96.0, jobs=(one, alone))),
-            host("beta", machine("b", 30.0, jobs=(other,))),
-        ]
-    )
-    text = lines(fleet)
-    assert "JOBS ON SEVERAL HOSTS" in text[-3]
-    says = " ".join(text[-2].split())
-    assert says == "Slurm job 4711 alpha 0,1 97% beta 2,3 30% late: rank 3 on beta"
-
-
-def test_a_job_without_slurm_is_known_by_its_command() -> None:
-    """The same command of one user with more ranks than a host has; ranks elsewhere are counted,
-    and a late rank on a host that is not watched is named by NCCL."""
-    parts = [
-        part([n], command="torchrun train.py", user="ada", behind_elsewhere="rank 3 on 10.0.0.9")
-        for n in (0, 1)
+    hosts = [
+        host("alpha", machine("a", 98.0, 96.0, jobs=(one, alone, named[0]))),
+        host("beta", machine("b", 30.0, jobs=(other, named[1]))),
     ]
-    ended = part([2], command="torchrun train.py", user="ada", ended_at_unix_seconds=5.0)
-    hosts = [host(f"h{n}", machine("a", jobs=(job,))) for n, job in enumerate([*parts, ended])]
-    says = " ".join(lines(Fleet(hosts), 140)[-2].split())
-    assert "h0 0 - h1 1 - 2 ranks elsewhere late: rank 3 on 10.0.0.9" in says
-    assert "h2" not in says
+    for member in hosts:
+        member.host.interval_seconds = 0.05
+    fleet = Fleet(hosts)
+    try:
+        fleet.look()
+        assert [each.host.name for each in fleet.jobs] == ["job 4711", "train.py"]
+        whole = fleet.jobs[0].host
+        until(lambda: whole.tape is not None)
+        fleet.look()
+        text = lines(fleet)
+        assert "JOBS ON SEVERAL HOSTS" in text[-4]
+        assert " ".join(text[-3].split()).startswith("job 4711 3 75%")
+        assert [gpu.identity.machine for gpu in whole.latest.gpus] == ["alpha", "alpha", "beta"]
+        assert [gpu.reading.busy_percent for gpu in whole.latest.gpus] == [98.0, 96.0, 30.0]
+        for place, busy in enumerate((10.0, 20.0)):
+            hosts[place].host.latest = machine("ab"[place], busy)
+        until(lambda: whole.ended_seconds is not None)
+        assert "ended " in lines(fleet)[-3]
+    finally:
+        for each in fleet.jobs:
+            each.host.close()
+
+
+def test_a_job_whose_host_is_silent_goes_on_without_its_readings() -> None:
+    """The others are still shown; after two intervals nobody waits."""
+    parts = [part([n], slurm_job="1", gpu_uuids=(f"GPU-{'ab'[n]}-0",)) for n in (0, 1)]
+    hosts = [host("ab"[n], machine("ab"[n], 50.0, jobs=(parts[n],))).host for n in (0, 1)]
+    (key,) = shared_jobs(hosts)
+    hosts[0].interval_seconds = hosts[1].interval_seconds = 0.05
+    job = SharedJob("job 1", key, hosts)
+    job.start()
+    try:
+        until(lambda: job.latest is not None)
+        hosts[0].latest = machine("a", 60.0, jobs=(parts[0],))
+        until(lambda: job.latest.gpus[0].reading.busy_percent == 60.0)
+        assert job.latest.gpus[1].reading.busy_percent is None
+        hosts[0].clock_ahead_seconds, hosts[1].clock_ahead_seconds = -0.5, 1.0
+        assert job.clocks_apart_seconds == 1.5
+    finally:
+        job.close()
 
 
 @asynccontextmanager
-async def driven(fleet: Fleet, opens: Member | None = None) -> AsyncIterator[Driven]:
+async def driven(fleet: Fleet, opens: bool = False) -> AsyncIterator[Driven]:
     source = HandSource(False)
     with surroundings(TRUECOLOR):
         app = FleetApp(
@@ -245,7 +276,7 @@ async def test_a_host_of_which_nothing_has_come_is_not_opened(fleet: Fleet) -> N
 async def test_the_only_host_opens_by_itself() -> None:
     """As soon as there is something to be shown of it."""
     fleet = Fleet([host("alpha", machine("a", 98.0))])
-    async with driven(fleet, fleet.members[0]) as drive:
+    async with driven(fleet, True) as drive:
         assert drive.app.opened is fleet.members[0].host
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
+from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
 from gpuwatch.tui.panels.job.traces import Together
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
-from tests.support.snapshots import snapshot
+from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import (
     Printed,
     fresh,
@@ -210,6 +211,30 @@ def test_readings_on_gpus_come_from_the_process_table() -> None:
     assert "40%" in rows[0]
     assert "4.0G" in rows[0]
     assert "G" not in rows[1]
+
+
+def test_a_job_on_several_machines_says_what_runs_where() -> None:
+    """The topmost process of each machine and its GPUs have its name, and PIDs are those that it
+    knows itself: the same one on two machines is two processes."""
+    nodes = []
+    for number in (0, 1):
+        rank = JobRank(pid=4242, rank=number, gpu_uuids=(f"GPU-{number}",))
+        runs = Process(pid=4242, started_at_unix_seconds=1000.0, gpu_uuid=f"GPU-{number}")
+        here = one_job(world_size=2, ranks=(rank,), gpu_uuids=(f"GPU-{number}",))
+        there = snapshot(gpus=(gpu(f"GPU-{number}"),), processes=(runs,), jobs=(here,))
+        nodes.append(Machine(number, f"node{number}", there))
+    whole = together(
+        nodes, sequence=1, taken_at_unix_seconds=9.0, monotonic_seconds=9.0, interval_seconds=1.0
+    )
+    text = job_drawn(job_view_of(whole), 120, 40)
+    rows = [" ".join(row.split()) for row in rows_of(text)]
+    assert [row.split()[1:5] for row in rows if "node" in row] == [
+        ["node0:", "training", "process", "4242"],
+        ["node1:", "training", "process", "4242"],
+    ]
+    assert len(rows) == 4
+    assert [line.split()[1] for line in text if "H200" in line] == ["0", "1"]
+    assert [line.split()[2] for line in text if "H200" in line] == ["node0", "node1"]
 
 
 def test_torn_parent_links_hide_nobody() -> None:

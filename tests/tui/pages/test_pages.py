@@ -140,7 +140,7 @@ def of_gpu(one: Gpu) -> set[str]:
     """Every number that may be said of it; of a long name parts may be left out."""
     metric_texts = [text for metric in metrics(one) for text in (metric.text, metric.brief)]
     said = [*metric_texts, *(text for text, _ in facts(one)), one.identity.name]
-    names = [brief_name(one.identity.name, width) for width in (9, 16)]
+    names = [brief_name(one.identity, width) for width in (9, 16)]
     return numbers([*said, *names, units.gpu_label(one)])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from gpuwatch.core.model import PIDS_OF_A_MACHINE
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.rules.shared.words import highest, mean, named, required
@@ -137,13 +138,15 @@ def rank_of(window: Window, gpu: GpuFacts) -> RankFacts | None:
 
 
 def who(window: Window, gpu: GpuFacts) -> str:
-    """``rank 3 on GPU 3``, or ``GPU 3`` where the rank is not known."""
-    rank = rank_of(window, gpu)
-    return named([gpu]) if rank is None else f"{name_of(rank)} on {named([gpu])}"
+    """``rank 3 on GPU 3``, or ``GPU 3`` where the rank is not known; of a job on several machines
+    ``rank 3 on node2``."""
+    rank, machine = rank_of(window, gpu), gpu.identity.machine
+    where = named([gpu]) if machine is None else machine
+    return named([gpu]) if rank is None else f"{name_of(rank)} on {where}"
 
 
 def name_of(rank: RankFacts) -> str:
-    return f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+    return f"PID {rank.pid % PIDS_OF_A_MACHINE}" if rank.rank is None else f"rank {rank.rank}"
 
 
 def is_others(gpu: GpuFacts) -> bool:

@@ -147,7 +147,7 @@ def program(of: Job | Process) -> str:
     if command is not None and len(command) > COMMAND_LENGTH:
         command = f"{command[: COMMAND_LENGTH - 3]}..."
     known = ": ".join([part for part in (of.user, command) if part])
-    return f"PID {of.pid} ({known})" if known else f"PID {of.pid}"
+    return f"PID {of.own_pid} ({known})" if known else f"PID {of.own_pid}"
 
 
 def gib(size: float) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuReading
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.terminal.frame import Run, right
@@ -113,9 +113,15 @@ def short_name(name: str) -> str:
     return name
 
 
-def brief_name(name: str, width: int) -> str:
+def placed_name(gpu: GpuIdentity) -> str:
+    """In short; of a job on several machines with the machine before it."""
+    short = short_name(gpu.name)
+    return short if gpu.machine is None else f"{gpu.machine} {short}"
+
+
+def brief_name(gpu: GpuIdentity, width: int) -> str:
     """As many of its parts as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
-    short = short_name(name)
+    short = placed_name(gpu)
     parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
     return parts[-1] if parts and len(short) > width else short
 

@@ -13,8 +13,8 @@ from gpuwatch.tui.panels.gpus.metrics import (
     brief_name,
     facts,
     late_text,
+    placed_name,
     scaled_metrics,
-    short_name,
     throttle_text,
 )
 from gpuwatch.tui.panels.gpus.state import State, duty, state_of
@@ -45,7 +45,7 @@ class GpuPainter:
         self._window = view.window
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
-        self._name_width = max((len(short_name(gpu.identity.name)) for gpu in gpus), default=4)
+        self._name_width = max((len(placed_name(gpu.identity)) for gpu in gpus), default=4)
         self.spans: list[tuple[int, int]] = []
         """Where the charts of the last GPU stand, those of one line: first cell and width."""
 
@@ -80,7 +80,7 @@ class GpuPainter:
 
     def _add_name(self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH) -> Row:
         width = min(self._name_width, most)
-        return row.add(left(brief_name(gpu.identity.name, width), width, self._ellipsis), "title")
+        return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
 
     def _add_facts(self, row: Row, gpu: Gpu) -> Row:
         for text, style in facts(gpu, self._view.slow_link):
@@ -146,7 +146,8 @@ class GpuPainter:
         room = self._width - lead - 1
         high = 1 + (rows >= _LESS_POWER) + (rows >= _MORE_POWER)
         heading = self._begin(gpu, self._width)
-        name = gpu.identity.name if self._width >= 76 else short_name(gpu.identity.name)
+        long = self._width >= 76 and gpu.identity.machine is None
+        name = gpu.identity.name if long else placed_name(gpu.identity)
         heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
         lines = [self._add_facts(heading, gpu).line()]
         watts = self._chart(gpu, power, power.mood or "area", room, high)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean, total
-from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, TrainingLoop
+from gpuwatch.core.model import PIDS_OF_A_MACHINE, Job, JobMember, Process, ProcessKey, TrainingLoop
 from gpuwatch.jobs.words import role_name
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.pages.layout import Drawn, Page, filled, scrolled
@@ -44,6 +44,8 @@ class TreeRow:
     first."""
     loop: TrainingLoop | None = None
     """This rank's report on its own loop."""
+    machine: str | None = None
+    """Where it and its children run, for the topmost of a job on several machines."""
 
     @property
     def key(self) -> ProcessKey:
@@ -93,7 +95,7 @@ def _gpu_memory(row: TreeRow) -> str:
 
 
 COLUMNS: tuple[ListColumn[TreeRow], ...] = (
-    ListColumn("PID", 8, 10, lambda r: "" if r.together else str(r.member.pid), _style),
+    ListColumn("PID", 8, 10, lambda r: "" if r.together else str(r.member.own_pid), _style),
     ListColumn("S", 1, 7, lambda r: r.member.state or "-", state_style, flush_left=True),
     _column("CPU", 5, 9, "cpu_percent"),
     _column("MAIN", 5, 7, "main_thread_cpu_percent"),
@@ -166,6 +168,12 @@ def rows(view: View, job: Job) -> list[TreeRow]:
     for process in () if view.snapshot is None else view.snapshot.processes:
         if process.gpu_uuid is not None:
             on_gpus.setdefault(process.key, []).append(process)
+    places = {gpu.uuid: gpu.identity.machine for gpu in view.gpus}
+    machines = {
+        one.pid // PIDS_OF_A_MACHINE: places.get(one.gpu_uuid or "")
+        for processes in on_gpus.values()
+        for one in processes
+    }
     members, families = _folded(job.members) if is_folded(view, job) else (job.members, {})
     commands = {member.pid: member.command for member in members}
     loops = {loop.key: loop for loop in job.loops}
@@ -178,7 +186,9 @@ def rows(view: View, job: Job) -> list[TreeRow]:
             command = ""
         family = families.get(member.key, ())
         own = [process for one in family or (member,) for process in on_gpus.get(one.key, ())]
-        out.append(TreeRow(member, tuple(own), branch, command, family, loops.get(member.key)))
+        where = None if branch else machines.get(member.pid // PIDS_OF_A_MACHINE)
+        loop = loops.get(member.key)
+        out.append(TreeRow(member, tuple(own), branch, command, family, loop, where))
     return out
 
 
@@ -230,6 +240,7 @@ _SHORT_ROLES = (("training process", "trains"), ("loader worker", "worker"), ("o
 def _role_text(row: TreeRow, width: int) -> str:
     """Name of its role; in shorter words where the screen is narrow."""
     name = role_name(row.member)
+    name = name if row.machine is None else f"{row.machine}: {name}"
     if row.together:
         name = f"{len(row.together)} {name.replace('worker', 'workers')}"
     if width < 70:

@@ -34,7 +34,7 @@ def _for(seconds: float | None) -> str:
 
 COLUMNS: tuple[ListColumn[TableRow], ...] = (
     ListColumn("GPU", 4, 9, lambda r: r.gpu, sort="gpu"),
-    ListColumn("PID", 8, 10, lambda r: str(r.process.pid), sort="pid"),
+    ListColumn("PID", 8, 10, lambda r: str(r.process.own_pid), sort="pid"),
     ListColumn("USER", 8, 5, lambda r: r.process.user or "-", always_dim, "user", flush_left=True),
     ListColumn("S", 1, 2, lambda r: r.process.state or "-", state_style, flush_left=True),
     ListColumn(

@@ -23,7 +23,7 @@ from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.recording.chunks import share
-from gpuwatch.recording.host_names import HostNameError, host_names
+from gpuwatch.recording.hosts.names import HostNameError, host_names
 from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
 from gpuwatch.recording.replay import KeptTape
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
@@ -49,7 +49,7 @@ _SAID_BYTES = 4096
 _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
 """Unpacked, a minute of a large machine is some 25 MiB."""
-KEPT_SECONDS = 4 * 3600.0
+_KEPT_SECONDS = 4 * 3600.0
 """Of each machine: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 _GREETING_BYTES = 1 << 20
 _BEGINS = "gpuwatch-begins"
@@ -57,6 +57,8 @@ _BEGINS = "gpuwatch-begins"
 _ANSWER_SECONDS = 60.0
 """For the first snapshot: a driver that wakes up takes several."""
 _CLOCK_SET_SECONDS = 60.0
+_AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
+"""What comes late over a slow link looks like a clock that is behind."""
 
 
 def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
@@ -100,13 +102,14 @@ class _ClockSetError(Exception):
     """The clock of a host was set: its tape cannot go on."""
 
 
-class RemoteHost:
-    """A machine, from ``start`` to ``close``; everything may be asked on any thread.
+class Incoming:
+    """A tape that grows by what its ``_snapshots`` give, from ``start`` to ``close``. All of it may
+    be asked on any thread."""
 
-    ``command`` is what reads it, as in ``(*SSH, "--", name, remote_command(1.0))``.
-    """
+    gpu_only = False
+    """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
 
-    def __init__(self, name: str, command: Sequence[str], interval_seconds: float) -> None:
+    def __init__(self, name: str, interval_seconds: float) -> None:
         self.name = name
         self.interval_seconds = interval_seconds
         self.tape: KeptTape | None = None
@@ -114,41 +117,39 @@ class RemoteHost:
         self.latest: Snapshot | None = None
         self.trouble: str | None = None
         """Why nothing comes in now, as a clause; ``None`` while something does, or before."""
-        self.gpu_only = False
-        """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
-        self.clock_ahead_seconds: float | None = None
-        """How far its clock is ahead of ours, at least, by the quickest snapshot of this
-        connection; it can be ahead by the time more that this one took."""
-        self._command = command
-        self._arrived_at: float | None = None
-        self._arrived_unix_seconds = 0.0
         self._closed = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said = b""
         self._stream: Generator[Snapshot, None, None] | None = None
 
     def start(self) -> None:
-        """Connect, without waiting."""
+        """Begin, without waiting."""
         self._stream = self._snapshots()
-        worker = DaemonWorker("gpuwatch-host")
+        worker = DaemonWorker("gpuwatch-incoming")
         worker.submit(self._open)
         worker.stop()
 
     @property
     def age_seconds(self) -> float | None:
         """How long ago the latest snapshot came in."""
-        return None if self._arrived_at is None else time.monotonic() - self._arrived_at
+        return None if self.latest is None else time.monotonic() - self.latest.monotonic_seconds
 
     @property
     def is_late(self) -> bool:
         """What was read last is too old to be taken for now."""
-        age = self.age_seconds
-        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds) + 1.0
+        return False
+
+    @property
+    def ended_seconds(self) -> float | None:
+        """How long ago it ended, if it did."""
+        return None
+
+    @property
+    def clock_error_seconds(self) -> float:
+        """How far its clock is ahead (less than 0: behind), where that is beyond doubt, else 0."""
+        return 0.0
 
     def leave(self) -> None:
-        """Close the connection, without waiting, and make no other."""
+        """End it, without waiting."""
         self._closed.set()
-        self._end()
 
     def close(self) -> None:
         self.leave()
@@ -159,14 +160,8 @@ class RemoteHost:
             with suppress(ValueError):
                 self._stream.close()
 
-    def _end(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            # With what a wrapper around ssh has started.
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    # On threads of the tape.
+    def _snapshots(self) -> Generator[Snapshot, None, None]:
+        raise NotImplementedError
 
     def _open(self) -> None:
         stats = LogStats()
@@ -175,13 +170,56 @@ class RemoteHost:
         log = OpenedLog(RECORDING, self._stream, stats, self.name, none)
         try:
             self.tape = KeptTape(
-                log, end=self._end, chunk_seconds=_CHUNK_SECONDS, kept_seconds=KEPT_SECONDS
+                log, end=self.leave, chunk_seconds=_CHUNK_SECONDS, kept_seconds=_KEPT_SECONDS
             )
         except LogError:
             # Closed before there was anything.
             return
         if self._closed.is_set():
             self.tape.close()
+
+
+class RemoteHost(Incoming):
+    """A machine; ``command`` reads it, as in ``(*SSH, "--", name, remote_command(1.0))``."""
+
+    def __init__(self, name: str, command: Sequence[str], interval_seconds: float) -> None:
+        super().__init__(name, interval_seconds)
+        self.clock_ahead_seconds: float | None = None
+        """How far its clock is ahead of ours, at least, by the quickest snapshot of this
+        connection; it can be ahead by the time more that this one took."""
+        self._command = command
+        self._arrived_at: float | None = None
+        self._arrived_unix_seconds = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = b""
+
+    @property
+    def age_seconds(self) -> float | None:
+        return None if self._arrived_at is None else time.monotonic() - self._arrived_at
+
+    @property
+    def is_late(self) -> bool:
+        age = self.age_seconds
+        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds) + 1.0
+
+    @property
+    def clock_error_seconds(self) -> float:
+        ahead = self.clock_ahead_seconds or 0.0
+        return ahead if ahead > _AHEAD_SECONDS or ahead < -_BEHIND_SECONDS else 0.0
+
+    def leave(self) -> None:
+        """Close the connection, without waiting, and make no other."""
+        self._closed.set()
+        self._end()
+
+    def _end(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            # With what a wrapper around ssh has started.
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    # On threads of the tape.
 
     def _snapshots(self) -> Generator[Snapshot, None, None]:
         """All that ever come in, connection after connection, until it is closed."""

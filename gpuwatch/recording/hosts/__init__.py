@@ -1,0 +1,1 @@
+"""Other machines over ssh, and the jobs that run on several of them."""

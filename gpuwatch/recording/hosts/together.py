@@ -1,0 +1,222 @@
+"""Several machines as one: their GPUs side by side, and a job that runs on several of them as one.
+
+Every rule, screen and report takes what comes out for a machine with all the GPUs. What exists once
+on each machine is added up where all of them report it (cores, memory, traffic); what cannot be
+added up (pressure, shared memory) is unknown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeVar
+
+from gpuwatch.core.bounds import highest
+from gpuwatch.core.model import (
+    PIDS_OF_A_MACHINE,
+    Gpu,
+    GpuReading,
+    Host,
+    Identified,
+    Job,
+    OwnCost,
+    Problem,
+    Process,
+    Snapshot,
+)
+
+JobKey = tuple[str, int]
+"""What its parts have in common, and its number of ranks."""
+Of = TypeVar("Of", bound=Identified)
+
+_NAME_LENGTH = 200
+_SUMS = (
+    *("load_average_1_minute", "load_average_5_minutes", "load_average_15_minutes"),
+    *("memory_total_bytes", "memory_used_bytes", "swap_total_bytes", "swap_used_bytes"),
+    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+    *("cache_refault_bytes_per_second", "network_receive_bytes_per_second"),
+    *("network_transmit_bytes_per_second", "core_count", "affinity_cores", "usable_cores"),
+)
+_JOB_SUMS = ("affinity_cores", "quota_cores", "slurm_cores", "usable_cores")
+
+
+class Machine(NamedTuple):
+    """One of them, by what was read of it last. ``number`` is the same each time;
+    ``clock_error_seconds`` is how far its clock is ahead."""
+
+    number: int
+    name: str
+    snapshot: Snapshot
+    fresh: bool = True
+    """Else its readings are of an earlier moment, and are left out."""
+    clock_error_seconds: float = 0.0
+
+
+def key_of(job: Job) -> JobKey | None:
+    """Of a job with ranks on other machines, too: where its ranks met, else its Slurm job, else
+    whose command it is."""
+    world = job.world_size
+    if world is None or world <= len(job.ranks):
+        return None
+    return job.rendezvous or job.slurm_job or f"{job.user}: {job.command}", world
+
+
+def are_one(parts: Sequence[tuple[int, Job]]) -> bool:
+    """Check whether what may be parts of a job, by the number of their machine, are one job's: on
+    several machines, and no rank twice."""
+    ranks = [one.rank for _, job in parts for one in job.ranks if one.rank is not None]
+    machines = {number for number, _ in parts}
+    return 1 < len(machines) == len(parts) and len(set(ranks)) == len(ranks)
+
+
+def together(
+    machines: Sequence[Machine],
+    *,
+    sequence: int,
+    taken_at_unix_seconds: float,
+    monotonic_seconds: float,
+    interval_seconds: float,
+) -> Snapshot:
+    """GPUs are numbered through, in the order of ``machines``; PIDs begin at a multiple of
+    ``PIDS_OF_A_MACHINE``."""
+    gpus: list[Gpu] = []
+    processes: list[Process] = []
+    problems: list[Problem] = []
+    jobs: dict[JobKey | tuple[int, int], list[tuple[int, Job]]] = {}
+    for machine in machines:
+        name, snapshot, number = machine.name, machine.snapshot, machine.number
+        for gpu in snapshot.gpus:
+            place = replace(gpu.identity, index=len(gpus), machine=name)
+            gpus.append(replace(gpu, identity=place, reading=_reading(gpu, machine)))
+        for job in snapshot.jobs:
+            part = _part(job, machine)
+            jobs.setdefault(key_of(job) or (number, job.pid), []).append((number, part))
+        if machine.fresh:
+            processes += [_moved(one, number) for one in snapshot.processes]
+            problems += [
+                replace(one, message=f"{name}: {one.message}"[:4096]) for one in snapshot.problems
+            ]
+    found = [
+        one
+        for parts in jobs.values()
+        for one in ([_joined(parts)] if are_one(parts) else [job for _, job in parts])
+    ]
+    return Snapshot(
+        sequence=sequence,
+        taken_at_unix_seconds=taken_at_unix_seconds,
+        monotonic_seconds=monotonic_seconds,
+        interval_seconds=interval_seconds,
+        simulated=any(machine.snapshot.simulated for machine in machines),
+        host=_host(machines),
+        gpus=tuple(gpus),
+        processes=tuple(processes),
+        jobs=tuple(found),
+        problems=tuple(problems),
+        own_cost=OwnCost(),
+    )
+
+
+def merged(recordings: Sequence[Iterable[Snapshot]]) -> Iterator[Snapshot]:
+    """What was recorded on several machines at one time, as one recording: a snapshot each time
+    that one of them has another although it has one already. By their own clocks, which had better
+    agree; a machine that has none by then is there without its readings."""
+    latest: dict[int, Snapshot] = {}
+    fresh: set[int] = set()
+    sequence = 0
+    every = heapq.merge(
+        *[zip(repeat(number), each) for number, each in enumerate(recordings)],
+        key=lambda one: one[1].taken_at_unix_seconds,
+    )
+    for number, snapshot in chain(every, [(-1, None)]):
+        if fresh and (number in fresh or snapshot is None):
+            sequence += 1
+            now = max([latest[one].taken_at_unix_seconds for one in fresh])
+            yield together(
+                [
+                    Machine(one, seen.host.name or f"host {one + 1}", seen, one in fresh)
+                    for one, seen in sorted(latest.items())
+                ],
+                sequence=sequence,
+                taken_at_unix_seconds=now,
+                monotonic_seconds=now,
+                interval_seconds=max([latest[one].interval_seconds for one in fresh]),
+            )
+            fresh = set()
+        if snapshot is not None:
+            latest[number] = snapshot
+            fresh.add(number)
+
+
+def _reading(gpu: Gpu, machine: Machine) -> GpuReading:
+    if not machine.fresh:
+        return GpuReading()
+    samples, error = gpu.reading.busy_samples, machine.clock_error_seconds
+    if not samples or not error:
+        return gpu.reading
+    moved = [one._replace(at_unix_seconds=one.at_unix_seconds - error) for one in samples]
+    return replace(gpu.reading, busy_samples=tuple(moved))
+
+
+def _moved(one: Of, number: int) -> Of:
+    shift, parent = PIDS_OF_A_MACHINE * number, getattr(one, "parent_pid", None)
+    moved: dict[str, Any] = {} if parent is None else {"parent_pid": parent + shift}
+    return replace(one, pid=one.pid + shift, **moved) if shift else one
+
+
+def _sums(of: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Those that all of them report."""
+    values = {name: [getattr(one, name) for one in of] for name in names}
+    return {name: None if None in each else sum(each) for name, each in values.items()}
+
+
+def _host(machines: Sequence[Machine]) -> Host:
+    hosts = [machine.snapshot.host for machine in machines]
+    cores = [one.core_count for one in hosts]
+    percents = [one.cpu_percent for one in hosts]
+    busy = None
+    if None not in cores and None not in percents:
+        used = sum((c or 0) * (p or 0.0) for c, p in zip(cores, percents, strict=True))
+        busy = used / max(1, sum(c or 0 for c in cores))
+    name = ", ".join([machine.name for machine in machines])
+    return Host(name=name[:_NAME_LENGTH], cpu_percent=busy, **_sums(hosts, _SUMS))
+
+
+def _part(job: Job, machine: Machine) -> Job:
+    """The job with the machine's PIDs."""
+    number, fresh = machine.number, machine.fresh
+    members = [one if fresh else one.without_readings() for one in job.members]
+    ended = job.ended_at_unix_seconds
+    return replace(
+        _moved(job, number),
+        ranks=tuple([_moved(rank, number) for rank in job.ranks]),
+        members=tuple([_moved(member, number) for member in members]),
+        loops=tuple([_moved(loop, number) for loop in job.loops if fresh]),
+        ended_at_unix_seconds=None if ended is None else ended - machine.clock_error_seconds,
+    )
+
+
+def _joined(parts: Sequence[tuple[int, Job]]) -> Job:
+    jobs = [job for _, job in parts]
+    ranks = [rank for job in jobs for rank in job.ranks]
+    elsewhere = [job.behind_elsewhere for job in jobs if job.behind_elsewhere]
+    ended = [job.ended_at_unix_seconds for job in jobs]
+    # It has the name that it had before, whichever machine has the first of its ranks now.
+    _, top = min(parts, key=lambda part: part[0])
+    whole = len(ranks) >= (top.world_size or 0)
+    return replace(
+        top,
+        attached=False,
+        ranks=tuple(ranks),
+        members=tuple([member for job in jobs for member in job.members]),
+        loops=tuple([loop for job in jobs for loop in job.loops]),
+        gpu_uuids=tuple([uuid for job in jobs for uuid in job.gpu_uuids]),
+        # What is elsewhere for one machine is here, unless some machine is not watched.
+        behind_elsewhere=elsewhere[0] if elsewhere and not whole else None,
+        cpu_throttled_percent=highest([job.cpu_throttled_percent for job in jobs]),
+        ended_at_unix_seconds=None if None in ended else highest(ended),
+        main_thread_samples=None,
+        loader_worker_samples=None,
+        **_sums(jobs, _JOB_SUMS),
+    )
