@@ -41,7 +41,8 @@ from gpuwatch.core import lean
 from gpuwatch.core.text import SentenceError, clean
 
 _FILES = {
-    **{name: name for name in ("diagnose", "exporter", "stacks")},
+    **{name: name for name in ("diagnose", "stacks")},
+    **{name: f"services.{name}" for name in ("exporter", "watch")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
     **dict.fromkeys(("explain", "completion"), "manual"),

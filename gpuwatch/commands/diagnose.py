@@ -8,7 +8,7 @@ nothing had been seen.
 from __future__ import annotations
 
 import contextlib
-import time
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -121,8 +121,6 @@ def _refuse(
 def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.core.sampler import Sampler
-    from gpuwatch.core.source import ManualClock
     from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
 
     interval = watched.interval_seconds
@@ -132,18 +130,8 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
         )
     if stacks and find_py_spy() is None:
         raise click.UsageError(install_sentence())
-    clock = ManualClock(unix_epoch_seconds=time.time())
-
-    async def turn(passed: float, _wake: asyncio.Event) -> None:
-        clock.advance(passed)
-
-    if watched.demo is None:
-        source, notes = watched.open()
-        sampler = Sampler(source, interval)
-    else:
-        # The simulated machine has a clock of its own, so nobody has to wait for it.
-        source, notes = watched.open(clock)
-        sampler = Sampler(source, interval, clock, sleep=turn)
+    # Nobody has to wait for a simulated machine.
+    sampler, notes = watched.sampler(math.inf)
     for note in notes:
         complain(note)
     progress = StatusLine(_PROGRESS_SECONDS)
@@ -213,11 +201,12 @@ class Collector:
             return None
         report = self._watched.report()
         assert self._watched.engine is not None
-        diagnosis, problem = self._watched.engine.diagnosis, _problem(self._last)
+        diagnosis, problem = self._watched.engine.diagnosis, problem_of(self._last)
         return of_watch(report, diagnosis, stacks=self._stacks, problem=problem)
 
 
-def _problem(last: Snapshot) -> str | None:
+def problem_of(last: Snapshot) -> str | None:
+    """Why there is no GPU to look at, where that is known."""
     for severity in ("error", "warning", "info"):
         for problem in last.problems:
             if problem.severity == severity and problem.source == "nvml":

@@ -16,6 +16,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.core.units import seconds_in
 
 if TYPE_CHECKING:
+    from gpuwatch.core.sampler import Sampler
     from gpuwatch.core.source import Clock, Source
     from gpuwatch.recording.hosts.remote import RemoteHost
 
@@ -172,8 +173,28 @@ class Watched(NamedTuple):
         source.options.only_gpus = self.only
         return source, () if self.pid is None else watching.attach_to(source, self.pid)
 
+    def sampler(self, speed: float) -> tuple[Sampler, tuple[str, ...]]:
+        """The same in a sampler; the time of a simulated machine passes so many times as fast."""
+        import asyncio
+        import time
 
-def watched_options(*, interval: bool = True) -> Decorator:
+        from gpuwatch.core.sampler import Sampler
+        from gpuwatch.core.source import ManualClock
+
+        if self.demo is None:
+            source, notes = self.open()
+            return Sampler(source, self.interval_seconds), notes
+        clock = ManualClock(unix_epoch_seconds=time.time())
+
+        async def turn(passed: float, _wake: asyncio.Event) -> None:
+            clock.advance(passed)
+            await asyncio.sleep(passed / speed)
+
+        source, notes = self.open(clock)
+        return Sampler(source, self.interval_seconds, clock, sleep=turn), notes
+
+
+def watched_options(*, interval: bool = True, processes: bool = True) -> Decorator:
     """The options that say what is watched, as the argument ``watched``."""
     simulated = option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
     help_text = "Show all processes, not only those related to GPUs."
@@ -186,7 +207,7 @@ def watched_options(*, interval: bool = True) -> Decorator:
         help="Only these GPUs: 0,2 as nvidia-smi numbers them, or how their uuids begin (cuda: "
         "those in CUDA_VISIBLE_DEVICES).",
     )
-    options = (option_demo(), simulated, only, every, option_pid())
+    options: list[Decorator] = [option_demo(), simulated, only, *[every] * processes, option_pid()]
     return grouped("watched", Watched, *[option_interval()] * interval, *options)
 
 

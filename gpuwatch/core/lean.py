@@ -1,6 +1,7 @@
 """Memory that a program which runs all day beside a job gives back."""
 
 import gc
+import sys
 from functools import cache
 
 YOUNG_OBJECTS = 10_000
@@ -33,6 +34,12 @@ def share_one_heap() -> None:
     """Have all threads allocate from one heap; to be called before the first of them starts. glibc
     gives each its own, in which what it once needed stays: after hours some 10 MiB."""
     _glibc("mallopt", _ARENA_MAX, 1)
+
+
+def load_encryption() -> None:
+    """Have ``ssl`` imported by what asks for it from here on: the other commands do without."""
+    if sys.modules.get("ssl", sys) is None:
+        del sys.modules["ssl"]
 
 
 def _trim() -> None:

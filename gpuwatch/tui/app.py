@@ -128,6 +128,10 @@ class GpuwatchApp(App[int]):
             from gpuwatch.tui.controllers.started_job import PracticeController  # noqa: PLC0415
 
             self.controllers.append(PracticeController(display, practice, self.diagnosis))
+        if player is None and preferred.get("notify"):
+            from gpuwatch.tui.controllers.notices import NoticeController  # noqa: PLC0415
+
+            self.controllers.append(NoticeController(display, self.diagnosis, environment))
         if player is not None:
             from gpuwatch.tui.controllers.replay import ReplayController  # noqa: PLC0415
 

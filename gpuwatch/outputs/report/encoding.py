@@ -26,10 +26,10 @@ def encode(report: msgspec.Struct) -> bytes:
     return msgspec.json.encode(report)
 
 
-def dumps(value: object) -> str:
-    """As it is printed: indented, numbers rounded to what means something, without a line end."""
+def dumps(value: object, indent: int | None = 2) -> str:
+    """As it is printed: numbers rounded to what means something, without a line end."""
     return json.dumps(
-        _rounded(msgspec.to_builtins(value)), ensure_ascii=False, allow_nan=False, indent=2
+        _rounded(msgspec.to_builtins(value)), ensure_ascii=False, allow_nan=False, indent=indent
     )
 
 

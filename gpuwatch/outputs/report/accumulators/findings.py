@@ -16,7 +16,12 @@ OF_FINDING = (
     *("evidence", "advice", "ruled_out", "job"),
 )
 
-_Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]
+Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]
+
+
+def key_of(finding: Finding) -> Key:
+    """What it is the same by later. Which of a job's GPUs it is about may change while it holds."""
+    return (finding.rule, finding.job, finding.gpus if finding.job is None else ())
 
 
 @dataclass(slots=True)
@@ -50,16 +55,14 @@ class FindingsAccumulator:
     def __init__(self, *, newest: bool = False) -> None:
         """``newest``: findings are shown as they are last, not as they were when surest."""
         self._newest = newest
-        self._uses: dict[_Key, _Use] = {}
-        self._present: set[_Key] = set()
+        self._uses: dict[Key, _Use] = {}
+        self._present: set[Key] = set()
 
     def add(self, diagnosis: Diagnosis, now: float, begin: float, offset: float) -> None:
         """``begin`` of the report's time; ``offset`` of the wall clock against its axis."""
         self._present = set()
         for finding in diagnosis.findings:
-            # Which of a job's GPUs it is about may change while it holds.
-            gpus = finding.gpus if finding.job is None else ()
-            key = (finding.rule, finding.job, gpus)
+            key = key_of(finding)
             if key not in self._uses and len(self._uses) >= FINDINGS_KEPT:
                 continue
             self._present.add(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from gpuwatch.commands.options import Watched, option_demo, option_gpus, option_interval
 from gpuwatch.commands.printing import complain, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
+from gpuwatch.core import lean
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def exporter_command(
 
         print_text(Path(folder.__path__[0], "files", printed).read_text("utf-8"))
         return
-    if sys.modules.get("ssl", sys) is None:
-        # The other commands do without it.
-        del sys.modules["ssl"]
+    lean.load_encryption()
     try:
         from gpuwatch.outputs.exporter.metrics import Metrics
         from gpuwatch.outputs.exporter.server import Server, WebConfig
@@ -102,7 +100,6 @@ def exporter_command(
     import asyncio
     from threading import Thread
 
-    from gpuwatch.core import lean
     from gpuwatch.core.sampler import Sampler
     from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.sources.kernel_log import KernelLog

@@ -1,0 +1,1 @@
+"""Commands that run for days: they watch without a screen, and others are given what they find."""

@@ -1,0 +1,124 @@
+"""``gpuwatch watch``: what is found, to a log, a command or a webhook.
+
+Exit codes: 0 when it was stopped or its job has ended, 1 on what --exit-on names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.commands.diagnose import problem_of
+from gpuwatch.commands.manual import find_rule, rules_begun
+from gpuwatch.commands.options import Duration, Watched, option_json, watched_options
+from gpuwatch.commands.printing import complain, open_output, print_text
+from gpuwatch.commands.watching import terminated_as_interrupted, watch
+from gpuwatch.core import lean, units
+
+if TYPE_CHECKING:
+    from gpuwatch.core.model import Snapshot
+    from gpuwatch.diagnosis.finding import Finding
+
+ANY = "any"
+EXIT_FOUND = 1
+FOR_MOST_SECONDS = 24 * 3600.0
+DEMO_SPEED = 20.0
+"""Times as fast as a clock: nobody waits for a simulated fault as long as for a real one."""
+_RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete": rules_begun}
+
+
+@click.command("watch")
+@click.option(
+    *("--for", "seconds"),
+    type=Duration(0.0, FOR_MOST_SECONDS),
+    default="1m",
+    show_default=True,
+    help="How long a finding must hold without a break to be raised; errors are at once.",
+)
+@click.option(
+    *("--rule", "rules"),
+    help="Only this rule (repeat it for more).  [default: all but info]",
+    **_RULES,
+)
+@click.option("--on-finding", metavar="CMD", help="Run CMD for each event: JSON on standard input.")
+@click.option("--shell", is_flag=True, help="Have a shell (/bin/sh) run CMD.")
+@click.option(
+    "--webhook", envvar="GPUWATCH_WEBHOOK", metavar="URL", help="POST each event to URL as JSON."
+)
+@click.option(
+    "--exit-on", help="End with exit code 1 once this rule (any: some rule) is raised.", **_RULES
+)
+@option_json("Print each event as a line of JSON.")
+@watched_options(processes=False)
+def watch_command(
+    seconds: float,
+    rules: tuple[str, ...],
+    on_finding: str | None,
+    shell: bool,
+    webhook: str | None,
+    exit_on: tuple[str, ...],
+    as_json: bool,
+    watched: Watched,
+) -> int:
+    """Report findings as they come and go: to a log, a command, a webhook.
+
+    A line for each finding that holds (raised), and one once it has been gone for a minute
+    (cleared). It runs until Ctrl-C, with --pid until the job has ended. No job is ever ended or
+    signalled. A command that takes over 30 s is killed; a webhook is tried four times. A simulated
+    machine's time passes 20 times as fast. See docs/diagnosis.md.
+    """
+    out = open_output()
+
+    from gpuwatch.commands.services.delivery import Command, Webhook
+    from gpuwatch.diagnosis.engine.catalogue import RULES
+
+    only = {find_rule(name, RULES).name for name in rules}
+    ends_on = {ANY if name.lower() == ANY else find_rule(name, RULES).name for name in exit_on}
+    command = [] if on_finding is None else [Command(on_finding, shell=shell)]
+    deliveries = [*command, *([] if webhook is None else [Webhook(webhook)])]
+
+    import asyncio
+
+    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.outputs.alerts import RAISED, Alerts
+    from gpuwatch.outputs.report.encoding import dumps
+
+    def wanted(finding: Finding) -> bool:
+        return finding.rule in only | ends_on or (finding.severity != "info" and not only)
+
+    engine, alerts, code = Engine(), Alerts(wanted, seconds), 0
+
+    def take(snapshot: Snapshot, passed: float) -> bool:
+        nonlocal code
+        if passed == 0.0 and not snapshot.gpus:
+            complain(problem_of(snapshot) or "There is no GPU to look at.")
+        engine.push(snapshot)
+        for event in alerts.push(snapshot, engine.diagnosis):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_seconds))
+            print_text(dumps(event, indent=None) if as_json else f"{when} {event.text}", out)
+            for one in deliveries:
+                one.give(event)
+            if event.event == RAISED and ends_on & {ANY, event.finding.rule}:
+                code = EXIT_FOUND
+        lean.settle()
+        if snapshot.sequence % 600 == 599:
+            lean.tidy()
+        return bool(code)
+
+    sampler, notes = watched.sampler(DEMO_SPEED)
+    for note in notes:
+        complain(note)
+    complain(f"watching for what has held for {units.age(seconds)}; Ctrl-C ends it.")
+    # To be stopped is how it ends.
+    with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
+        try:
+            asyncio.run(watch(watched.pid, sampler, take))
+            for one in deliveries:
+                one.finish()
+        finally:
+            for started in command:
+                started.stop()
+    return code
