@@ -331,3 +331,4 @@ class RunOptions(NamedTuple):
     output: Path | None = None
     kill_on_exit: bool = False
     no_report: bool = False
+    log_to: str | None = None

@@ -37,6 +37,7 @@ from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice
     from gpuwatch.tui.controllers.preferences import Preferences
@@ -57,7 +58,8 @@ class GpuwatchApp(App[int]):
 
     Give ``ascii_mode`` or ``slow_link`` to override what is detected; ``theme`` is a Textual
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
-    picture. ``running``: a job that gpuwatch has started: its output is shown below it.
+    picture. ``running``: a job that gpuwatch has started: its output is shown below it;
+    ``experiment``: what it is logged to.
     ``practice``: what is wrong with it, and the knobs. ``reports``, ``notes``: where reports are
     kept and recordings announced, by default the user's folders. ``player``: plays a recording, and
     is the ``sampler``. ``preferences``: what begins as it was left.
@@ -78,6 +80,7 @@ class GpuwatchApp(App[int]):
         environment: Mapping[str, str] = os.environ,
         attached: ProcessKey | None = None,
         running: RunningJob | None = None,
+        experiment: ExperimentLog | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
         notes: Path | None = None,
@@ -111,7 +114,7 @@ class GpuwatchApp(App[int]):
         if running is not None:
             from gpuwatch.tui.controllers.started_job import StartedJob  # noqa: PLC0415
 
-            started = StartedJob(display, running, reports)
+            started = StartedJob(display, running, reports, experiment)
         self.diagnosis = DiagnosisController(display, make_engine)
         self.jobs = JobController(
             display, source, self.diagnosis, started, reports, attached, reported=player is None

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.store import Kept, ReportStore
     from gpuwatch.sources.smi_log.source import LogOptions
 
+EXIT_HOLDS, EXIT_UNKNOWN = 1, 3
+"""Of ``compare --fail-if``: a condition holds; none does, and of one that is unknown."""
+
 
 class Form(NamedTuple):
     html: str | None
@@ -115,30 +118,51 @@ def report_command(
 @click.command("compare")
 @click.argument("before", required=False, metavar="BEFORE")
 @click.argument("after", required=False, metavar="AFTER")
+@click.option(
+    "--fail-if",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 1 if AFTER minus BEFORE is so: busy<-5% (repeatable; see above).",
+)
 @log_options()
 @_form_options("the comparison")
-def compare_command(before: str | None, after: str | None, facts: LogFacts, form: Form) -> int:
+def compare_command(
+    before: str | None, after: str | None, fail_if: tuple[str, ...], facts: LogFacts, form: Form
+) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
     BEFORE and AFTER are recordings or logs of GPUs, or reports as gpuwatch report takes them; one
     can be - for standard input. It warns if they are hard to compare: different GPUs or lengths.
+
+    With --fail-if it is a gate for CI: exit code 1 if a CONDITION holds, 3 if none holds and one
+    is unknown. A CONDITION is METRIC<VALUE%, or with <=, > or >=. Of busy, duty, lost, throttled
+    and waits (percent of the time) VALUE is in points; of samples/s, duration, power, energy and
+    memory it is in percent of BEFORE. new is any finding that BEFORE did not have, new:RULE that.
     """
     if before is None or after is None:
         raise click.UsageError("Name two recordings: gpuwatch compare BEFORE AFTER")
     if before == after == STANDARD_STREAM:
         raise click.UsageError("Only one of the two can come from standard input.")
     form.check(before, after)
+    from gpuwatch.outputs.report.content.gate import Condition
+
+    conditions = [Condition.parse(text) for text in fail_if]
     options = facts.options()
     one, other = _load(before, options=options), _load(after, options=options)
 
     from gpuwatch.outputs.report.comparison import compare
     from gpuwatch.outputs.report.content.changes import comparison_document, comparison_json
+    from gpuwatch.outputs.report.parts import replaced
 
     comparison = compare(one, other)
-    form.write(
-        lambda name: comparison_document(comparison, name), lambda: comparison_json(comparison)
-    )
-    return 0
+    outcomes = [one for one in (each.judge(comparison) for each in conditions) if one]
+    undecided = tuple([one for one in outcomes if one.change is None])
+    failed = tuple([one for one in outcomes if one.change is not None])
+    made = replaced(comparison, failed=failed, undecided=undecided)
+    form.write(lambda name: comparison_document(made, name), lambda: comparison_json(made))
+    for outcome in outcomes:
+        complain(f"{outcome.condition}: {outcome.says}")
+    return EXIT_HOLDS if failed else EXIT_UNKNOWN if undecided else 0
 
 
 def _write(report: Report, form: Form) -> None:

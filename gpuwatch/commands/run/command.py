@@ -8,6 +8,14 @@ from gpuwatch.commands.options import RunOptions, grouped, look_options, option_
 from gpuwatch.commands.printing import has_screen
 
 
+def _log_to(_context: object, _option: object, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from gpuwatch.outputs.experiment.log import checked
+
+    return checked(value)
+
+
 # What follows the command's name is the command's own, options included.
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @look_options()
@@ -36,6 +44,13 @@ from gpuwatch.commands.printing import has_screen
     ),
     click.option(
         "--no-report", is_flag=True, help="Print no report ('gpuwatch report' still shows it)."
+    ),
+    click.option(
+        "--log-to",
+        callback=_log_to,
+        metavar="TOOL",
+        help="Also log how busy the job's GPUs are, their memory, power and temperature, and what "
+        "is found, every 15 seconds: to wandb, mlflow, tensorboard or tensorboard:FOLDER.",
     ),
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGUMENT]...")

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gpuwatch.commands.printing import complain, terminal_width
-from gpuwatch.commands.run.plain import SENT_ON, end_like, hold_signals, release_signals
+from gpuwatch.commands.run.plain import SENT_ON, end_like, end_log, hold_signals, release_signals
 from gpuwatch.commands.watching import make_source
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import exit_words
@@ -89,9 +89,17 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
     from gpuwatch.tui.dashboard import run_dashboard
 
     _listen(job, options.kill_on_exit)
-    return run_dashboard(
-        source, sampler, **options.look.options(), attached=job.key, running=job, practice=practice
-    )
+    looks, log = options.look.options(), None
+    if options.log_to is not None:
+        from gpuwatch.outputs.experiment.log import ExperimentLog
+
+        log = looks["experiment"] = ExperimentLog(options.log_to, job.key, job.command)
+    code = run_dashboard(source, sampler, **looks, attached=job.key, running=job, practice=practice)
+    if log is not None:
+        for sentence in log.said:
+            complain(sentence)
+        end_log(log, job.poll())
+    return code
 
 
 def _listen(job: RunningJob, kill_on_exit: bool) -> None:

@@ -28,6 +28,7 @@ from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_termi
 
 if TYPE_CHECKING:
     from gpuwatch.commands.options import RunOptions
+    from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
 
@@ -58,7 +59,7 @@ def run_plain(command: Sequence[str], options: RunOptions) -> int:
     if output is not None:
         os.close(output)
 
-    watch = JobWatch(job, options.interval_seconds)
+    watch = JobWatch(job, options.interval_seconds, options.log_to)
     code = follow(job, waited)
     # A terminal that goes sends SIGHUP more than once: the report is kept all the same.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -130,6 +131,8 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions) -> None:
     ended_at = job.ended_at_unix_seconds
     assert ended_at is not None
     recorder = watch.finish()
+    if watch.log is not None:
+        end_log(watch.log, job.poll())
     if watch.error is not None:
         detail = f"{type(watch.error).__name__}: {clean(str(watch.error), 200)}"
         complain(
@@ -142,6 +145,14 @@ def _report(job: RunningJob, watch: JobWatch, options: RunOptions) -> None:
     else:
         report = recorder.report().with_end(ended_at, exit_code=job.poll())
         _keep_and_print(report, options)
+
+
+def end_log(log: ExperimentLog, exit_code: int | None) -> None:
+    """Waits for the tool a moment; says what went wrong that has not been said."""
+    known = len(log.said)
+    log.close(exit_code)
+    for sentence in log.said[known:]:
+        complain(sentence)
 
 
 def _keep_and_print(report: Report, options: RunOptions) -> None:
@@ -173,8 +184,10 @@ class JobWatch:
     """Reads the machine on a daemon thread, and records one job, from now on. Nothing that is slow,
     hangs or fails in it can hold up or end the program; its imports are made there too."""
 
-    def __init__(self, job: RunningJob, interval_seconds: float) -> None:
+    def __init__(self, job: RunningJob, interval_seconds: float, log_to: str | None) -> None:
         self._key, self._command = job.key, job.command
+        self._log_to = log_to
+        self.log: ExperimentLog | None = None
         self._interval_seconds = interval_seconds
         self._recorder: JobRecorder | None = None
         self._ended = threading.Event()
@@ -206,11 +219,22 @@ class JobWatch:
         source.options.interval_seconds = self._interval_seconds
         self._recorder = JobRecorder(self._key, command=self._command)
         source.open()
+        if self._log_to is not None:
+            from gpuwatch.diagnosis.engine.engine import Engine
+            from gpuwatch.outputs.experiment.log import ExperimentLog
+
+            engine = Engine()
+            self.log = ExperimentLog(self._log_to, self._key, self._command)
         last = False
         while not last:
             last = self._ended.is_set()
             began = time.monotonic()
-            self._recorder.push(source.read())
+            snapshot = source.read()
+            self._recorder.push(snapshot)
+            if self.log is not None:
+                engine.push(snapshot)
+                for sentence in self.log.push(snapshot, engine.diagnosis):
+                    complain(sentence)
             took = time.monotonic() - began
             self._ended.wait(max(self._interval_seconds - took, took / _READ_SHARE_MOST - took))
         source.close()

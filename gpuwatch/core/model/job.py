@@ -207,6 +207,7 @@ class Job(Identified):
     """Share of the quota's periods in which the job was held back."""
     container: Text | None = None
     pod: Text | None = None
+    """``NAMESPACE/NAME`` of the Kubernetes pod, its name, or its uid: as much as is known."""
     slurm_job: Text | None = None
     environment: Text | None = None
     """``conda ml``, ``venv proj``: the Python environment it runs in."""

@@ -1,5 +1,6 @@
 """Where a job runs: folder, container, pod, Slurm job, Python environment."""
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,12 +16,14 @@ from gpuwatch.sources.linux import cgroup, procfs
 ENVIRONMENT_NAMES = words(
     """
     CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST MASTER_ADDR MASTER_PORT
-    NCCL_RAS_ADDR PATH POD_NAME
-    SLURM_JOBID SLURM_JOB_ID VIRTUAL_ENV VIRTUAL_ENV_PROMPT
+    NCCL_RAS_ADDR PATH POD_NAME POD_NAMESPACE SLURM_JOBID SLURM_JOB_ID VIRTUAL_ENV
+    VIRTUAL_ENV_PROMPT
     """
 ) | {SLURM_CORES}
 """The variables that this module, ``jobs/cores.py`` and ``tracking/collectives.py`` look at."""
 
+POD_LOGS = Path("/var/log/pods")
+"""Where the kubelet keeps logs, in a folder ``NAMESPACE_POD_UID`` for each pod."""
 NAME_LENGTH = 253
 """As long as a Kubernetes name can be."""
 
@@ -34,7 +37,7 @@ class Surroundings(NamedTuple):
     working_directory: str | None = None
     container: str | None = None
     pod: str | None = None
-    """The pod's name where its environment says it, else its uid."""
+    """``NAMESPACE/NAME``, ``NAME``, or its uid: as much as is known."""
     slurm_job: str | None = None
     environment: str | None = None
     """``conda ml``, ``venv proj``."""
@@ -71,20 +74,39 @@ def read_link(pid: int | str, name: str, proc: Path = procfs.PROC) -> str | None
         return None
 
 
-def pod_name(groups: str, environment: Mapping[str, str], host: str) -> str | None:
-    """The Kubernetes pod: its name, as pods have it for host name, or its uid.
+def pod_name(
+    groups: str, environment: Mapping[str, str], host: str, logs: Path = POD_LOGS
+) -> str | None:
+    """The Kubernetes pod: its names as the kubelet writes them, its name, as pods have it for host
+    name, or its uid.
 
     ``groups`` is the text of ``/proc/PID/cgroup``. Every pod knows where the API server is,
     so without that variable a host name is just a host name. A pod in the host's network has
     the machine's name instead of its own.
     """
     uid = cgroup.parse_pod_uid(groups)
+    if uid is not None and (names := _names_of_pod(uid, logs)):
+        return names
     if environment.get("KUBERNETES_SERVICE_HOST"):
         named = environment.get("POD_NAME")
         name = named or environment.get("HOSTNAME")
         if name and (named or uid is None or name != host):
-            return clean(name, NAME_LENGTH)
+            namespace = environment.get("POD_NAMESPACE")
+            name = f"{namespace}/{name}" if namespace else name
+            return clean(name, 2 * NAME_LENGTH)
     return uid
+
+
+@functools.lru_cache(maxsize=256)
+def _names_of_pod(uid: str, logs: Path) -> str | None:
+    """``NAMESPACE/NAME``. The folder is there before the pod's first process is."""
+    try:
+        folders = os.listdir(logs)  # noqa: PTH208 - thousands of names, no paths
+    except OSError:
+        return None
+    found = [folder.split("_") for folder in folders if folder.endswith(f"_{uid}")]
+    named = next((parts for parts in found if len(parts) == 3), None)
+    return None if named is None else clean("/".join(named[:2]), 2 * NAME_LENGTH)
 
 
 def read_inner_pid(pid: int, proc: Path = procfs.PROC) -> int | None:

@@ -227,6 +227,7 @@ class Metrics:
         names = ["user", "framework", "launcher", "container", "pod", "slurm_job"]
         facts = _texts(job, *names, *["command"] * self._commands)
         facts["slurm_job_id"] = facts.pop("slurm_job")
+        facts["namespace"], _, facts["pod"] = facts["pod"].rpartition("/")
         return {**facts, "pid": str(job.pid)} if self._pids else facts
 
 

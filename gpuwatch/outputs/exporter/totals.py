@@ -27,11 +27,12 @@ _SETTLES = frozenset([rule.name for rule in RULES if rule.settles])
 Percents: TypeAlias = "array[float]"
 
 
-def busy_of(gpu: Gpu) -> Percents:
-    """The driver's fine samples, where the GPU has them; empty: there is nothing new."""
+def busy_of(gpu: Gpu, since: float = 0.0) -> Percents:
+    """The driver's fine samples (since that Unix time), where the GPU has them; empty: there is
+    nothing new."""
     samples, percent = gpu.reading.busy_samples, gpu.reading.busy_percent
     if samples is not None:
-        return array("f", [sample[1] for sample in samples])
+        return array("f", [percent for at, percent in samples if at >= since])
     return array("f", () if percent is None else (percent,))
 
 

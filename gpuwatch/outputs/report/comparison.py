@@ -49,6 +49,16 @@ class FindingChange(Part, frozen=True):
     after: FindingUse | None = None
 
 
+class Outcome(Part, frozen=True):
+    """A condition that holds, or of which that is unknown."""
+
+    condition: str
+    says: str
+    """A sentence with both figures."""
+    change: float | None = None
+    """In points or percent, or findings; null: unknown."""
+
+
 class Comparison(Part, frozen=True, kw_only=True):
     """Two reports, what changed between them, and what speaks against comparing them."""
 
@@ -65,6 +75,10 @@ class Comparison(Part, frozen=True, kw_only=True):
     figures: tuple[Figure, ...] = ()
     findings: tuple[FindingChange, ...] = ()
     """New first, then what is still there, then what is gone."""
+    failed: tuple[Outcome, ...] = ()
+    """Conditions (``--fail-if``) that hold."""
+    undecided: tuple[Outcome, ...] = ()
+    """Conditions of which it is unknown."""
     before: Report
     after: Report
 
@@ -179,14 +193,14 @@ def compare(before: Report, after: Report) -> Comparison:
     jobs = before.job is not None and after.job is not None
     left_out = "machine" if jobs else "job"
     return Comparison(
-        figures=tuple([_figure(one, before, after) for one in MEASURES if one[5] != left_out]),
+        figures=tuple([measured(one, before, after) for one in MEASURES if one[5] != left_out]),
         findings=tuple(_changes(before, after)),
         before=before,
         after=after,
     )
 
 
-def _figure(measure: Measure, before: Report, after: Report) -> Figure:
+def measured(measure: Measure, before: Report, after: Report) -> Figure:
     name, label, kind, read, better, _ = measure
     one, two = _value(before, read), _value(after, read)
     difference = judged = None

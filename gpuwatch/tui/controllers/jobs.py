@@ -71,7 +71,7 @@ class JobController(Controller):
             # The next run of the job: it is read as closely.
             self._source.options.attached = view.job.key
         if self._started is not None:
-            self._started.follow(snapshot)
+            self._started.follow(snapshot, self._diagnosis.latest)
         report = self.report
         if report is self._report:
             message = report.push(view.job.key, snapshot)

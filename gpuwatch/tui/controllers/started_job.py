@@ -14,8 +14,10 @@ from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import PRACTICE_KEYS
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.finding import Diagnosis
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice
     from gpuwatch.tui.screens.dialogs.dialog import Dialog
@@ -29,8 +31,15 @@ _INTERRUPTED = 130
 class StartedJob(Controller):
     """The job that the dashboard was started for, whichever job is looked at."""
 
-    def __init__(self, display: Display, job: RunningJob, reports: ReportStore | None) -> None:
+    def __init__(
+        self,
+        display: Display,
+        job: RunningJob,
+        reports: ReportStore | None,
+        experiment: ExperimentLog | None = None,
+    ) -> None:
         super().__init__(display)
+        self._experiment = experiment
         self.key = job.key
         self.report = JobReportKeeper(reports, job.command)
         self._job = job
@@ -60,8 +69,12 @@ class StartedJob(Controller):
             self._names.add(job.key)
         return job.key in self._names
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Keep its report, also while another job is looked at: one is expected at its end."""
+    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+        """Keep its report, also while another job is looked at: one is expected at its end.
+        ``diagnosis``: of the snapshot before."""
+        if self._experiment is not None:
+            for sentence in self._experiment.push(snapshot, diagnosis):
+                self.display.say(sentence)
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None

@@ -101,6 +101,11 @@ def test_a_part_of_the_time_alone(starved: str, gpuwatch: Gpuwatch) -> None:
         ("report x --json --html y", "Choose one"),
         ("compare FILE", "Name two recordings"),
         ("compare - -", "Only one of the two"),
+        (
+            "compare FILE OTHER --fail-if busy<-5",
+            "is no condition: write busy<-5% (with one of busy",
+        ),
+        ("compare FILE OTHER --fail-if new:fault", "new:RULE with a rule that gpuwatch explain"),
         ("export FILE", "Say what to write"),
         ("export FILE --csv - --host -", "same place"),
         # What is read is never overwritten, under any name.
@@ -213,6 +218,36 @@ def test_two_recordings_are_compared(
     out = tmp_path / "out.html"
     gpuwatch(*command, "--html", str(out))
     assert "Gone: loader_cpu_bound" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code", "says"),
+    [
+        ("busy<-5%", 1, "busy<-5%: GPU busy 98% before, 36% after (-61.5 points)."),
+        ("energy<=-10%", 1, "GPU energy 20.6Wh before, 9.3Wh after (-54.8%)."),
+        ("new", 1, "new: loader_cpu_bound found after, not before."),
+        ("new:loader_cpu_bound samples/s<0%", 1, "loader_cpu_bound found after"),
+        ("busy>5% memory>1% new:power_throttle", 0, ""),
+        ("samples/s<-5%", 3, "unknown: samples/s was not measured before or after."),
+        ("throttled>=0% disk<1%", 2, "'disk<1%' is no condition"),
+        ("new:sync_every_step", 3, "unknown: what was read after does not decide it."),
+    ],
+)
+def test_a_comparison_is_a_gate_for_ci(
+    starved: str, healthy: str, gpuwatch: Gpuwatch, conditions: str, code: int, says: str
+) -> None:
+    """A condition that holds is a sentence with both figures and exit code 1; what was not measured
+    is unknown and never zero: 3 if nothing holds. The comparison is printed all the same."""
+    asked = [part for one in conditions.split() for part in ("--fail-if", one)]
+    done = gpuwatch("compare", healthy, starved, *asked, "--json", code=code)
+    assert says in done.err
+    if code != 2:
+        assert bool(done.json["failed"]) == (code == 1)
+        assert bool(done.json["undecided"]) == (code == 3 or "samples/s" in conditions)
+        printed = done.json["failed"] + done.json["undecided"]
+        assert [f"gpuwatch: {one['condition']}: {one['says']}" for one in printed] == (
+            done.err.splitlines()
+        )
 
 
 def test_a_log_and_a_recording_are_compared_with_doubts(

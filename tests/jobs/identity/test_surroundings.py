@@ -119,6 +119,7 @@ def test_a_launcher_is_in_the_activated_environment(fake: FakeProc, case: str) -
     assert read_surroundings(42, environment, fake.root).environment == expected
 
 
+LOGGED = "0b31a2f4-1111-4222-8333-0123456789ab"
 OF_POD = f"0::/kubepods/pod{UID}/{ID}\n"
 NAMED = IN_POD | {"HOSTNAME": "train-0", "POD_NAME": "train-full-name-0"}
 PODS = {
@@ -127,15 +128,25 @@ PODS = {
     "by uid where its environment is not readable": (OF_POD, {}, UID),
     "the machine's name is not the pod's": (OF_POD, IN_POD | {"HOSTNAME": "node7"}, UID),
     "a host name elsewhere is no pod": (f"0::/docker/{ID}\n", {"HOSTNAME": "box"}, None),
+    "with the namespace of the downward API": (
+        OF_POD, NAMED | {"POD_NAMESPACE": "ml"}, "ml/train-full-name-0",
+    ),
+    "by the kubelet's folders first": (
+        f"0::/kubepods.slice/kubepods-pod{LOGGED.replace('-', '_')}.slice/crio-{ID}.scope\n",
+        NAMED, "team-a/train-7f9c",
+    ),
     "nothing": ("0::/\n", {}, None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", PODS)
-def test_a_pod_is_named_only_where_it_is_one(case: str) -> None:
-    """Its name from inside, its uid from outside, on a machine called node7."""
+def test_a_pod_is_named_only_where_it_is_one(case: str, tmp_path: Path) -> None:
+    """Its name from inside, from outside those that the kubelet's folders have, or its uid, on a
+    machine called node7."""
+    for name in (f"team-a_train-7f9c_{LOGGED}", "kube-system_proxy_0f", "stray"):
+        (tmp_path / name).mkdir()
     groups, environment, expected = PODS[case]
-    assert surroundings.pod_name(groups, environment, "node7") == expected
+    assert surroundings.pod_name(groups, environment, "node7", tmp_path) == expected
 
 
 def test_container_and_slurm_job_come_from_the_cgroup_or_the_environment(fake: FakeProc) -> None:

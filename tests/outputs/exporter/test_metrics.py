@@ -150,6 +150,14 @@ def test_a_starved_machine_has_its_cause_in_every_series() -> None:
     assert exposed("finding_cost_gpu_seconds_total", "rule")["oscillation"] == 10.0
 
 
+@pytest.mark.parametrize("pod", ["ml/train-0", "train-0", None])
+def test_a_pod_has_the_labels_that_other_exporters_give_it(pod: str | None) -> None:
+    """The namespace apart; empty, as Prometheus has it, where it is not known."""
+    job = Job(pid=4242, started_at_unix_seconds=5.0, pod=pod)
+    names = Exposed(snapshot(gpus=(BUSY,), jobs=(job,)))("job_info", "namespace", "pod")
+    assert [one.strip() for one in names] == [(pod or "").replace("/", " ")]
+
+
 def test_pids_and_command_lines_are_left_out_unless_asked_for() -> None:
     """And then they are one label each, whatever is in them."""
     hostile = 'train "x"\n# TYPE up\\ \x1b[31m{}=,' + "y" * 500
