@@ -45,7 +45,7 @@ def values(item: object, wanted: Sequence[str]) -> list[Any]:
     return [None if item is None else getattr(item, name) for name in wanted]
 
 
-_GPU = names(GpuIdentity)
+_GPU = names(GpuIdentity, "machine")
 _READINGS = names(GpuReading, "busy_samples")
 _HOST = names(Host, "name", "core_percents")
 _PROCESS = names(Process)
@@ -80,9 +80,10 @@ class RowWriter:
 
 def gpu_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     """``GPU_COLUMNS`` of each GPU."""
-    start = _start(snapshot)
+    *times, machine, simulated = _start(snapshot)
     for gpu in snapshot.gpus:
         samples, readings = _sample_cells(gpu.reading), values(gpu.reading, _READINGS)
+        start = [*times, gpu.identity.machine or machine, simulated]
         yield [*start, *values(gpu.identity, _GPU), gpu.lost, *samples, *readings]
 
 

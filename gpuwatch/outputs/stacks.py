@@ -6,7 +6,7 @@ The JSON is one object, ``schema`` 1::
      "processes": [
         {"pid", "started_at_unix_seconds", "rank", "role", "command", "sentence",
          "problem": a sentence where there is nothing, else null, "refused", "ended",
-         "seconds", "rate_per_second", "samples", "errors", "torn",
+         "seconds", "rate_per_second", "samples", "errors",
          "shares": [
             {"category": one of stacks.categories.CATEGORIES, "says", "samples", "percent",
              "low_percent", "high_percent" (95% interval),

@@ -87,35 +87,29 @@ class Practice:
         self, cause: Cause, folder: Path, cores: float, has_ended: Callable[[], bool]
     ) -> None:
         """``cores``: how many the job may use."""
-        self._cause = cause
+        self.cause = cause
         self._cure = cause.cure_on(cores)
         self._folder = folder
         self._has_ended = has_ended
         self._on_cpu: bool | None = None
         self._said_ended = False
         self.cured = False
-        self.name = cause.name
-        self.says = cause.says
-        self.after_seconds = cause.after_seconds
-        """The diagnosis finds it about that long after the first step."""
-        self.press = cause.press
-        """Which key that takes, in a few words."""
 
     @property
     def turns(self) -> str:
         """What the key changes: ``num_workers 1 -> 4``; empty: nothing."""
-        ill = self._cause.knobs
+        ill = self.cause.knobs
         cured = replace(ill, **self._cure)
         return in_words(cured, ill) if self.cured else in_words(ill, cured)
 
     @property
     def note(self) -> str | None:
         """What cannot be seen on this machine."""
-        return self._cause.cpu_note if self._on_cpu else None
+        return self.cause.cpu_note if self._on_cpu else None
 
     @property
     def can_be_named(self) -> bool:
-        return self.name != "healthy" and not (self._on_cpu and self._cause.gpus)
+        return self.cause.name != "healthy" and not (self._on_cpu and self.cause.gpus)
 
     @property
     def ended(self) -> bool:

@@ -1,13 +1,10 @@
 """The knobs of a practice job: one table for the command line, the control file and the job."""
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any
-
-from gpuwatch.jobs.cores import parse_core_list
 
 _SWITCH = {"1": True, "on": True, "yes": True, "0": False, "off": False, "no": False}
 
@@ -79,9 +76,6 @@ class Knobs:
     validate_every: float = _knob(0.0, "pauses", "validation every", "time between validations",
                                   unit="s", zero="never")
     validate_for: float = _knob(6.0, "pauses", "validate_for", "length of a validation", unit="s")
-    epoch_steps: int = _knob(0, "pauses", "epoch_steps",
-                             "steps per epoch, after which the workers start again",
-                             zero="endless")
 
     gpu_leak_mib: float = _knob(0.0, "memory", "GPU memory kept", "device memory never freed",
                                 unit="MiB per step")
@@ -92,8 +86,6 @@ class Knobs:
                                  most=1e5)
 
     ranks: int = _knob(1, "ranks", "ranks", "ranks to start", least=1, most=64, fixed=True)
-    backend: str = _knob("auto", "ranks", "backend", "how they meet; auto: nccl with a GPU for "
-                         "each, else gloo", choices=("auto", "gloo", "nccl"), fixed=True)
     slow_rank: int = _knob(-1, "ranks", "slow rank", "which one is slow (-1: none)", least=-1,
                            most=63)
     slow_loads: float = _knob(10.0, "ranks", "slow_loads", "slowdown factor of its transforms",
@@ -101,10 +93,6 @@ class Knobs:
     slow_works: float = _knob(1.0, "ranks", "slow_works", "slowdown factor of its step", least=1,
                               most=1000)
 
-    cores: str = _knob("", "machine", "cores",
-                       "cores to run on, as 0-3,8 (empty: as it was started)")
-    threads: int = _knob(1, "machine", "threads", "threads of PyTorch in the main process",
-                         least=1, most=1024)
     idle_after: float = _knob(0.0, "machine", "idle after",
                               "do nothing but hold memory from that moment on", unit="s",
                               zero="never")
@@ -122,10 +110,8 @@ def parse(knob: Field[Any], text: str) -> Any:
             raise KnobError(f"{knob.name} is on or off")
         return _SWITCH[text.lower()]
     if isinstance(knob.default, str):
-        if meta["choices"] and text not in meta["choices"]:
+        if text not in meta["choices"]:
             raise KnobError(f"{knob.name} is one of {', '.join(meta['choices'])}")
-        if knob.name == "cores":
-            parse_cores(text)
         return text
     kind: Any = int if isinstance(knob.default, int) else float
     try:
@@ -135,16 +121,6 @@ def parse(knob: Field[Any], text: str) -> Any:
     if not meta["least"] <= value <= meta["most"]:
         raise KnobError(f"{knob.name} is between {meta['least']:g} and {meta['most']:g}")
     return value
-
-
-def parse_cores(text: str) -> frozenset[int]:
-    """The cores of ``0-3,8``. Raises ``KnobError``."""
-    cores = None
-    if re.fullmatch(r"(\s*\d{1,4}(-\d{1,4})?\s*(,|$))*", text, re.ASCII):
-        cores = parse_core_list(text)
-    if cores is None or bool(cores) != bool(text):
-        raise KnobError("cores are written as 0-3,8")
-    return cores
 
 
 def changed(knobs: Knobs, text: str) -> Knobs:
@@ -192,8 +168,6 @@ def _shown(knob: Field[Any], value: Any) -> tuple[str, str]:
     """A value as a person writes it and its unit, which is empty where the value is a word."""
     if isinstance(value, bool):
         return "on" if value else "off", ""
-    if value == "":
-        return "any", ""
     if value == 0 and knob.metadata["zero"]:
         return str(knob.metadata["zero"]), ""
     if knob.name == "slow_rank" and value < 0:
@@ -224,8 +198,7 @@ def _add_option(section: Any, knob: Field[Any]) -> None:
         except KnobError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    metavar = {int: "N", float: "X"}.get(type(knob.default), "LIST")
-    metavar = "|".join(knob.metadata["choices"]) or metavar
+    metavar = "|".join(knob.metadata["choices"]) or ("N" if isinstance(knob.default, int) else "X")
     section.add_argument(option, type=value, default=argparse.SUPPRESS, metavar=metavar, help=says)
 
 

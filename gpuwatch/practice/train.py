@@ -57,11 +57,13 @@ def _run(
             stack.callback(_tidy, folder)
             if rank == 0:
                 print(f"knobs: write name=value lines into {folder / FILE_NAME}", flush=True)
-        if cause.name == "too_many_workers" and not wanted.cores:
-            wanted = replace(wanted, cores=_few_cores())
+        if cause.name == "too_many_workers":
+            # On a machine with more cores than workers they would not be too many.
+            few = sorted(os.sched_getaffinity(0))[: causes.FEW_CORES]
+            os.sched_setaffinity(0, few)
         if wanted.ranks > 1 and "RANK" not in os.environ:
             given = [*arguments, "--folder", str(folder)]
-            return _launch(given, wanted.ranks, options.seconds)
+            return _launch(given, wanted.ranks)
         with ending.held():
             # They import PyTorch.
             from gpuwatch.practice.job.loop import Place  # noqa: PLC0415
@@ -75,14 +77,12 @@ def _run(
             reports=options.report,
             hangs=options.hangs,
             ends_with=options.ends_with,
-            most_steps=options.steps,
-            # Ranks that stop at different steps would wait for each other for ever.
-            most_seconds=options.seconds if ranks == 1 else None,
         )
-        return run_rank(wanted, place)
+        run_rank(wanted, place)
+        return 0
 
 
-def _launch(arguments: Sequence[str], ranks: int, most_seconds: float | None) -> int:
+def _launch(arguments: Sequence[str], ranks: int) -> int:
     """Be the ranks' launcher by torchrun; the exit code. If one ends, all do."""
     command = [
         sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
@@ -94,9 +94,7 @@ def _launch(arguments: Sequence[str], ranks: int, most_seconds: float | None) ->
     }  # fmt: skip
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as launcher:
         try:
-            code = launcher.wait(most_seconds)
-        except subprocess.TimeoutExpired:
-            return 0
+            code = launcher.wait()
         finally:
             launcher.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -109,13 +107,6 @@ def _tidy(folder: Path) -> None:
     """Nobody has a use for what the job wrote."""
     for name in ("samples.bin", "checkpoint.pt", "checkpoint.new"):
         (folder / name).unlink(missing_ok=True)
-
-
-def _few_cores() -> str:
-    """On a machine with more cores than workers they would not be too many; empty: it has few."""
-    allowed = sorted(os.sched_getaffinity(0))
-    few = allowed[: causes.FEW_CORES]
-    return "" if len(few) == len(allowed) else ",".join(map(str, few))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -148,8 +139,6 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="for samples, checkpoints and the knobs  [a temporary one, on a disk]",
     )
-    job.add_argument("--steps", type=int, metavar="N", help="end after this many")
-    job.add_argument("--seconds", type=float, metavar="X", help="end after so long")
     job.add_argument(
         "--report",
         action=argparse.BooleanOptionalAction,

@@ -188,9 +188,9 @@ class RecordingFile:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(found)
+            holder = holder_of(found)
             who = "Another process" if holder is None else f"Process {holder}"
-            end = "" if holder is None else f", or end it with gpuwatch record --stop {holder}"
+            end = "" if holder is None else f", or end it with gpuwatch record --stop {shown}"
             raise RecordingError(
                 f"{who} records to {shown} already: choose another name{end}."
             ) from None
@@ -224,13 +224,16 @@ class RecordingFile:
             self._pending += b"\n"
 
 
-def _holder(found: os.stat_result) -> int | None:
-    """The process that holds the lock of a file (proc_locks(5)); ``None`` where that cannot be
-    seen."""
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text("ascii", "replace").splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5] == wanted:
-                return int(fields[4])
+def holder_of(found: os.stat_result) -> int | None:
+    """The gpuwatch of this user and PID namespace that writes to the file; ``None`` where none can
+    be seen."""
+    for process in Path("/proc").glob("[1-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if b"gpuwatch" not in (process / "cmdline").read_bytes():
+                continue
+            for link in (process / "fd").iterdir():
+                flags = (process / "fdinfo" / link.name).read_text().partition("flags:")[2]
+                writes = int(flags.split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
+                if writes and os.path.samestat(link.stat(), found):
+                    return int(process.name)
     return None

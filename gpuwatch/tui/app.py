@@ -8,7 +8,6 @@ import inspect
 import os
 import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.actions import parse
@@ -60,8 +59,8 @@ class GpuwatchApp(App[int]):
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
     picture. ``running``: a job that gpuwatch has started: its output is shown below it;
     ``experiment``: what it is logged to.
-    ``practice``: what is wrong with it, and the knobs. ``reports``, ``notes``: where reports are
-    kept and recordings announced, by default the user's folders. ``player``: plays a recording, and
+    ``practice``: what is wrong with it, and the knobs. ``reports``: where reports are
+    kept, by default the user's folder. ``player``: plays a recording, and
     is the ``sampler``. ``preferences``: what begins as it was left.
     """
 
@@ -83,7 +82,6 @@ class GpuwatchApp(App[int]):
         experiment: ExperimentLog | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
-        notes: Path | None = None,
         practice: Practice | None = None,
         player: Player | None = None,
         filter_text: str = "",
@@ -120,7 +118,7 @@ class GpuwatchApp(App[int]):
             display, source, self.diagnosis, started, reports, attached, reported=player is None
         )
         self.timeline = TimelineController(display)
-        self.recording = RecordingController(display, source, self.diagnosis, notes)
+        self.recording = RecordingController(display, self.diagnosis)
         typing = TypingController(display)
         self.controllers: list[Controller] = [
             *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)

@@ -8,7 +8,7 @@ import re
 import signal
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -40,7 +40,6 @@ _EXITED = re.compile(
 _PICKLE = re.compile(r"pickle|Can't get (local object|attribute)", re.IGNORECASE)
 _SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
 _DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", re.IGNORECASE)
-_WARNING = re.compile(r"^(\S.*?):\d+: \w*Warning: ")
 _NOT_OWN = ("resource_tracker", "ERROR: Unexpected ")
 _NO_DESCRIPTORS = (
     "The process ran out of file descriptors for the batches that workers hand over: raise the "
@@ -301,18 +300,5 @@ def await_stacks(read: Callable[[], str], count: int) -> str:
 def output_lines(text: str) -> tuple[str, ...]:
     """The last lines that the user's code printed, made safe; not the dump after a crash."""
     text = text.split(f"{_CRASHED}:", 1)[0].replace("\0", "")
-    lines = [clean(line, 200) for line in _own_lines(text) if line.strip()]
-    return tuple(lines[-OUTPUT_LINES:])
-
-
-def _own_lines(text: str) -> Iterator[str]:
-    """Without the warnings of libraries, which come with the line of the library's code."""
-    passing = False
-    for line in text.splitlines():
-        warning = _WARNING.match(line)
-        if warning is not None:
-            passing = not is_own(warning[1])
-        elif not line.startswith("  "):
-            passing = False
-        if not passing and not any(word in line for word in _NOT_OWN):
-            yield line
+    lines = [line for line in text.splitlines() if not any(word in line for word in _NOT_OWN)]
+    return tuple([clean(line, 200) for line in lines if line.strip()][-OUTPUT_LINES:])

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.practice import control, train
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, find
-from gpuwatch.practice.knobs import KnobError, Knobs, changed, given, in_words, parse_cores
+from gpuwatch.practice.knobs import Knobs, changed, given, in_words
 from gpuwatch.sources.simulated.source import SCENARIOS
 
 
@@ -83,7 +83,7 @@ def test_a_control_file_is_followed(tmp_path: Path) -> None:
     "text",
     [
         "nothing=1", "workers", "workers=many", "workers=-1", "workers=1e9", "sync=maybe",
-        "read=warm", "cores=3-1", "ranks=4", "transform_ms=nan", "\x1b[2Jworkers=1", "\0" * 100,
+        "read=warm", "ranks=4", "transform_ms=nan", "\x1b[2Jworkers=1", "\0" * 100,
     ],
 )  # fmt: skip
 def test_nonsense_changes_nothing(tmp_path: Path, text: str) -> None:
@@ -123,13 +123,9 @@ def test_what_is_no_file_of_knobs_is_not_read(tmp_path: Path, kind: str) -> None
 
 
 def test_lines_may_have_comments() -> None:
-    """The file can be written by hand: spaces, dashes, comments, words for on and off; cores as
-    lists of ranges."""
+    """The file can be written by hand: spaces, dashes, comments, words for on and off."""
     knobs = changed(Knobs(), "# slower\n transform-ms = 5.5  # ms\n\npin_memory=off\n")
     assert knobs == Knobs(transform_ms=5.5, pin_memory=False)
-    assert parse_cores("0-2, 7") == {0, 1, 2, 7}
-    with pytest.raises(KnobError):
-        parse_cores("0,a")
 
 
 def test_every_knob_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ class TestKnobs:
         job.turn(workers=0)
         path = job.folder / "checkpoint.pt"
         assert path.stat().st_size > 20 << 20
-        assert {"model", "optimizer"} <= set(torch.load(path))
+        assert "model" in torch.load(path)
         assert not path.with_suffix(".new").exists()
         path.unlink()
         job.turn(save_every=0.1, save_mib=5, save_aside=True)
@@ -115,17 +115,6 @@ class TestKnobs:
         """Validations come in between."""
         job.turn(validate_every=0.1, validate_for=0.1)
         job.until_it_says("validated for 0.1 s")
-
-    def test_epochs(self, job: PracticeJob) -> None:
-        """At the end of an epoch the workers start anew."""
-        job.turn(workers=1, epoch_steps=3)
-        seen: set[int] = set()
-
-        def three_were_there() -> bool:
-            seen.update(worker.pid for worker in job.workers())
-            return len(seen) >= 3
-
-        wait_until(three_were_there)
 
     def test_host_memory_grows(self, job: PracticeJob) -> None:
         """Workers keep what they are to keep, and end with it."""
@@ -142,19 +131,6 @@ class TestKnobs:
         job.turn(workers=0, idle_after=0)
         assert job.step() > 0
 
-    def test_cores(self, job: PracticeJob) -> None:
-        """It runs on the cores it was given, its workers too, and back on all; no others."""
-        main = psutil.Process(job.process.pid)
-        mine = main.cpu_affinity()
-        assert mine
-        one = max(mine)
-        (worker,) = job.load(workers=1, cores=str(one))
-        assert worker.cpu_affinity() == main.cpu_affinity() == [one]
-        job.load(workers=0, cores="")
-        assert main.cpu_affinity() == mine
-        job.turn(workers=1, cores="8191")
-        job.until_it_says("the job cannot run on the cores")
-
     def test_python_and_pieces(self, job: PracticeJob) -> None:
         """Python that launches small pieces keeps the main process at work."""
         job.turn(workers=0, python_ms=50, pieces=5)
@@ -168,7 +144,7 @@ class TestKnobs:
         """Knobs that show on a GPU only are no trouble on the CPU."""
         job.turn(
             workers=1, prefetch=4, sample_kib=64, model="gru", width=32, sync=True, spin_ms=1.0,
-            gpu_leak_mib=1.0, gpu_held_percent=50.0, threads=2, step_ms=20,
+            gpu_leak_mib=1.0, gpu_held_percent=50.0, step_ms=20,
         )  # fmt: skip
         begun = job.step()
         assert job.step() > begun

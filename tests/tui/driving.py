@@ -221,7 +221,6 @@ async def driven(
     with surroundings(environment):
         # Recordings are never announced in the folder of whoever runs the tests.
         settings = {"ascii_mode": False, "theme": "dark", "slow_link": False} | options
-        settings.setdefault("notes", Path("notes"))
         app = app_type(source, sampler, environment=environment, **settings)
         app.diagnosis.engine = engine
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,6 @@ class Request:
     rotate: float | None
     keep: int | None
     redact: bool
-    detached: bool
     watched: Watched
 
 
@@ -73,17 +71,8 @@ class Request:
 @click.option("--redact", is_flag=True, help="Redact possible secrets and personal data.")
 @watched_options()
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
-@click.option("--list", "as_list", is_flag=True, help="List running recordings.")
-@click.option(
-    "--stop",
-    is_flag=False,
-    flag_value="",
-    metavar="[PID|FILE]",
-    help="Stop a running recording (all of them: --stop all).",
-)
-def record_command(
-    output: str | None, detach: bool, as_list: bool, stop: str | None, **options: Any
-) -> int:
+@click.option("--stop", metavar="FILE", help="End what records to FILE.")
+def record_command(output: str | None, detach: bool, stop: str | None, **options: Any) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
     FILE is appended to and can be read while it is written: a crash costs the last few seconds. If
@@ -96,16 +85,14 @@ def record_command(
     """
     from gpuwatch.commands.recordings import running
 
-    if as_list:
-        return running.list_recordings()
     if stop is not None:
-        return running.stop_recordings(stop)
+        return running.stop_recording(stop)
     if output is None:
         raise click.UsageError("Name the file to record to: gpuwatch record -o run.jsonl.zst")
     if output == STANDARD_STREAM:
         raise click.UsageError("record writes a file: gpuwatch stream prints snapshots.")
     path = Path(os.path.abspath(output))  # noqa: PTH100 - resolve() would follow links
-    request = Request(path=path, detached=detach, **options)
+    request = Request(path=path, **options)
     if request.keep is not None and request.rotate is None:
         raise click.UsageError("--keep limits the files that --rotate puts aside: add --rotate 1h.")
     if not detach:
@@ -118,7 +105,6 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     import asyncio
 
     from gpuwatch.recording.recorder import BackgroundRecorder, Recorder
-    from gpuwatch.recording.running import RunningRecording, announced
 
     watched = request.watched
     source, notes = watched.open()
@@ -127,29 +113,16 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
     plain = Recorder(
         request.path, rotate_seconds=request.rotate, keep=request.keep, redact=request.redact
     )
-    now = time.time()
-    running = RunningRecording(
-        pid=os.getpid(),
-        path=str(request.path),
-        started_at_unix_seconds=now,
-        until_unix_seconds=None if request.seconds is None else now + request.seconds,
-        interval_seconds=watched.interval_seconds,
-        detached=request.detached,
-        redacted=request.redact,
-        watched_pid=watched.pid,
-        simulated=source.simulated,
-    )
     recorder = BackgroundRecorder(plain)
-    with announced(running) as announce:
-        ready()
-        progress = _Progress(recorder, announce, request.seconds)
-        try:
-            # Before the signal has its handler.
-            with contextlib.suppress(KeyboardInterrupt):
-                asyncio.run(_recorded(request, source, progress))
-        finally:
-            whole = recorder.close()
-            progress.line.end()
+    ready()
+    progress = _Progress(recorder, request.seconds)
+    try:
+        # Before the signal has its handler.
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_recorded(request, source, progress))
+    finally:
+        whole = recorder.close()
+        progress.line.end()
     if recorder.error is not None:
         raise recorder.error
     return _report_end(recorder.state, progress.seconds, whole)
@@ -173,15 +146,9 @@ async def _recorded(request: Request, source: Source, progress: _Progress) -> No
 
 
 class _Progress:
-    def __init__(
-        self,
-        recorder: BackgroundRecorder,
-        announce: Callable[[str | None], None],
-        limit: float | None,
-    ) -> None:
+    def __init__(self, recorder: BackgroundRecorder, limit: float | None) -> None:
         self.line = StatusLine(_STATUS_SECONDS - EARLY_BY_SECONDS)
         self.seconds = 0.0
-        self._announce = announce
         self._limit = limit
         self._recorder = recorder
         self._troubled = False
@@ -199,7 +166,6 @@ class _Progress:
 
     def _report_trouble(self, state: RecordingState) -> None:
         if (state.trouble is not None) != self._troubled:
-            self._announce(state.trouble)
             self._troubled = state.trouble is not None
             missing = units.plural(state.lost_snapshots, "snapshot")
             again = f"It can be written again, with {missing} missing."

@@ -81,11 +81,14 @@ def _form_options(what: str) -> Decorator:
 @click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
+@click.option(
+    "--jobstats", is_flag=True, help="Print it for Slurm's AdminComment, as jobstats reads it."
+)
 @cut_options("Of a recording:")
 @log_options()
 @_form_options("the report")
 def report_command(
-    reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
+    reference: str | None, as_list: bool, jobstats: bool, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
@@ -111,7 +114,13 @@ def report_command(
         if form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
-    _write(_load(reference, cut, facts.options()), form)
+    report = _load(reference, cut, facts.options())
+    if jobstats:
+        from gpuwatch.outputs.report.forms.jobstats import jobstats_text
+
+        print_text(jobstats_text(report))
+    else:
+        _write(report, form)
     return 0
 
 

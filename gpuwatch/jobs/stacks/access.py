@@ -221,11 +221,6 @@ def explain_failure(pid: int, text: str) -> str:
             f"This py-spy does not know the Python{which} of process {pid} yet: "
             "update it with: pip install --upgrade py-spy"
         )
-    if "Failed to find" in text and "python" in text:
-        return (
-            f"py-spy found no Python it knows in process {pid}: it is another program, a Python "
-            "built in an unusual way, or still starting."
-        )
     if re.search(r"process is running|No such process|os error 3\b", text):
         return f"Process {pid} ended before its stacks could be read."
     if _FORBIDDEN.search(text):

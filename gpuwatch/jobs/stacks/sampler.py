@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuwatch.jobs.stacks import access
 from gpuwatch.jobs.stacks.py_spy import PySpy, main_thread, parse_errors
 from gpuwatch.jobs.stacks.source import JobSource
-from gpuwatch.jobs.stacks.summary import StackReport, shares_of, torn_count
+from gpuwatch.jobs.stacks.summary import StackReport, shares_of
 from gpuwatch.sources.linux import procfs
 
 SECONDS = 10
@@ -220,7 +220,6 @@ class StackSampler:
             rate_per_second=self._rate,
             samples=samples,
             errors=errors,
-            torn=torn_count(found),
             shares=shares_of(found, errors, source.line) if samples else (),
             cpu_seconds=py_spy.cpu_seconds,
             paused=self._pause,

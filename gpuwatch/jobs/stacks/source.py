@@ -8,7 +8,6 @@ job's own root, and only what the job's user could read too.
 import os
 import re
 import stat
-import tokenize
 from pathlib import Path
 
 from gpuwatch.jobs.stacks.reading import NO_SOURCE, SourceLine
@@ -71,7 +70,7 @@ class JobSource:
             # It may have been imported after that, but nothing says so.
             if self._started_at is not None and facts.st_mtime > self._started_at + EDITED_SECONDS:
                 return EDITED
-            return _LINE_ENDS.split(_decoded(opened.read(FILE_BYTES)))
+            return _LINE_ENDS.split(opened.read(FILE_BYTES).decode("utf-8-sig", "replace"))
 
     def _path(self, file: str) -> str:
         """Where the file is for us. Links are followed here, not by the kernel: it would take
@@ -112,12 +111,3 @@ class JobSource:
         except OSError:
             return False
         return owner in {facts.st_uid, own}
-
-
-def _decoded(data: bytes) -> str:
-    lines = iter(data[:1024].splitlines(keepends=True))
-    try:
-        encoding = tokenize.detect_encoding(lambda: next(lines, b""))[0]
-        return data.decode(encoding, "replace")
-    except (SyntaxError, LookupError, ValueError):
-        return data.decode("utf-8", "replace")

@@ -101,9 +101,6 @@ class StackReport:
     """Stacks of the main thread that were read."""
     errors: int = 0
     """Attempts that failed since the stack changed while it was read: the category ``unread``."""
-    torn: int = 0
-    """Samples whose outermost frames are missing, for the same reason; they are counted where
-    what is left of them belongs."""
     shares: tuple[Share, ...] = ()
     """Largest first; they add up to 100."""
     cpu_seconds: float | None = None
@@ -224,14 +221,6 @@ def _source(frame: Frame, read_line: ReadLine) -> SourceLine:
     return found._replace(
         text=None if found.text is None else clean(found.text.strip(), SOURCE_LENGTH)
     )
-
-
-def torn_count(stacks: Sequence[Stack]) -> int:
-    """Samples that do not begin where most do: their outermost frames are missing."""
-    roots: Counter[tuple[str, str]] = Counter()
-    for stack in stacks:
-        roots[stack.frames[0].function, stack.frames[0].file] += stack.samples
-    return sum(roots.values()) - max(roots.values(), default=0)
 
 
 def wilson_percent(count: int, total: int) -> tuple[float, float]:

@@ -79,6 +79,8 @@ class GpuUsage(Part, frozen=True):
     index: Count
     name: str
     mig_instance: Count | None = None
+    machine: str | None = None
+    """The one that it is in, in a report of several."""
     mig_parent_uuid: GpuKey | None = None
     """The card that a MIG instance is a part of."""
     memory_total_bytes: Count | None = None

@@ -1,7 +1,8 @@
 """The device of a practice job: the CPU, a CUDA GPU, or a device that somebody else brings.
 
 A device of one's own is a callable ``module:name`` that takes the rank and the knobs and gives an
-object with the methods of ``Device``.
+object with the public names of ``TorchDevice``; ``kind`` is what it calls itself. Work is queued
+with ``launch`` and ``spin``, and is done in that order.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import os
 import sys
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -22,26 +23,6 @@ AHEAD = 2
 """Steps that may be queued on the device before the job waits for it."""
 CALIBRATIONS = 5
 MIB = 1 << 20
-
-
-class Device(Protocol):
-    """Work is queued with ``launch`` and ``spin``, and is done in that order."""
-
-    name: str
-    kind: str
-    """``cpu``, ``cuda``, or what a device of one's own calls itself."""
-
-    def prepare(self, knobs: Knobs) -> None: ...  # Be as the knobs say; also when they were turned.
-    def copy(self, batch: Any) -> Any: ...  # The batch, on the device.
-    def launch(self, batch: Any, milliseconds: float) -> None: ...  # So much training on it.
-    def evaluate(self, batch: Any, milliseconds: float) -> None: ...  # So much forward pass alone.
-    def spin(self, milliseconds: float) -> None: ...  # A kernel that only waits.
-    def meet(self) -> None: ...  # Average the model with the other ranks (as local SGD does).
-    def loss(self) -> float: ...  # That of the last step, which is waited for.
-    def step_done(self) -> None: ...  # A step was launched: wait if the device is too far behind.
-    def synchronize(self) -> None: ...
-    def leak(self, bytes_: int) -> None: ...  # Keep so much more; 0 lets go of all that was kept.
-    def state(self) -> dict[str, Any]: ...  # For a checkpoint.
 
 
 class TorchDevice:
@@ -63,13 +44,13 @@ class TorchDevice:
         self._cycles_per_ms: float | None = None
 
     def prepare(self, knobs: Knobs) -> None:
+        """Be as the knobs say; also when they were turned."""
         self._knobs = knobs
         if self._shape != (knobs.model, knobs.width):
             self._shape = (knobs.model, knobs.width)
             torch.manual_seed(0)
             self._model = (Recurrent if knobs.model == "gru" else perceptron)(knobs.width)
             self._model.to(self.device)
-            self._optimizer = Momentum(self._model)
         self._hold(knobs.gpu_held_percent)
 
     def copy(self, batch: Any) -> Any:
@@ -81,11 +62,13 @@ class TorchDevice:
 
     def _train_pass(self, batch: Any) -> None:
         samples, labels = batch
-        self._model.zero_grad()
         outputs = self._model(samples[:, :FEATURES])
         loss: Any = nn.functional.mse_loss(outputs.squeeze(-1), labels)
-        loss.backward()
-        self._optimizer.step()
+        weights: list[torch.Tensor] = list(self._model.parameters())
+        gradients = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            # The first optimizer of PyTorch's own imports its compiler, which takes a second.
+            torch._foreach_add_(weights, gradients, alpha=-1e-3)
         self._loss = loss.detach()
 
     def evaluate(self, batch: Any, milliseconds: float) -> None:
@@ -135,6 +118,7 @@ class TorchDevice:
         sleep(round(milliseconds * self._cycles_per_ms))
 
     def meet(self) -> None:
+        """Average the model with the other ranks (as local SGD does)."""
         parameters = list(self._model.parameters())
         flat = torch.cat([one.detach().flatten() for one in parameters])
         shared = flat.cpu() if distributed.get_backend() == "gloo" else flat
@@ -150,6 +134,7 @@ class TorchDevice:
         return float(self._loss.item())
 
     def step_done(self) -> None:
+        """A step was launched: wait if the device is too far behind."""
         if self.cuda:
             make: Any = torch.cuda.Event
             self._queued.append(make())
@@ -176,6 +161,7 @@ class TorchDevice:
                 self._held = torch.ones(wanted, dtype=torch.uint8, device=self.device)
 
     def leak(self, bytes_: int) -> None:
+        """Keep so much more; 0 lets go of all that was kept."""
         if not bytes_ and self._leaked:
             self._leaked.clear()
             torch.cuda.empty_cache()
@@ -185,7 +171,7 @@ class TorchDevice:
                 self._leaked.append(torch.ones(bytes_, dtype=torch.uint8, device=self.device))
 
     def state(self) -> dict[str, Any]:
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.velocities}
+        return {"model": self._model.state_dict()}
 
 
 def perceptron(width: int) -> nn.Module:
@@ -210,23 +196,7 @@ class Recurrent(nn.Module):
         return found
 
 
-class Momentum:
-    """Gradient descent as ``torch.optim.SGD`` does it. The first optimizer of PyTorch's own imports
-    its compiler, which takes a job that has just begun a second."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._weights: list[torch.Tensor] = list(model.parameters())
-        self.velocities = [torch.zeros_like(one) for one in self._weights]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        gradients = [one.grad for one in self._weights if one.grad is not None]
-        torch._foreach_mul_(self.velocities, 0.9)
-        torch._foreach_add_(self.velocities, gradients)
-        torch._foreach_add_(self._weights, self.velocities, alpha=-1e-3)
-
-
-def choose(text: str, rank: int, knobs: Knobs) -> Device:
+def choose(text: str, rank: int, knobs: Knobs) -> TorchDevice:
     """The device that ``auto``, ``cpu``, ``cuda`` or ``module:name`` stands for.
 
     Raises ``SentenceError``.
@@ -252,7 +222,7 @@ def choose(text: str, rank: int, knobs: Knobs) -> Device:
     return TorchDevice(device)
 
 
-def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
+def _from_factory(text: str, rank: int, knobs: Knobs) -> TorchDevice:
     module, _, name = text.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
@@ -260,5 +230,5 @@ def _from_factory(text: str, rank: int, knobs: Knobs) -> Device:
         factory = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SentenceError(f"The device {text[:120]} was not found: {error}.") from None
-    device: Device = factory(rank, knobs)
+    device: TorchDevice = factory(rank, knobs)
     return device

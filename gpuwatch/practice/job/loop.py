@@ -12,14 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, Sampler
 
 from gpuwatch.practice.control import Control
 from gpuwatch.practice.ending import end_with
 from gpuwatch.practice.job import data, saving
-from gpuwatch.practice.job.device import MIB, Device
-from gpuwatch.practice.job.machine import Cores, is_in_memory
+from gpuwatch.practice.job.device import MIB, TorchDevice
 from gpuwatch.practice.job.side_jobs import HANG_FILE, Orphans, Tenant
 from gpuwatch.practice.job.store import Store
 from gpuwatch.practice.knobs import Knobs, in_words
@@ -27,7 +25,7 @@ from gpuwatch.practice.knobs import Knobs, in_words
 SAY_EVERY_SECONDS = 2.0
 _LOADER_KNOBS = frozenset(
     {knob.name for knob in fields(Knobs) if knob.metadata["group"] == "loading"}
-    | {"host_leak_kib", "slow_rank", "slow_loads", "epoch_steps", "cores"}
+    | {"host_leak_kib", "slow_rank", "slow_loads"}
 )
 """A loader is made anew when one of these is turned."""
 
@@ -45,8 +43,6 @@ class Place:
     """The loader hangs once there is a file ``hang`` in the folder."""
     ends_with: int | None = None
     """The process that its workers end with, besides their own parent."""
-    most_steps: int | None = None
-    most_seconds: float | None = None
 
     def say(self, line: str | None) -> None:
         """The first rank speaks for all."""
@@ -57,12 +53,11 @@ class Place:
 class Training:
     """One rank. ``reported`` is ``gpuwatch.torch``, or does nothing."""
 
-    def __init__(self, control: Control, device: Device, place: Place, reported: Any) -> None:
+    def __init__(self, control: Control, device: TorchDevice, place: Place, reported: Any) -> None:
         self.control, self.device, self.place, self.reported = control, device, place, reported
         self.knobs = control.knobs
         self.steps = 0
         self._say = place.say
-        self._cores = Cores()
         self._side_jobs: dict[type[Tenant | Orphans], Tenant | Orphans] = {}
         self._aside = saving.AsideSaver()
         self._store = Store()
@@ -87,8 +82,6 @@ class Training:
             self._pauses(now)
             self._idle(began)
             self._say(self._meter.step(self.steps, len(batch[0])))
-            if self._is_enough(began):
-                break
             self._follow()
             self._meter.asked = time.monotonic()
 
@@ -97,12 +90,6 @@ class Training:
             self._loading.end_workers()
         for side_job in self._side_jobs.values():
             side_job.end()
-
-    def _is_enough(self, began: float) -> bool:
-        steps, seconds = self.place.most_steps, self.place.most_seconds
-        if steps is not None and self.steps >= steps:
-            return True
-        return seconds is not None and time.monotonic() - began >= seconds
 
     # -- data -------------------------------------------------------------------------------
 
@@ -126,13 +113,11 @@ class Training:
         if knobs.read in ("cached", "cold") and self._file is None:
             self._say("writing 256 MiB of samples ...")
             self._file = data.write_samples(place.folder)
-            if is_in_memory(place.folder):
-                self._say(f"{place.folder} is in memory: reads are not real; give a --folder")
         slow = place.rank == knobs.slow_rank
         samples = data.Samples(
             knobs,
             self._file,
-            knobs.epoch_steps * knobs.batch,
+            0,
             slowness=knobs.slow_loads if slow else 1.0,
             hangs_at=place.folder / HANG_FILE if place.hangs else None,
             store=self._store,
@@ -142,7 +127,7 @@ class Training:
             batch_size=knobs.batch,
             num_workers=knobs.workers,
             pin_memory=knobs.pin_memory and self.device.kind != "cpu",
-            sampler=None if knobs.epoch_steps else Endless(),
+            sampler=Endless(),
             prefetch_factor=knobs.prefetch if knobs.workers else None,
             worker_init_fn=partial(_begin_worker, place.ends_with),
         )
@@ -207,7 +192,7 @@ class Training:
 
     def _idle(self, began: float) -> None:
         line: str | None = "doing nothing from here on"
-        while 0 < self.knobs.idle_after <= time.monotonic() - began and not self._is_enough(began):
+        while 0 < self.knobs.idle_after <= time.monotonic() - began:
             self.device.synchronize()
             self._say(line)
             line = None
@@ -229,12 +214,9 @@ class Training:
     def _apply(self, before: Knobs) -> None:
         knobs, place = self.knobs, self.place
         self._stale = any(getattr(before, name) != getattr(knobs, name) for name in _LOADER_KNOBS)
-        torch.set_num_threads(knobs.threads)
         self.device.prepare(knobs)
         if not knobs.gpu_leak_mib and before.gpu_leak_mib:
             self.device.leak(0)
-        if knobs.cores != before.cores:
-            self._say(self._cores.use(knobs.cores))
         if place.rank != 0:
             return
         for kind, wanted in ((Tenant, knobs.tenant), (Orphans, knobs.orphans)):

@@ -9,32 +9,29 @@ import torch
 from torch import distributed
 
 from gpuwatch.practice.control import FILE_NAME, Control, note_device
-from gpuwatch.practice.job.device import Device, choose
+from gpuwatch.practice.job.device import TorchDevice, choose
 from gpuwatch.practice.job.loop import Place, Training
 from gpuwatch.practice.knobs import Knobs
 
 
-def run_rank(knobs: Knobs, place: Place) -> int:
-    """Be one of them; the exit code. Raises ``SentenceError``."""
-    torch.set_num_threads(knobs.threads)
+def run_rank(knobs: Knobs, place: Place) -> None:
+    """Be one of them, until it is ended. Raises ``SentenceError``."""
+    torch.set_num_threads(1)
     device = choose(place.device_name, int(os.environ.get("LOCAL_RANK", place.rank)), knobs)
     place.say(f"device: {device.name}")
     if place.rank == 0:
         note_device(place.folder, device.kind)
     if place.ranks > 1:
-        place.say(f"{place.ranks} ranks by {join_ranks(place, knobs.backend, device)}")
+        place.say(f"{place.ranks} ranks by {join_ranks(place, device)}")
     control = Control(place.folder / FILE_NAME, knobs)
     training = Training(control, device, place, reporter(place.reports))
     try:
         training.run()
-        device.synchronize()
-        place.say(f"done: {training.steps} steps, loss {device.loss():.4f}")
     finally:
         training.close()
         if distributed.is_initialized():
             with contextlib.suppress(RuntimeError):
                 distributed.destroy_process_group()
-    return 0
 
 
 def reporter(on: bool) -> Any:
@@ -47,10 +44,9 @@ def reporter(on: bool) -> Any:
     return SimpleNamespace(watch=lambda loader: loader, **nothing)
 
 
-def join_ranks(place: Place, backend: str, device: Device) -> str:
+def join_ranks(place: Place, device: TorchDevice) -> str:
     """Meet the others (by the environment that torchrun gives); the backend."""
-    if backend == "auto":
-        enough = device.kind == "cuda" and torch.cuda.device_count() >= place.ranks
-        backend = "nccl" if enough else "gloo"
+    enough = device.kind == "cuda" and torch.cuda.device_count() >= place.ranks
+    backend = "nccl" if enough else "gloo"
     distributed.init_process_group(backend, rank=place.rank, world_size=place.ranks)
     return backend

@@ -32,6 +32,7 @@ _IN_CONTAINER = (
     " Inside a container the host's driver must be passed in: start it with `--gpus all` (NVIDIA "
     "Container Toolkit)."
 )
+_IN_WSL = " Under WSL the driver is the one of Windows: update it there and run `wsl --shutdown`."
 
 _START_SENTENCES = {
     tables.LIBRARY_NOT_FOUND: (
@@ -59,14 +60,15 @@ _START_SENTENCES = {
 }
 
 
-def cannot_start(code: int, in_container: bool) -> str:
+def cannot_start(code: int, in_container: bool, kernel: str = "") -> str:
     """Why ``nvmlInit`` failed and what to do."""
     sentence = _START_SENTENCES.get(code) or (
         f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
         "in `dmesg`, and see whether `nvidia-smi` works."
     )
     absent = code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION)
-    return sentence + _IN_CONTAINER if absent and in_container else sentence
+    hint = _IN_CONTAINER if in_container else _IN_WSL if "microsoft" in kernel.lower() else ""
+    return sentence + hint if absent else sentence
 
 
 def error_words(code: int) -> str:

@@ -5,6 +5,7 @@ and takes one reading of all of them. Which GPUs there are is found in ``invento
 of a GPU in ``readings``, when in ``schedule``, and what an error means for it in ``device``.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
@@ -131,7 +132,7 @@ class NvmlSource:
         if code == tables.LIB_RM_VERSION_MISMATCH and self._ran_before:
             # The library stays loaded in this process, so only a new one can have the new one.
             return messages.UPDATED_MEANWHILE
-        return messages.cannot_start(code, cgroup.in_container())
+        return messages.cannot_start(code, cgroup.in_container(), os.uname().release)
 
     def _fail(self, sentence: str) -> None:
         since: float | None = self._clock.unix()

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Diary:
-    """One rank's; ``copies``: it times its copies, too.
+    """One rank's.
 
     Nothing ahead of the moment asked for is reported, so that how often it is read changes
     nothing. What goes on then is reported up to it: a wait that lasts counts while it lasts.
@@ -38,7 +38,6 @@ class Diary:
 
     batch_samples: int
     steps_an_epoch: int
-    copies: bool = True
 
     def __post_init__(self) -> None:
         self._entries: deque[Entry] = deque(maxlen=KEPT)
@@ -55,12 +54,10 @@ class Diary:
         self._begun = Entry(asked, asked, waited=waited, copied=copied)
         self._work_at = asked + waited + before
 
-    def end_step(self, end: float, computed: float | None = None) -> None:
-        """Its last kernel, the collective's included, has ended; it computed since the copy unless
-        ``computed`` says how long."""
+    def end_step(self, end: float) -> None:
+        """Its last kernel, the collective's included, has ended; it computed since the copy."""
         self._steps += 1
-        if computed is None:
-            computed = end - self._work_at
+        computed = end - self._work_at
         self._entries.append(self._begun._replace(end=end, computed=computed, step=self._steps))
 
     def report(
@@ -96,7 +93,7 @@ class Diary:
             steps_per_second=round(rate, 3),
             samples_per_second=round(rate * self.batch_samples, 1),
             data_wait_share=share(entry.waited for entry in recent),
-            copy_share=share(entry.copied for entry in recent) if self.copies else None,
+            copy_share=share(entry.copied for entry in recent),
             compute_share=share(entry.computed for entry in recent),
             compute_on_device=True,
             phase="train" if going is None else going.kind,

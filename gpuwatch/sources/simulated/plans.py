@@ -52,9 +52,6 @@ class JobPlan:
     name: str = "python"
     memory_bytes: float = 31.2 * GIB
     leak_bytes_per_step: float = 0.0
-    leak_every_seconds: float = 6.0
-    full_share: float = 0.985
-    """A leak stops at this share of the card: the allocator frees and tries again."""
     begin: float | None = None
     """When its processes start; ``None``: long before the scenario."""
     loading_seconds: float = 6.0

@@ -229,6 +229,7 @@ class PidCounter:
         self._next += self._rng.randrange(20, 400)
 
 
+_LEAK_SECONDS = 6.0
 CONTEXT_BYTES = 0.52 * GIB
 """Taken by a CUDA context and its libraries on a card before the first tensor."""
 
@@ -239,7 +240,6 @@ class Memory:
 
     base: float
     step: float = 0.0
-    every: float = 1.0
     room: float = float("inf")
     begin: float | None = None
     seconds: float = 8.0
@@ -249,5 +249,5 @@ class Memory:
         if self.begin is not None:
             share = min(1.0, max(0.0, (now - self.begin) / self.seconds))
             return int(CONTEXT_BYTES + (self.base - CONTEXT_BYTES) * share)
-        grown = self.base + self.step * max(0, int(now / self.every))
+        grown = self.base + self.step * max(0, int(now / _LEAK_SECONDS))
         return int(min(grown, self.room))

@@ -66,14 +66,17 @@ class SimulatedSource:
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""
         if self._machine is None:
-            self._machine = self._build(self._clock.monotonic())
+            setup = BUILDERS[self.scenario][1](self._gpus)
+            world = World(setup, seed=self._seed, warm_up=_WARM_UP_SECONDS)
+            origin = self._clock.monotonic()
+            self._machine = _Machine(world, origin, self._clock.unix() - origin, self.options)
 
     def read(self) -> Snapshot:
         began = time.perf_counter()
-        now = self._clock.monotonic()
-        if self._machine is None:
-            self._machine = self._build(now)
-        snapshot = only_gpus(self._machine.look(now), self.options.only_gpus)
+        self.open()
+        assert self._machine is not None
+        looked = self._machine.look(self._clock.monotonic())
+        snapshot = only_gpus(looked, self.options.only_gpus)
         if self._own is None:
             return snapshot
         cost = OwnCost(
@@ -93,12 +96,6 @@ class SimulatedSource:
         self.open()
         assert self._machine is not None
         return self._machine.find(pid)
-
-    def _build(self, origin: float) -> _Machine:
-        setup = BUILDERS[self.scenario][1](self._gpus)
-        world = World(setup, seed=self._seed, warm_up=_WARM_UP_SECONDS)
-        offset = self._clock.unix() - self._clock.monotonic()
-        return _Machine(world, origin, offset, self.options)
 
 
 class _Machine:

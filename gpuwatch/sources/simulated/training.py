@@ -14,6 +14,7 @@ from gpuwatch.sources.simulated.loop_telemetry import Diary, Entry
 from gpuwatch.sources.simulated.processes import Meter
 
 GB = 1e9
+BATCH_JITTER = 0.04
 
 MAIN_THREAD_SHARE = 0.98
 """The rest is used by the threads of pinning and of the libraries."""
@@ -38,7 +39,6 @@ class Pause:
     """Of the GPUs meanwhile; ``None``: none."""
     spin_up_seconds: float = 0.0
     """Time at its start and end in which the GPUs do nothing at all."""
-    cpu: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,6 @@ class Training:
     batch_wait_seconds: float = 0.0
     """Time a worker waits for the disk for one batch."""
     batch_read_bytes: float = 30e6
-    batch_jitter: float = 0.04
     worker_speed: float = 1.0
     step_seconds: float = 0.3
     step_jitter: float = 0.01
@@ -78,8 +77,6 @@ class Training:
     """After a wait the launch queue is empty: the first kernels come with gaps."""
     pauses: tuple[Pause, ...] = ()
     reports_loop: bool = False
-    batch_samples: int = 256
-    steps_an_epoch: int = 1251
 
 
 @dataclass(slots=True)
@@ -129,7 +126,7 @@ class Loader:
         self._next = (self._next + 1) % len(self.workers)
         # The batches of one shard cost the same in total, so what one takes longer the next
         # takes less: the workers keep their phase instead of drifting at random.
-        slip = self._rng.gauss(0.0, plan.batch_jitter)
+        slip = self._rng.gauss(0.0, BATCH_JITTER)
         factor = max(0.3, 1.0 + slip - worker.slip)
         worker.slip = slip
         start = max(worker.free_at, at)
@@ -195,7 +192,7 @@ class Job:
                 device,
                 Loader(loading(number), rng, begin) if plan.workers else None,
                 slow.get(number, 1.0),
-                diary=Diary(plan.batch_samples, plan.steps_an_epoch) if plan.reports_loop else None,
+                diary=Diary(256, 1251) if plan.reports_loop else None,
             )
             for number, device in enumerate(devices)
         ]
@@ -224,7 +221,7 @@ class Job:
                 if pause.activity is not None:
                     inner = (start + pause.spin_up_seconds, stop - pause.spin_up_seconds)
                     rank.device.phases.append((*inner, pause.activity))
-                rank.use(start, stop, pause.cpu if position == 0 else 0.1)
+                rank.use(start, stop, 1.0 if position == 0 else 0.1)
                 if rank.diary is not None:
                     kind = "checkpoint" if pause.activity is None else "validation"
                     rank.diary.add(Entry(start, stop, kind))
@@ -292,7 +289,7 @@ class Job:
             at = rank.loader.take(asked)
             rank.use(asked, at, 0.02)
             return at
-        at = asked + self.plan.batch_cpu_seconds * (1.0 + self._rng.gauss(0.0, 0.04))
+        at = asked + self.plan.batch_cpu_seconds * (1.0 + self._rng.gauss(0.0, BATCH_JITTER))
         rank.use(asked, at, 1.0)
         rank.reads.add(asked, at, self.plan.batch_read_bytes / (at - asked))
         return at

@@ -275,8 +275,8 @@ class World:
         return Memory(
             min(plan.memory_bytes * factor, total * 0.82),
             step=plan.leak_bytes_per_step,
-            every=plan.leak_every_seconds,
-            room=total * plan.full_share - RESERVED_BYTES,
+            # There a leak stops: the allocator frees and tries again.
+            room=total * 0.985 - RESERVED_BYTES,
             begin=plan.begin,
             seconds=plan.loading_seconds + 2.0,
         )

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from operator import add
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
@@ -22,25 +21,6 @@ SEPARATORS = (",", ";", "\t", ALIGNED)
 SPACES = " "
 """Separator of dmon, pmon and dcgmi: white space of any length."""
 _GAP = re.compile(r"\s{2,}")
-_QUERY = "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l"
-_REFUSED = (
-    (
-        r"\d+, (?:pwrDraw|temp|\w+Util|procClk|memClk|viol\w+) *, *\d+,",
-        f"is the output of nvidia-smi stats, which is not read: log with {_QUERY}ms 200",
-    ),
-    (
-        r"(?:.*, *)?pid *(?:,.*)?$",
-        f"is a list of processes, which does not say how busy the GPUs were: log with {_QUERY} 1",
-    ),
-    (
-        r".*\x1b\[",
-        f"is what was drawn on a terminal (watch, script), which is not read: log with {_QUERY} 1",
-    ),
-    (
-        r"\| +npu-smi|\W*(?:ROCm|AMD-SMI|ROCM-SMI)",
-        "is not about GPUs of NVIDIA, others are not read.",
-    ),
-)
 _FORMS = (
     (re.compile(r"\d{4}[/-]\d{1,2}[/-]\d{1,2}[ T]\d{1,2}:\d\d:.*|1\d{9}(\.\d+)?"), ["timestamp"]),
     (re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"), ["uuid"]),
@@ -56,12 +36,6 @@ _FORMS = (
 )
 """Cells of a log without headings: its columns in nvidia-smi's own order."""
 _CARD = re.compile(r"NVIDIA|GeForce|Tesla|Quadro")
-_DMON_USUAL = {
-    12: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,-,-,mclk,pclk",
-    10: "gpu,pwr,gtemp,mtemp,sm,mem,enc,dec,mclk,pclk",
-    9: "gpu,pwr,temp,sm,mem,enc,dec,mclk,pclk",
-}
-"""Columns of dmon without ``-s``, by their number (drivers since 535, since 418, older)."""
 _TAGGED = (("dcgm", "entity", DCGMI), ("pmon", "pid", PMON), ("dmon", "gpu", DMON))
 _CELL = re.compile(
     r"(?:[A-Za-z_%][\w .%/#()\[\]°+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?", re.ASCII
@@ -172,14 +146,11 @@ def without_heading(
         raise LogError(f"{shown} holds no text." if stats.lines else f"{shown} is empty.")
     if wanted is not None:
         raise LogError(f"{shown} does not begin with a row of {len(wanted)} columns.")
-    for pattern, sentence in _REFUSED:
-        if any(re.match(pattern, line) for line in lines):
-            raise LogError(f"{shown} {sentence}")
     spaced = [line.split() for line in lines if "," not in line]
     rows = [cells for cells in spaced if all(map(_is_value, cells)) and len(cells) > 2]
     if len(rows) * 10 >= len(lines) * 9:
-        proposed = _DMON_USUAL.get(len(rows[0]), "gpu,pwr,gtemp,mtemp,sm,mem,...")
-        raise _unnamed(shown, "looks like nvidia-smi dmon without its header", rows[0], proposed)
+        what = "looks like nvidia-smi dmon without its header"
+        raise _unnamed(shown, what, rows[0], "gpu,pwr,gtemp,mtemp,sm,mem,...")
     rows = [split_cells(line) for line in lines if len(line) < 12 or "," in line]
     width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
     rows = [row for row in rows if len(row) == width and has_digit(row)]
@@ -189,21 +160,10 @@ def without_heading(
         raise LogError(_strange(shown, lines[0]))
     names, sure = _by_form(rows)
     if not sure:
-        proposed = ",".join(names) if "utilization.gpu" in names else _by_heading(lines[0], width)
+        proposed = ",".join(names) if "utilization.gpu" in names else "timestamp,index,-,..."
         what = f'begins with "{clean(lines[0], 120)}", which are not column names of nvidia-smi'
         raise _unnamed(shown, what, rows[0], proposed)
     return Heading("query", names, fixed=True)
-
-
-def _by_heading(line: str, width: int) -> str:
-    """By its words, with shares of 1 where they may be."""
-    cells = split_cells(line)
-    known = [named(x) if named(x).name in COLUMNS else named(f"{x} [ratio]") for x in cells]
-    names = [each.name if each.name in COLUMNS else SKIPPED for each in known]
-    if len(names) != width or not any(COLUMNS[x].part in _TELLING for x in names if x != SKIPPED):
-        return "timestamp,index,-,..."
-    shares = [" [ratio]" if each.unit == "ratio" else "" for each in known]
-    return f'"{",".join(map(add, names, shares))}" ([%] for shares of 100)'
 
 
 def _by_form(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], bool]:
@@ -245,5 +205,6 @@ def _strange(shown: str, line: str) -> str:
         return f"{shown} is not text: neither a recording of gpuwatch nor a log of GPUs."
     return (
         f"{shown} is neither a recording of gpuwatch nor a log of GPUs that can be read: it begins "
-        f'with "{clean(line, 80)}". Log with {_QUERY} 1'
+        f'with "{clean(line, 80)}". Log with nvidia-smi --query-gpu=timestamp,index,'
+        "utilization.gpu,... --format=csv -l 1"
     )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
@@ -24,23 +22,11 @@ _CLOSE_SECONDS = 5.0
 
 
 class RecordingController(Controller):
-    """``notes`` is where a recording of ours is announced (by default in the user's state
-    folder)."""
-
-    def __init__(
-        self,
-        display: Display,
-        source: Source,
-        diagnosis: DiagnosisController,
-        notes: Path | None,
-    ) -> None:
+    def __init__(self, display: Display, diagnosis: DiagnosisController) -> None:
         super().__init__(display)
         self.recorder: BackgroundRecorder | None = None
-        self._source = source
         self._diagnosis = diagnosis
-        self._notes = notes
         self._said: str | None = None
-        self._announced = ExitStack()
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         if self.recorder is not None:
@@ -83,7 +69,6 @@ class RecordingController(Controller):
     def _start(self, name: str) -> str:
         """Begin; a sentence about it."""
         from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError  # noqa: PLC0415
-        from gpuwatch.recording.running import RunningRecording, announced  # noqa: PLC0415
 
         path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links stay links
         try:
@@ -91,14 +76,6 @@ class RecordingController(Controller):
         except RecordingError as error:
             # One line: the name as it was typed leaves room for the reason.
             return clean(str(error).replace(clean(str(path), 200), name))
-        note = RunningRecording(
-            pid=os.getpid(),
-            path=str(path),
-            started_at_unix_seconds=time.time(),
-            interval_seconds=self.view.interval_seconds,
-            simulated=self._source.simulated,
-        )
-        self._announced.enter_context(announced(note, self._notes))
         self.view.recording = "REC"
         return f"recording to {clean(str(path), 200)} (W ends it)"
 
@@ -108,7 +85,6 @@ class RecordingController(Controller):
         assert recorder is not None
         self.view.recording = None
         whole = recorder.close(_CLOSE_SECONDS)
-        self._announced.close()
         state = recorder.state
         path = clean(str(state.path), 200)
         if not whole:

@@ -308,7 +308,6 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         lines.append(
             Row(width).add(f" no host has {view.filter_text!r} (esc clears)", "label").line()
         )
-    lines = filled(lines, width, height - 1 - below)
     if below:
         lines += [blank(width), Row(width).add(" JOBS ON SEVERAL HOSTS", "label").line()]
         for one in fleet.jobs:
@@ -316,4 +315,4 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     left = max(0, len(hosts) - room - fleet.offset)
     foot, pressed = footer.draw(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
-    return Frame([*lines[: height - 1], foot], zones)
+    return Frame([*filled(lines, width, height - 1), foot], zones)

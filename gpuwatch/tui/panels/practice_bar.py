@@ -50,9 +50,9 @@ def draw(view: View, width: int, height: int) -> list[Line]:
 
 
 def _what(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:").add(" PRACTICE ", "key").add(f" {practice.name}", "title")
+    row = Row(width, prefix="b:").add(" PRACTICE ", "key").add(f" {practice.cause.name}", "title")
     if row.room > 12:
-        row.add(": ", "label").add(fit(practice.says, row.room - 1, view.glyphs.ellipsis))
+        row.add(": ", "label").add(fit(practice.cause.says, row.room - 1, view.glyphs.ellipsis))
     return row.line("label")
 
 
@@ -79,8 +79,8 @@ def _progress(view: View, practice: Practice) -> str:
     if not practice.can_be_named:
         return "not diagnosed here"
     found = () if view.diagnosis is None else view.diagnosis.findings
-    if any(one.rule == practice.name for one in found):
+    if any(one.rule == practice.cause.name for one in found):
         return "diagnosed above"
-    if practice.press is not None:
-        return practice.press
-    return f"diagnosed in about {practice.after_seconds:.0f} s"
+    if practice.cause.press is not None:
+        return practice.cause.press
+    return f"diagnosed in about {practice.cause.after_seconds:.0f} s"

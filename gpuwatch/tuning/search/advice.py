@@ -8,17 +8,6 @@ from gpuwatch.tuning.search.rates import Trial, scatter_of
 from gpuwatch.tuning.search.visits import Outcome
 from gpuwatch.tuning.settings import DEFAULT_PREFETCH, KNOBS, NAMES, WORKERS, Description, Setting
 
-FAILED = {
-    "hang": "no batch came",
-    "killed": "killed",
-    "out_of_memory": "out of memory",
-    "pickle": "cannot be pickled",
-    "repeats": "every sample comes more than once",
-    "shm": "too little /dev/shm",
-    "worker_killed": "a worker was killed",
-    "worker_exited": "a worker ended",
-}
-"""In a few words; the sentence stands elsewhere."""
 BUSY_SHARE = 0.85
 """Of the usable cores: beyond it all of them count as in use."""
 MORE_SHOWN = 2
@@ -135,11 +124,7 @@ def _fewer(outcome: Outcome, chosen: Trial) -> Iterator[str]:
 def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
     group = _workers_group(outcome, chosen)
     larger = [one for one in group if one.setting.num_workers > chosen.setting.num_workers]
-    codes = {None if trial.failure is None else trial.failure.code for trial in larger}
-    if len(larger) > 1 and len(codes) == 1 and not codes & {None, "too_slow"}:
-        counts = " and ".join(str(trial.setting.num_workers) for trial in larger[:MORE_SHOWN])
-        yield f"More: {counts} workers failed ({_failed(larger[0])})."
-    elif larger:
+    if larger:
         peer = _peer(group, chosen)
         said = [_one_more(trial, peer, outcome) for trial in larger[:MORE_SHOWN]]
         yield f"More: {'; '.join(said)}."
@@ -154,7 +139,7 @@ def _more(outcome: Outcome, chosen: Trial, plan: Plan) -> Iterator[str]:
 def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     count = trial.setting.num_workers
     if trial.failure is not None and trial.failure.code != "too_slow":
-        return f"{_workers(count, 'failed', 'failed')} ({_failed(trial)})"
+        return f"{_workers(count, 'failed', 'failed')} (see below)"
     if not trial.visits:
         return f"{_workers(count, 'was', 'were')} not measured"
     ratio = trial.compared(chosen, scatter_of(outcome.trials))
@@ -165,10 +150,6 @@ def _one_more(trial: Trial, chosen: Trial, outcome: Outcome) -> str:
     if mine is None or its is None or mine - its < MEMORY_LEAST_BYTES:
         return text
     return f"{text} and {'takes' if count == 1 else 'take'} {units.size(mine - its)} more memory"
-
-
-def _failed(trial: Trial) -> str:
-    return FAILED.get("" if trial.failure is None else trial.failure.code, "see below")
 
 
 def _other_knobs(outcome: Outcome, chosen: Trial) -> Iterator[str]:

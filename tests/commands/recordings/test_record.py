@@ -1,7 +1,6 @@
 """``gpuwatch record``: real processes, real signals, real files."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -18,16 +17,10 @@ import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
-from gpuwatch.commands.recordings import running as running_module
+from gpuwatch.recording import writer as writer_module
 from gpuwatch.recording.reader import open_any
 from gpuwatch.recording.recorder import RecordingState
-from gpuwatch.recording.running import (
-    RunningRecording,
-    announced,
-    notes_folder,
-    process_mark,
-    running_recordings,
-)
+from gpuwatch.recording.writer import holder_of
 from gpuwatch.sources.files.log_text import LogError
 from tests.commands.running import environment_in
 from tests.recording.machine import read
@@ -67,13 +60,7 @@ def count(path: Path) -> int:
     return 0
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return notes_folder()
-
-
-def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
+def test_it_records_for_the_time_asked_for(tmp_path: Path) -> None:
     """And says so in a sentence; without a terminal nothing else."""
     path = tmp_path / "run.jsonl.zst"
     done = record(tmp_path, "-o", "run.jsonl.zst", "--for", "1s", *DEMO)
@@ -84,11 +71,10 @@ def test_it_records_for_the_time_asked_for(tmp_path: Path, state: Path) -> None:
     assert len(found) >= 2
     assert found[-1].monotonic_seconds - found[0].monotonic_seconds > 0.3
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert running_recordings() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals) -> None:
+def test_signals_end_it_well(tmp_path: Path, number: signal.Signals) -> None:
     """The file is whole, and the exit code 0."""
     path = tmp_path / "run.jsonl.zst"
     process = started(tmp_path, "-o", str(path), *DEMO)
@@ -102,9 +88,7 @@ def test_signals_end_it_well(tmp_path: Path, state: Path, number: signal.Signals
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
-def test_after_kill_9_all_but_the_last_seconds_is_there(
-    tmp_path: Path, state: Path, name: str
-) -> None:
+def test_after_kill_9_all_but_the_last_seconds_is_there(tmp_path: Path, name: str) -> None:
     """And it can be appended to."""
     path = tmp_path / name
     process = started(tmp_path, "-o", str(path), *DEMO)
@@ -115,7 +99,6 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
     before, _ = read(path)
     assert at - before[-1].taken_at_unix_seconds < 10.0
     assert [each.sequence for each in before] == list(range(len(before)))
-    assert running_recordings() == []
     assert record(tmp_path, "-o", str(path), "--for", "1s", *DEMO).returncode == 0
     after, _ = read(path)
     assert after[: len(before)] == before
@@ -123,7 +106,7 @@ def test_after_kill_9_all_but_the_last_seconds_is_there(
 
 
 def test_this_machine_is_recorded_without_what_is_private(
-    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With what it has: processes, if asked for; with --redact no command line and no host, whose
     name leaves no gap in reports."""
@@ -144,7 +127,7 @@ def test_this_machine_is_recorded_without_what_is_private(
     assert ", ," not in shown
 
 
-def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
+def test_one_job_is_recorded_until_it_ends(tmp_path: Path) -> None:
     """With --pid: the job alone."""
     path = tmp_path / "run.jsonl"
     job = Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -177,12 +160,10 @@ def test_one_job_is_recorded_until_it_ends(tmp_path: Path, state: Path) -> None:
         (("-o", "/dev/null"), "gpuwatch stream"),
         (("-o", "x", "--pid", "999999999"), "999999999"),
         (("-o", "x", "--demo", "nonsense", "--detach"), "--demo list"),
-        (("--stop",), "No recording is running"),
+        (("--stop", "."), "No gpuwatch of this user records to ."),
     ],
 )
-def test_what_cannot_be_is_said(
-    tmp_path: Path, state: Path, arguments: tuple[str, ...], says: str
-) -> None:
+def test_what_cannot_be_is_said(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
     """In one line, with exit code 2."""
     done = record(tmp_path, *arguments)
     assert done.returncode == 2
@@ -190,7 +171,7 @@ def test_what_cannot_be_is_said(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -> None:
+def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path) -> None:
     """It is said once, what is there is kept, and by the exit code."""
     command = ("bash", "-c", "ulimit -f 8; trap '' XFSZ; exec \"$@\"", "-", *RECORD)
     done = record(tmp_path, "-o", "run.jsonl", "--for", "2s", *DEMO, command=command)
@@ -202,124 +183,76 @@ def test_a_file_that_may_not_grow_is_no_traceback(tmp_path: Path, state: Path) -
 
 
 @pytest.fixture
-def detached(tmp_path: Path, state: Path) -> Iterator[RunningRecording]:
+def detached(tmp_path: Path) -> Iterator[int]:
     done = record(tmp_path, "-o", "run.jsonl.zst", "--detach", *DEMO)
     assert done.returncode == 0, done.stderr
-    (found,) = running_recordings()
-    assert f"Process {found.pid} records to" in done.stdout
+    pid = int(done.stdout.split()[1])
+    assert f"Process {pid} records to {tmp_path}/run.jsonl.zst" in done.stdout
     try:
-        yield found
+        yield pid
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(found.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
 
-def test_detached_it_has_left_the_terminal(
-    tmp_path: Path, state: Path, detached: RunningRecording
-) -> None:
-    """A session of its own, nothing open that anybody could wait for, a note for its owner."""
-    assert os.getsid(detached.pid) == detached.pid
-    shown = {str(Path(f"/proc/{detached.pid}/fd/{number}").readlink()) for number in (0, 1, 2)}
+def test_detached_it_has_left_the_terminal(tmp_path: Path, detached: int) -> None:
+    """A session of its own, and nothing open that anybody could wait for."""
+    assert os.getsid(detached) == detached
+    shown = {str(Path(f"/proc/{detached}/fd/{number}").readlink()) for number in (0, 1, 2)}
     assert shown == {"/dev/null"}
-    assert detached.path == str(tmp_path / "run.jsonl.zst")
-    assert detached.detached
-    notes = list(state.iterdir())
-    assert [stat.S_IMODE(note.stat().st_mode) for note in notes] == [0o600]
-    assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    os.kill(detached.pid, signal.SIGHUP)
-    wait_until(lambda: process_mark(detached.pid) is None)
+    path = tmp_path / "run.jsonl.zst"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    os.kill(detached, signal.SIGHUP)
+    wait_until(lambda: holder_of(path.stat()) is None)
 
 
-def test_one_that_runs_is_found_read_and_stopped(
-    tmp_path: Path, state: Path, detached: RunningRecording
-) -> None:
-    """By whoever comes later."""
-    path = Path(detached.path)
+def test_one_that_runs_is_read_and_stopped_by_its_file(tmp_path: Path, detached: int) -> None:
+    """By whoever comes later; whoever only reads the file, or writes to it and is no gpuwatch, is
+    left alone."""
+    path = tmp_path / "run.jsonl.zst"
     wait_until(lambda: count(path) >= 2)
-    listed = record(tmp_path, "--list").stdout
-    assert str(detached.pid) in listed
-    assert detached.path in listed
     again = record(tmp_path, "-o", "run.jsonl.zst", *DEMO)
     assert again.returncode == 2
-    assert f"Process {detached.pid} records" in again.stderr
-    wrong = record(tmp_path, "--stop", "1")
-    assert wrong.returncode == 2
-    done = record(tmp_path, "--stop", "run.jsonl.zst")
-    assert done.returncode == 0, done.stderr
-    assert "has ended" in done.stdout
-    assert running_recordings() == []
-    assert record(tmp_path, "--list").stdout == "No recording is running.\n"
+    assert f"Process {detached} records" in again.stderr
+    with path.open("rb") as file:
+        reads = Popen([sys.executable, "-c", "input()", "gpuwatch"], stdin=subprocess.PIPE,
+                      stdout=file)  # fmt: skip
+        with path.open("ab") as written:
+            other = Popen(["sleep", "600"], stdout=written)
+        try:
+            done = record(tmp_path, "--stop", "run.jsonl.zst")
+            assert done.returncode == 0, done.stderr
+            assert "has ended" in done.stdout
+            wrong = record(tmp_path, "--stop", "run.jsonl.zst")
+            assert wrong.returncode == 2
+            assert "No gpuwatch of this user records to run.jsonl.zst" in wrong.stderr
+            assert (reads.poll(), other.poll()) == (None, None)
+        finally:
+            for one in (reads, other):
+                one.kill()
+                one.communicate()
+    assert "cannot be seen: No such file" in record(tmp_path, "--stop", "none").stderr
     found, stats = read(path)
     assert (found != [], stats.sentences()) == (True, [])
 
 
-def test_a_note_that_is_no_longer_true_is_none(state: Path) -> None:
-    """Its process has ended, its PID is another's or no process's (a signal to -1 reaches all), it
-    is of another machine, or no note."""
-    ended = Popen(["true"])
-    ended.wait()
-    mine = RunningRecording(pid=os.getpid(), path="/x", started_at_unix_seconds=1.0)
-    with announced(mine):
-        assert running_recordings() == [mine]
-        (note,) = state.iterdir()
-        text = note.read_text()
-        (state / "a.json").write_text(text.replace(str(os.getpid()), str(ended.pid)))
-        mark = process_mark(os.getpid())
-        (state / "b.json").write_text(text.replace(mark, mark + "1"))
-        (state / "c.json").write_text(text.replace('"machine":"', '"machine":"x'))
-        (state / "d.json").write_text("{")
-        (state / "e.json").write_text("[]")
-        (state / "f.json").symlink_to(note)
-        os.mkfifo(state / "g.json")
-        for number, pid in enumerate((-1, 0, 1, -os.getpid())):
-            forged = {**json.loads(text), "process": process_mark(pid)}
-            forged["recording"]["pid"] = pid
-            (state / f"h{number}.json").write_text(json.dumps(forged))
-        assert running_recordings() == [mine]
-    assert running_recordings() == []
-
-
-def test_only_the_process_of_the_note_is_signalled(
-    state: Path, monkeypatch: pytest.MonkeyPatch
+def test_only_the_process_that_records_is_signalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the one that has its PID by the time --stop comes to it."""
+    """Not one that has its PID by the time --stop comes to it."""
     child = Popen(["sleep", "600"])
+    (tmp_path / "x").touch()
     try:
-        recording = RunningRecording(pid=child.pid, path="/x", started_at_unix_seconds=1.0)
-        monkeypatch.setattr(running_module, "_chosen", lambda _wanted: [recording])
-        monkeypatch.setattr(running_module, "STOP_SECONDS", 60.0)
-        assert run(["record", "--stop", "all"]) == 0
+        holders = iter([child.pid, None, None])
+        monkeypatch.setattr(writer_module, "holder_of", lambda _file: next(holders))
+        assert run(["record", "--stop", str(tmp_path / "x")]) == 0
         assert child.poll() is None
-        with announced(recording):
-            assert run(["record", "--stop", "all"]) == 0
+        holders = iter([child.pid, child.pid, child.pid, None])
+        assert run(["record", "--stop", str(tmp_path / "x")]) == 0
         assert child.wait() == -signal.SIGTERM
     finally:
         child.kill()
         child.wait()
-
-
-def test_the_list_says_what_is_the_matter(
-    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As the recording says it; and where its note cannot be written (on the same full disk), that
-    nothing came into the file for long."""
-    path = tmp_path / "run.jsonl.zst"
-    path.write_bytes(b"")
-    now = time.time()
-    mine = RunningRecording(pid=os.getpid(), path=str(path), started_at_unix_seconds=now - 900)
-    with announced(mine) as announce:
-        assert run(["record", "--list"]) == 0
-        assert capsys.readouterr().out.count("\n") == 1
-        announce("The disk is full\x1b[2J.")
-        assert run(["record", "--list"]) == 0
-        shown = capsys.readouterr().out
-        assert "The disk is full" in shown
-        assert "\x1b" not in shown
-        announce(None)
-        os.utime(path, (now - 600, now - 600))
-        assert run(["record", "--list"]) == 0
-        assert "Nothing was written for 10m" in capsys.readouterr().out
-    assert list(state.iterdir()) == []
 
 
 @pytest.mark.parametrize("more", ["", " What is in it is kept, and writing is retried."])

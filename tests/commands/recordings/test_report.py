@@ -132,7 +132,7 @@ def test_any_two_are_compared(gpuwatch: Gpuwatch) -> None:
         (("--list", "4"), "--list shows all"),
         (("--list", "--html", "-"), "it takes no --html"),
         (("train.py",), "is not a file"),
-        (("/",), "is a folder"),
+        (("/",), "Is a directory"),
     ],
 )
 @pytest.mark.usefixtures("store")

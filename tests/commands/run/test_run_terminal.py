@@ -218,6 +218,7 @@ class TestDashboard:
             assert 16 << 20 < path.stat().st_size <= 64 << 20
             # While it runs q asks what shall become of it.
             wait_until(lambda: ends(int(path.read_bytes()[-30:].split()[-1])))
+            it.until_it_says("ended")
             it.type("q")
             assert it.end() == 0
 

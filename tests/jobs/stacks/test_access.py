@@ -107,7 +107,6 @@ def test_what_has_no_stack_to_take_is_said(started: Children, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("Error: Failed to find python version from target process\n\nStack", "no Python it knows"),
         ("Error: Unsupported version of Python: 3.19.0a1\n", "Python 3.19.0a1 of process 42"),
         (
             "Error: Failed to get process executable name. Check that the process is running.",

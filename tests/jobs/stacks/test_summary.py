@@ -321,13 +321,6 @@ def test_the_main_thread_is_found(case: str) -> None:
     assert [stack.frames[0].line for stack in found] == [2]
 
 
-def test_torn_stacks_are_counted() -> None:
-    """A stack that does not begin where the others do lost its outer frames."""
-    lines = ("<module> (a.py:1);f (a.py:2) 5", "<module> (a.py:3) 3", "f (a.py:2) 2")
-    found = py_spy.parse_raw("".join(f"thread (1): M;{line}\n" for line in lines))
-    assert stacks.torn_count(found) == 2
-
-
 # Shares
 
 

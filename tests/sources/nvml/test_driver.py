@@ -159,3 +159,4 @@ def test_advice_fits_where_we_run() -> None:
     """A container is told of --gpus all, a plain machine is not."""
     assert "--gpus all" in cannot_start(LIBRARY_NOT_FOUND, True)
     assert "--gpus all" not in cannot_start(LIBRARY_NOT_FOUND, False)
+    assert "wsl --shutdown" in cannot_start(LIBRARY_NOT_FOUND, False, "5.15-microsoft-WSL2")

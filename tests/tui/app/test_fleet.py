@@ -197,14 +197,17 @@ def test_a_job_on_several_hosts_is_a_row_of_its_own() -> None:
         until(lambda: whole.tape is not None)
         fleet.look()
         text = lines(fleet)
-        assert "JOBS ON SEVERAL HOSTS" in text[-4]
-        assert " ".join(text[-3].split()).startswith("job 4711 3 75%")
+        assert [line.split()[:2] for line in text[2:8]] == [
+            *(["▌alpha", "2"], ["beta", "1"], [], ["JOBS", "ON"], ["job", "4711"]),
+            ["train.py", "-"],
+        ]
+        assert " ".join(text[6].split()).startswith("job 4711 3 75%")
         assert [gpu.identity.machine for gpu in whole.latest.gpus] == ["alpha", "alpha", "beta"]
         assert [gpu.reading.busy_percent for gpu in whole.latest.gpus] == [98.0, 96.0, 30.0]
         for place, busy in enumerate((10.0, 20.0)):
             hosts[place].host.latest = machine("ab"[place], busy)
         until(lambda: whole.ended_seconds is not None)
-        assert "ended " in lines(fleet)[-3]
+        assert "ended " in lines(fleet)[6]
     finally:
         for each in fleet.jobs:
             each.host.close()

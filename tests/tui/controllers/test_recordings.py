@@ -11,7 +11,6 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.reader import RecordingIndex, open_any
-from gpuwatch.recording.running import running_recordings
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import driven
@@ -27,6 +26,11 @@ def simulated(seconds: int, scenario: str = "starved", start: float = 5000.0) ->
         out.append(source.read())
         clock.advance(1.0)
     return out
+
+
+def recorded_in(folder: Path) -> Path:
+    (path,) = folder.glob("*.jsonl.zst")
+    return path
 
 
 def mode_of(path: Path) -> int:
@@ -49,21 +53,16 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 async def test_a_recording_from_the_dashboard_reads_back(here: Path) -> None:
-    """W and enter record what comes in to a file of our own; leaving ends it whole. Others find it
-    while it runs."""
+    """W and enter record what comes in to a file of our own; leaving ends it whole."""
     what = scene("starved", 2)
-    notes = here / "notes"
-    async with driven(what, notes=notes) as drive:
+    async with driven(what) as drive:
         await drive.press("W")
         await drive.press("enter")
         await drive.feed(next(drive.ahead), next(drive.ahead))
-        (running,) = running_recordings(notes)
-        path = Path(running.path)
-        assert path.parent == here
+        path = recorded_in(here)
         assert mode_of(path) == 0o600
         drive.app.every_second()
         assert drive.view.recording is not None
-    assert running_recordings(notes) == []
     with open_any(str(path)) as log:
         read = list(log.snapshots)
     assert [one.sequence for one in read] == [one.sequence for one in what.later[:2]]
@@ -73,7 +72,7 @@ async def test_a_recording_from_the_dashboard_has_what_the_dashboard_found(here:
     """Its findings are those of the engine that is there: no second one looks at the snapshots."""
     what = scene("starved", 2)
     engine = HandEngine(several(what.now))
-    async with driven(what, notes=here / "notes", engine=engine) as drive:
+    async with driven(what, engine=engine) as drive:
         await drive.press("W")
         drive.app.screen.name_typed = "night.jsonl.zst"  # type: ignore[attr-defined]
         await drive.press("enter")
@@ -102,11 +101,11 @@ async def test_a_recording_that_cannot_begin_says_so(here: Path) -> None:
 async def test_a_deleted_recording_is_told_on_the_screen(here: Path) -> None:
     """Within a second, and what comes is recorded under the same name."""
     what = scene("starved", 2)
-    async with driven(what, notes=here / "notes") as drive:
+    async with driven(what) as drive:
         await drive.press("W")
         await drive.press("enter")
         await drive.feed(next(drive.ahead))
-        path = Path(running_recordings(here / "notes")[0].path)
+        path = Path(recorded_in(here))
         recorder = drive.app.recording.recorder
         await until(lambda: recorder.state.snapshots == 1)
         os.unlink(path)  # noqa: PTH108 - of a few bytes

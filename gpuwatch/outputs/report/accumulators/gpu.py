@@ -37,7 +37,7 @@ _FIGURES = (
     ("sent_bytes", "pcie_tx_bytes_per_second", "integral"),
 )
 _IDENTITY = (
-    *("uuid", "index", "name", "mig_instance", "mig_parent_uuid", "memory_total_bytes"),
+    *("uuid", "index", "name", "machine", "mig_instance", "mig_parent_uuid", "memory_total_bytes"),
     "temperature_slowdown_celsius",
 )
 

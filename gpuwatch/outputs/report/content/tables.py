@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from gpuwatch.core import units
+from gpuwatch.core.model import PIDS_OF_A_MACHINE
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
 from gpuwatch.outputs.report.content import words
@@ -27,6 +28,7 @@ def _period(gpu: GpuUsage) -> str:
 
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("GPU", "GPU", lambda g: g.label, total="all".format),
+    Column("Host", "HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
     Column("Name", "NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
            lambda r: units.plural(len(r.cards), "GPU")),
     Column("Busy", "BUSY", lambda g: percent(g.busy_percent), _N, 0,
@@ -74,7 +76,7 @@ def _used(*, cpu: int, memory: int) -> tuple[Column[Usage], ...]:
 
 def _who(report: Report, title: str, gpus_rank: int) -> tuple[Column[Usage], ...]:
     return (
-        Column("PID", title, lambda u: str(u.pid)),
+        Column("PID", title, lambda u: str(u.pid % PIDS_OF_A_MACHINE)),
         Column("User", "USER", lambda u: u.user or units.UNKNOWN, _T, 5),
         Column("GPUs", "GPUS", lambda u: words.gpu_labels(u.gpus, report), _T, gpus_rank),
     )
