@@ -177,6 +177,8 @@ def _pinned(rank: JobRank) -> str:
 
 def _workers_apart(ranks: Sequence[JobRank]) -> str:
     known = [rank.loader_workers for rank in ranks if rank.loader_workers is not None]
+    if not known:
+        return "loading unknown"
     rest = ", unknown in some" if len(known) < len(ranks) else ""
     counts = " to ".join([str(count) for count in sorted({min(known), max(known)})])
     return f"{counts} loader workers, differing by rank{rest}"
@@ -184,4 +186,5 @@ def _workers_apart(ranks: Sequence[JobRank]) -> str:
 
 def _pinned_apart(ranks: Sequence[JobRank]) -> str:
     pinned = [rank.pinned_memory for rank in ranks]
-    return f"pinned memory on in {pinned.count(True)} of {len(ranks)} ranks"
+    rest = ", unknown in some" if None in pinned else ""
+    return f"pinned memory on in {pinned.count(True)} of {len(ranks)} ranks{rest}"

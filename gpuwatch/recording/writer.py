@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable
@@ -176,8 +177,7 @@ class RecordingFile:
             raise
         return descriptor
 
-    @staticmethod
-    def _claim(descriptor: int, shown: str) -> None:
+    def _claim(self, descriptor: int, shown: str) -> None:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise RecordingError(
@@ -189,8 +189,10 @@ class RecordingFile:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = holder_of(found)
-            who = "Another process" if holder is None else f"Process {holder}"
-            end = "" if holder is None else f", or end it with gpuwatch record --stop {shown}"
+            who = "Another process" if holder is None else f"Process {holder[0]}"
+            name = clean(shlex.quote(str(self.path)), 4096)
+            ends = holder is not None and holder[1]
+            end = f", or end it with gpuwatch record --stop {name}" if ends else ""
             raise RecordingError(
                 f"{who} records to {shown} already: choose another name{end}."
             ) from None
@@ -224,16 +226,18 @@ class RecordingFile:
             self._pending += b"\n"
 
 
-def holder_of(found: os.stat_result) -> int | None:
-    """The gpuwatch of this user and PID namespace that writes to the file; ``None`` where none can
-    be seen."""
+def holder_of(found: os.stat_result) -> tuple[int, bool] | None:
+    """The gpuwatch of this user and PID namespace that has locked the file to write to it, and
+    whether that is all it does (``gpuwatch record``); ``None`` where none can be seen."""
     for process in Path("/proc").glob("[1-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            if b"gpuwatch" not in (process / "cmdline").read_bytes():
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            names = [word.rpartition(b"/")[2] for word in words[:4]]
+            if b"gpuwatch" not in names:
                 continue
             for link in (process / "fd").iterdir():
-                flags = (process / "fdinfo" / link.name).read_text().partition("flags:")[2]
-                writes = int(flags.split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
-                if writes and os.path.samestat(link.stat(), found):
-                    return int(process.name)
+                locked = "FLOCK" in (process / "fdinfo" / link.name).read_text()
+                if locked and os.path.samestat(link.stat(), found):
+                    only = words[names.index(b"gpuwatch") + 1 :][:1] == [b"record"]
+                    return int(process.name), only
     return None

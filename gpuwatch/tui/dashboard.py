@@ -72,12 +72,15 @@ def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: A
         while True:
             app = FleetApp(TapeSource(False), fleet, opens, **options)
             code = _run(app, lambda: None, None)
-            opened = app.opened
-            if opened is None or opened.tape is None or opened.latest is None:
+            opened, opens = app.opened, False
+            if opened is None:
                 return code
-            opens = False
-            simulated = opened.latest.simulated
-            job = opened.latest.jobs[0].key if isinstance(opened, SharedJob) else None
+            latest = opened.latest
+            if opened.tape is None or latest is None:
+                # Its clock was set at this moment: it begins anew.
+                continue
+            simulated = latest.simulated
+            job = latest.jobs[0].key if isinstance(opened, SharedJob) else None
             played = replay_app(
                 opened.tape, simulated=simulated, follows=True, attached=job, **options
             )
@@ -85,7 +88,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: A
             message = None if alone else f"{opened.name}: q returns to the list of hosts"
             apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
             if apart is not None:
-                message = f"Clocks of its hosts: within {apart:.1f}s. {message}"
+                message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
             code = _run(played, played.player.stop, message)
             if code or alone:
                 return code

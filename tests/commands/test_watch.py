@@ -148,7 +148,7 @@ def test_few_events_wait_for_a_command_that_hangs(capfd: pytest.CaptureFixture[s
     command = Command("sleep 600", shell=False)
     for _ in range(WAITING_MOST + 2):
         command.give(EVENT)
-    assert capfd.readouterr().err.count("did not get an event: 32 wait for it already.") == 2
+    assert capfd.readouterr().err.count("missed an event: 32 are already waiting.") == 2
     wait_until(lambda: command._process is not None)
     command.stop()
 

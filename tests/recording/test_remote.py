@@ -186,6 +186,10 @@ def test_a_host_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 def test_a_host_whose_clock_is_set_begins_anew(tmp_path: Path) -> None:
     """Two hours back, another tape takes the place of the first: each has times that ascend."""
     ahead = Path(stream(tmp_path, -7200.0).strip("'")).rename(tmp_path / "ahead")
+    # Its other clock is not set.
+    ahead.write_text(
+        ahead.read_text().replace('"monotonic_seconds":8200.0', '"monotonic_seconds":998.0')
+    )
     right = stream(tmp_path, 1.0)
     command = (
         f"cd {tmp_path}; if mkdir first; then cat {ahead}; sed 1d {right}; fi; cat {right};"

@@ -17,6 +17,7 @@ from gpuwatch.core.model import (
     Snapshot,
 )
 from gpuwatch.core.source import ManualClock
+from gpuwatch.core.text import SentenceError
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.recording.hosts.together import Machine, are_one, key_of, merged, together
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -222,6 +223,11 @@ def test_recordings_are_laid_side_by_side_by_their_times() -> None:
     assert [one.gpus[3].reading.busy_percent is None for one in found[1:]] == [
         *[False] * 3, *[True] * 3, *[False] * 3
     ]  # fmt: skip
+    # Half of a sum is no sum.
+    assert found[5].host.core_count is None
+    assert found[-1].host.core_count == 2 * (first[-1].host.core_count or 0)
+    with pytest.raises(SentenceError, match="of the same host"):
+        list(merged([first, first]))
     times = [one.taken_at_unix_seconds for one in found]
     assert times == sorted(set(times))
     assert [one.sequence for one in found] == list(range(1, 11))

@@ -71,7 +71,7 @@ class Request:
 @click.option("--redact", is_flag=True, help="Redact possible secrets and personal data.")
 @watched_options()
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
-@click.option("--stop", metavar="FILE", help="End what records to FILE.")
+@click.option("--stop", metavar="FILE", help="Stop the recording to FILE.")
 def record_command(output: str | None, detach: bool, stop: str | None, **options: Any) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 

@@ -82,7 +82,9 @@ def _form_options(what: str) -> Decorator:
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
 @click.option(
-    "--jobstats", is_flag=True, help="Print it for Slurm's AdminComment, as jobstats reads it."
+    "--jobstats",
+    is_flag=True,
+    help="Print it as text for Slurm's AdminComment, as jobstats reads it.",
 )
 @cut_options("Of a recording:")
 @log_options()
@@ -108,6 +110,8 @@ def report_command(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
                 f"report FILE {option}"
             )
+    if jobstats and (as_list or form.as_json or form.html is not None):
+        raise click.UsageError("Choose one of --jobstats, --list, --json and --html.")
     if as_list:
         if reference is not None:
             raise click.UsageError("--list shows all reports: it takes no number.")
@@ -131,7 +135,7 @@ def report_command(
     "--fail-if",
     multiple=True,
     metavar="CONDITION",
-    help="Exit with 1 if AFTER minus BEFORE is so: busy<-5% (repeatable; see above).",
+    help="Exit with 1 if CONDITION holds for AFTER minus BEFORE: 'busy<-5%' (repeatable).",
 )
 @log_options()
 @_form_options("the comparison")

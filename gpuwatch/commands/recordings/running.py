@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -35,7 +36,7 @@ def detached(path: Path, record: Callable[[Callable[[], None]], int]) -> int:
         raise click.UsageError(said or "The recording could not be started.")
     print_text(
         f"Process {child} records to {shown(path)}, also when this terminal closes. "
-        f"gpuwatch record --stop {shown(path)} ends it."
+        f"gpuwatch record --stop {shown(shlex.quote(str(path)))} ends it."
     )
     return 0
 
@@ -87,16 +88,21 @@ def stop_recording(wanted: str) -> int:
         file = Path(wanted).stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "there is no such file"
-        raise click.UsageError(f"{shown(wanted)} cannot be seen: {reason}.") from None
-    pid = holder_of(file)
-    if pid is None:
+        raise click.UsageError(f"{shown(wanted)} cannot be read: {reason}.") from None
+    holder = holder_of(file)
+    if holder is None:
         raise click.UsageError(f"No gpuwatch of this user records to {shown(wanted)} now.")
+    pid, only_records = holder
+    if not only_records:
+        raise click.UsageError(
+            f"Process {pid}, a dashboard, records to {shown(wanted)}: press W there to stop it."
+        )
     with contextlib.suppress(ProcessLookupError), pinned(pid) as send:
         # Looked at again once pinned: its PID may be another's by now.
-        if holder_of(file) == pid:
+        if holder_of(file) == holder:
             send(signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
-    while holder_of(file) == pid:
+    while holder_of(file) == holder:
         if time.monotonic() >= deadline:
             late = f"Process {pid} was asked to stop, and has not done so yet."
             return complain(late, EXIT_NO_ANSWER)

@@ -31,6 +31,7 @@ ANSWER_SECONDS = 10.0
 AGAIN_AFTER_SECONDS = (1.0, 4.0, 16.0)
 """A webhook that cannot be reached, is overloaded or broken is tried so often again."""
 WAITING_MOST = 32
+FINISH_SECONDS = 60.0
 _ADDRESS = re.compile(
     r"(https?://(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)(?:[/?][!-~]*)?", re.A | re.I
 )
@@ -49,13 +50,13 @@ class Delivery:
             self._waiting += 1
             self._worker.submit(partial(self._give, event))
         else:
-            complain(f"{self._name} did not get an event: {WAITING_MOST} wait for it already.")
+            complain(f"{self._name} missed an event: {WAITING_MOST} are already waiting.")
 
     def _give(self, event: Event) -> None:
         try:
             why = self.send(event, dumps(event, indent=None).encode() + b"\n")
-        except OSError as error:
-            why = error.strerror or type(error).__name__
+        except Exception as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
         self._waiting -= 1
         if why is not None:
             complain(f"{self._name} failed: {why}.")
@@ -65,8 +66,9 @@ class Delivery:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Wait until all have been sent, or not: each has a time limit."""
-        self._worker.submit(int).wait(None)
+        """Wait until all have been sent, for a minute at most."""
+        if not self._worker.submit(int).wait(FINISH_SECONDS):
+            complain(f"{self._name} was not waited for: {self._waiting} events were not delivered.")
 
 
 class Command(Delivery):
@@ -158,7 +160,7 @@ class Webhook(Delivery):
                 why = f"it answered {code}"
                 if code < 500 and code != 429:
                     return why if code >= 300 else None
-            except (OSError, HTTPException) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 late = isinstance(reason, TimeoutError)
                 why = "it is too slow" if late else getattr(reason, "strerror", None) or "no answer"

@@ -111,7 +111,9 @@ def watch_command(
     sampler, notes = watched.sampler(DEMO_SPEED)
     for note in notes:
         complain(note)
-    complain(f"watching for what has held for {units.age(seconds)}; Ctrl-C ends it.")
+    complain(
+        f"watching; a finding is raised once it has held for {units.age(seconds)} (Ctrl-C ends it)."
+    )
     # To be stopped is how it ends.
     with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         try:

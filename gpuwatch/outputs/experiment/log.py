@@ -114,7 +114,7 @@ class ExperimentLog:
 
     def close(self, exit_code: int | None = None) -> None:
         """The rest, and at most ``FLUSH_SECONDS`` for the tool to take it."""
-        if self._last is not None:
+        if self._last is not None and self._readings:
             self._log(self._last)
         self._send({"exit_code": exit_code})
         with contextlib.suppress(OSError):

@@ -32,7 +32,8 @@ def shared_jobs(hosts: Sequence[RemoteHost]) -> dict[JobKey, Job]:
     """The jobs that run on several machines now, each as it is on the first."""
     found: dict[JobKey, list[tuple[int, Job]]] = {}
     for number, host in enumerate(hosts):
-        for job in () if host.is_late or host.latest is None else host.latest.jobs:
+        latest = None if host.is_late else host.latest
+        for job in () if latest is None else latest.jobs:
             key = None if job.ended_at_unix_seconds is not None else key_of(job)
             if key is not None:
                 found.setdefault(key, []).append((number, job))
@@ -57,7 +58,8 @@ class SharedJob(Incoming):
     @property
     def is_late(self) -> bool:
         parts = [*self._parts.values()]
-        return self.ended_seconds is not None or all(part.host.is_late for part in parts)
+        silent = bool(parts) and all(part.host.is_late for part in parts)
+        return self.ended_seconds is not None or silent
 
     @property
     def clocks_apart_seconds(self) -> float | None:

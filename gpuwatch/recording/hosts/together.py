@@ -17,6 +17,7 @@ from gpuwatch.core.bounds import highest
 from gpuwatch.core.model import (
     PIDS_OF_A_MACHINE,
     Gpu,
+    GpuKey,
     GpuReading,
     Host,
     Identified,
@@ -26,6 +27,7 @@ from gpuwatch.core.model import (
     Process,
     Snapshot,
 )
+from gpuwatch.core.text import SentenceError
 
 JobKey = tuple[str, int]
 """What its parts have in common, and its number of ranks."""
@@ -129,7 +131,11 @@ def merged(recordings: Sequence[Iterable[Snapshot]]) -> Iterator[Snapshot]:
         *[zip(repeat(number), each) for number, each in enumerate(recordings)],
         key=lambda one: one[1].taken_at_unix_seconds,
     )
+    whose: dict[GpuKey, int] = {}
     for number, snapshot in chain(every, [(-1, None)]):
+        for gpu in () if snapshot is None else snapshot.gpus:
+            if whose.setdefault(gpu.uuid, number) != number:
+                raise SentenceError("Two of the recordings are of the same host: name one of each.")
         if fresh and (number in fresh or snapshot is None):
             sequence += 1
             now = max([latest[one].taken_at_unix_seconds for one in fresh])
@@ -172,7 +178,7 @@ def _sums(of: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _host(machines: Sequence[Machine]) -> Host:
-    hosts = [machine.snapshot.host for machine in machines]
+    hosts = [one.snapshot.host if one.fresh else Host(name=one.name) for one in machines]
     cores = [one.core_count for one in hosts]
     percents = [one.cpu_percent for one in hosts]
     busy = None

@@ -55,7 +55,8 @@ class Member:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        return () if self.current is None else self.current.gpus
+        current = self.current
+        return () if current is None else current.gpus
 
     @property
     def percents(self) -> list[float | None]:
@@ -80,15 +81,15 @@ class Member:
 
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
-        host = self.host
+        host, latest = self.host, self.host.latest
         if host.tape is not None and host.tape.error is not None:
             return "error", "warn", f"reading it failed: {bug_place(host.tape.error)}"
         if host.ended_seconds is not None:
             return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
         if host.trouble is not None or host.is_late:
-            gone = f"nothing for {units.age(host.age_seconds)}: " if host.latest else ""
+            gone = f"nothing for {units.age(host.age_seconds)}: " if latest else ""
             return "error", "warn", gone + (host.trouble or "it does not answer")
-        if host.latest is None:
+        if latest is None:
             return "", "dim", "connecting"
         found = None if host.tape is None else host.tape.diagnosis
         text, severity = "", ""
@@ -96,7 +97,7 @@ class Member:
             worst = found.causes[0] if found.causes else None
             text = found.verdict if worst is None else worst.summary
             severity = "" if worst is None else worst.severity
-        grave = [one for one in host.latest.problems if one.severity != "info"]
+        grave = [one for one in latest.problems if one.severity != "info"]
         if grave and not severity:
             text, severity = grave[0].message, grave[0].severity
         ahead = host.clock_error_seconds
@@ -219,11 +220,11 @@ def _spark(view: View, one: Member, cells: int, row: Row) -> None:
 def _summary(fleet: Fleet, width: int) -> Line:
     members = fleet.members
     row = Row(width, prefix="b:").add(" gpuwatch ", "title")
-    if any(one.host.latest is not None and one.host.latest.simulated for one in members):
+    if any(latest.simulated for one in members if (latest := one.host.latest) is not None):
         row.add(" ").add(" SIMULATED ", "simulated")
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
-    lost = [one.wasted for one in connected if one.wasted is not None]
+    lost = [(wasted, len(one.gpus)) for one in connected if (wasted := one.wasted) is not None]
     busy = mean([percent for one in connected for percent in one.percents])
     missing = len(members) - len(connected)
     for text, style in (
@@ -231,7 +232,10 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (f"{sum(lost):.1f} of {gpus} wasted" if lost else "", "text"),
+        (
+            f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" if lost else "",
+            "text",
+        ),
     ):
         if text:
             row.fits("  ", "text")

@@ -231,7 +231,7 @@ def test_one_that_runs_is_read_and_stopped_by_its_file(tmp_path: Path, detached:
             for one in (reads, other):
                 one.kill()
                 one.communicate()
-    assert "cannot be seen: No such file" in record(tmp_path, "--stop", "none").stderr
+    assert "cannot be read: No such file" in record(tmp_path, "--stop", "none").stderr
     found, stats = read(path)
     assert (found != [], stats.sentences()) == (True, [])
 
@@ -243,13 +243,28 @@ def test_only_the_process_that_records_is_signalled(
     child = Popen(["sleep", "600"])
     (tmp_path / "x").touch()
     try:
-        holders = iter([child.pid, None, None])
+        holders = iter([(child.pid, True), None, None])
         monkeypatch.setattr(writer_module, "holder_of", lambda _file: next(holders))
         assert run(["record", "--stop", str(tmp_path / "x")]) == 0
         assert child.poll() is None
-        holders = iter([child.pid, child.pid, child.pid, None])
+        holders = iter([(child.pid, True)] * 3 + [None])
         assert run(["record", "--stop", str(tmp_path / "x")]) == 0
         assert child.wait() == -signal.SIGTERM
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_dashboard_that_records_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be that of a job, which would end with it."""
+    child = Popen(["sleep", "600"])
+    monkeypatch.setattr(writer_module, "holder_of", lambda _file: (child.pid, False))
+    try:
+        assert run(["record", "--stop", str(tmp_path)]) == 2
+        assert "press W there to stop it" in capsys.readouterr().err
+        assert child.poll() is None
     finally:
         child.kill()
         child.wait()

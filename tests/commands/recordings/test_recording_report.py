@@ -62,7 +62,7 @@ def test_a_recording_has_a_report(starved: str, gpuwatch: Gpuwatch) -> None:
 def test_a_report_for_jobstats_is_unpacked_as_jobstats_does(
     starved: str, log: Path, gpuwatch: Gpuwatch
 ) -> None:
-    """By node; a log without a host's readings has none of them, and no zeros in their place."""
+    """By node; every GPU with its memory has the most in use as well."""
 
     def unpacked(path: str) -> dict[str, Any]:
         text = gpuwatch("report", path, "--jobstats").out.strip()
@@ -78,8 +78,9 @@ def test_a_report_for_jobstats_is_unpacked_as_jobstats_does(
     assert node["gpu_used_memory"]["0"] == said["gpus"][0]["memory_peak_bytes"]
     assert node["cpus"] > 0
     assert node["total_time"] > 0
-    (node,) = unpacked(str(log))["nodes"].values()
-    assert node.keys() == {"gpu_used_memory", "gpu_utilization"}
+    assert node["gpu_used_memory"].keys() == node["gpu_total_memory"].keys()
+    assert node["total_memory"] == said["host"]["memory_total_bytes"]
+    assert "Choose one" in gpuwatch("report", starved, "--jobstats", "--json", code=2).err
 
 
 def test_standard_input_is_read(
