@@ -40,7 +40,7 @@ LOADING = {
     "4+ 4+ 4+ 0+": "0 to 4 loader workers, differing by rank, pinned memory on",
     "4+ ?+": "4 loader workers, differing by rank, unknown in some, pinned memory on",
     "4+ 4- 4+": "4 loader workers each, pinned memory on in 2 of 3 ranks",
-    "4+ 4?": "4 loader workers each, pinned memory on in 1 of 2 ranks",
+    "4+ 4?": "4 loader workers each, pinned memory on in 1 of 2 ranks, unknown in some",
     "0+ 1+ 2+ 3+ 4+": "0 to 4 loader workers, differing by rank, pinned memory on",
 }
 
