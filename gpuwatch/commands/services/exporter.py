@@ -17,6 +17,8 @@ from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
+    from gpuwatch.outputs.exporter.metrics import Metrics
+    from gpuwatch.outputs.exporter.server import Server, WebConfig
 
 PORT = 19400
 """Prometheus' own list of exporters has no free number left (9100 to 9999)."""
@@ -31,6 +33,18 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         raise click.BadParameter(f"{clean(value, 60)!r} is no address: write it as host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _collector(_context: object, _option: object, value: str | None) -> str | None:
+    """With the path of OTLP, where there is none."""
+    if not value:
+        return value
+    found = re.fullmatch(r"(https?://[^\s/?#]+)(/[!-~]*)?", value)
+    if found is None:
+        raise click.BadParameter(
+            f"{clean(value, 60)!r} is no address: write it as http://host:4318."
+        )
+    return value if (found[2] or "/") != "/" else f"{found[1]}/v1/metrics"
 
 
 @click.command("exporter")
@@ -54,6 +68,15 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     metavar="NAME",
     help="A name by which this machine may be asked, beside its own and its addresses (*: any).",
 )
+@click.option(
+    "--otlp",
+    is_flag=False,
+    flag_value="",
+    callback=_collector,
+    metavar="[URL]",
+    help="Also send metrics to an OpenTelemetry collector, by OTLP over HTTP.  [default URL: "
+    "$OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318]",
+)
 @click.option("--pids", is_flag=True, help="Serve the PIDs of jobs.")
 @click.option("--commands", is_flag=True, help="Serve the command lines of jobs.")
 @click.option(
@@ -69,6 +92,7 @@ def exporter_command(
     listen: tuple[str, int],
     web_config: Path | None,
     allow_host: tuple[str, ...],
+    otlp: str | None,
     pids: bool,
     commands: bool,
     printed: str | None,
@@ -90,12 +114,15 @@ def exporter_command(
     lean.load_encryption()
     try:
         from gpuwatch.outputs.exporter.metrics import Metrics
-        from gpuwatch.outputs.exporter.server import Server, WebConfig
+        from gpuwatch.outputs.exporter.server import WebConfig
 
         web = WebConfig(web_config)
+        if otlp is not None:
+            from gpuwatch.outputs.exporter.otlp import Sender
     except ImportError as error:
         needs = "gpuwatch exporter needs packages that are not installed: pip install "
-        raise SentenceError(f"{needs}'gpuwatch-tui[prometheus]'") from error
+        extra = "prometheus" if otlp is None else "otlp"
+        raise SentenceError(f"{needs}'gpuwatch-tui[{extra}]'") from error
 
     import asyncio
     from threading import Thread
@@ -114,6 +141,8 @@ def exporter_command(
 
     log = None if source.simulated else KernelLog()
     metrics = Metrics(age, log, pids=pids, commands=commands)
+    if otlp is not None:
+        sender = Sender(otlp or None, lambda: metrics.samples("otlp").collect())
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)
@@ -121,6 +150,24 @@ def exporter_command(
         lean.settle()
         if snapshot.sequence % 600 == 599:
             lean.tidy()
+
+    server = _bound(listen, metrics, web, allow_host)
+    # To be stopped is how it ends.
+    with server, contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
+        Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        if otlp is not None:
+            Thread(target=sender.run, args=(complain,), daemon=True).start()
+        try:
+            asyncio.run(watch(None, sampler, take))
+        finally:
+            server.shutdown()
+
+
+def _bound(
+    listen: tuple[str, int], metrics: Metrics, web: WebConfig, allow_host: tuple[str, ...]
+) -> Server:
+    """The server, which has said where it serves. Raises ``SentenceError``."""
+    from gpuwatch.outputs.exporter.server import Server
 
     try:
         server = Server(listen, metrics.page, web, allow_host)
@@ -133,10 +180,4 @@ def exporter_command(
     complain(f"serving {scheme}://{shown}:{port}/metrics")
     if not web.users and not host.startswith(("127.", "::1")):
         complain("whoever reaches this port can read it: --web-config adds TLS and passwords.")
-    # To be stopped is how it ends.
-    with server, contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
-        Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-        try:
-            asyncio.run(watch(None, sampler, take))
-        finally:
-            server.shutdown()
+    return server

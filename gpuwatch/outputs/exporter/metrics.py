@@ -136,10 +136,15 @@ class Metrics:
     def page(
         self, scraper: str, window_seconds: float | None = None, accept: str = ""
     ) -> tuple[bytes, str]:
-        """The exposition and its content type, in the format that ``accept`` asks for.
-        ``window_seconds``: how far back the busy band reaches; ``None``: to when ``scraper`` (an
-        address) asked last."""
-        page: Any = Samples(self._process.collect())
+        """The exposition and its content type, in the format that ``accept`` asks for."""
+        encode, content_type = choose_encoder(accept)
+        page: Any = self.samples(scraper, window_seconds)
+        return encode(page), content_type
+
+    def samples(self, scraper: str, window_seconds: float | None = None) -> Samples:
+        """``window_seconds``: how far back the busy band reaches; ``None``: to when ``scraper``
+        (an address) asked last."""
+        page = Samples(self._process.collect())
         age_seconds, stale = self._age()
         with self._lock:
             up = not stale and self._seen is not None and any(map(_answers, self._seen[0].gpus))
@@ -157,8 +162,7 @@ class Metrics:
                 if not stale:
                     self._add_gpus(page, snapshot, self._windows.of(scraper, window_seconds))
                     self._add_jobs(page, snapshot, diagnosis)
-        encode, content_type = choose_encoder(accept)
-        return encode(page), content_type
+        return page
 
     def _add_gpus(self, page: Samples, snapshot: Snapshot, busy: Mapping[str, Percents]) -> None:
         processes = _process_counts(snapshot)
@@ -166,6 +170,7 @@ class Metrics:
             identity, reading, totals = gpu.identity, gpu.reading, self._totals.gpus[gpu.uuid]
             who = {"gpu": gpu_label(gpu), "gpu_uuid": gpu.uuid}
             facts = _texts(identity, "name", "pci_bus_id", "driver_version", "mig_parent_uuid")
+            facts["name"] += " (simulated)" * snapshot.simulated
             page.add("gpu_info", "A GPU.", 1, **who, **facts)
             page.add("gpu_lost", "1: it does not answer any more.", gpu.lost, **who)
             if gpu.lost or not _answers(gpu):
