@@ -84,6 +84,7 @@ class _Body(Struct):
 class _GpuState(Struct):
     uuid: Text
     lost: bool = False
+    allocated_to: tuple[Text, ...] | None = None
 
 
 _KIND, _HEADER, _BODY = JsonDecoder(_Kind), JsonDecoder(Header), JsonDecoder(_Body)
@@ -113,14 +114,20 @@ def header_line(snapshot: Snapshot) -> str:
 
 def snapshot_line(snapshot: Snapshot) -> str:
     """One snapshot of a stream, without a line end."""
-    gpus = [_merged({"uuid": gpu.uuid, "lost": gpu.lost}, gpu.reading) for gpu in snapshot.gpus]
+    gpus = [
+        _merged(_GpuState(gpu.uuid, gpu.lost, gpu.allocated_to), gpu.reading)
+        for gpu in snapshot.gpus
+    ]
     return _encode({"kind": "snapshot", **_body(snapshot, gpus)}).decode()
 
 
 def status_text(snapshot: Snapshot) -> str:
     """One snapshot that needs no header: what ``gpuwatch status --json`` prints, indented, without
     a line end."""
-    gpus = [_merged(gpu.identity, {"lost": gpu.lost}, gpu.reading) for gpu in snapshot.gpus]
+    gpus = [
+        _merged(gpu.identity, {"lost": gpu.lost, "allocated_to": gpu.allocated_to}, gpu.reading)
+        for gpu in snapshot.gpus
+    ]
     value = {"schema": SCHEMA_VERSION, "gpuwatch": __version__, **_body(snapshot, gpus)}
     return msgspec.json.format(_encode(value), indent=2).decode()
 
@@ -184,7 +191,10 @@ class Decoder:
         if identity is None:
             shown = clean(state.uuid, 80)
             raise CodecError(f"{where} is GPU {shown}, which the header does not list.")
-        return Gpu(identity=identity, reading=decoded(_READING, data, where), lost=state.lost)
+        reading = decoded(_READING, data, where)
+        return Gpu(
+            identity=identity, reading=reading, lost=state.lost, allocated_to=state.allocated_to
+        )
 
 
 def decoded(decoder: JsonDecoder[T], data: bytes | Raw, where: str = "") -> T:

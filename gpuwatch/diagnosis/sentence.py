@@ -15,12 +15,12 @@ ALIKE = 1.05
 
 _PLACE = re.compile(r"\{(gpus|are|share|paused)\}|\{(gpus|several)\|([^{}|]*)\|([^{}|]*)\}")
 _CARD = r"\d+\b(?!%|\.\d)(?: \(MIG \d+\))?"
-# Not those that are part of a name: PID 4242, rank 3, H200, x16, train.py:41; those of GPUs and of
-# commands, which can be several, are found and left as they are.
+# Not those that are part of a name: PID 4242, job 17, rank 3, H200, x16, train.py:41; those of GPUs
+# and of commands, which can be several, are found and left as they are.
 _NUMBER = re.compile(
     rf"GPUs? {_CARD}(?:(?:, | and | to ){_CARD})*|"
     r"\b(?:kill|nvidia-smi|gpuwatch stacks) [^:;,()]*|"
-    r"(?<![\w.:/=#-])(?<!\bPID )(?<!\brank )(?<!\bnode )(?<!\bgeneration )"
+    r"(?<![\w.:/=#-])(?<!\bPID )(?<!\bjob )(?<!\brank )(?<!\bnode )(?<!\bgeneration )"
     r"(\d+(?:\.\d+)?)([KMGT]\b| (?:s|min|h)\b)?"
 )
 _NO_TEXT = "\0"

@@ -14,6 +14,7 @@ from typing import TypeVar
 from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
 from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
 from gpuwatch.core.text import clean
+from gpuwatch.sources.allocation import Allocations
 from gpuwatch.sources.driver_link import DriverLink, bug
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostReader
@@ -55,6 +56,7 @@ class LocalSource:
         self._make_jobs = jobs
         self._jobs: JobReader | None = None
         self._own = OwnUse()
+        self._allocations = Allocations(self.clock)
         self._answered_at: float | None = None
         """When the driver answered last."""
         self._began: tuple[float, float, float] | None = None
@@ -96,7 +98,7 @@ class LocalSource:
             interval_seconds=self.options.interval_seconds,
             simulated=False,
             host=host,
-            gpus=look.gpus,
+            gpus=self._allocations.of(look.gpus),
             processes=processes,
             jobs=jobs,
             problems=(*look.problems, *host_problems, *process_problems),

@@ -145,6 +145,8 @@ class Gpu:
     identity: GpuIdentity
     reading: GpuReading
     lost: bool = False
+    allocated_to: tuple[Text, ...] | None = None
+    """Numbers of the batch jobs that a scheduler has given it to; ``None``: nothing says."""
 
     @property
     def uuid(self) -> GpuKey:

@@ -45,6 +45,7 @@ class GpuTrack:
     def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity = gpu.identity
         self.lost = gpu.lost
+        self.allocated_to = gpu.allocated_to
         self.seen_at = -math.inf
         self.uses = 0
         """So many share it."""
@@ -75,6 +76,7 @@ class GpuTrack:
         ``rests``: its job is stopped, and what the GPU does now says nothing of it."""
         reading = gpu.reading
         self.seen_at, self.lost, self.identity = at, gpu.lost, gpu.identity
+        self.allocated_to = gpu.allocated_to
         if is_read(reading) and not gpu.lost:
             self.read_at = at
         if gpu.lost or rests:
@@ -226,6 +228,7 @@ class GpuTrack:
             self._means.over(since),
             identity=self.identity,
             lost=self.lost,
+            allocated_to=self.allocated_to,
             busy=analyse(samples) if enough else None,
             busy_read=bool(self.series),
             busy_now_percent=_newest(self.series, self.seen_at - NOW_SECONDS),

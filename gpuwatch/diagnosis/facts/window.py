@@ -19,6 +19,8 @@ STOPPED_STATES = ("T", "t")
 class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
+    allocated_to: tuple[str, ...] | None = None
+    """Batch jobs, as in ``Gpu``."""
     busy: Waveform | None = None
     """Of the driver's fine samples where there are any, else of the polls; ``None`` for fewer than
     two in the window."""

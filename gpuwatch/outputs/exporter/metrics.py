@@ -172,6 +172,9 @@ class Metrics:
             facts = _texts(identity, "name", "pci_bus_id", "driver_version", "mig_parent_uuid")
             facts["name"] += " (simulated)" * snapshot.simulated
             page.add("gpu_info", "A GPU.", 1, **who, **facts)
+            for job in gpu.allocated_to or ():
+                says = "A batch job that the scheduler has given it to."
+                page.add("gpu_allocation_info", says, 1, **who, slurm_job_id=clean(job, TEXT_MOST))
             page.add("gpu_lost", "1: it does not answer any more.", gpu.lost, **who)
             if gpu.lost or not _answers(gpu):
                 continue

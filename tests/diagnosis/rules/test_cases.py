@@ -16,9 +16,9 @@ from tests.diagnosis import windows as w
 from tests.diagnosis.rules import cases
 
 OF_A_GPU = {
-    "batch_too_small", "busy_without_work", "gpu_lost", "hardware_errors", "idle_holding_memory",
-    "memory_growing", "memory_nearly_full", "oscillation", "pcie_degraded", "power_throttle",
-    "thermal_throttle",
+    "allocated_unused", "batch_too_small", "busy_without_work", "gpu_lost", "hardware_errors",
+    "idle_holding_memory", "memory_growing", "memory_nearly_full", "oscillation", "pcie_degraded",
+    "power_throttle", "thermal_throttle",
 }  # fmt: skip
 """What they look at needs no job."""
 SENTENCES = ("summary", "action", "says")

@@ -49,7 +49,8 @@ class Exposed:
 def test_a_reading_is_in_base_units_and_one_that_was_not_taken_has_no_sample() -> None:
     """Ratios from 0 to 1, hertz; a measured zero is a sample, ``None`` is none."""
     one = gpu(busy_percent=40.0, sm_clock_mhz=1980, fan_percent=0.0, energy_joules=2.5)
-    exposed = Exposed(snapshot(gpus=(one,)))
+    exposed = Exposed(snapshot(gpus=(replace(one, allocated_to=("17",)),)))
+    assert exposed("gpu_allocation_info", "gpu", "slurm_job_id") == {"0 17": 1.0}
     assert exposed("gpu_busy_ratio", "gpu", "gpu_uuid") == {"0 GPU-a": pytest.approx(0.4)}
     names = "sm_clock_hertz fan_ratio energy_joules_total power_watts ecc_errors_total"
     found = [exposed(f"gpu_{name}") for name in names.split()]

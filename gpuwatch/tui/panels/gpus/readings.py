@@ -1,6 +1,6 @@
 """Every reading a GPU reports, as (label, text, style), for the detail screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuwatch.core import units
@@ -22,9 +22,15 @@ def _clock(most: int | None) -> _Write:
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     """Known readings, in a fixed order, and the labels of what this GPU does not report."""
     everything = [*_identity(gpu.identity), *_moving(gpu)]
+    if gpu.allocated_to is not None:
+        everything.insert(0, ("allocated to", _jobs(gpu.allocated_to), "text"))
     known = [(label, text, style) for label, text, style in everything if text is not None]
     missing = [label for label, text, _ in everything if text is None]
     return known, missing
+
+
+def _jobs(numbers: Sequence[str]) -> str:
+    return f"job {', '.join(numbers)}" if numbers else "no job"
 
 
 _Maybe = tuple[str, str | None, str]

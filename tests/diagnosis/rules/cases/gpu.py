@@ -96,6 +96,34 @@ IDLE = Cases("idle_holding_memory", {
     "without the busy share": (gpu_only(gpu(busy=None)), "utilisation"),
 })  # fmt: skip
 
+GIVEN: dict[str, Any] = {
+    "busy": steady(0.0), "memory_used_bytes": 0.5 * GIB, "others": (), "allocated_to": ("4711",)
+}  # fmt: skip
+ALLOCATED = Cases("allocated_unused", {
+    "two of a job's four GPUs": (
+        gpu_only(gpu(2, **GIVEN), gpu(3, **GIVEN)),
+        {"severity": "warning", "lost_share": 1.0, "gpus": ("GPU-2", "GPU-3"),
+         "summary": "GPUs 2 and 3 are allocated to job 4711, and no process uses them",
+         "hold_seconds": 300.0},
+    ),
+    "of two jobs": (
+        gpu_only(gpu(**GIVEN | {"allocated_to": ("17", "4711_2")})),
+        {"summary": "job 17 and job 4711_2"},
+    ),
+}, {
+    "nothing says whose it is": (
+        gpu_only(gpu(**GIVEN | {"allocated_to": None})), "no scheduler is known",
+    ),
+    "it is free": gpu_only(gpu(**GIVEN | {"allocated_to": ()})),
+    "a process has just begun": gpu_only(gpu(**GIVEN | {"others": (Process(pid=8),)})),
+    "a process that the driver does not list holds memory":
+        gpu_only(gpu(**GIVEN | {"memory_used_bytes": 20.0 * GIB})),
+    "its job runs": window(gpus=(gpu(allocated_to=("4711",)),)),
+}, {
+    "whether a process is on it": (gpu_only(gpu(**GIVEN | {"others": None})), "processes"),
+    "without the busy share": (gpu_only(gpu(**GIVEN | {"busy": None})), "utilisation"),
+})  # fmt: skip
+
 FULL_CARD = gpu(foreign_memory_bytes=40.0 * GIB, memory_used_bytes=135.0 * GIB)
 OTHERS = (
     Process(pid=8, gpu_busy_percent=3.0),

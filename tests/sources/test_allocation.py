@@ -1,0 +1,53 @@
+"""Whose a GPU is, as a scheduler's prolog writes it down."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.core.codec import Decoder, header_line, snapshot_line
+from gpuwatch.core.source import ManualClock
+from gpuwatch.sources.allocation import FOLDER_VARIABLE, JOBS_MOST, READ_SECONDS, Allocations
+from tests.support.snapshots import gpu, snapshot
+
+
+@pytest.fixture(autouse=True)
+def no_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+
+
+def test_the_files_of_both_exporters_are_read(tmp_path: Path) -> None:
+    """By index (a job in each line) or UUID (with the user's number behind); no file, no job."""
+    (tmp_path / "0").write_text("4711\n4712\n")
+    (tmp_path / "GPU-b").write_text("4713 1000\n")
+    (tmp_path / "3").write_text("0 0\n")
+    clock = ManualClock()
+    read = Allocations(clock, [str(tmp_path / "none"), str(tmp_path)])
+    gpus = (gpu(), gpu("GPU-b", 1), gpu("GPU-c", 2), gpu("GPU-d", 3))
+    found = [one.allocated_to for one in read.of(gpus)]
+    assert found == [("4711", "4712"), ("4713",), (), ()]
+    # What changes is seen soon.
+    (tmp_path / "0").unlink()
+    clock.advance(READ_SECONDS)
+    assert read.of(gpus)[0].allocated_to == ()
+
+
+def test_without_a_folder_nothing_is_known(tmp_path: Path) -> None:
+    """Nor of a file that cannot be read."""
+    assert Allocations(ManualClock(), [str(tmp_path / "none")]).of((gpu(),)) == (gpu(),)
+    (tmp_path / "0").mkdir()
+    (one,) = Allocations(ManualClock(), [str(tmp_path)]).of((gpu(),))
+    assert one.allocated_to is None
+
+
+def test_hostile_files_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No escape code gets through, and no file is too long; the variable names the folder."""
+    (tmp_path / "0").write_bytes(b"\x1b[31mjob\xff x\n" + b"9\n" * 10_000)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    (one,) = Allocations(ManualClock(), []).of((gpu(),))
+    assert one.allocated_to is not None
+    assert len(one.allocated_to) == JOBS_MOST
+    assert "\x1b" not in one.allocated_to[0]
+    # It goes through a stream.
+    decoder, sent = Decoder(), snapshot(gpus=(one,))
+    decoder.decode(header_line(sent))
+    assert decoder.decode(snapshot_line(sent)).gpus == (one,)
