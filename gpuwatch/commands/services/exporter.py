@@ -66,7 +66,7 @@ def _collector(_context: object, _option: object, value: str | None) -> str | No
     "--allow-host",
     multiple=True,
     metavar="NAME",
-    help="A name by which this machine may be asked, beside its own and its addresses (*: any).",
+    help="Also answer requests for this host name (*: for any); see docs/exporter.md.",
 )
 @click.option(
     "--otlp",
@@ -100,11 +100,11 @@ def exporter_command(
     demo: str | None,
     gpus: int | None,
 ) -> None:
-    """Serve metrics and findings to Prometheus.
+    """Serve metrics and findings to Prometheus, or send them to OpenTelemetry.
 
-    Needs the extra: pip install 'gpuwatch-tui[prometheus]'. GPUs are read at their own interval; a
-    scrape gets what was read last. The lowest and the highest utilisation are those since the same
-    address asked last, or of ?window=SECONDS. See docs/exporter.md.
+    Needs an extra: pip install 'gpuwatch-tui[prometheus]', or [otlp] for --otlp. GPUs are read at
+    their own interval; a scrape gets the latest readings. The busy minimum and maximum cover the
+    time since the same address last scraped, or ?window=SECONDS. See docs/exporter.md.
     """
     if printed is not None:
         import gpuwatch.outputs.exporter as folder

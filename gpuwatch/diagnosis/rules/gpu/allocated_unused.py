@@ -72,7 +72,7 @@ def check(window: Window) -> Verdict:
         ],
         advice=(
             Advice(
-                f"Look at what {jobs} does. If its program uses fewer GPUs, ask for fewer (--gpus, "
+                f"Check what {jobs} is doing. If its program uses fewer GPUs, ask for fewer (--gpus, "
                 "--gres), or start one process per GPU.",
                 why="nobody else gets the GPU until the job ends",
             ),
