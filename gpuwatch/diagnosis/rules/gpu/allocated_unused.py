@@ -72,8 +72,8 @@ def check(window: Window) -> Verdict:
         ],
         advice=(
             Advice(
-                f"Check what {jobs} is doing. If its program uses fewer GPUs, ask for fewer (--gpus, "
-                "--gres), or start one process per GPU.",
+                f"Check what {jobs} is doing. If its program uses fewer GPUs, ask for fewer "
+                "(--gpus, --gres), or start one process per GPU.",
                 why="nobody else gets the GPU until the job ends",
             ),
         ),
