@@ -27,9 +27,9 @@ FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "d
 
 def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     """``host:port``, ``[::1]:port``; ``:port`` is that of all interfaces."""
-    host, _, port = value.rpartition(":")
-    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
-        raise click.BadParameter(f"{clean(value, 60)!r} is no address: write it as host:port.")
+    host, colon, port = value.rpartition(":")
+    if not colon or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
+        raise click.BadParameter(f"{clean(value, 60)!r} is not an address: write it as host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -44,7 +44,8 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
 )
 @click.option(
     "--web-config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    # access() ignores the capabilities of a service: only opening the file tells.
+    type=click.Path(path_type=Path, dir_okay=False, readable=False),
     metavar="FILE",
     help="TLS and passwords, in the format of Prometheus' exporters (YAML).",
 )
@@ -52,7 +53,7 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     "--allow-host",
     multiple=True,
     metavar="NAME",
-    help="A name by which this machine may be asked, beside its own and its addresses (*: any).",
+    help="A name that requests may use, besides this machine's host name and addresses (*: any).",
 )
 @click.option("--pids", is_flag=True, help="Serve the PIDs of jobs.")
 @click.option("--commands", is_flag=True, help="Serve the command lines of jobs.")
@@ -132,7 +133,7 @@ def exporter_command(
     scheme, shown = "https" if web.tls else "http", f"[{host}]" if ":" in host else host
     complain(f"serving {scheme}://{shown}:{port}/metrics")
     if not web.users and not host.startswith(("127.", "::1")):
-        complain("whoever reaches this port can read it: --web-config adds TLS and passwords.")
+        complain("anyone who can reach this port can read it; --web-config adds TLS and passwords.")
     # To be stopped is how it ends.
     with server, contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
