@@ -18,6 +18,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from gpuwatch.commands.services.exporter import PORT
+from gpuwatch.jobs.identity.surroundings import POD_LOGS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in
 from tests.support.children import wait_until
@@ -78,7 +80,7 @@ def test_what_cannot_be_served_is_refused(gpuwatch: Gpuwatch) -> None:
     """In a sentence, at once."""
     pytest.importorskip("prometheus_client")
     for options, says in (
-        ("--listen nonsense", "host:port"), ("--listen localhost:99999", "host:port"),
+        ("--listen 19400", "host:port"), ("--listen localhost:99999", "host:port"),
         ("--listen no.host.invalid:0", "Cannot serve on no.host.invalid:0"),
         ("--listen 192.0.2.1:0", "Cannot serve on 192.0.2.1:0"),
         ("--web-config none.yml", "none.yml"), ("--interval 0.1", "between"),
@@ -102,6 +104,29 @@ def promtool(*arguments: str, **options: Any) -> None:
     command = [installed("promtool"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ways_to_run_it_name_the_port_and_folder_that_it_uses() -> None:
+    """In the image, the service and the DaemonSet."""
+    for name in ("Containerfile", "gpuwatch.service"):
+        assert re.search(rf"\bexporter\W.*--listen\W.*:{PORT}\b", (FILES / name).read_text())
+    yaml = pytest.importorskip("yaml")
+    pod = yaml.safe_load((FILES / "daemonset.yml").read_text())["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
+    assert container["ports"][0]["containerPort"] == PORT
+    assert container["volumeMounts"][0]["mountPath"] == str(POD_LOGS)
+
+
+def test_systemd_has_nothing_against_the_service(tmp_path: Path) -> None:
+    """All options of the unit are known to it, with values that it takes."""
+    unit = tmp_path / "gpuwatch.service"
+    unit.write_text(
+        (FILES / unit.name).read_text().replace("/opt/gpuwatch/bin/gpuwatch", "/bin/sh")
+    )
+    command = [installed("systemd-analyze"), "verify", "--man=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert unit.name not in done.stderr
 
 
 def test_alert_rules_fire_on_their_faults() -> None:
@@ -168,7 +193,7 @@ def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> N
         board = json.loads(text)
         assert board["schemaVersion"] >= 39
         queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-        quiet = re.compile("gpu_xid|gpu_throttle_seconds|gpu_uuid=")
+        quiet = re.compile('gpu_xid|gpu_throttle_seconds|severity="info"')
         wait_until(all_answered, 240)
         wait_until(lambda: any("Drain the node, look" in one for one in actions), 240)
         for machine in machines:

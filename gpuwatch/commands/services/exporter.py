@@ -29,9 +29,9 @@ FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "d
 
 def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     """``host:port``, ``[::1]:port``; ``:port`` is that of all interfaces."""
-    host, _, port = value.rpartition(":")
-    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
-        raise click.BadParameter(f"{clean(value, 60)!r} is no address: write it as host:port.")
+    host, colon, port = value.rpartition(":")
+    if not colon or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
+        raise click.BadParameter(f"{clean(value, 60)!r} is not an address: write it as host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -58,7 +58,8 @@ def _collector(_context: object, _option: object, value: str | None) -> str | No
 )
 @click.option(
     "--web-config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    # access() ignores the capabilities of a service: only opening the file tells.
+    type=click.Path(path_type=Path, dir_okay=False, readable=False),
     metavar="FILE",
     help="TLS and passwords, in the format of Prometheus' exporters (YAML).",
 )
@@ -66,7 +67,7 @@ def _collector(_context: object, _option: object, value: str | None) -> str | No
     "--allow-host",
     multiple=True,
     metavar="NAME",
-    help="Also answer requests for this host name (*: for any); see docs/exporter.md.",
+    help="A name that requests may use, besides this machine's host name and addresses (*: any).",
 )
 @click.option(
     "--otlp",
@@ -179,5 +180,5 @@ def _bound(
     scheme, shown = "https" if web.tls else "http", f"[{host}]" if ":" in host else host
     complain(f"serving {scheme}://{shown}:{port}/metrics")
     if not web.users and not host.startswith(("127.", "::1")):
-        complain("whoever reaches this port can read it: --web-config adds TLS and passwords.")
+        complain("anyone who can reach this port can read it; --web-config adds TLS and passwords.")
     return server
