@@ -12,8 +12,11 @@ from gpuwatch.core.model import Job, JobMember, JobRank, Process
 from tests.jobs.tracking.watching import Watch
 from tests.support.fake_proc import FakeProc
 
-RANKS = range(101, 109)
-WORKERS = range(109, 165)
+LAUNCHER = 1 << 22
+"""The kernel gives no process such a number: asked for the cores of one, it would answer for a real
+process that comes and goes."""
+RANKS = range(LAUNCHER + 1, LAUNCHER + 9)
+WORKERS = range(LAUNCHER + 9, LAUNCHER + 65)
 TICKS = 60
 
 
@@ -71,13 +74,13 @@ def test_what_rests_is_hardly_asked_for(
     if has_clocks:
         fake.clocks(monkeypatch)
     for pid in RANKS:
-        process_at_rest(fake, pid, 100 if one_job else 1, "python")
+        process_at_rest(fake, pid, LAUNCHER if one_job else 1, "python")
     for pid in WORKERS:
         parent = RANKS[pid % 8] if one_job else 1
         process_at_rest(fake, pid, parent, "pt_data_worker" if one_job else "python")
-    process_at_rest(fake, 100, 1, "torchrun")
+    process_at_rest(fake, LAUNCHER, 1, "torchrun")
     on_gpus = RANKS if one_job else [*RANKS, *WORKERS]
-    watch = Watch(tmp_path, attached=(101, None) if one_job else None)
+    watch = Watch(tmp_path, attached=(RANKS[0], None) if one_job else None)
     for _ in range(4 * TICKS):
         jobs = watch.look_at_all(*on_gpus, after=1.0)
     asked, made = counted(monkeypatch)
