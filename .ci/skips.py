@@ -18,8 +18,11 @@ EXPECTED = {
     r"no CUDA device": "needs a GPU",
     r"this machine has CUDA|there is a GPU": "a test of a machine without a GPU",
     r"no headless browser": "not every distribution has one in its archive",
+    r"systemd-analyze is not installed": "nor has it systemd",
     r"(prometheus|prometheus-alertmanager|promtool) is not installed": "nor has it Prometheus",
-    r"sshd is not installed": "nor has it an SSH server",
+    r"victoria-metrics is not installed": "nor has it VictoriaMetrics",
+    r"(sshd|ssh-keygen|ssh) is not installed": "nor has it an SSH server",
+    r"(munged|slurmctld|slurmd|sbatch) is not installed": "nor has it Slurm",
     r"NVIDIA's library": "a test of a machine without a driver, on one with it",
     r"sixteen colours show labels as text": "says nothing in that theme",
 }

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,18 +22,10 @@ from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in
 from tests.support.children import wait_until
 from tests.support.fake_nvml import GpuProcess, create_or_skip
+from tests.support.servers import free_port, installed, program
 
 FILES = ROOT / "gpuwatch/outputs/exporter/files"
 ALERT_TESTS = ROOT / "tests/outputs/exporter/alerts_test.yml"
-
-
-@contextmanager
-def program(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command, **{"stderr": subprocess.DEVNULL, **options}) as made:
-        try:
-            yield made
-        finally:
-            made.terminate()
 
 
 @contextmanager
@@ -96,10 +86,6 @@ def test_a_missing_extra_is_named(gpuwatch: Gpuwatch, monkeypatch: pytest.Monkey
     assert gpuwatch("exporter", "--print", "alerts.yml").out == (FILES / "alerts.yml").read_text()
 
 
-def installed(name: str) -> str:
-    return shutil.which(name) or pytest.skip(f"{name} is not installed")
-
-
 def promtool(*arguments: str, **options: Any) -> None:
     command = [installed("promtool"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
@@ -139,11 +125,50 @@ def test_alert_rules_fire_on_their_faults() -> None:
     assert set(re.findall(r'alertname="(\w+)"', ALERT_TESTS.read_text())) == set(names)
 
 
+class Servers(ExitStack):
+    """Real servers in ``folder`` until the end, and two machines to scrape: one is starved, the
+    other has lost a GPU."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        demos = [("--demo", name, "--gpus", "2") for name in ("starved", "lost")]
+        self.machines = [self.enter_context(exporter(folder, *one)).split("/")[2] for one in demos]
+        targets = [{"targets": self.machines}]
+        self.scraping = {
+            "global": {"scrape_interval": "1s"},
+            "scrape_configs": [{"job_name": "gpus", "static_configs": targets}],
+        }
+
+    def started(self, name: str, config: dict[str, Any], options: str) -> str:
+        """Its address; ``options`` name that and the file of its configuration."""
+        (self.folder / f"{name}.yml").write_text(json.dumps(config))
+        address = f"127.0.0.1:{free_port()}"
+        placed = options.format(config=f"{name}.yml", address=address).split()
+        self.enter_context(program(installed(name), *placed, cwd=self.folder))
+        return address
+
+
+def answers_the_dashboard(server: str) -> bool:
+    """Every query, but those of faults that the two machines do not have."""
+    text = (FILES / "dashboard.json").read_text()
+    for name in ("$__rate_interval", "$__range", "$instance", "$gpu"):
+        text = text.replace(name, "1m" if name.startswith("$__") else ".*")
+    board = json.loads(text)
+    assert board["schemaVersion"] >= 39
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    quiet = re.compile('gpu_xid|gpu_throttle_seconds|severity="info"')
+    asked = [one for one in queries if not quiet.search(one)]
+    urls = [f"http://{server}/api/v1/query?query={quote(one)}" for one in asked]
+    with suppress(URLError):
+        return all(json.loads(got(url))["data"]["result"] for url in urls)
+    return False
+
+
 def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> None:
     """A GPU that falls off the bus reaches a webhook, with what to do; every query of the dashboard
-    has an answer, but those of faults that the two machines do not have; names are in order."""
+    has an answer; names are in order."""
     actions: list[str] = []
-    running = ExitStack()
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -152,49 +177,31 @@ def test_a_real_prometheus_alerts_and_answers_the_dashboard(tmp_path: Path) -> N
             self.send_response(200)
             self.end_headers()
 
-    def started(name: str, config: dict[str, Any], *options: str) -> str:
-        (tmp_path / f"{name}.yml").write_text(json.dumps(config))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        listen = (f"--config.file={name}.yml", f"--web.listen-address={address}")
-        running.enter_context(program(installed(name), *listen, *options, cwd=tmp_path))
-        return address
-
-    def query(expression: str) -> list[Any]:
-        page = got(f"http://{server}/api/v1/query?query={quote(expression)}")
-        return list(json.loads(page)["data"]["result"])
-
-    def all_answered() -> bool:
-        with suppress(URLError):
-            return all(query(one) or quiet.search(one) for one in queries)
-        return False
-
-    with running:
-        hook = running.enter_context(HTTPServer(("127.0.0.1", 0), Hook))
+    with Servers(tmp_path) as servers:
+        hook = servers.enter_context(HTTPServer(("127.0.0.1", 0), Hook))
         Thread(target=hook.serve_forever, daemon=True).start()
-        running.callback(hook.shutdown)
+        servers.callback(hook.shutdown)
         url = f"http://127.0.0.1:{hook.server_address[1]}"
         receiver = {"name": "hook", "webhook_configs": [{"url": url}]}
         routes = {"route": {"receiver": "hook", "group_wait": "0s"}, "receivers": [receiver]}
-        options = ("--cluster.listen-address=", "--storage.path=alerts")
-        manager = started("prometheus-alertmanager", routes, *options)
-        demos = [("--demo", name, "--gpus", "2") for name in ("starved", "lost")]
-        machines = [running.enter_context(exporter(tmp_path, *one)).split("/")[2] for one in demos]
-        config = {
+        options = "--config.file={config} --web.listen-address={address} "
+        alone = "--cluster.listen-address= --storage.path=alerts"
+        manager = servers.started("prometheus-alertmanager", routes, options + alone)
+        config = servers.scraping | {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(FILES / "alerts.yml")],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
-            "scrape_configs": [{"job_name": "gpus", "static_configs": [{"targets": machines}]}],
         }
-        server = started("prometheus", config, "--storage.tsdb.path=data")
-        text = (FILES / "dashboard.json").read_text()
-        for name in ("$__rate_interval", "$__range", "$instance", "$gpu"):
-            text = text.replace(name, "1m" if name.startswith("$__") else ".*")
-        board = json.loads(text)
-        assert board["schemaVersion"] >= 39
-        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-        quiet = re.compile('gpu_xid|gpu_throttle_seconds|severity="info"')
-        wait_until(all_answered, 240)
+        server = servers.started("prometheus", config, options + "--storage.tsdb.path=data")
+        wait_until(lambda: answers_the_dashboard(server), 240)
         wait_until(lambda: any("Drain the node, look" in one for one in actions), 240)
-        for machine in machines:
+        for machine in servers.machines:
             promtool("check", "metrics", input=got(f"http://{machine}/metrics"))
+
+
+def test_a_real_victoria_metrics_answers_the_dashboard(tmp_path: Path) -> None:
+    """It scrapes by the same configuration."""
+    options = "-promscrape.config={config} -httpListenAddr={address} -search.latencyOffset=1ms"
+    with Servers(tmp_path) as servers:
+        server = servers.started("victoria-metrics", servers.scraping, options)
+        wait_until(lambda: answers_the_dashboard(server), 240)

@@ -23,9 +23,9 @@ from gpuwatch.outputs.exporter.metrics import Metrics
 from gpuwatch.outputs.exporter.otlp import Sender
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in
-from tests.commands.test_exporter import program
 from tests.support.children import wait_until
 from tests.support.recordings import simulated
+from tests.support.servers import program
 from tests.support.snapshots import gpu, snapshot
 
 NOTHING = Diagnosis(taken_at_unix_seconds=0.0, watched_seconds=0.0, verdict="")

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 from gpuwatch.recording.replay import KeptTape
+from tests.support.servers import free_port, installed
 from tests.support.snapshots import gpu, snapshot
 
 LONG_SECONDS = 30.0
@@ -299,15 +299,13 @@ def test_completion_knows_the_configuration_of_ssh(
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
     """Through OpenSSH itself: a stream comes in, the server is killed, and once it is there again
     the same tape goes on."""
-    sshd, keygen = shutil.which("sshd") or "/usr/sbin/sshd", shutil.which("ssh-keygen")
-    if not Path(sshd).exists() or keygen is None or shutil.which("ssh") is None:
-        pytest.skip("sshd is not installed")
+    sshd, keygen, _ = map(installed, ("sshd", "ssh-keygen", "ssh"))
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host", "user"):
         made = [keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(made, check=True)
-    port = 20_000 + os.getpid() % 20_000
+    port = free_port()
     (tmp_path / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nPidFile none\n"
         f"AuthorizedKeysFile {tmp_path}/user.pub\nStrictModes no\nUsePAM no\n"
