@@ -90,6 +90,15 @@ def test_a_recording_gives_the_findings_of_the_machine(tmp_path: Path, diagnose:
     assert found["source"]["kind"] == "recording"
 
 
+def test_a_short_job_is_judged_to_its_end(tmp_path: Path, diagnose: Gpuwatch) -> None:
+    """Its last seconds count, although the machine is watched for longer."""
+    seen = [*simulated("starved", gpus=1, count=12)]
+    gone = [replace(one, jobs=(), processes=()) for one in seen[9:]]
+    path = written(tmp_path / "recording.jsonl", [*seen[:9], *gone])
+    (finding,) = diagnose(str(path), "--json", code=1).json["findings"]
+    assert (finding["rule"], finding["holds_at_end"]) == ("loader_cpu_bound", False)
+
+
 def test_one_job_of_a_recording_is_diagnosed_alone(tmp_path: Path, diagnose: Gpuwatch) -> None:
     """And a job that is not in it is bad input."""
     path = recorded(tmp_path)

@@ -85,6 +85,8 @@ class Engine:
             longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * snapshot.interval_seconds)
             self._watched += min(step, longest)
         self._before = now
+        if self._ends_a_job(snapshot):
+            self.finish()
         self._observer.push(snapshot)
         self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
@@ -101,6 +103,14 @@ class Engine:
             self._changed = True
             self._unix = newest.taken_at_unix_seconds
             self._evaluate(newest.monotonic_seconds)
+
+    def _ends_a_job(self, snapshot: Snapshot) -> bool:
+        """One that ran until now, and whose last seconds count."""
+        if self._newest is None or self._newest.jobs is snapshot.jobs:
+            return False
+        running = {job.key for job in snapshot.jobs if job.ended_at_unix_seconds is None}
+        before = [job.key for job in self._newest.jobs if job.ended_at_unix_seconds is None]
+        return not running.issuperset(before)
 
     def _take_there(self, snapshot: Snapshot) -> bool:
         """Notes what is there, and whether the GPUs of which there are readings are others now."""
