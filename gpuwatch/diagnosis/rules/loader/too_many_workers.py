@@ -122,8 +122,10 @@ def _firing(
         words.measured("involuntary switches", pushed, "1/s",
                        says="how often a worker was preempted"),
     ]  # fmt: skip
+    who = words.counted(workers.count, "loader worker")
+    who += " and the main thread" if round(workers.count) == 1 else ""
     return Firing(
-        summary=f"{found.complaint}: {words.counted(workers.count, 'loader worker')} share {share}",
+        summary=f"{found.complaint}: {who} share {share}",
         evidence=evidence,
         severity=found.severity,
         advice=advice,

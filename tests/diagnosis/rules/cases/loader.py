@@ -385,6 +385,10 @@ TOO_MANY = Cases("too_many_workers", {
         {"advice.0.present": "24", "advice.0.wanted": "15", "explains": {"loader_cpu_bound"},
          "summary": "24 loader workers share 16 cores"},
     ),
+    "one, and one core": (
+        crowded(1, model={"usable_cores": 1.0}, cpu_cores=1.0),
+        {"summary": "1 loader worker and the main thread share 1 core"},
+    ),
     "the wait is not read: they are pushed off cores that are all used": (
         crowded(workers=PUSHED),
         {"missing": ("run-queue wait",), "weaker": "a core of the 16 is the main thread's"},
