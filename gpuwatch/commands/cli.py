@@ -209,16 +209,21 @@ def cli(
         _refuse_beside_hosts(context)
         given = context.get_parameter_source("interval_seconds") is ParameterSource.COMMANDLINE
         hosts = remote.open(watched.interval_seconds if given else None)
-    else:
+        if len(hosts) == 1 and remote.slurm is not None:
+            from gpuwatch.jobs.identity.attach import slurm_process
+
+            watched = watched._replace(pid=slurm_process(remote.slurm))
+    there = remote and watched.pid is None
+    if not there:
         source, notes = watched.open()
     require_screen(
         "The dashboard",
         "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines.",
     )
-    if remote:
+    if there:
         from gpuwatch.tui.dashboard import run_fleet
 
-        return run_fleet(hosts, of_job=remote.slurm is not None, **look.checked().options())
+        return run_fleet(hosts, slurm_job=remote.slurm, **look.checked().options())
 
     from gpuwatch.core.sampler import Sampler
 

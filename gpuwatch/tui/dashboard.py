@@ -53,10 +53,10 @@ def run_replay(tape: Tape, *, message: str | None = None, **options: Any) -> int
     return _run(app, app.player.close, message)
 
 
-def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: Any) -> int:
+def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **options: Any) -> int:
     """Show many machines, and the one that is opened, until the person quits; the exit code.
-    ``of_job``: they were asked for as a job's, which is opened as soon as it is seen; ``options``:
-    those of ``GpuwatchApp``. Closes ``hosts``."""
+    ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
+    ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
     from gpuwatch.recording.hosts.shared import SharedJob  # noqa: PLC0415
     from gpuwatch.tui.pages.fleet import Fleet, Member  # noqa: PLC0415
     from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
@@ -67,7 +67,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: A
     for host in hosts:
         host.start()
     alone = len(hosts) == 1
-    opens = alone or of_job
+    opens = alone or slurm_job is not None
     try:
         while True:
             app = FleetApp(TapeSource(False), fleet, opens, **options)
@@ -80,7 +80,10 @@ def run_fleet(hosts: Sequence[RemoteHost], *, of_job: bool = False, **options: A
                 # Its clock was set at this moment: it begins anew.
                 continue
             simulated = latest.simulated
-            job = latest.jobs[0].key if isinstance(opened, SharedJob) else None
+            jobs = latest.jobs
+            if not isinstance(opened, SharedJob):
+                jobs = tuple([one for one in jobs if alone and one.slurm_job == (slurm_job or "")])
+            job = jobs[0].key if jobs else None
             played = replay_app(
                 opened.tape, simulated=simulated, follows=True, attached=job, **options
             )

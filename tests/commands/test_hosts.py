@@ -49,6 +49,22 @@ def test_one_of_many_hosts_is_opened_and_left(ssh: dict[str, str]) -> None:
         assert screen.end() == 0
 
 
+def test_the_job_of_one_host_opens_by_itself(ssh: dict[str, str], tmp_path: Path) -> None:
+    """Not all that runs there."""
+    for name in ("squeue", "scontrol", "stream"):
+        path = tmp_path / name
+        said = (
+            f"cd {ROOT}; exec {CALLED} stream --demo imbalanced"
+            if name == "stream"
+            else "echo box1"
+        )
+        path.write_text(f"#!/bin/sh\n{said}\n")
+        path.chmod(0o755)
+    options = ("--slurm", "48213", "--remote-command", str(tmp_path / "stream"))
+    with terminal("-m", "gpuwatch", *options, size=(120, 30), environment=ssh) as screen:
+        screen.until_it_says("slurm 48213")
+
+
 def test_a_command_runs_on_other_machines(ssh: dict[str, str], tmp_path: Path) -> None:
     """With the options that are not about them, words kept whole; the exit code is theirs."""
     settings = {"env": {**clean_environment(), **ssh, "PYTHONPATH": str(ROOT)}, "cwd": ROOT}

@@ -20,6 +20,7 @@ from tests.support.children import wait_until
 from tests.support.fake_nvml import create_or_skip
 from tests.support.servers import free_port, installed
 from tests.support.servers import program as server
+from tests.tui.terminal.pseudo_terminal import terminal
 
 # A GPU that waits for the one worker of its loader.
 JOB = """
@@ -158,8 +159,13 @@ def test_the_mail_of_a_job_begins_with_the_cause(
     status = json.loads(program("status", "--json", env=slurm).stdout)
     assert number in [one["slurm_job"] for one in status["jobs"]]
     seen = {one["name"]: one["slurm_job"] for one in status["processes"]}
-    # Of a process, by its cgroup alone.
-    assert not os.access(FREEZER, os.W_OK) or seen["pt_data_worker"] == number
+    if os.access(FREEZER, os.W_OK):
+        # Of a process, by its cgroup alone; here the job itself opens, without ssh.
+        assert seen["pt_data_worker"] == number
+        names = ("FAKE_NVML_STATE", "LD_LIBRARY_PATH", "SLURM_CONF", "XDG_STATE_HOME")
+        passed = {"TERM": "xterm-256color", **{name: slurm[name] for name in names}}
+        with terminal("-m", "gpuwatch", "--slurm", number, environment=passed) as screen:
+            screen.until_it_says(f"slurm {number}")
     assert host_names((), None, number) == [NODE]
     (tmp_path / "enough").touch()
     wait_until((tmp_path / "mailed").exists)

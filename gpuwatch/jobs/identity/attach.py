@@ -3,14 +3,16 @@
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import read_look
+from gpuwatch.jobs.identity.evidence import all_pids, read_look
 from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
+from gpuwatch.sources.linux.cgroup import parse_membership
 from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
 
@@ -49,6 +51,17 @@ def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
     if not sys.platform.startswith("linux"):
         raise AttachError("A single job can be watched on Linux only.")
     return _resolve(pid, (), proc)
+
+
+def slurm_process(job: str, proc: Path = procfs.PROC) -> int | None:
+    """The process to watch for a Slurm job, by its cgroup; ``None``: it has none here."""
+    for pid in sorted(all_pids(proc)) if sys.platform.startswith("linux") else ():
+        groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup"))
+        # Slurm keeps a process of its own in a step that nobody asked for.
+        if parse_membership(groups).slurm_job == job and "step_extern" not in groups:
+            with suppress(AttachError):
+                return resolve(pid, proc).pid
+    return None
 
 
 def _check_number(pid: int) -> None:

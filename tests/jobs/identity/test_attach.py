@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.identity.attach import AttachError, Attachment, parse_pid, resolve
+from gpuwatch.jobs.identity.attach import (
+    AttachError,
+    Attachment,
+    parse_pid,
+    resolve,
+    slurm_process,
+)
 from gpuwatch.sources.linux import procfs
 from tests.support.children import Children, ran, wait_until
 from tests.support.fake_proc import BOOTED_AT, FakeProc
@@ -235,6 +241,19 @@ def look(pid: int, *as_whom: str, how: tuple[str, ...] = ()) -> str:
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
     return done.stdout
+
+
+def test_a_slurm_job_is_found_by_its_cgroup(fake: FakeProc) -> None:
+    """What Slurm runs in it for itself is not the job."""
+    for pid, name, step in (
+        (41, "slurmstepd", "step_batch/slurm"),
+        (42, "sleep", "step_extern/user/task_0"),
+        (43, "python", "step_batch/user/task_0"),
+    ):
+        folder = f"0::/system.slice/slurmstepd.scope/job_12/{step}\n"
+        fake.process(pid, name=name, command=f"{name}\0".encode(), cgroup=folder)
+    assert slurm_process("12", fake.root) == 43
+    assert slurm_process("1", fake.root) is None
 
 
 @pytest.mark.parametrize(
