@@ -78,8 +78,9 @@ def share(value: float | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 snapshot``, ``1,204 snapshots``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """``1 snapshot``, ``1,204 snapshots``, ``2 processes``."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def count(value: int | None) -> str:
