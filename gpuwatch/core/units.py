@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuwatch.core.model import Gpu
+    from gpuwatch.core.model import Gpu, GpuIdentity
 
 UNKNOWN = "-"
 
@@ -172,6 +172,28 @@ def ranges(labels: Iterable[str]) -> str:
             runs.append([label])
     parts = [",".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(parts) or UNKNOWN
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def gpus_called(numbers: Sequence[str]) -> str:
+    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``: in a sentence."""
+    runs = ranges(numbers).split(",") if numbers else []
+    parts = [run.replace("-", " to ") for run in runs]
+    return f"GPU{'' if len(numbers) == 1 else 's'} {listed(parts)}"
+
+
+def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
+    """The same; a MIG instance is ``GPU 0 (MIG 3)``."""
+    return gpus_called(
+        [
+            f"{gpu.index}{'' if gpu.mig_instance is None else f' (MIG {gpu.mig_instance})'}"
+            for gpu in gpus
+        ]
+    )
 
 
 def gpu_time(seconds: float | None) -> str:
