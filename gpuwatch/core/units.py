@@ -174,6 +174,21 @@ def ranges(labels: Iterable[str]) -> str:
     return ",".join(parts) or UNKNOWN
 
 
+def round_marks(start: float, seconds: float, least: float) -> tuple[int, list[float]]:
+    """The shortest round step of at least so many seconds, and its multiples in a time."""
+    step = next((one for one in _STEPS if one >= least), _DAY * -(-int(least) // _DAY))
+    first = -(-start // step) * step
+    count = int((start + seconds - first) // step) + 1
+    return step, [first + number * step for number in range(count)]
+
+
+_DAY = 86400
+_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
+    *(3600, 7200, 10800, 14400, 21600, 43200),
+)
+
+
 def listed(words: Sequence[str], last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
