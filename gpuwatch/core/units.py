@@ -54,6 +54,14 @@ def size_of(used: float | None, total: float | None) -> str:
     return f"{used / scale:.{digits}f}/{text}"
 
 
+def gpu_memory(gpu: Gpu) -> str:
+    """``31.2/139.8G``, ``9.8G by processes``."""
+    used = gpu.reading.memory_used_bytes
+    if gpu.reading.memory_used_is_process_sum:
+        return f"{size(used)} by processes"
+    return size_of(used, gpu.identity.memory_total_bytes)
+
+
 def rate(bytes_per_second: float | None) -> str:
     """``1.2G/s``."""
     return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"

@@ -72,13 +72,6 @@ def _age(gpu: Gpu) -> str:
     return f"{units.age(max(ages))} ago" if ages else units.UNKNOWN
 
 
-def _memory(gpu: Gpu) -> str:
-    used = gpu.reading.memory_used_bytes
-    if gpu.reading.memory_used_is_process_sum:
-        return f"{units.size(used)} by processes"
-    return units.size_of(used, gpu.identity.memory_total_bytes)
-
-
 def _power(gpu: Gpu) -> str:
     return units.watts_of(gpu.reading.power_watts, gpu.reading.power_limit_watts)
 
@@ -116,7 +109,7 @@ _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("NAME", lambda gpu: gpu.identity.name, True, 3),
     Column("BUSY", lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
     Column("READ", _age, rank=1),
-    Column("MEMORY", _memory),
+    Column("MEMORY", units.gpu_memory),
     Column("POWER", _power, rank=1),
     Column("TEMP", _heat, rank=2),
     Column("SM CLOCK", _reading("sm_clock_mhz", units.megahertz), rank=5),
