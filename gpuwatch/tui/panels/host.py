@@ -41,18 +41,21 @@ def _rows(page: Page) -> int:
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    """``rows`` lines about the host: one is a summary, three add charts, more add cores."""
-    view, width = page.view, page.width
-    if view.snapshot is None:
-        return filled([], width, rows), []
-    painter = _Painter(view, past_host(view, view.snapshot.host), width)
-    if rows == 1:
-        return [painter.summary()], []
-    halves = rows <= 3 and width >= _HALVES_WIDTH
-    return painter.halves(rows) if halves else painter.full(rows), []
+    return draw(page.view, page.width, rows), []
 
 
 PANEL = Panel("host", _rows, _draw)
+
+
+def draw(view: View, width: int, rows: int) -> list[Line]:
+    """``rows`` lines about the host: one is a summary, three add charts, more add cores."""
+    if view.snapshot is None:
+        return filled([], width, rows)
+    painter = _Painter(view, past_host(view, view.snapshot.host), width)
+    if rows == 1:
+        return [painter.summary()]
+    halves = rows <= 3 and width >= _HALVES_WIDTH
+    return painter.halves(rows) if halves else painter.full(rows)
 
 
 # -- in words -------------------------------------------------------------------------------
