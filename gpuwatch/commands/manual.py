@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.commands.options import option_json
 from gpuwatch.commands.printing import drawing, open_output, print_text
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import clean, paragraphs
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
@@ -89,15 +88,9 @@ def rule_page(rule: Rule, width: int) -> str:
 
     width = min(max(width, 20), WIDTH_MAX)
     lines = [rule.name, ""]
-    for indent, together in groupby(rule.documentation.splitlines(), _indent):
-        text = " ".join(together)
-        lines += wrap(text, width, first=indent, later=indent) if text.strip() else [""]
+    for indent, text in paragraphs(rule.documentation):
+        lines += wrap(text, width, first=indent, later=indent) if text else [""]
     return "\n".join(lines)
-
-
-def _indent(line: str) -> str:
-    """Of a heading or a paragraph; a line without words has one of its own."""
-    return line[: len(line) - len(line.lstrip())] if line else "\n"
 
 
 @click.command("completion")

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwatch.core.text import clean
@@ -26,9 +27,9 @@ _SENTENCES = {
 }
 
 
-def why(error: OSError) -> str:
-    """The reason why a file cannot be written, as a clause."""
-    return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)
+def why(error: OSError, sentences: Mapping[int, str] = _SENTENCES) -> str:
+    """The reason why a file cannot be written (with other ``sentences``: read), as a clause."""
+    return sentences.get(error.errno or 0) or clean(str(error.strerror or error), 100)
 
 
 def state_folder(name: str = "") -> Path:

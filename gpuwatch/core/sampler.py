@@ -65,8 +65,6 @@ class Sampler:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.latest: Snapshot | None = None
         """The snapshot delivered last, with the problems of reading it."""
-        self.last_error: BaseException | None = None
-        """The exception that escaped from the source last: a bug."""
         self._sleep = sleep
         self._worker = DaemonWorker("gpuwatch-sampler")
         self._in_use = threading.Lock()
@@ -223,7 +221,6 @@ class Sampler:
         if isinstance(outcome.found, Snapshot):
             self._good = outcome.found
         else:
-            self.last_error = outcome.found
             problems = (self._bug(outcome.found),)
         if self._slow_since_unix_seconds is not None:
             problems += (self._slowness(),)

@@ -6,6 +6,8 @@ one door they pass, and every source calls it before a string enters the model.
 """
 
 import os
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import PurePath
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -51,3 +53,14 @@ def bug_place(error: BaseException) -> str:
         return what
     file = PurePath(trace.tb_frame.f_code.co_filename).name
     return f"{what} in {file} line {trace.tb_lineno}"
+
+
+def paragraphs(docstring: str) -> Iterator[tuple[str, str]]:
+    """Indent and text of each heading and paragraph; no text: a blank line."""
+
+    def indent(line: str) -> str:
+        # A line without words has one of its own.
+        return line[: len(line) - len(line.lstrip())] if line else "\n"
+
+    for before, lines in groupby(docstring.splitlines(), indent):
+        yield before, " ".join(lines).strip()

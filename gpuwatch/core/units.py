@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuwatch.core.model import Gpu
+    from gpuwatch.core.model import Gpu, GpuIdentity
 
 UNKNOWN = "-"
 
@@ -54,6 +54,14 @@ def size_of(used: float | None, total: float | None) -> str:
     return f"{used / scale:.{digits}f}/{text}"
 
 
+def gpu_memory(gpu: Gpu) -> str:
+    """``31.2/139.8G``, ``9.8G by processes``."""
+    used = gpu.reading.memory_used_bytes
+    if gpu.reading.memory_used_is_process_sum:
+        return f"{size(used)} by processes"
+    return size_of(used, gpu.identity.memory_total_bytes)
+
+
 def rate(bytes_per_second: float | None) -> str:
     """``1.2G/s``."""
     return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
@@ -78,8 +86,9 @@ def share(value: float | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 snapshot``, ``1,204 snapshots``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """``1 snapshot``, ``1,204 snapshots``, ``2 processes``."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def count(value: int | None) -> str:
@@ -171,6 +180,43 @@ def ranges(labels: Iterable[str]) -> str:
             runs.append([label])
     parts = [",".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(parts) or UNKNOWN
+
+
+def round_marks(start: float, seconds: float, least: float) -> tuple[int, list[float]]:
+    """The shortest round step of at least so many seconds, and its multiples in a time."""
+    step = next((one for one in _STEPS if one >= least), _DAY * -(-int(least) // _DAY))
+    first = -(-start // step) * step
+    count = int((start + seconds - first) // step) + 1
+    return step, [first + number * step for number in range(count)]
+
+
+_DAY = 86400
+_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
+    *(3600, 7200, 10800, 14400, 21600, 43200),
+)
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def gpus_called(numbers: Sequence[str]) -> str:
+    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``: in a sentence."""
+    runs = ranges(numbers).split(",") if numbers else []
+    parts = [run.replace("-", " to ") for run in runs]
+    return f"GPU{'' if len(numbers) == 1 else 's'} {listed(parts)}"
+
+
+def gpus_named(gpus: Iterable[GpuIdentity]) -> str:
+    """The same; a MIG instance is ``GPU 0 (MIG 3)``."""
+    return gpus_called(
+        [
+            f"{gpu.index}{'' if gpu.mig_instance is None else f' (MIG {gpu.mig_instance})'}"
+            for gpu in gpus
+        ]
+    )
 
 
 def gpu_time(seconds: float | None) -> str:

@@ -165,7 +165,7 @@ def _workers(rank: JobRank, ranks: int) -> str:
         process = "process" if ranks == 1 else "processes"
         return f"{perhaps}no workers: loading runs in the training {process}"
     each = "" if ranks == 1 else " each"
-    return f"{perhaps}{count} loader worker{'' if count == 1 else 's'}{each}"
+    return f"{perhaps}{units.plural(count, 'loader worker')}{each}"
 
 
 def _pinned(rank: JobRank) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.jobs.stacks.summary import StackReport
+from gpuwatch.jobs.stacks.summary import StackReport, name_of
 from gpuwatch.outputs.report.content import tables
 from gpuwatch.outputs.report.content.findings import groups, outcome, unchecked, verdict, worded
 from gpuwatch.outputs.report.encoding import dumps
@@ -172,5 +172,4 @@ def _stacks(page: Page, reports: Sequence[StackReport]) -> None:
     page.gap()
     page.say("What the training processes were doing:")
     for report in reports:
-        who = f"process {report.pid}" if report.rank is None else f"rank {report.rank}"
-        page.say(f"{who}: {report.sentence()}", first="  - ", later="    ")
+        page.say(f"{name_of(report)}: {report.sentence()}", first="  - ", later="    ")

@@ -24,7 +24,6 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.jobs.stacks.categories import CATEGORIES
 from gpuwatch.jobs.stacks.summary import (
-    Place,
     Share,
     StackReport,
     UserLine,
@@ -109,7 +108,7 @@ def _details(report: StackReport, width: int) -> list[str]:
 def _share_lines(share: Share, width: int) -> list[str]:
     callers = {line.caller for line in share.lines}
     caller = callers.pop() if len(callers) == 1 else None
-    called = f", from {_where(caller)}" if caller is not None else ""
+    called = f", from {caller.where}" if caller is not None else ""
     margin = f"±{share.margin_percent:.0f}"
     bar = _bar(share.percent, BAR_WIDTH if width >= NARROW else BAR_WIDTH_NARROW)
     lines = [cut(f"{share.percent:4.0f}% {margin:<4}{bar}  {share.says}{called}", width)]
@@ -130,12 +129,8 @@ def _share_lines(share: Share, width: int) -> list[str]:
 
 
 def _place(share: Share, line: UserLine) -> str:
-    where = _where(line.place)
+    where = line.place.where
     return where if line.doing == share.category else f"{where}: {CATEGORIES[line.doing].says}"
-
-
-def _where(place: Place) -> str:
-    return f"{place.where} ({place.function})"
 
 
 def _bar(percent: float, width: int) -> str:

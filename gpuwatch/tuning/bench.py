@@ -83,11 +83,11 @@ class Bench:
             host.close()
 
     def _load(self) -> Answer:
-        """Raises ``BenchError``, also for an import that trains, which may take days."""
+        """Raises ``BenchError``."""
         # Not bound to the tick of this moment.
         host = self.host = HostProcess(self._start, lambda: self.tick())  # noqa: PLW0108
         deadline = time.monotonic() + LOAD_SECONDS
-        look, trains, noticed = LOAD_SECONDS, False, False
+        look, noticed = LOAD_SECONDS, False
         while True:
             try:
                 heard = host.hear(max(0.0, min(look, deadline - time.monotonic())))
@@ -95,12 +95,17 @@ class Bench:
                 raise BenchError(self._ended_while_loading(host), _printed(host)) from None
             if heard is None:
                 over = time.monotonic() >= deadline
-                if not over and noticed and not trains:
+                if not over and noticed:
                     continue
                 line = failures.line_in(host.stacks([host.pid]))
-                if over or trains:
+                if over:
                     host.kill()
-                    raise BenchError(self._why_not_imported(line, trains), _printed(host))
+                    raise BenchError(
+                        f"{self._shown} was not imported within {self.load_seconds:.0f} s"
+                        f"{f': it is at {line}' if line else ''}. What trains belongs "
+                        f"{_UNDER_MAIN}.",
+                        _printed(host),
+                    )
                 noticed = True
                 self.notice(
                     f"{self._shown} is still being imported{f', and is at {line}' if line else ''}."
@@ -109,24 +114,11 @@ class Bench:
             elif heard.kind == "alive":
                 # PyTorch is there; from now on it is the user's own code.
                 look, deadline = self.look_seconds, time.monotonic() + self.load_seconds
-            elif heard.kind == "trains":
-                trains = True
             elif heard.failure is not None:
                 raise BenchError(heard.failure.sentence, _printed(host))
             else:
                 host.loading = False
                 return heard
-
-    def _why_not_imported(self, line: str | None, trains: bool) -> str:
-        if trains:
-            return (
-                f"{self._shown} trains while it is imported{f' (at {line})' if line else ''}: put "
-                f"what trains {_UNDER_MAIN}, and try again."
-            )
-        return (
-            f"{self._shown} was not imported within {self.load_seconds:.0f} s"
-            f"{f': it is at {line}' if line else ''}. What trains belongs {_UNDER_MAIN}."
-        )
 
     def _ended_while_loading(self, host: HostProcess) -> str:
         code = host.wait()
@@ -213,7 +205,7 @@ class Bench:
                 patience = ABORT_SECONDS
             elif heard.kind == "started":
                 host.session = heard.pid
-            elif heard.kind in ("alive", "trains"):
+            elif heard.kind == "alive":
                 patience = self.patience_seconds
             elif heard.kind == "ended":
                 host.session = None

@@ -223,9 +223,11 @@ def from_status(status: int, output: str) -> Failure:
     if code < 0:
         sentence = f"The process was killed by {_signal_words(-code, '')}{_at(line)}."
         return Failure(code="killed", sentence=sentence, line=line)
-    where = _at(line) or " while it was measured (os._exit or a library)"
-    sentence = f"The code ended the process with exit code {code}{where}."
-    return Failure(code="exited", sentence=sentence, line=line)
+    sentence = (
+        f"The code ended the process with exit code {code} while it was measured (os._exit or a "
+        "library)."
+    )
+    return Failure(code="exited", sentence=sentence)
 
 
 def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
@@ -238,7 +240,7 @@ def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
             "worker needs memory of its own; use fewer.",
             line=failure.line,
         )
-    elif failure.code in ("worker_killed", "worker_exited") and (line := crashed_at(output)):
+    elif failure.code == "worker_killed" and (line := crashed_at(output)):
         sentence = f"{failure.sentence.removesuffix('.')}, at {line}."
         failure = structs.replace(failure, sentence=sentence, line=line)
     return structs.replace(failure, output=output_lines(output))

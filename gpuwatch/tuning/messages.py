@@ -52,9 +52,8 @@ class Order(Struct, kw_only=True, omit_defaults=True):
 
 
 class Answer(Struct, kw_only=True, omit_defaults=True):
-    """``kind``: ``alive``, ``trains`` and ``loaded`` while a target is imported; ``started`` and
-    ``ended`` around a measurement (``pid``, ``status``); ``alive``, ``result`` or ``failed`` from
-    it."""
+    """``kind``: ``alive`` and ``loaded`` while a target is imported; ``started`` and ``ended``
+    around a measurement (``pid``, ``status``); ``alive``, ``result`` or ``failed`` from it."""
 
     kind: str
     pid: int = 0

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpuwatch.core import units
 from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
 from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, real_pauses, rhythm
 from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
-from gpuwatch.diagnosis.rules.shared.words import lasting, listed, named
+from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
 
@@ -160,7 +161,7 @@ def _question(seen: Seen) -> str:
     ranks = () if window.job is None else window.job.ranks
     return (
         f"{GPUS} {ARE} {SHARE} busy; the cause cannot be determined: it may be waiting for "
-        f"{listed(causes(window, ranks), 'or') or 'anything'}; "
+        f"{units.listed(causes(window, ranks), 'or') or 'anything'}; "
         f"this needs {what_decides(window)}"
     )
 

@@ -29,9 +29,10 @@ class Place(NamedTuple):
 
     @property
     def where(self) -> str:
-        """``train.py:41``: the last part of the path, and the line."""
+        """``train.py:41 (train_one_epoch)``: the last part of the path, the line, the function."""
         name = self.file.rpartition("/")[2] or self.file
-        return name if self.line is None else f"{name}:{self.line}"
+        line = "" if self.line is None else f":{self.line}"
+        return f"{name}{line} ({self.function})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +50,6 @@ class UserLine:
     caller: Place | None = None
     """The user's line that called the library which called this one: for a slow transform the
     line of the training loop."""
-
-    @property
-    def where(self) -> str:
-        """``train.py:41 (train_one_epoch)``."""
-        return f"{self.place.where} ({self.place.function})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +140,7 @@ class StackReport:
         # Most of it happens there, or how much does is said.
         at = "at" if line.samples >= 0.8 * share.samples else f"({line.percent:.0f}% at"
         end = "" if at == "at" else ")"
-        return f"{share.percent:.0f}% {share.says}{inside} {at} {line.where}{end}"
+        return f"{share.percent:.0f}% {share.says}{inside} {at} {line.place.where}{end}"
 
 
 def cost_sentence(reports: Sequence[StackReport]) -> str | None:
@@ -291,6 +287,6 @@ def stack_facts(
             continue
         percents[category] = percents.get(category, 0.0) + share.percent / len(own)
         if share.lines and share.lines[0].samples > lines.get(category, (0, ""))[0]:
-            lines[category] = (share.lines[0].samples, share.lines[0].where)
+            lines[category] = (share.lines[0].samples, share.lines[0].place.where)
     in_order = sorted(percents.items(), key=lambda item: -item[1])
     return tuple([(one, percent, lines.get(one, (0, None))[1]) for one, percent in in_order])

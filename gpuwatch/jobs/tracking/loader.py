@@ -7,7 +7,7 @@ begin again with the next, and before the first batch there are none. So none no
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuwatch.core.units import age
+from gpuwatch.core.units import age, plural
 from gpuwatch.jobs.identity.roles import PIN_NAME, WORKER_NAME, is_training
 
 YOUNG_SECONDS = 30.0
@@ -93,9 +93,9 @@ class LoaderWatch:
 
     def _count(self, now: float, look: LoaderLook, count: int) -> tuple[int | None, str, bool]:
         if look.named_workers > 0:
-            return count, f"{_processes(count)} named {WORKER_NAME}", False
+            return count, f"{plural(count, 'process')} named {WORKER_NAME}", False
         if count > 0:
-            return count, f"{_processes(count)} that it forked or spawned", True
+            return count, f"{plural(count, 'process')} that it forked or spawned", True
         if self._workers_at is not None:
             away = now - self._workers_at
             had = f"it had {self._workers} until {age(away)} ago"
@@ -156,7 +156,3 @@ def _cannot_say(look: LoaderLook) -> str | None:
     if look.framework is None:
         return "PyTorch is not loaded in it"
     return None
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"

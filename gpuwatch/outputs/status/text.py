@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from gpuwatch import __version__
 from gpuwatch.core import units
@@ -73,13 +72,6 @@ def _age(gpu: Gpu) -> str:
     return f"{units.age(max(ages))} ago" if ages else units.UNKNOWN
 
 
-def _memory(gpu: Gpu) -> str:
-    used = gpu.reading.memory_used_bytes
-    if gpu.reading.memory_used_is_process_sum:
-        return f"{units.size(used)} by processes"
-    return units.size_of(used, gpu.identity.memory_total_bytes)
-
-
 def _power(gpu: Gpu) -> str:
     return units.watts_of(gpu.reading.power_watts, gpu.reading.power_limit_watts)
 
@@ -117,7 +109,7 @@ _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("NAME", lambda gpu: gpu.identity.name, True, 3),
     Column("BUSY", lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
     Column("READ", _age, rank=1),
-    Column("MEMORY", _memory),
+    Column("MEMORY", units.gpu_memory),
     Column("POWER", _power, rank=1),
     Column("TEMP", _heat, rank=2),
     Column("SM CLOCK", _reading("sm_clock_mhz", units.megahertz), rank=5),
@@ -177,13 +169,6 @@ def _host(page: Page, host: Host) -> None:
         page.facts(facts, later="  ")
 
 
-_PROCESS_COLUMNS: tuple[Column[Any], ...] = (
-    *(Column("GPU"), Column("PID"), Column("USER", str, True, 3), Column("GPU-MEM")),
-    *(Column("SM", rank=1), Column("CPU", rank=1), Column("MEM", rank=2), Column("TIME", rank=4)),
-    Column("COMMAND", text=True),
-)
-
-
 def _processes(
     page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None
 ) -> None:
@@ -203,27 +188,24 @@ def _processes(
         for member in job.having("loader_worker")
         if not member.orphaned
     }
-    listed = [
-        one
-        for one in sorted(snapshot.processes, key=order)
-        if one.gpu_uuid or one.key not in folded
-    ]
-    rows = [_process_row(one, labels, snapshot.taken_at_unix_seconds) for one in listed[:shown]]
+    in_order = sorted(snapshot.processes, key=order)
+    rows = [one for one in in_order if one.gpu_uuid or one.key not in folded][:shown]
+
+    def time(process: Process) -> str:
+        started = process.started_at_unix_seconds
+        return units.age(None if started is None else snapshot.taken_at_unix_seconds - started)
+
+    columns: tuple[Column[Process], ...] = (
+        Column("GPU", lambda one: labels.get(one.gpu_uuid, "?") if one.gpu_uuid else units.UNKNOWN),
+        Column("PID", lambda one: str(one.pid)),
+        Column("USER", lambda one: one.user or units.UNKNOWN, True, 3),
+        Column("GPU-MEM", lambda one: units.size(one.gpu_memory_bytes)),
+        Column("SM", lambda one: units.percent(one.gpu_busy_percent), rank=1),
+        Column("CPU", lambda one: units.percent(one.cpu_percent), rank=1),
+        Column("MEM", lambda one: units.size(one.memory_resident_bytes), rank=2),
+        Column("TIME", time, rank=4),
+        Column("COMMAND", lambda one: one.command or one.name or units.UNKNOWN, True),
+    )
     page.gap()
-    page.table(_PROCESS_COLUMNS, rows)
+    page.items(columns, rows)
     job_text.more(page, len(snapshot.processes) - len(rows))
-
-
-def _process_row(process: Process, labels: Mapping[GpuKey, str], now: float) -> list[str]:
-    started = process.started_at_unix_seconds
-    return [
-        units.UNKNOWN if process.gpu_uuid is None else labels.get(process.gpu_uuid, "?"),
-        str(process.pid),
-        process.user or units.UNKNOWN,
-        units.size(process.gpu_memory_bytes),
-        units.percent(process.gpu_busy_percent),
-        units.percent(process.cpu_percent),
-        units.size(process.memory_resident_bytes),
-        units.age(None if started is None else now - started),
-        process.command or process.name or units.UNKNOWN,
-    ]

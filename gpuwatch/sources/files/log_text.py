@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import age
 from gpuwatch.sources.files.unpacked import DAMAGE, FileSet, Unpacked
@@ -205,7 +206,7 @@ class TextLines:
             raise
         except OSError as error:
             self.close()
-            raise LogError(f"{self.shown} cannot be read: {why(error)}.") from None
+            raise LogError(f"{self.shown} cannot be read: {why(error, _SENTENCES)}.") from None
         except ValueError:
             raise LogError(f"{self.shown} cannot be read: there is no such file.") from None
 
@@ -256,7 +257,7 @@ class TextLines:
                 self._count_skipped()
                 return
             except OSError as error:
-                stats.damage = why(error)
+                stats.damage = why(error, _SENTENCES)
                 return
             if overlong:
                 stats.lines += 1
@@ -300,8 +301,3 @@ def _encoding(start: bytes) -> str:
         return "utf-16-be"
     # Without a mark this is plain UTF-8.
     return "utf-8-sig"
-
-
-def why(error: OSError) -> str:
-    """As a clause."""
-    return _SENTENCES.get(error.errno or 0) or clean(str(error.strerror or error), 100)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, Problem
 from gpuwatch.sources.nvml import tables
 
@@ -75,29 +76,8 @@ def error_words(code: int) -> str:
     return tables.ERROR_WORDS.get(code, f"error {code}")
 
 
-def label(gpu: GpuIdentity) -> str:
-    """``GPU 3``, or ``GPU 3 MIG 7`` for an instance."""
-    instance = "" if gpu.mig_parent_uuid is None else f" MIG {gpu.mig_instance}"
-    return f"GPU {gpu.index}{instance}"
-
-
 def labels(gpus: Sequence[GpuIdentity]) -> str:
-    """``GPU 3``, ``GPUs 0-7`` or ``GPUs 0, 2 and 5``."""
-    if len(gpus) == 1:
-        return label(gpus[0])
-    if any(gpu.mig_parent_uuid is not None for gpu in gpus):
-        return _listed([label(gpu) for gpu in gpus])
-    return f"GPUs {_numbers(sorted(gpu.index for gpu in gpus))}"
-
-
-def _numbers(indexes: Sequence[int]) -> str:
-    if len(indexes) > 2 and list(indexes) == list(range(indexes[0], indexes[-1] + 1)):
-        return f"{indexes[0]}-{indexes[-1]}"
-    return _listed([str(index) for index in indexes])
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return units.gpus_named(sorted(gpus, key=lambda gpu: gpu.index))
 
 
 def problem(
@@ -130,7 +110,7 @@ def cannot_count(why: str) -> Problem:
 def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem:
     """GPUs that are lost for the same reason."""
     one = len(gpus) == 1
-    name = f"{label(gpus[0])} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
+    name = f"{labels(gpus)} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
     it, them = ("it", "it") if one else ("they", "them")
     if code == tables.RESET_REQUIRED:
         indexes = ",".join(str(index) for index in sorted({gpu.index for gpu in gpus}))
@@ -148,7 +128,7 @@ def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem
 
 def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
     """GPUs that the driver counts and does not hand out, all for the same reason."""
-    subject = f"GPU {indexes[0]}" if len(indexes) == 1 else f"GPUs {_numbers(indexes)}"
+    subject = units.gpus_called([str(index) for index in indexes])
     return problem(
         f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
         "`dmesg` for Xid errors, and whether this user was granted access."
@@ -169,7 +149,7 @@ def cannot_read(
     names = [name for name, _ in readings]
     if len(names) > READINGS_NAMED + 1:
         names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]
-    subject = f"{_listed(names)} of {labels(gpus)}"
+    subject = f"{units.listed(names)} of {labels(gpus)}"
     subject = subject[0].upper() + subject[1:]
     if code == tables.NO_PERMISSION:
         message = f"{subject} cannot be read without more rights (as root it may work)."

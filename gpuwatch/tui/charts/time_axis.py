@@ -18,12 +18,6 @@ from gpuwatch.tui.pages.finding_words import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
-_HOUR = 3600
-_DAY = 24 * _HOUR
-_ROUND_SECONDS = (
-    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800),
-    *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY),
-)
 _CLOCK_CELLS = 14
 _DATE_CELLS = 17
 """A mark with its text, and some room before the next."""
@@ -49,15 +43,14 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     one, says the date."""
     dated = _day(begin) != _day(now) or _day(end) != _day(now)
     least = (end - begin) / max(1, cells) * (_DATE_CELLS if dated else _CLOCK_CELLS)
-    spacing = next((one for one in _ROUND_SECONDS if one >= least), _ROUND_SECONDS[-1])
     # Round by the clock on the wall, not by that of Greenwich.
     shift = time.localtime(begin).tm_gmtoff
-    moment = ceil((begin + shift) / spacing) * spacing - shift
+    spacing, moments = units.round_marks(begin + shift, end - begin, least)
+    form = "%H:%M:%S" if spacing < 60 else "%H:%M"
     day = None if dated else _day(now)
-    while moment <= end:
+    for moment in (one - shift for one in moments):
         another, day = _day(moment) != day, _day(moment)
-        yield float(moment), clock_text(moment, "%H:%M:%S" if spacing < 60 else "%H:%M", another)
-        moment += spacing
+        yield moment, clock_text(moment, form, another)
 
 
 def clock_text(moment: float, pattern: str, dated: bool) -> str:

@@ -184,7 +184,7 @@ class JobController(Controller):
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
         """Show what the main threads were doing, which also decides between some causes."""
-        from gpuwatch.tui.screens.dialogs.stacks import stacks_dialog  # noqa: PLC0415
+        from gpuwatch.tui.screens.dialogs.texts import stacks_dialog  # noqa: PLC0415
 
         if self.view.job.last is not None:
             self._diagnosis.note_stacks(self.view.job.last, reports)

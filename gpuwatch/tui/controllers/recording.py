@@ -13,7 +13,6 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.terminal.listing import count_text
 
 if TYPE_CHECKING:
     from gpuwatch.recording.recorder import BackgroundRecorder
@@ -92,4 +91,4 @@ class RecordingController(Controller):
         if state.trouble is not None:
             return state.trouble
         lost = f"; {state.lost_snapshots} lost" if state.lost_snapshots else ""
-        return f"recorded {count_text(state.snapshots, 'snapshot')} to {path}{lost}"
+        return f"recorded {units.plural(state.snapshots, 'snapshot')} to {path}{lost}"

@@ -3,9 +3,10 @@ against it, what was ruled out, and the rule's own documentation."""
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from gpuwatch.core import units
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import clean, paragraphs
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
 from gpuwatch.tui.pages import waveform
 from gpuwatch.tui.pages.finding_words import (
@@ -208,21 +209,11 @@ def _not_checked(view: View, finding: Finding, width: int) -> Iterator[Line]:
 
 
 def _documentation(text: str, width: int) -> Iterator[Line]:
-    """Headings stand out, paragraphs and list items are wrapped; the text is a docstring of ours:
-    a heading is a line that an indented one follows."""
-    paragraph: list[str] = []
-    indent = 0
-    lines = [*text.splitlines(), ""]
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        depth = len(line) - len(line.lstrip())
-        begins = depth != indent or line.lstrip().startswith(("- ", "* "))
-        if paragraph and (not line.strip() or begins):
-            yield from _paragraph(" ".join(paragraph), width, 5 if indent else 3, "label")
-            paragraph = []
-        if not line.strip():
+    """Headings stand out: what has something indented below it."""
+    parts = [*paragraphs(text), ("", "")]
+    for (indent, words), (below, _) in pairwise(parts):
+        if not words:
             yield blank(width)
-        elif depth == 0 and after.startswith(" "):
-            yield from _paragraph(line, width)
-        else:
-            paragraph.append(line.strip())
-            indent = depth
+            continue
+        heading = not indent and below.startswith(" ")
+        yield from _paragraph(words, width, 5 if indent else 3, "text" if heading else "label")

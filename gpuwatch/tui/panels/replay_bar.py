@@ -13,7 +13,6 @@ from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
 from gpuwatch.tui.replay.state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
-from gpuwatch.tui.terminal.listing import count_text
 from gpuwatch.tui.view import View
 
 
@@ -188,4 +187,4 @@ def _holding(state: ReplayState) -> tuple[str, str]:
     count = len(state.findings)
     if not count:
         return "", "label"
-    return count_text(count, "finding"), "label"
+    return units.plural(count, "finding"), "label"

@@ -86,12 +86,6 @@ def brief_command(command: str) -> str:
     return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command
 
 
-def count_text(count: int, what: str) -> str:
-    """``1 line``, ``2 processes``."""
-    many = what + ("es" if what.endswith("s") else "s")
-    return f"{count} {what if count == 1 else many}"
-
-
 def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:
     """Branches drawn before each process, given by (PID, parent's PID). Parents come before their
     children; one that comes later, or not at all, is none."""

@@ -130,12 +130,11 @@ class Palette(dict[str, Style]):
         if name[1:2] == ":":
             surface, name = name[0], name[2:]
         name, _, tone = name.partition(".")
-        foreground, bold, reverse = self._look(name)
-        background = self._background(surface)
+        hue, bold, reverse = _LOOKS.get(name, (name, None, False))
+        foreground = self._hues.get(hue, self._hues["text"])
+        background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
         if tone and not self._ansi:
             return _toned(foreground, background, tone)
-        if surface == "c" and not self._ansi:
-            tone = ""
         if self._ansi and surface in {"s", "c"}:
             reverse = True
         if self._no_color:
@@ -146,14 +145,6 @@ class Palette(dict[str, Style]):
                 underline=(surface == "b") or None,
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
-
-    def _look(self, name: str) -> tuple[str, bool | None, bool]:
-        """Hue, bold, reverse."""
-        hue, bold, reverse = _LOOKS.get(name, (name, None, False))
-        return self._hues.get(hue, self._hues["text"]), bold, reverse
-
-    def _background(self, surface: str) -> str:
-        return "default" if self._ansi else self._hues[_GROUNDS[surface]]
 
 
 # How much of the hue is left of each paler tone.

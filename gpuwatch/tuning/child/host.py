@@ -20,7 +20,6 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -107,34 +106,17 @@ class Host:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         target, step = self._start.target, self._start.step
-        with self._optimizer_reported():
-            if target is not None:
-                found = load(target)
-                size = self._start.batch_size
-                self._factory = loader_factory.LoaderFactory(target, found, size)
-            if step is not None:
-                self._step = load(step)
-                # The first optimizer of a process imports it, for seconds: not in each measurement.
-                with contextlib.suppress(Exception):
-                    importlib.import_module("torch._dynamo")
+        if target is not None:
+            found = load(target)
+            self._factory = loader_factory.LoaderFactory(target, found, self._start.batch_size)
+        if step is not None:
+            self._step = load(step)
+            # The first optimizer of a process imports it, for seconds: not in each measurement.
+            with contextlib.suppress(Exception):
+                importlib.import_module("torch._dynamo")
         if torch.get_num_threads() == 1:
             torch.set_num_threads(before)
         self._loaded = True
-
-    @contextlib.contextmanager
-    def _optimizer_reported(self) -> Iterator[None]:
-        """The first step of any optimizer meanwhile is reported: the target trains."""
-        from torch.optim import optimizer  # noqa: PLC0415 - comes with a target
-
-        def report(*_of_step: object) -> None:
-            hook.remove()
-            self._channel.send(Answer(kind="trains"))
-
-        hook = optimizer.register_optimizer_step_pre_hook(report)
-        try:
-            yield
-        finally:
-            hook.remove()
 
     def _unsafe(self) -> str | None:
         import torch  # noqa: PLC0415 - it is there

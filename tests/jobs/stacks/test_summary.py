@@ -343,7 +343,8 @@ def test_shares_add_up_with_what_could_not_be_read() -> None:
     ]
     _, computing, waiting = shares
     lines = [(line.place.where, line.percent) for line in computing.lines]
-    assert (lines, waiting.lines) == ([("model.py:25", 15.0), ("train.py:31", 10.0)], ())
+    forward, backward = "model.py:25 (Net.forward)", "train.py:31 (train_one_epoch)"
+    assert (lines, waiting.lines) == ([(forward, 15.0), (backward, 10.0)], ())
     assert report(shares=shares).largest is computing
 
 

@@ -77,5 +77,5 @@ def test_labels_of_many_gpus_are_short() -> None:
 
     assert labels(gpus(3)) == "GPU 3"
     assert labels(gpus(0, 1)) == "GPUs 0 and 1"
-    assert labels(gpus(0, 1, 2, 3)) == "GPUs 0-3"
+    assert labels(gpus(0, 1, 2, 3)) == "GPUs 0 to 3"
     assert labels(gpus(0, 2, 5)) == "GPUs 0, 2 and 5"

@@ -252,8 +252,8 @@ def test_a_slow_driver_is_explained_in_one_sentence(tmp_path: Path) -> None:
         watch.ticks(60)
         (problem,) = watch.last.problems
         assert problem.message == (
-            "The NVIDIA driver takes about 5 ms a call, so some readings of GPUs 0-7 are refreshed "
-            "less often, the most seldom every 60 s."
+            "The NVIDIA driver takes about 5 ms a call, so some readings of GPUs 0 to 7 are "
+            "refreshed less often, the most seldom every 60 s."
         )
         watch.call_seconds = 0.0
         watch.ticks(60)

@@ -36,8 +36,7 @@ Size = tuple[int, int]
 SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
 SETS = {glyphs.name: glyphs for glyphs in GLYPHS}
 ABOUT = (
-    "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\n"
-    "Sources\n    - one\n    - two"
+    "What it is.\n\nWhat it checks\n    A paragraph\n    of two lines.\n\nSources\n    One. Two."
 )
 
 

@@ -38,6 +38,7 @@ Sources
 
 from collections.abc import Sequence
 
+from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import words
@@ -121,7 +122,7 @@ def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
     frees = "the memory is freed only when the process ends, and others may be waiting for it"
     if window.job is None:
         known = {one.pid: words.program(one) for gpu in gpus for one in gpu.others or ()}
-        who = words.listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
+        who = units.listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
         return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
     job = window.job.job
     see = f"Check what {words.program(job)} is doing: gpuwatch stacks {job.pid}."

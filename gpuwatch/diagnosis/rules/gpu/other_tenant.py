@@ -31,6 +31,7 @@ Sources
     it, processes are time-sliced.
 """
 
+from gpuwatch.core import units
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
@@ -96,7 +97,7 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     taken = " and ".join([f"{one:.0f}%" for one in sorted([share, own or 0.0], reverse=True)])
     taken = f"{share:.0f}% goes to others" if own is None else f"{taken} of the time"
     move = Advice(
-        f"Move {words.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
+        f"Move {units.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
         "or agree on times.",
         why="processes on one GPU take turns, and each waits for the other",
     )
@@ -113,7 +114,7 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
 def _holding(gpus: list[GpuFacts]) -> Firing:
     held = words.highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
     ask = Advice(
-        f"Before trying a larger batch, ask whether {words.listed(_others(gpus))} can free it, or "
+        f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
         "use another GPU.",
         why="memory that others hold cannot be used here",
     )

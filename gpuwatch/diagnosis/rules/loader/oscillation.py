@@ -42,6 +42,7 @@ Sources
 
 from collections.abc import Sequence
 
+from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, possible, reported, words
@@ -123,7 +124,7 @@ def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
     wait = reported.reported_wait(ranks)
     if wait is not None and wait >= reported.STARVED_SHARE:
         return f"; the job reports waiting for data {wait:.0%} of the time"
-    left = words.listed(possible.causes(window, ranks), "or")
+    left = units.listed(possible.causes(window, ranks), "or")
     return f", waiting for {left}" if left else "; no known cause fits"
 
 

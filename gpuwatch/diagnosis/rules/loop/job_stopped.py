@@ -27,12 +27,12 @@ Sources
     proc_pid_stat(5), field state. signal(7): SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
 """
 
+from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import WAITING
 from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import listed
 
 RULE = Rule(
     title="job is stopped",
@@ -90,5 +90,5 @@ def _summary(stopped: list[RankFacts], count: int, how: str) -> str:
     if len(names) != len(stopped) or len(names) > NAMED_MOST:
         names = [f"{len(stopped)} of the job's {count} ranks"]
     verb, waits = ("is", "it") if len(stopped) == 1 else ("are", "them")
-    who = listed(names)
+    who = units.listed(names)
     return f"{who[:1].upper()}{who[1:]} {verb} {how}, and the others wait for {waits}"

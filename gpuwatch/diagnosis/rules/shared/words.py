@@ -23,8 +23,8 @@ mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, unit
 
 
 def named(gpus: Sequence[GpuFacts]) -> str:
-    """``GPU 3``, ``GPUs 0 and 2``, ``GPUs 0, 1 and 4``, ``GPUs 0 to 7``."""
-    return _named([gpu.identity for gpu in gpus])
+    """As ``units.gpus_named`` has them."""
+    return units.gpus_named([gpu.identity for gpu in gpus])
 
 
 def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str:
@@ -32,28 +32,11 @@ def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str
     every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
     wanted = [gpu for gpu in every if gpu.uuid in uuids]
     whole = len(wanted) == len(every) >= RANGE_LEAST
-    return f"all {len(every)} GPUs" if whole else _named(wanted)
-
-
-def _named(gpus: Sequence[GpuIdentity]) -> str:
-    runs = units.ranges([_number(gpu) for gpu in gpus]).split(",") if gpus else []
-    parts = [run.replace("-", " to ") for run in runs]
-    return f"GPU{'' if len(gpus) == 1 else 's'} {listed(parts)}"
-
-
-def _number(gpu: GpuIdentity) -> str:
-    if gpu.mig_instance is None:
-        return str(gpu.index)
-    return f"{gpu.index} (MIG {gpu.mig_instance})"
+    return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
 
 
 def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
     return tuple([gpu.uuid for gpu in gpus])
-
-
-def listed(words: Sequence[str], last: str = "and") -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:

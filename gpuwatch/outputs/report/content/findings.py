@@ -9,7 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity
 from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
-from gpuwatch.diagnosis.rules.shared.words import listed, named_of_all
+from gpuwatch.diagnosis.rules.shared.words import named_of_all
 from gpuwatch.outputs.report.accumulators.findings import OF_FINDING
 from gpuwatch.outputs.report.content import words
 from gpuwatch.outputs.report.content.document import Found, Lane, grouped
@@ -255,7 +255,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
 def _rests(report: Report) -> Iterable[str]:
     """What GPUs did but work, of those of which it was much."""
     phases = grouped((words.labels(phase.gpus, report), phase) for phase in report.phases)
-    found = {who: listed(_rested(report, of)) for who, of in phases.items()}
+    found = {who: units.listed(_rested(report, of)) for who, of in phases.items()}
     shown = [f"{who[:1].upper()}{who[1:]} {what}." for who, what in found.items() if what]
     if any(phase.kind == "steady" for phase in report.phases):
         yield from shown[:RESTS_SHOWN]

@@ -14,11 +14,6 @@ from gpuwatch.outputs.report.parts import TimeProfile
 
 LABEL_CELLS = 5
 _LEVELS = "▁▂▃▄▅▆▇█"
-_STEPS = (
-    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800),
-    *(3600, 7200, 10800, 14400, 21600, 43200),
-)
-_DAY = 86400
 
 
 class Column(NamedTuple):
@@ -94,7 +89,9 @@ def chart(
     ]
     axis, below = ["─"] * cells, [" "] * width
     # About one every 12 cells; the text of the last would be cut off at the edge.
-    marks = round_marks(time.start, time.seconds * (1 - 4 / cells), time.seconds * 12 / cells)[1]
+    marks = units.round_marks(
+        time.start, time.seconds * (1 - 4 / cells), time.seconds * 12 / cells
+    )[1]
     for moment in marks if time_labels and time.seconds > 0 else ():
         cell = int((moment - time.start) / time.seconds * (cells - 1) + 0.5)
         axis[cell] = "┬"
@@ -109,14 +106,6 @@ def chart(
 def _level(percent: float, up: int) -> int:
     """Of ``up`` steps; a measured zero is one."""
     return max(1, min(up, round(percent / 100.0 * up)))
-
-
-def round_marks(start: float, seconds: float, least: float) -> tuple[int, list[float]]:
-    """The shortest round step of at least so many seconds, and its multiples in a time."""
-    step = next((one for one in _STEPS if one >= least), _DAY * -(-int(least) // _DAY))
-    first = -(-start // step) * step
-    count = int((start + seconds - first) // step) + 1
-    return step, [first + number * step for number in range(count)]
 
 
 def _moment(seconds: float) -> str:

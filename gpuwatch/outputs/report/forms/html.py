@@ -9,7 +9,7 @@ from gpuwatch.core import units
 from gpuwatch.outputs.report.content import document, words
 from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline
 from gpuwatch.outputs.report.content.words import Times
-from gpuwatch.outputs.report.forms import charts, svg
+from gpuwatch.outputs.report.forms import svg
 from gpuwatch.outputs.report.forms.style import STYLE
 from gpuwatch.outputs.report.forms.svg import Area
 from gpuwatch.outputs.report.model import Report
@@ -215,7 +215,7 @@ def ticks(report: Report) -> list[tuple[float, str]]:
     if report.time.has_dates:
         shift = words.local(begin).utcoffset()
         offset = begin + (0.0 if shift is None else shift.total_seconds())
-    step, places = charts.round_marks(offset, seconds, seconds / TICKS)
+    step, places = units.round_marks(offset, seconds, seconds / TICKS)
     return [
         (after / seconds, _tick(report, begin + after, step))
         for after in [place - offset for place in places]

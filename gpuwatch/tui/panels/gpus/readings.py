@@ -72,7 +72,7 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
         of("busy", "busy_percent", units.percent, "value"),
         ("fine samples", None if samples is None else f"{len(samples)} new", "text"),
         of("memory controller", "memory_controller_percent", units.percent),
-        of("memory used", "memory_used_bytes", lambda _: _memory(gpu), "value"),
+        of("memory used", "memory_used_bytes", lambda _: units.gpu_memory(gpu), "value"),
         of("power", "power_watts", power, "value"),
         of("power limit", "power_limit_watts", units.watts),
         of("temperature", "temperature_celsius", units.celsius, "value"),
@@ -107,13 +107,6 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
         of("remap failed", "remapped_rows_failed", _flag, "!"),
         of("remap pending", "remapped_rows_pending", _flag, "!"),
     ]
-
-
-def _memory(gpu: Gpu) -> str:
-    used = gpu.reading.memory_used_bytes
-    if gpu.reading.memory_used_is_process_sum:
-        return f"{units.size(used)} (of processes)"
-    return units.size_of(used, gpu.identity.memory_total_bytes)
 
 
 def _throttle(reading: GpuReading) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """Output of the job, in a pane below it."""
 
+from gpuwatch.core import units
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
 from gpuwatch.tui.terminal.frame import Line, Row, fit, fit_end
-from gpuwatch.tui.terminal.listing import count_text
 from gpuwatch.tui.view import View
 
 
@@ -48,7 +48,7 @@ def _title(view: View, width: int, first: int, total: int, rows: int) -> Line:
     if state.pane_first is not None and below:
         note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
     else:
-        note, style = count_text(total, "line"), "label"
+        note, style = units.plural(total, "line"), "label"
     if state.output_name is not None:
         # Which file it is stands at the end of its path.
         room = row.room - len(note) - 4

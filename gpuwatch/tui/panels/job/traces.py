@@ -169,7 +169,7 @@ def host_traces(view: View, job: Job) -> list[Trace]:
         ),
         replace(
             workers,
-            label=f"{count} worker{'' if count == 1 else 's'}" if count else "workers",
+            label=units.plural(count, "worker") if count else "workers",
             short=f"{count} load" if count else "load",
             note=None if count else nobody,
         ),

@@ -17,7 +17,6 @@ from gpuwatch.tui.terminal.listing import (
     begin_row,
     branches,
     brief_command,
-    count_text,
     fitting,
     state_style,
     width_of_columns,
@@ -280,7 +279,7 @@ def _heading(view: View, shape: _Shape, width: int, total: int) -> Line:
         row.add(left(f"CPU {spark_span(view, shape.spark)}", shape.spark), "label").add(" ")
     if shape.command:
         row.add("COMMAND", "label")
-    return row.note(count_text(total, "process")).line()
+    return row.note(units.plural(total, "process")).line()
 
 
 def _row(view: View, entry: TreeRow, shape: _Shape, window: TimeWindow, width: int) -> Line:

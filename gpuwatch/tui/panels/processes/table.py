@@ -14,7 +14,6 @@ from gpuwatch.tui.terminal.listing import (
     ListColumn,
     always_dim,
     begin_row,
-    count_text,
     fitting,
     state_style,
 )
@@ -180,7 +179,7 @@ def _notes(view: View, total: int) -> list[str]:
         parts.append(f"filter: {fit(view.filter_text, 24, view.glyphs.ellipsis)}")
     if view.this_gpu_only:
         parts.append("this GPU only")
-    count = count_text(total, "process")
+    count = units.plural(total, "process")
     return [", ".join([*parts, count]), ", ".join(parts), *parts[:1]] if parts else [count]
 
 

@@ -1,19 +1,25 @@
 """Dialogs with a text: the help, what could not be read or checked, questions."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.keys import described
 from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus.state import STATES
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.screens.dialogs.dialog import WIDTH, Dialog
 from gpuwatch.tui.view import View
+
+if TYPE_CHECKING:
+    from gpuwatch.jobs.stacks.summary import StackReport
 
 _OF_BAR = (
     "  The whole recording: how busy the GPUs were, half minute by half minute; a\n"
@@ -123,6 +129,15 @@ def command_dialog(view: View, process: Process) -> Dialog:
     command = process.command or process.name or "-"
     text = Text.assemble((f"user {clean(process.user or '-')}\n\n", "label"), command)
     return Dialog(view, f"PID {process.pid}", text)
+
+
+def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
+    """What ``gpuwatch stacks`` prints of these processes."""
+    from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
+
+    text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))
+    text.highlight_regex("[█▏▎▍▌▋▊▉#]+", "host")
+    return Dialog(view, "where the main threads are", text)
 
 
 def end_process_dialog(view: View, process: Process, force: bool) -> Dialog:
