@@ -29,9 +29,10 @@ Sources
     dcgm-exporter (HPC job mapping), jobstats (GPU job ownership).
 """
 
+from gpuwatch.core import units
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, with_load
-from gpuwatch.diagnosis.rules.shared.words import GIB, keys, listed, named, rounded
+from gpuwatch.diagnosis.rules.shared.words import GIB, keys, named, rounded
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
@@ -60,7 +61,7 @@ def check(window: Window) -> Verdict:
     ]
     if not unused:
         return Clear("it is used")
-    jobs = listed(sorted({f"job {job}" for gpu in unused for job in gpu.allocated_to or ()}))
+    jobs = units.listed(sorted({f"job {job}" for gpu in unused for job in gpu.allocated_to or ()}))
     return Firing(
         summary=f"{GPUS} {IS} allocated to {jobs}, and no process uses {either('it', 'them')}",
         evidence=[
