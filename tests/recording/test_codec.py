@@ -216,6 +216,10 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
             [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "busy_samples": [[1]]}])],
             r"length 2 - at `\$.gpus\[0\].busy_samples\[0\]`",
         ),
+        (
+            [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "power_watts": -5e300}])],
+            r"`float` >= 0.0 - at `\$.gpus\[0\].power_watts`",
+        ),
         ([GOOD_HEADER, changed(processes=[{"pid": 1, "name": "x" * 5000}])], "length <= 4096"),
         (
             [GOOD_HEADER, changed(jobs=[{"pid": 1, "members": [{"pid": 1}, {"pid": "x"}]}])],
