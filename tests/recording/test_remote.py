@@ -106,6 +106,7 @@ def test_a_lost_connection_is_made_again_and_keeps_what_there_was(tmp_path: Path
         ("echo No devices were found; exit 6", "No devices were found"),
         ('echo \'{"kind": "header", "schema": 99}\'', "schema"),
         ("echo Warning: new key >&2; echo gone >&2; echo '  ' >&2; exit 255", "gone"),
+        ("head -c 70000000 /dev/zero", "a line of it does not end"),
         ("head -c 300000 /dev/zero >&2; echo >&2; echo done >&2; exit 1", "done"),
     ],
 )
@@ -144,7 +145,7 @@ def test_without_gpuwatch_there_nvidia_smi_is_read(tmp_path: Path) -> None:
     printed = "\n".join(f"echo '{row}{rest}'" for row in rows)
     loop = f"while sleep 0.05; do {printed}\ndone"
     script(tmp_path, "nvidia-smi", f"echo \"$*\" > {tmp_path}/asked; echo '{head}'\n{loop}")
-    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(2.0, 'no-such-gpuwatch')}"
+    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(2.5, 'no-such-gpuwatch')}"
     with connected("sh", "-c", command) as host:
         tape_of(host)
         until(lambda: host.latest is not None and len(host.latest.gpus) == 2)
@@ -154,7 +155,16 @@ def test_without_gpuwatch_there_nvidia_smi_is_read(tmp_path: Path) -> None:
         assert abs(host.latest.taken_at_unix_seconds - time.time()) < LONG_SECONDS
         asked = (tmp_path / "asked").read_text()
         assert asked.startswith("--query-gpu=index,uuid,name")
-        assert asked.strip().endswith("--format=csv -l 2")
+        assert asked.strip().endswith("--format=csv -lms 2500")
+
+
+def test_a_host_with_neither_is_told(tmp_path: Path) -> None:
+    """A sentence of its own, which offers the way to install gpuwatch there."""
+    command = f"PATH={tmp_path}; {remote_command(1.0, 'no-such-gpuwatch')}"
+    command = command.replace("exec sh", "exec /bin/sh")
+    with connected("/bin/sh", "-c", f"echo gpuwatch-begins; {command}") as host:
+        until(lambda: host.trouble is not None)
+        assert host.trouble == remote.NEITHER
 
 
 def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:

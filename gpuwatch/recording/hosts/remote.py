@@ -21,7 +21,7 @@ from typing import IO, cast
 
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import REPLACEMENT, clean
 from gpuwatch.recording.chunks import share
 from gpuwatch.recording.hosts.names import HostNameError, host_names
 from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
@@ -52,6 +52,7 @@ _CHUNK_SECONDS = 10.0
 _KEPT_SECONDS = 4 * 3600.0
 """Of each machine: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 _GREETING_BYTES = 1 << 20
+NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """What a host's shell prints before it is not the answer."""
 _ANSWER_SECONDS = 60.0
@@ -63,16 +64,26 @@ _AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
 
 def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
     """What the shell of another machine is to run; ``gpuwatch``: how it is called there."""
-    seconds = max(1, round(interval_seconds))
-    query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv -l {seconds}"
-    begins = f"echo {_BEGINS}; if command -v {gpuwatch} >/dev/null 2>&1"
+    loop = f"-lms {interval_seconds * 1000:.0f}"
+    query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv {loop}"
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
-    return _in_sh(f"{begins}; then exec {stream}; else exec {query}; fi")
+    there = "command -v {} >/dev/null 2>&1".format
+    return _in_sh(
+        f"echo {_BEGINS}; if {there(gpuwatch)}; then exec {stream}; fi; "
+        f"if {there('nvidia-smi')}; then exec {query}; fi; echo {NEITHER} >&2; exit 127"
+    )
+
+
+def install_command(name: str) -> str:
+    """What installs gpuwatch on a host, where it is found (``_in_sh``). Debian's and Ubuntu's pip
+    installs nothing outside a virtual environment."""
+    install = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui"
+    return f"ssh {shlex.quote(name)} '{install}'"
 
 
 def _in_sh(script: str) -> str:
     """For any shell; what pip installs for a user is found."""
-    script = f'PATH="$PATH:$HOME/.local/bin"; {script}'
+    script = f'PATH="$PATH:$HOME/.local/bin:$HOME/.gpuwatch/bin"; {script}'
     return f"exec sh -c {shlex.quote(script)}"
 
 
@@ -273,8 +284,8 @@ class RemoteHost(Incoming):
                         silent.cancel()
                         yield self._taken(snapshot)
             except LogError as error:
-                shown = begins.decode(errors="replace").strip().split("\n")[0]
-                why = str(error) if shown.startswith("{") else clean(shown, 200)
+                shown = clean(begins.decode(errors="replace").strip().split("\n")[0], 200)
+                why = str(error) if shown.startswith("{") or REPLACEMENT in shown else shown
             finally:
                 if silent.finished.is_set() and not answered:
                     why = f"nothing that can be read came in {_ANSWER_SECONDS:.0f} s"
@@ -300,9 +311,7 @@ class RemoteHost(Incoming):
         return False
 
     def _logged(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
-        # nvidia-smi counts whole seconds.
-        options = LogOptions(interval_seconds=max(1.0, round(self.interval_seconds)))
-        log = open_any(self.name, options, stream=stream)
+        log = open_any(self.name, LogOptions(interval_seconds=self.interval_seconds), stream=stream)
         self.gpu_only, self.clock_ahead_seconds = log.kind != RECORDING, None
         yield from log.snapshots
 

@@ -12,7 +12,7 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.history import Column
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import bug_place, clean
-from gpuwatch.recording.hosts.remote import Incoming, RemoteHost
+from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost, install_command
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
@@ -21,7 +21,7 @@ from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.panels import footer
 from gpuwatch.tui.panels.header import WASTED_AFTER_SECONDS, wasted
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.view import View
 
@@ -30,6 +30,8 @@ _SPARK = 30
 _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
+_FOOT_LINES = 4
+"""What is said of the selected one, in full."""
 
 
 @dataclass(slots=True)
@@ -60,12 +62,18 @@ class Member:
 
     @property
     def percents(self) -> list[float | None]:
-        return [gpu.reading.busy_percent for gpu in self.gpus]
+        """Of each GPU, since the snapshot before where the driver has fine samples."""
+        return [
+            gpu.reading.busy_percent
+            if (fine := mean([one.percent for one in gpu.reading.busy_samples or ()])) is None
+            else fine
+            for gpu in self.gpus
+        ]
 
     @property
     def busy_percent(self) -> float | None:
         """Of the last 30 readings."""
-        if self.current is None:
+        if self.current is None or not self.busy or self.busy[-1] is None:
             return None
         means = [None if one is None else one.mean for one in [*self.busy][-_SPARK:]]
         return mean(means)
@@ -108,6 +116,12 @@ class Member:
             text = f"Its clock is {off}. {text}"
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
 
+    def said(self) -> list[str]:
+        """The same sentence with the host's name; what installs gpuwatch where it is missing."""
+        missing = self.host.gpu_only or self.host.trouble == NEITHER
+        command = [install_command(self.host.name)] if missing else []
+        return [f"{self.host.name}: {self.says()[2]}", *command]
+
 
 @dataclass(slots=True)
 class Fleet:
@@ -122,6 +136,11 @@ class Fleet:
     offset: int = 0
     filter_text: str = ""
     """Kept while a host is open."""
+
+    @property
+    def chosen(self) -> Member | None:
+        every = (*self.members, *self.jobs)
+        return next((one for one in every if one.host.name == self.selected), None)
 
     def rows(self, filter_text: str) -> list[Member]:
         """Machines whose name, or what is said of them, holds ``filter_text``: the worst first, or
@@ -225,7 +244,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
     lost = [(wasted, len(one.gpus)) for one in connected if (wasted := one.wasted) is not None]
-    busy = mean([percent for one in connected for percent in one.percents])
+    busy = mean([one.busy_percent for one in connected for _ in one.gpus])
     missing = len(members) - len(connected)
     for text, style in (
         (units.plural(len(members), "host"), "text"),
@@ -286,11 +305,12 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         fleet.selected = names[0] if names else None
     hosts = rows[: len(rows) - len(fleet.jobs)]
     below = len(fleet.jobs) + 2 if fleet.jobs and height >= len(fleet.jobs) + 8 else 0
-    room = max(1, height - 3 - below)
+    foot = _FOOT_LINES + 1 if height >= 4 * _FOOT_LINES else 0
+    room = max(1, height - 3 - below - foot)
     place = None if fleet.selected is None else names.index(fleet.selected)
     in_hosts = None if place is None else min(place, max(0, len(hosts) - 1))
     fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
-    longest = max([width_of(name) for name in names], default=4)
+    longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
     # The sentence gets a third of the width, and enough to be read.
     columns, spark = fitting(
         _columns(max(4, min(24, longest))),
@@ -317,6 +337,13 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         for one in fleet.jobs:
             add(one)
     left = max(0, len(hosts) - room - fleet.offset)
-    foot, pressed = footer.draw(view, width, FLEET_FOOTER, left)
+    if foot and fleet.chosen is not None:
+        lines = filled(lines, width, height - foot)
+        sentence, *command = fleet.chosen.said()
+        said = [*wrapped(sentence, width - 2)[:2]]
+        for one_command in command:
+            said += wrapped(f"Install gpuwatch there (y copies): {one_command}", width - 2)
+        lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
+    keys, pressed = footer.draw(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
-    return Frame([*filled(lines, width, height - 1), foot], zones)
+    return Frame([*filled(lines, width, height - 1), keys], zones)
