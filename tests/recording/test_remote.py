@@ -2,8 +2,6 @@
 
 import os
 import shlex
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 from gpuwatch.recording.replay import KeptTape
 from tests.support.snapshots import gpu, snapshot
+from tests.support.sshd import serving
 
 LONG_SECONDS = 30.0
 
@@ -162,7 +161,7 @@ def test_a_host_with_neither_is_told(tmp_path: Path) -> None:
     """A sentence of its own, which offers the way to install gpuwatch there."""
     command = f"PATH={tmp_path}; {remote_command(1.0, 'no-such-gpuwatch')}"
     command = command.replace("exec sh", "exec /bin/sh")
-    with connected("/bin/sh", "-c", f"echo gpuwatch-begins; {command}") as host:
+    with connected("/bin/sh", "-c", f"echo Welcome >&2; {command}") as host:
         until(lambda: host.trouble is not None)
         assert host.trouble == remote.NEITHER
 
@@ -309,45 +308,17 @@ def test_completion_knows_the_configuration_of_ssh(
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
     """Through OpenSSH itself: a stream comes in, the server is killed, and once it is there again
     the same tape goes on."""
-    sshd, keygen = shutil.which("sshd") or "/usr/sbin/sshd", shutil.which("ssh-keygen")
-    if not Path(sshd).exists() or keygen is None or shutil.which("ssh") is None:
-        pytest.skip("sshd is not installed")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    for name in ("host", "user"):
-        made = [keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(made, check=True)
-    port = 20_000 + os.getpid() % 20_000
-    (tmp_path / "sshd").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nPidFile none\n"
-        f"AuthorizedKeysFile {tmp_path}/user.pub\nStrictModes no\nUsePAM no\n"
-        "PermitRootLogin yes\n"
-    )
-    (tmp_path / "ssh").write_text(
-        f"Host box1\n HostName 127.0.0.1\n Port {port}\n IdentityFile {tmp_path}/user\n"
-        " StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
-    )
     command = remote_command(1.0, f"{sys.executable} -m gpuwatch")
-    serves = [sshd, "-D", "-e", "-f", str(tmp_path / "sshd")]
-
-    def serving() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(serves, stderr=subprocess.DEVNULL, start_new_session=True)
-
-    server = serving()
-    try:
-        # The folder that gpuwatch is in is not the one that a login begins in.
-        here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
-        with connected(*SSH, "-F", str(tmp_path / "ssh"), "--", "box1", here) as host:
-            tape = tape_of(host)
-            assert host.latest.host.memory_total_bytes
-            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-            for pid in map(int, [server.pid, *children]):
-                os.kill(pid, 9)
-            server.wait()
-            until(lambda: host.trouble is not None)
-            server = serving()
-            until(lambda: host.trouble is None)
-            assert host.tape is tape
-    finally:
+    # The folder that gpuwatch is in is not the one that a login begins in.
+    here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
+    with (
+        serving(tmp_path) as server,
+        connected(*SSH, *server.options, "--", "box1", here) as host,
+    ):
+        tape = tape_of(host)
+        assert host.latest.host.memory_total_bytes
         server.kill()
-        server.wait()
+        until(lambda: host.trouble is not None)
+        server.start()
+        until(lambda: host.trouble is None)
+        assert host.tape is tape

@@ -13,20 +13,32 @@ import click
 
 from gpuwatch.commands.diagnose import problem_of
 from gpuwatch.commands.manual import find_rule, rules_begun
-from gpuwatch.commands.options import Duration, Watched, option_json, watched_options
+from gpuwatch.commands.options import (
+    Duration,
+    Remote,
+    Watched,
+    option_json,
+    remote_options,
+    watched_options,
+)
 from gpuwatch.commands.printing import complain, open_output, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import lean, units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.diagnosis.finding import Finding
+    from gpuwatch.diagnosis.finding import Diagnosis, Finding
+    from gpuwatch.recording.hosts.remote import RemoteHost
 
 ANY = "any"
 EXIT_FOUND = 1
 FOR_MOST_SECONDS = 24 * 3600.0
 DEMO_SPEED = 20.0
 """Times as fast as a clock: nobody waits for a simulated fault as long as for a real one."""
+KEPT_SECONDS = 300.0
+"""Of what hosts send: nobody looks back."""
 _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete": rules_begun}
 
 
@@ -53,6 +65,7 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
 )
 @option_json("Print each event as a line of JSON.")
 @watched_options(processes=False)
+@remote_options()
 def watch_command(
     seconds: float,
     rules: tuple[str, ...],
@@ -62,6 +75,7 @@ def watch_command(
     exit_on: tuple[str, ...],
     as_json: bool,
     watched: Watched,
+    remote: Remote,
 ) -> int:
     """Report findings as they come and go: to a log, a command, a webhook.
 
@@ -89,14 +103,15 @@ def watch_command(
     def wanted(finding: Finding) -> bool:
         return finding.rule in only | ends_on or (finding.severity != "info" and not only)
 
-    engine, alerts, code = Engine(), Alerts(wanted, seconds), 0
+    engine, code = Engine(), 0
+    every: dict[str, Alerts] = {}
 
-    def take(snapshot: Snapshot, passed: float) -> bool:
+    def judge(snapshot: Snapshot, diagnosis: Diagnosis, host: str = "") -> bool:
         nonlocal code
-        if passed == 0.0 and not snapshot.gpus:
-            complain(problem_of(snapshot) or "There is no GPU to look at.")
-        engine.push(snapshot)
-        for event in alerts.push(snapshot, engine.diagnosis):
+        if host not in every and not snapshot.gpus:
+            where = f"{host}: " if host else ""
+            complain(f"{where}{problem_of(snapshot) or 'There is no GPU to look at.'}")
+        for event in every.setdefault(host, Alerts(wanted, seconds)).push(snapshot, diagnosis):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_seconds))
             print_text(dumps(event, indent=None) if as_json else f"{when} {event.text}", out)
             for one in deliveries:
@@ -108,7 +123,12 @@ def watch_command(
             lean.tidy()
         return bool(code)
 
-    sampler, notes = watched.sampler(DEMO_SPEED)
+    def take(snapshot: Snapshot, _passed: float) -> bool:
+        engine.push(snapshot)
+        return judge(snapshot, engine.diagnosis)
+
+    hosts = remote.open() if remote else []
+    sampler, notes = (None, ()) if hosts else watched.sampler(DEMO_SPEED)
     for note in notes:
         complain(note)
     complain(
@@ -117,10 +137,56 @@ def watch_command(
     # To be stopped is how it ends.
     with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         try:
-            asyncio.run(watch(watched.pid, sampler, take))
+            if sampler is None:
+                _watch_hosts(hosts, judge)
+            else:
+                asyncio.run(watch(watched.pid, sampler, take))
             for one in deliveries:
                 one.finish()
         finally:
             for started in command:
                 started.stop()
     return code
+
+
+def _watch_hosts(
+    hosts: Sequence[RemoteHost], judge: Callable[[Snapshot, Diagnosis, str], bool]
+) -> None:
+    """Have ``judge`` look at what comes in from each, by the name it was given, until it says that
+    it is enough. Closes ``hosts``."""
+    from dataclasses import replace
+
+    for host in hosts:
+        host.kept_seconds = KEPT_SECONDS
+        host.start()
+    judged: dict[str, tuple[Snapshot, Diagnosis]] = {}
+    silent: set[str] = set()
+    try:
+        while True:
+            for host in hosts:
+                name, latest, why = host.name, host.latest, host.silence
+                if why is not None and name not in silent:
+                    silent.add(name)
+                    complain(f"{name} is not watched: {why}.")
+                found = None if host.tape is None else host.tape.diagnosis
+                if why or latest is None or found is None:
+                    continue
+                before = judged.get(name)
+                if before is not None and before[0] is latest and before[1] is found:
+                    continue
+                if name in silent:
+                    silent.remove(name)
+                    complain(f"{name} is back.")
+                elif before is None and host.gpu_only:
+                    complain(f"{name} has no gpuwatch: only nvidia-smi is read there.")
+                judged[name] = latest, found
+                at = latest.taken_at_unix_seconds - host.clock_error_seconds
+                named = replace(latest.host, name=name)
+                if judge(replace(latest, host=named, taken_at_unix_seconds=at), found, name):
+                    return
+            time.sleep(hosts[0].interval_seconds / 4)
+    finally:
+        for host in hosts:
+            host.leave()
+        for host in hosts:
+            host.close()

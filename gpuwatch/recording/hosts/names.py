@@ -1,8 +1,11 @@
-"""Names of other machines, as ssh takes them: given, in a file, of a Slurm job, configured."""
+"""Names of other machines, as ssh takes them: given, in a file, of a Slurm job, configured; and the
+command that installs gpuwatch on one of them.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,3 +84,10 @@ def configured_hosts(begun: str) -> list[str]:
     found = [line.partition("#")[0].split()[1:] for line in lines if _HOST_LINE.match(line)]
     names = [name for line in found for name in line if _NAME.fullmatch(name)]
     return [name for name in names if name.startswith(begun)]
+
+
+def install_command(name: str) -> str:
+    """What installs gpuwatch on a host, where it is found (``remote``). Debian's and Ubuntu's pip
+    installs nothing outside a virtual environment."""
+    install = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui"
+    return f"ssh {shlex.quote(name)} '{install}'"

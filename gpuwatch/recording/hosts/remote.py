@@ -21,7 +21,7 @@ from typing import IO, cast
 
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import REPLACEMENT, clean
+from gpuwatch.core.text import REPLACEMENT, bug_place, clean
 from gpuwatch.recording.chunks import share
 from gpuwatch.recording.hosts.names import HostNameError, host_names
 from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
@@ -49,8 +49,6 @@ _SAID_BYTES = 4096
 _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
 """Unpacked, a minute of a large machine is some 25 MiB."""
-_KEPT_SECONDS = 4 * 3600.0
-"""Of each machine: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 _GREETING_BYTES = 1 << 20
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
@@ -69,16 +67,9 @@ def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
     there = "command -v {} >/dev/null 2>&1".format
     return _in_sh(
-        f"echo {_BEGINS}; if {there(gpuwatch)}; then exec {stream}; fi; "
+        f"echo {_BEGINS}; echo {_BEGINS} >&2; if {there(gpuwatch)}; then exec {stream}; fi; "
         f"if {there('nvidia-smi')}; then exec {query}; fi; echo {NEITHER} >&2; exit 127"
     )
-
-
-def install_command(name: str) -> str:
-    """What installs gpuwatch on a host, where it is found (``_in_sh``). Debian's and Ubuntu's pip
-    installs nothing outside a virtual environment."""
-    install = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui"
-    return f"ssh {shlex.quote(name)} '{install}'"
 
 
 def _in_sh(script: str) -> str:
@@ -119,6 +110,8 @@ class Incoming:
 
     gpu_only = False
     """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
+    kept_seconds = 4 * 3600.0
+    """Of its tape: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 
     def __init__(self, name: str, interval_seconds: float) -> None:
         self.name = name
@@ -147,6 +140,13 @@ class Incoming:
     def is_late(self) -> bool:
         """What was read last is too old to be taken for now."""
         return False
+
+    @property
+    def silence(self) -> str | None:
+        """Why nothing of it is known now, as a clause, if that is so."""
+        if self.tape is not None and self.tape.error is not None:
+            return f"reading it failed: {bug_place(self.tape.error)}"
+        return self.trouble or ("it does not answer" if self.is_late else None)
 
     @property
     def ended_seconds(self) -> float | None:
@@ -181,7 +181,7 @@ class Incoming:
         log = OpenedLog(RECORDING, self._stream, stats, self.name, none)
         try:
             self.tape = KeptTape(
-                log, end=self.leave, chunk_seconds=_CHUNK_SECONDS, kept_seconds=_KEPT_SECONDS
+                log, end=self.leave, chunk_seconds=_CHUNK_SECONDS, kept_seconds=self.kept_seconds
             )
         except LogError:
             # Closed before there was anything.
@@ -297,7 +297,7 @@ class RemoteHost(Incoming):
                 code = process.wait()
                 stream.close()
                 listening.wait(_END_SECONDS)
-                said = self._said.decode(errors="replace").strip().splitlines()
+                said = self._said.decode(errors="replace").rpartition(_BEGINS)[2].splitlines()
                 said = [line for line in said if line.strip() and not line.startswith("Warning:")]
                 self.trouble = clean(said[-1], 200) if said and code > 0 else why
 

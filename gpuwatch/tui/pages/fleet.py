@@ -11,8 +11,9 @@ from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.history import Column
 from gpuwatch.core.model import Gpu, Job, Snapshot
-from gpuwatch.core.text import bug_place, clean
-from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost, install_command
+from gpuwatch.core.text import clean
+from gpuwatch.recording.hosts.names import install_command
+from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
@@ -90,13 +91,11 @@ class Member:
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
         host, latest = self.host, self.host.latest
-        if host.tape is not None and host.tape.error is not None:
-            return "error", "warn", f"reading it failed: {bug_place(host.tape.error)}"
         if host.ended_seconds is not None:
             return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
-        if host.trouble is not None or host.is_late:
-            gone = f"nothing for {units.age(host.age_seconds)}: " if latest else ""
-            return "error", "warn", gone + (host.trouble or "it does not answer")
+        if (why := host.silence) is not None:
+            gone = f"nothing for {units.age(host.age_seconds)}: " if latest and host.is_late else ""
+            return "error", "warn", gone + why
         if latest is None:
             return "", "dim", "connecting"
         found = None if host.tape is None else host.tape.diagnosis
