@@ -74,6 +74,23 @@ def test_a_command_runs_on_other_machines(ssh: dict[str, str], tmp_path: Path) -
     assert "ssh: no route to lost" in done.stderr
 
 
+def test_a_recording_elsewhere_ends_with_the_connection(
+    ssh: dict[str, str], tmp_path: Path
+) -> None:
+    """Also where there is no terminal, and nothing could tell it to stop."""
+    file = tmp_path / "run.jsonl"
+    options = ("--host", "box1", "--remote-command", CALLED, "-o", str(file), "--demo")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuwatch", "record", *options],
+        **{"env": {**environment_in(tmp_path), **ssh}, "stderr": subprocess.PIPE},
+    ) as started:
+        wait_until(lambda: file.exists() and file.read_text().count("\n") > 1)
+        started.kill()
+        # Whoever records has this open until it ends.
+        _, said = started.communicate(timeout=60)
+    assert b"Traceback" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -1,5 +1,4 @@
-"""Other machines, watched over the user's own ``ssh``: each is a tape that grows, and that goes on
-after a connection that was lost.
+"""Other machines over the user's own ``ssh``: each a tape, which goes on after a lost connection.
 
 What a machine prints is text from outside, read as a recording or a log of anybody is. The command
 goes to whatever shell the user has there, so ``sh`` is given it as one word.
@@ -41,8 +40,7 @@ _FIELDS = (
     *("clocks.sm", "clocks.max.sm", "pcie.link.gen.current", "pcie.link.width.current"),
 )
 """Asked of nvidia-smi where there is no gpuwatch. Not the time: it would be local, without zone."""
-_CONNECTING_MOST = 32
-_CONNECTING = threading.Semaphore(_CONNECTING_MOST)
+_CONNECTING = threading.Semaphore(32)
 _PAUSE_SECONDS, _PAUSE_MOST_SECONDS = 1.0, 60.0
 _END_SECONDS = 2.0
 _SAID_BYTES = 4096
@@ -85,15 +83,18 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
     names = host_names(hosts, None, None)
     if len(names) > 1 and arguments[0] in ("stream", "record"):
         raise HostNameError(f"{arguments[0]} takes one --host: it goes on until it is stopped.")
-    # With a terminal there, Ctrl-C reaches what runs there.
     here = all(os.isatty(descriptor) for descriptor in range(3))
-    ssh = [*SSH[:1], "-t", *SSH[2:]] if here else [*SSH]
-    command = _in_sh(f"exec {gpuwatch} {shlex.join(arguments)}")
-    given = None if here or "-" in arguments else subprocess.DEVNULL
+    # With a terminal there, Ctrl-C reaches what runs there.
+    ssh = [*SSH[:1], "-t", *SSH[2:]] if here else SSH
+    run, given = f"exec {gpuwatch} {shlex.join(arguments)}", None
+    if not here and "-" not in arguments:
+        # Its input ends with this program or with ssh: what would go on for ever is stopped then.
+        given = os.pipe()[0]
+        run = f"exec 3<&0; {{ cat <&3; kill $$; }} >/dev/null 2>&1 & {run} </dev/null 3<&-"
     codes = []
     try:
         for name in names:
-            ended = subprocess.run([*ssh, "--", name, command], check=False, stdin=given)
+            ended = subprocess.run([*ssh, "--", name, _in_sh(run)], check=False, stdin=given)
             codes.append(abs(ended.returncode))
     except OSError as error:
         raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
