@@ -169,7 +169,7 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("escape", "clear", "esc", "clear the filter", "Hosts"),
     Key("s", "sort", "s", "sort by name, busy, wasted or finding", "Hosts"),
     Key("r", "reverse", "r", "reverse the order", "Hosts"),
-    Key("y", "app.copy_host", "y", "copy its finding, or what installs gpuwatch there", "Hosts"),
+    Key("y", "app.copy_host", "y", "copy what is said of it, or how to install gpuwatch", "Hosts"),
 )
 """With many machines; all other keys are those of one that is opened."""
 

@@ -48,7 +48,7 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
     type=Duration(0.0, FOR_MOST_SECONDS),
     default="1m",
     show_default=True,
-    help="How long a finding must hold without a break to be raised; errors are at once.",
+    help="How long a finding must hold without a break to be raised; an error is raised at once.",
 )
 @click.option(
     *("--rule", "rules"),
@@ -61,7 +61,7 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
     "--webhook", envvar="GPUWATCH_WEBHOOK", metavar="URL", help="POST each event to URL as JSON."
 )
 @click.option(
-    "--exit-on", help="End with exit code 1 once this rule (any: some rule) is raised.", **_RULES
+    "--exit-on", help="End with exit code 1 once this rule is raised (any: whichever).", **_RULES
 )
 @option_json("Print each event as a line of JSON.")
 @watched_options(processes=False)
@@ -79,10 +79,10 @@ def watch_command(
 ) -> int:
     """Report findings as they come and go: to a log, a command, a webhook.
 
-    A line for each finding that holds (raised), and one once it has been gone for a minute
-    (cleared). It runs until Ctrl-C, with --pid until the job has ended. No job is ever ended or
-    signalled. A command that takes over 30 s is killed; a webhook is tried four times. A simulated
-    machine's time passes 20 times as fast. See docs/diagnosis.md.
+    Prints a line when a finding has held for a while (raised), and one when it has been gone for a
+    minute (cleared). Runs until Ctrl-C, or with --pid until the job has ended; never ends or
+    signals a job. A command that takes over 30 seconds is killed, a webhook is tried four times.
+    The time of a simulated machine passes 20 times as fast. See docs/diagnosis.md.
     """
     out = open_output()
 
