@@ -167,7 +167,7 @@ def _watch_hosts(
                 name, latest, why = host.name, host.latest, host.silence
                 if why is not None and name not in silent:
                     silent.add(name)
-                    complain(f"{name} is not watched: {why}.")
+                    complain(f"{name} is not watched: {why.rstrip('.')}.")
                 found = None if host.tape is None else host.tape.diagnosis
                 if why or latest is None or found is None:
                     continue

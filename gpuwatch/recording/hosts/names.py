@@ -41,7 +41,7 @@ def _lines_of(command: Sequence[str]) -> list[str]:
         raise HostNameError(f"{command[0]} did not answer in 20 seconds.") from None
     if found.returncode:
         said = clean((found.stderr.strip().splitlines() or ["it failed"])[-1], 200)
-        raise HostNameError(f"{command[0]}: {said}")
+        raise HostNameError(f"{command[0]}: {said.removeprefix(f'{command[0]}: ')}")
     return found.stdout.split()
 
 
