@@ -26,6 +26,7 @@ Decorator = Callable[[Command], Command]
 GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
+_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 
@@ -209,9 +210,6 @@ def watched_options(*, interval: bool = True, processes: bool = True) -> Decorat
     )
     options: list[Decorator] = [option_demo(), simulated, only, *[every] * processes, option_pid()]
     return grouped("watched", Watched, *[option_interval()] * interval, *options)
-
-
-_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
 
 
 class Remote(NamedTuple):

@@ -58,7 +58,6 @@ class Header(Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):
     started_at_unix_seconds: UnixSeconds
     interval_seconds: float | None = None
     gpus: Annotated[tuple[GpuIdentity, ...], Meta(max_length=4096)]
-    """Of 256 machines with 16 each, at most: a screen of more would take minutes to draw."""
 
 
 class _Kind(Struct):

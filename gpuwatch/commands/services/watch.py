@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.commands.diagnose import problem_of
 from gpuwatch.commands.manual import find_rule, rules_begun
-from gpuwatch.commands.options import (
-    Duration,
-    Remote,
-    Watched,
-    option_json,
-    remote_options,
-    watched_options,
-)
+from gpuwatch.commands.options import Duration, option_json, remote_options, watched_options
 from gpuwatch.commands.printing import complain, open_output, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import lean, units
@@ -28,6 +23,7 @@ from gpuwatch.core import lean, units
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpuwatch.commands.options import Remote, Watched
     from gpuwatch.core.model import Snapshot
     from gpuwatch.diagnosis.finding import Diagnosis, Finding
     from gpuwatch.recording.hosts.remote import RemoteHost
@@ -37,8 +33,6 @@ EXIT_FOUND = 1
 FOR_MOST_SECONDS = 24 * 3600.0
 DEMO_SPEED = 20.0
 """Times as fast as a clock: nobody waits for a simulated fault as long as for a real one."""
-KEPT_SECONDS = 300.0
-"""Of what hosts send: nobody looks back."""
 _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete": rules_begun}
 
 
@@ -103,15 +97,13 @@ def watch_command(
     def wanted(finding: Finding) -> bool:
         return finding.rule in only | ends_on or (finding.severity != "info" and not only)
 
-    engine, code = Engine(), 0
-    every: dict[str, Alerts] = {}
+    engine, every, code = Engine(), defaultdict[str, Alerts](lambda: Alerts(wanted, seconds)), 0
 
-    def judge(snapshot: Snapshot, diagnosis: Diagnosis, host: str = "") -> bool:
+    def judge(snapshot: Snapshot, diagnosis: Diagnosis, where: str = "") -> bool:
         nonlocal code
-        if host not in every and not snapshot.gpus:
-            where = f"{host}: " if host else ""
+        if where not in every and not snapshot.gpus:
             complain(f"{where}{problem_of(snapshot) or 'There is no GPU to look at.'}")
-        for event in every.setdefault(host, Alerts(wanted, seconds)).push(snapshot, diagnosis):
+        for event in every[where].push(snapshot, diagnosis):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_seconds))
             print_text(dumps(event, indent=None) if as_json else f"{when} {event.text}", out)
             for one in deliveries:
@@ -129,11 +121,9 @@ def watch_command(
 
     hosts = remote.open() if remote else []
     sampler, notes = (None, ()) if hosts else watched.sampler(DEMO_SPEED)
-    for note in notes:
+    held = f"a finding is raised once it has held for {units.age(seconds)}"
+    for note in (*notes, f"watching; {held} (Ctrl-C ends it)."):
         complain(note)
-    complain(
-        f"watching; a finding is raised once it has held for {units.age(seconds)} (Ctrl-C ends it)."
-    )
     # To be stopped is how it ends.
     with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         try:
@@ -149,15 +139,12 @@ def watch_command(
     return code
 
 
-def _watch_hosts(
-    hosts: Sequence[RemoteHost], judge: Callable[[Snapshot, Diagnosis, str], bool]
-) -> None:
+def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> None:
     """Have ``judge`` look at what comes in from each, by the name it was given, until it says that
     it is enough. Closes ``hosts``."""
-    from dataclasses import replace
-
     for host in hosts:
-        host.kept_seconds = KEPT_SECONDS
+        # Nobody looks back.
+        host.kept_seconds = 300.0
         host.start()
     judged: dict[str, tuple[Snapshot, Diagnosis]] = {}
     silent: set[str] = set()
@@ -169,10 +156,8 @@ def _watch_hosts(
                     silent.add(name)
                     complain(f"{name} is not watched: {why.rstrip('.')}.")
                 found = None if host.tape is None else host.tape.diagnosis
-                if why or latest is None or found is None:
-                    continue
                 before = judged.get(name)
-                if before is not None and before[0] is latest and before[1] is found:
+                if why or latest is None or found is None or before == (latest, found):
                     continue
                 if name in silent:
                     silent.remove(name)
@@ -182,7 +167,7 @@ def _watch_hosts(
                 judged[name] = latest, found
                 at = latest.taken_at_unix_seconds - host.clock_error_seconds
                 named = replace(latest.host, name=name)
-                if judge(replace(latest, host=named, taken_at_unix_seconds=at), found, name):
+                if judge(replace(latest, host=named, taken_at_unix_seconds=at), found, f"{name}: "):
                     return
             time.sleep(hosts[0].interval_seconds / 4)
     finally:

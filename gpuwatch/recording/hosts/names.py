@@ -1,6 +1,4 @@
-"""Names of other machines, as ssh takes them: given, in a file, of a Slurm job, configured; and the
-command that installs gpuwatch on one of them.
-"""
+"""Names of other machines, as ssh takes them: given, in a file, of a Slurm job, configured."""
 
 from __future__ import annotations
 
@@ -89,5 +87,5 @@ def configured_hosts(begun: str) -> list[str]:
 def install_command(name: str) -> str:
     """What installs gpuwatch on a host, where it is found (``remote``). Debian's and Ubuntu's pip
     installs nothing outside a virtual environment."""
-    install = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui"
-    return f"ssh {shlex.quote(name)} '{install}'"
+    pip = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip"
+    return f"ssh {shlex.quote(name)} '{pip} install gpuwatch-tui'"

@@ -9,7 +9,7 @@ from itertools import count
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history import Column
+from gpuwatch.core.history.columns import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
@@ -31,7 +31,7 @@ _SPARK = 30
 _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
-_FOOT_LINES = 4
+_FOOT_LINES = 5
 """What is said of the selected one, in full."""
 
 
@@ -46,10 +46,7 @@ class Member:
     def look(self) -> None:
         """Keep what is known now; to be called once an interval."""
         percents = [one for one in self.percents if one is not None]
-        known = bool(percents)
-        self.busy.append(
-            Column(min(percents), sum(percents) / len(percents), max(percents)) if known else None
-        )
+        self.busy.append(column_of(percents, [1.0] * len(percents)))
 
     @property
     def current(self) -> Snapshot | None:
@@ -64,20 +61,15 @@ class Member:
     @property
     def percents(self) -> list[float | None]:
         """Of each GPU, since the snapshot before where the driver has fine samples."""
-        return [
-            gpu.reading.busy_percent
-            if (fine := mean([one.percent for one in gpu.reading.busy_samples or ()])) is None
-            else fine
-            for gpu in self.gpus
-        ]
+        read = [(gpu.reading.busy_samples or (), gpu.reading.busy_percent) for gpu in self.gpus]
+        return [mean([one.percent for one in fine] or [polled]) for fine, polled in read]
 
     @property
     def busy_percent(self) -> float | None:
         """Of the last 30 readings."""
         if self.current is None or not self.busy or self.busy[-1] is None:
             return None
-        means = [None if one is None else one.mean for one in [*self.busy][-_SPARK:]]
-        return mean(means)
+        return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
     def wasted(self) -> float | None:
@@ -99,11 +91,9 @@ class Member:
         if latest is None:
             return "", "dim", "connecting"
         found = None if host.tape is None else host.tape.diagnosis
-        text, severity = "", ""
-        if found is not None:
-            worst = found.causes[0] if found.causes else None
-            text = found.verdict if worst is None else worst.summary
-            severity = "" if worst is None else worst.severity
+        text, severity = "" if found is None else found.verdict, ""
+        if found is not None and found.causes:
+            text, severity = found.causes[0].summary, found.causes[0].severity
         grave = [one for one in latest.problems if one.severity != "info"]
         if grave and not severity:
             text, severity = grave[0].message, grave[0].severity
@@ -117,9 +107,11 @@ class Member:
 
     def said(self) -> list[str]:
         """The same sentence with the host's name; what installs gpuwatch where it is missing."""
-        missing = self.host.gpu_only or self.host.trouble == NEITHER
-        command = [install_command(self.host.name)] if missing else []
-        return [f"{self.host.name}: {self.says()[2]}", *command]
+        sentence = f"{self.host.name}: {self.says()[2]}"
+        if not self.host.gpu_only and self.host.trouble != NEITHER:
+            return [sentence]
+        sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies):"
+        return [sentence, install_command(self.host.name)]
 
 
 @dataclass(slots=True)
@@ -250,10 +242,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (
-            f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" if lost else "",
-            "text",
-        ),
+        (f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" * bool(lost), "text"),
     ):
         if text:
             row.fits("  ", "text")
@@ -270,10 +259,7 @@ def _host_line(
         if column.title == "BUSY" and spark:
             _spark(view, one, spark, row)
     severity, style, text = one.says()
-    if severity:
-        row.add(f"{severity_sign(severity, view.glyphs)} ", style)
-    else:
-        row.add("  ")
+    row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
     room = max(0, row.room - 1)
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
 
@@ -338,10 +324,7 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     left = max(0, len(hosts) - room - fleet.offset)
     if foot and fleet.chosen is not None:
         lines = filled(lines, width, height - foot)
-        sentence, *command = fleet.chosen.said()
-        said = [*wrapped(sentence, width - 2)[:2]]
-        for one_command in command:
-            said += wrapped(f"Install gpuwatch there (y copies): {one_command}", width - 2)
+        said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
         lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
     keys, pressed = footer.draw(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
