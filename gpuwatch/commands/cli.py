@@ -189,7 +189,7 @@ class _Commands(click.Group):
 )
 @watched_options()
 @look_options()
-@remote_options()
+@remote_options(" After status, stream, diagnose, record or report: run the command there.")
 @click.option("-u", "--user", metavar="USER", help="Only processes of USER (ada,bob: of both).")
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
@@ -206,9 +206,7 @@ def cli(
         _refuse_misplaced_options(context, context.invoked_subcommand)
         return 0
     if remote:
-        _refuse_beside_hosts(context)
-        given = context.get_parameter_source("interval_seconds") is ParameterSource.COMMANDLINE
-        hosts = remote.open(watched.interval_seconds if given else None)
+        hosts = remote.open()
         if len(hosts) == 1 and remote.slurm is not None:
             from gpuwatch.jobs.identity.attach import slurm_process
 
@@ -241,16 +239,6 @@ def cli(
         filter_text="" if user is None else f"user:{user}",
         message=" ".join(notes) or None,
     )
-
-
-_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
-
-
-def _refuse_beside_hosts(context: click.Context) -> None:
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if given and parameter.name in _OF_THIS_MACHINE:
-            raise click.UsageError(f"{parameter.opts[-1]} cannot be used with hosts.")
 
 
 def _refuse_misplaced_options(context: click.Context, command: str) -> None:

@@ -26,6 +26,7 @@ Decorator = Callable[[Command], Command]
 GPUS_MAX = 64
 INTERVAL_LEAST_SECONDS, INTERVAL_MOST_SECONDS = 0.1, 3600.0
 """The bounds of the sampler, which is not imported here: it brings asyncio."""
+_OF_THIS_MACHINE = ("demo", "gpus", "pid", "only", "all_processes", "user")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPU_NAME = re.compile(r"\d{1,3}(\.\d{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
 
@@ -222,12 +223,20 @@ class Remote(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.host) or self.hosts is not None or self.slurm is not None
 
-    def open(self, interval_seconds: float | None) -> list[RemoteHost]:
-        """Each read at that interval, or at one that suits their number. Raises
-        ``HostNameError``."""
+    def open(self) -> list[RemoteHost]:
+        """Each read at the interval given, or at one that suits their number. Raises
+        ``HostNameError``, and ``click.UsageError`` on options that are about this machine."""
         from gpuwatch.recording.hosts.names import host_names
         from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 
+        context, interval_seconds = click.get_current_context(), None
+        for parameter in context.command.params:
+            name = parameter.name or ""
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                if name in _OF_THIS_MACHINE:
+                    raise click.UsageError(f"{parameter.opts[-1]} cannot be used with hosts.")
+                if name == "interval_seconds":
+                    interval_seconds = context.params[name]
         names = host_names(self.host, self.hosts, self.slurm)
         # A host takes up to 1% of a core here at one snapshot a second.
         seconds = interval_seconds or (1.0 if len(names) <= 8 else 2.0 if len(names) <= 32 else 5.0)
@@ -241,7 +250,7 @@ def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
     return configured_hosts(begun)
 
 
-def remote_options() -> Decorator:
+def remote_options(more_help: str = "") -> Decorator:
     """The options that name other machines, as the argument ``remote``."""
     return grouped(
         "remote",
@@ -252,7 +261,7 @@ def remote_options() -> Decorator:
             metavar="HOST",
             shell_complete=_ssh_hosts,
             help="Watch HOST over ssh instead of this machine (repeat it, or separate names with "
-            "commas). After status, stream, diagnose, record or report: run it there.",
+            f"commas).{more_help}",
         ),
         click.option("--hosts", metavar="FILE", help="Watch the hosts in FILE, one per line."),
         click.option("--slurm", metavar="JOBID", help="Watch the hosts of a Slurm job."),

@@ -15,10 +15,10 @@ minor version is readable.
 
 import re
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder as JsonDecoder
 
 from gpuwatch import __version__
@@ -57,7 +57,7 @@ class Header(Struct, frozen=True, kw_only=True, tag_field="kind", tag="header"):
     simulated: bool
     started_at_unix_seconds: UnixSeconds
     interval_seconds: float | None = None
-    gpus: tuple[GpuIdentity, ...]
+    gpus: Annotated[tuple[GpuIdentity, ...], Meta(max_length=4096)]
 
 
 class _Kind(Struct):
@@ -180,6 +180,8 @@ class Decoder:
 
     def _snapshot(self, data: bytes) -> Snapshot:
         body = decoded(_BODY, data)
+        if len(body.gpus) > len(self._identities):
+            raise CodecError("A snapshot has more GPUs than its header.")
         values = msgspec.structs.asdict(body)
         gpus = tuple([self._gpu(gpu, f"gpus[{place}]") for place, gpu in enumerate(body.gpus)])
         values |= {"gpus": gpus, "jobs": body.jobs or (), "own_cost": body.own_cost or OwnCost()}

@@ -87,6 +87,11 @@ class Display:
         self.say(message)
         self.redraw()
 
+    def copy(self, text: str) -> None:
+        """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
+        self.app.copy_to_clipboard(text)
+        self.answer("copied; if pasting fails, the terminal does not support it (OSC 52)")
+
     def was_read(self) -> None:
         """Take the message back with the next drawing: the person goes on."""
         self._read = self.view.message is not None

@@ -169,6 +169,7 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("escape", "clear", "esc", "clear the filter", "Hosts"),
     Key("s", "sort", "s", "sort by name, busy, wasted or finding", "Hosts"),
     Key("r", "reverse", "r", "reverse the order", "Hosts"),
+    Key("y", "app.copy_host", "y", "copy what is said of it, or how to install gpuwatch", "Hosts"),
 )
 """With many machines; all other keys are those of one that is opened."""
 
@@ -258,7 +259,8 @@ REPORT_FOOTER = _footer(
 )
 FLEET_FOOTER = _footer(
     (*FLEET_KEYS, *APP_KEYS),
-    *("quit", "help", "open", "filter", "sort", "reverse", "theme", "save:save_picture"),
+    *("quit", "help", "open", "filter", "sort", "reverse", "copy:copy_host", "theme"),
+    "save:save_picture",
 )
 _REPLAY_FOOTER = _footer(
     (*REPLAY_KEYS, *APP_KEYS),

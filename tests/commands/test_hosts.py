@@ -1,16 +1,24 @@
 """Other machines from the command line: the screen of all, one of them, commands that run there."""
 
+import json
 import os
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.core.model import Host
+from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.reader import open_any
+from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.commands.conftest import Gpuwatch
-from tests.commands.running import program
+from tests.commands.running import environment_in, program
+from tests.support.children import wait_until
+from tests.support.servers import ssh_server
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
@@ -82,6 +90,23 @@ def test_a_command_runs_on_other_machines(ssh: dict[str, str], tmp_path: Path) -
     assert "ssh: no route to lost" in done.stderr
 
 
+def test_a_recording_elsewhere_ends_with_the_connection(
+    ssh: dict[str, str], tmp_path: Path
+) -> None:
+    """Also where there is no terminal, and nothing could tell it to stop."""
+    file = tmp_path / "run.jsonl"
+    options = ("--host", "box1", "--remote-command", CALLED, "-o", str(file), "--demo")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuwatch", "record", *options],
+        **{"env": {**environment_in(tmp_path), **ssh}, "stderr": subprocess.PIPE},
+    ) as started:
+        wait_until(lambda: file.exists() and file.read_text().count("\n") > 1)
+        started.kill()
+        # Whoever records has this open until it ends.
+        _, said = started.communicate(timeout=60)
+    assert b"Traceback" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -125,3 +150,39 @@ def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Pa
     ] * 2
     assert "recordings of two hosts or more" in gpuwatch("merge", str(files[0]), code=2).err
     assert "/nowhere" in gpuwatch("merge", str(files[0]), "/nowhere", code=2).err
+
+
+def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
+    """By the name it was given, over a real sshd; one line when it cannot be reached any more, and
+    one when it is back."""
+    clock = ManualClock(unix_epoch_seconds=time.time())
+    source, taken = SimulatedSource("lost", 1, clock=clock), []
+    for _ in range(30):
+        taken.append(source.read())
+        clock.advance(1.0)
+    for name, part in (("first", taken[:10]), ("then", taken[10:])):
+        lines = [header_line(part[0]), *map(snapshot_line, part)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    there, ssh = tmp_path / "there", tmp_path / "ssh"
+    once = f"mkdir {tmp_path}/once 2>/dev/null && print=first || print=then"
+    there.write_text(f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec sleep 600\n")
+    with ssh_server(tmp_path) as server:
+        ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {" ".join(server.options)} "$@"\n')
+        for one in (there, ssh):
+            one.chmod(0o755)
+        environment = environment_in(tmp_path) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        options = ("--host", "box1", "--remote-command", str(there), "--exit-on", "any", "--json")
+        with subprocess.Popen(
+            [sys.executable, "-m", "gpuwatch", "watch", *options],
+            **{"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        ) as watching:
+            wait_until((tmp_path / "once").exists)
+            server.kill()
+            said = watching.stderr.readline() + watching.stderr.readline()
+            server.start()
+            out, more = watching.communicate(timeout=60)
+        assert watching.returncode == 1
+        assert b"gpuwatch: box1 is not watched: " in said
+        assert more == b"gpuwatch: box1 is back.\n"
+        event = json.loads(out)
+        assert (event["machine"], event["finding"]["rule"]) == ("box1", "gpu_lost")

@@ -212,9 +212,14 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
         ([GOOD_HEADER, changed(monotonic_seconds=1e308)], r"at `\$.monotonic_seconds`"),
         ([GOOD_HEADER, changed(taken_at_unix_seconds=1e300)], r"at `\$.taken_at_unix_seconds`"),
         ([GOOD_HEADER, changed(gpus=[{"uuid": "z"}])], "the header does not list"),
+        ([GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a"}] * 2)], "more GPUs than its header"),
         (
             [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "busy_samples": [[1]]}])],
             r"length 2 - at `\$.gpus\[0\].busy_samples\[0\]`",
+        ),
+        (
+            [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "power_watts": -5e300}])],
+            r"`float` >= 0.0 - at `\$.gpus\[0\].power_watts`",
         ),
         ([GOOD_HEADER, changed(processes=[{"pid": 1, "name": "x" * 5000}])], "length <= 4096"),
         (

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 from gpuwatch.recording.replay import KeptTape
-from tests.support.servers import free_port, installed
+from tests.support.servers import ssh_server
 from tests.support.snapshots import gpu, snapshot
 
 LONG_SECONDS = 30.0
@@ -106,6 +105,7 @@ def test_a_lost_connection_is_made_again_and_keeps_what_there_was(tmp_path: Path
         ("echo No devices were found; exit 6", "No devices were found"),
         ('echo \'{"kind": "header", "schema": 99}\'', "schema"),
         ("echo Warning: new key >&2; echo gone >&2; echo '  ' >&2; exit 255", "gone"),
+        ("head -c 70000000 /dev/zero", "a line of it does not end"),
         ("head -c 300000 /dev/zero >&2; echo >&2; echo done >&2; exit 1", "done"),
     ],
 )
@@ -144,7 +144,7 @@ def test_without_gpuwatch_there_nvidia_smi_is_read(tmp_path: Path) -> None:
     printed = "\n".join(f"echo '{row}{rest}'" for row in rows)
     loop = f"while sleep 0.05; do {printed}\ndone"
     script(tmp_path, "nvidia-smi", f"echo \"$*\" > {tmp_path}/asked; echo '{head}'\n{loop}")
-    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(2.0, 'no-such-gpuwatch')}"
+    command = f"PATH={tmp_path}:/usr/bin:/bin; {remote_command(2.5, 'no-such-gpuwatch')}"
     with connected("sh", "-c", command) as host:
         tape_of(host)
         until(lambda: host.latest is not None and len(host.latest.gpus) == 2)
@@ -154,7 +154,16 @@ def test_without_gpuwatch_there_nvidia_smi_is_read(tmp_path: Path) -> None:
         assert abs(host.latest.taken_at_unix_seconds - time.time()) < LONG_SECONDS
         asked = (tmp_path / "asked").read_text()
         assert asked.startswith("--query-gpu=index,uuid,name")
-        assert asked.strip().endswith("--format=csv -l 2")
+        assert asked.strip().endswith("--format=csv -lms 2500")
+
+
+def test_a_host_with_neither_is_told(tmp_path: Path) -> None:
+    """A sentence of its own, which offers the way to install gpuwatch there."""
+    command = f"PATH={tmp_path}; {remote_command(1.0, 'no-such-gpuwatch')}"
+    command = command.replace("exec sh", "exec /bin/sh")
+    with connected("/bin/sh", "-c", f"echo Welcome >&2; {command}") as host:
+        until(lambda: host.trouble is not None)
+        assert host.trouble == remote.NEITHER
 
 
 def test_gpuwatch_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
@@ -299,43 +308,17 @@ def test_completion_knows_the_configuration_of_ssh(
 def test_a_real_sshd_is_lost_and_comes_back(tmp_path: Path) -> None:
     """Through OpenSSH itself: a stream comes in, the server is killed, and once it is there again
     the same tape goes on."""
-    sshd, keygen, _ = map(installed, ("sshd", "ssh-keygen", "ssh"))
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    for name in ("host", "user"):
-        made = [keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(made, check=True)
-    port = free_port()
-    (tmp_path / "sshd").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nPidFile none\n"
-        f"AuthorizedKeysFile {tmp_path}/user.pub\nStrictModes no\nUsePAM no\n"
-        "PermitRootLogin yes\n"
-    )
-    (tmp_path / "ssh").write_text(
-        f"Host box1\n HostName 127.0.0.1\n Port {port}\n IdentityFile {tmp_path}/user\n"
-        " StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
-    )
     command = remote_command(1.0, f"{sys.executable} -m gpuwatch")
-    serves = [sshd, "-D", "-e", "-f", str(tmp_path / "sshd")]
-
-    def serving() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(serves, stderr=subprocess.DEVNULL, start_new_session=True)
-
-    server = serving()
-    try:
-        # The folder that gpuwatch is in is not the one that a login begins in.
-        here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
-        with connected(*SSH, "-F", str(tmp_path / "ssh"), "--", "box1", here) as host:
-            tape = tape_of(host)
-            assert host.latest.host.memory_total_bytes
-            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-            for pid in map(int, [server.pid, *children]):
-                os.kill(pid, 9)
-            server.wait()
-            until(lambda: host.trouble is not None)
-            server = serving()
-            until(lambda: host.trouble is None)
-            assert host.tape is tape
-    finally:
+    # The folder that gpuwatch is in is not the one that a login begins in.
+    here = f"cd {shlex.quote(str(Path.cwd()))} && {command}"
+    with (
+        ssh_server(tmp_path) as server,
+        connected(*SSH, *server.options, "--", "box1", here) as host,
+    ):
+        tape = tape_of(host)
+        assert host.latest.host.memory_total_bytes
         server.kill()
-        server.wait()
+        until(lambda: host.trouble is not None)
+        server.start()
+        until(lambda: host.trouble is None)
+        assert host.tape is tape

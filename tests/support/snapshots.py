@@ -28,6 +28,7 @@ from gpuwatch.core.model import (
 from gpuwatch.core.text import clean
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+AMOUNTS = st.floats(0.0, 9e17)
 MOMENTS = st.floats(-6.1e10, 9.9e10)
 """Times that a calendar has."""
 TEXTS = st.text(max_size=20).map(clean)
@@ -38,18 +39,19 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "Whole": st.integers(-(2**63), 2**63 - 1),
     "float": NUMBERS,
+    "Amount": AMOUNTS,
     "UnixSeconds": MOMENTS,
     "tuple[GpuKey, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[Text, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[Whole, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
-    "tuple[float | None, ...]": st.lists(st.none() | NUMBERS, max_size=4).map(tuple),
-    "tuple[BusySample, ...]": st.lists(st.builds(BusySample, MOMENTS, NUMBERS), max_size=4).map(
+    "tuple[Amount | None, ...]": st.lists(st.none() | AMOUNTS, max_size=4).map(tuple),
+    "tuple[BusySample, ...]": st.lists(st.builds(BusySample, MOMENTS, AMOUNTS), max_size=4).map(
         tuple
     ),
-    "tuple[ReadingAge, ...]": st.lists(st.builds(ReadingAge, TEXTS, NUMBERS), max_size=3).map(
+    "tuple[ReadingAge, ...]": st.lists(st.builds(ReadingAge, TEXTS, AMOUNTS), max_size=3).map(
         tuple
     ),
-    "tuple[ReasonSeconds, ...]": st.lists(st.builds(ReasonSeconds, TEXTS, NUMBERS), max_size=3).map(
+    "tuple[ReasonSeconds, ...]": st.lists(st.builds(ReasonSeconds, TEXTS, AMOUNTS), max_size=3).map(
         tuple
     ),
 }

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.commands.diagnose import problem_of
 from gpuwatch.commands.manual import find_rule, rules_begun
-from gpuwatch.commands.options import Duration, Watched, option_json, watched_options
+from gpuwatch.commands.options import Duration, option_json, remote_options, watched_options
 from gpuwatch.commands.printing import complain, open_output, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 from gpuwatch.core import lean, units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuwatch.commands.options import Remote, Watched
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.diagnosis.finding import Finding
+    from gpuwatch.diagnosis.finding import Diagnosis, Finding
+    from gpuwatch.recording.hosts.remote import RemoteHost
 
 ANY = "any"
 EXIT_FOUND = 1
@@ -36,7 +42,7 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
     type=Duration(0.0, FOR_MOST_SECONDS),
     default="1m",
     show_default=True,
-    help="How long a finding must hold without a break to be raised; errors are at once.",
+    help="How long a finding must hold without a break to be raised; an error is raised at once.",
 )
 @click.option(
     *("--rule", "rules"),
@@ -49,10 +55,11 @@ _RULES: dict[str, Any] = {"multiple": True, "metavar": "RULE", "shell_complete":
     "--webhook", envvar="GPUWATCH_WEBHOOK", metavar="URL", help="POST each event to URL as JSON."
 )
 @click.option(
-    "--exit-on", help="End with exit code 1 once this rule (any: some rule) is raised.", **_RULES
+    "--exit-on", help="End with exit code 1 once this rule is raised (any: whichever).", **_RULES
 )
 @option_json("Print each event as a line of JSON.")
 @watched_options(processes=False)
+@remote_options()
 def watch_command(
     seconds: float,
     rules: tuple[str, ...],
@@ -62,13 +69,14 @@ def watch_command(
     exit_on: tuple[str, ...],
     as_json: bool,
     watched: Watched,
+    remote: Remote,
 ) -> int:
     """Report findings as they come and go: to a log, a command, a webhook.
 
-    A line for each finding that holds (raised), and one once it has been gone for a minute
-    (cleared). It runs until Ctrl-C, with --pid until the job has ended. No job is ever ended or
-    signalled. A command that takes over 30 s is killed; a webhook is tried four times. A simulated
-    machine's time passes 20 times as fast. See docs/diagnosis.md.
+    Prints a line when a finding has held for a while (raised), and one when it has been gone for a
+    minute (cleared). Runs until Ctrl-C, or with --pid until the job has ended; never ends or
+    signals a job. A command that takes over 30 seconds is killed, a webhook is tried four times.
+    The time of a simulated machine passes 20 times as fast. See docs/diagnosis.md.
     """
     out = open_output()
 
@@ -89,14 +97,13 @@ def watch_command(
     def wanted(finding: Finding) -> bool:
         return finding.rule in only | ends_on or (finding.severity != "info" and not only)
 
-    engine, alerts, code = Engine(), Alerts(wanted, seconds), 0
+    engine, every, code = Engine(), defaultdict[str, Alerts](lambda: Alerts(wanted, seconds)), 0
 
-    def take(snapshot: Snapshot, passed: float) -> bool:
+    def judge(snapshot: Snapshot, diagnosis: Diagnosis, where: str = "") -> bool:
         nonlocal code
-        if passed == 0.0 and not snapshot.gpus:
-            complain(problem_of(snapshot) or "There is no GPU to look at.")
-        engine.push(snapshot)
-        for event in alerts.push(snapshot, engine.diagnosis):
+        if where not in every and not snapshot.gpus:
+            complain(f"{where}{problem_of(snapshot) or 'There is no GPU to look at.'}")
+        for event in every[where].push(snapshot, diagnosis):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_seconds))
             print_text(dumps(event, indent=None) if as_json else f"{when} {event.text}", out)
             for one in deliveries:
@@ -108,19 +115,63 @@ def watch_command(
             lean.tidy()
         return bool(code)
 
-    sampler, notes = watched.sampler(DEMO_SPEED)
-    for note in notes:
+    def take(snapshot: Snapshot, _passed: float) -> bool:
+        engine.push(snapshot)
+        return judge(snapshot, engine.diagnosis)
+
+    hosts = remote.open() if remote else []
+    sampler, notes = (None, ()) if hosts else watched.sampler(DEMO_SPEED)
+    held = f"a finding is raised once it has held for {units.age(seconds)}"
+    for note in (*notes, f"watching; {held} (Ctrl-C ends it)."):
         complain(note)
-    complain(
-        f"watching; a finding is raised once it has held for {units.age(seconds)} (Ctrl-C ends it)."
-    )
     # To be stopped is how it ends.
     with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         try:
-            asyncio.run(watch(watched.pid, sampler, take))
+            if sampler is None:
+                _watch_hosts(hosts, judge)
+            else:
+                asyncio.run(watch(watched.pid, sampler, take))
             for one in deliveries:
                 one.finish()
         finally:
             for started in command:
                 started.stop()
     return code
+
+
+def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> None:
+    """Have ``judge`` look at what comes in from each, by the name it was given, until it says that
+    it is enough. Closes ``hosts``."""
+    for host in hosts:
+        # Nobody looks back.
+        host.kept_seconds = 300.0
+        host.start()
+    judged: dict[str, tuple[Snapshot, Diagnosis]] = {}
+    silent: set[str] = set()
+    try:
+        while True:
+            for host in hosts:
+                name, latest, why = host.name, host.latest, host.silence
+                if why is not None and name not in silent:
+                    silent.add(name)
+                    complain(f"{name} is not watched: {why.rstrip('.')}.")
+                found = None if host.tape is None else host.tape.diagnosis
+                before = judged.get(name)
+                if why or latest is None or found is None or before == (latest, found):
+                    continue
+                if name in silent:
+                    silent.remove(name)
+                    complain(f"{name} is back.")
+                elif before is None and host.gpu_only:
+                    complain(f"{name} has no gpuwatch: only nvidia-smi is read there.")
+                judged[name] = latest, found
+                at = latest.taken_at_unix_seconds - host.clock_error_seconds
+                named = replace(latest.host, name=name)
+                if judge(replace(latest, host=named, taken_at_unix_seconds=at), found, f"{name}: "):
+                    return
+            time.sleep(hosts[0].interval_seconds / 4)
+    finally:
+        for host in hosts:
+            host.leave()
+        for host in hosts:
+            host.close()

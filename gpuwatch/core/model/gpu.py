@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole
 from gpuwatch.core.model.records import dataclass
 
 GpuKey = Text
@@ -18,21 +18,21 @@ class BusySample(NamedTuple):
     """
 
     at_unix_seconds: UnixSeconds
-    percent: float
+    percent: Amount
 
 
 class ReasonSeconds(NamedTuple):
     """How long one throttle reason held, in seconds, since the snapshot before."""
 
     reason: Text
-    seconds: float
+    seconds: Amount
 
 
 class ReadingAge(NamedTuple):
     """A reading that is shown late: the field it sets, and its age in seconds."""
 
     field: Text
-    seconds: float
+    seconds: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class GpuIdentity:
     memory_total_bytes: Whole | None = None
     memory_unified: bool = False
     """The GPU shares the host's memory (GB10 and the like), so there is no total of its own."""
-    power_limit_default_watts: float | None = None
-    power_limit_max_watts: float | None = None
+    power_limit_default_watts: Amount | None = None
+    power_limit_max_watts: Amount | None = None
     temperature_slowdown_celsius: float | None = None
     temperature_shutdown_celsius: float | None = None
     sm_clock_max_mhz: Whole | None = None
@@ -89,20 +89,20 @@ class GpuReading:
     from GPM and exist on Hopper and later only.
     """
 
-    busy_percent: float | None = None
+    busy_percent: Amount | None = None
     busy_samples: tuple[BusySample, ...] | None = None
     """Driver samples since the snapshot before, oldest first; ``None``: this GPU keeps none."""
-    memory_controller_percent: float | None = None
+    memory_controller_percent: Amount | None = None
     memory_used_bytes: Whole | None = None
     memory_used_is_process_sum: bool = False
     """The driver reports no total on unified memory: this is the sum over its processes."""
-    power_watts: float | None = None
+    power_watts: Amount | None = None
     power_is_average: bool = False
     """The driver gave only its one-second average, not the instant value."""
-    power_limit_watts: float | None = None
+    power_limit_watts: Amount | None = None
     temperature_celsius: float | None = None
     memory_temperature_celsius: float | None = None
-    fan_percent: float | None = None
+    fan_percent: Amount | None = None
     sm_clock_mhz: Whole | None = None
     memory_clock_mhz: Whole | None = None
     performance_state: Whole | None = None
@@ -111,13 +111,13 @@ class GpuReading:
     throttle_durations: tuple[ReasonSeconds, ...] | None = None
     pcie_generation: Whole | None = None
     pcie_width: Whole | None = None
-    pcie_rx_bytes_per_second: float | None = None
+    pcie_rx_bytes_per_second: Amount | None = None
     """Host to GPU."""
-    pcie_tx_bytes_per_second: float | None = None
+    pcie_tx_bytes_per_second: Amount | None = None
     """GPU to host."""
-    encoder_percent: float | None = None
-    decoder_percent: float | None = None
-    energy_joules: float | None = None
+    encoder_percent: Amount | None = None
+    decoder_percent: Amount | None = None
+    energy_joules: Amount | None = None
     """Since the driver was loaded."""
     ecc_corrected_count: Whole | None = None
     ecc_uncorrected_count: Whole | None = None
@@ -126,12 +126,12 @@ class GpuReading:
     remapped_rows_uncorrectable: Whole | None = None
     remapped_rows_pending: bool | None = None
     remapped_rows_failed: bool | None = None
-    nvlink_rx_bytes_per_second: float | None = None
-    nvlink_tx_bytes_per_second: float | None = None
-    sm_active_percent: float | None = None
-    sm_occupancy_percent: float | None = None
-    tensor_active_percent: float | None = None
-    dram_active_percent: float | None = None
+    nvlink_rx_bytes_per_second: Amount | None = None
+    nvlink_tx_bytes_per_second: Amount | None = None
+    sm_active_percent: Amount | None = None
+    sm_occupancy_percent: Amount | None = None
+    tensor_active_percent: Amount | None = None
+    dram_active_percent: Amount | None = None
     late_readings: tuple[ReadingAge, ...] = ()
     """Fields (of this, or of ``Process``) whose values are older than usual, because the driver
     is too slow to be asked at every look. What is not here is as old as the snapshot, or is read

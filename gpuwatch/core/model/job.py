@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from gpuwatch.core.bounds import Text, UnixSeconds, Whole, mean, total
+from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole, mean, total
 from gpuwatch.core.model.gpu import BusySample, GpuKey
 from gpuwatch.core.model.process import Identified
 from gpuwatch.core.model.records import dataclass
@@ -41,25 +41,25 @@ class JobMember(Identified):
     name: Text | None = None
     command: Text | None = None
     state: Text | None = None
-    cpu_percent: float | None = None
+    cpu_percent: Amount | None = None
     """Of one core, all threads together."""
-    main_thread_cpu_percent: float | None = None
+    main_thread_cpu_percent: Amount | None = None
     """Of one core: how close the thread that runs the Python loop is to its limit."""
-    run_queue_wait_percent: float | None = None
+    run_queue_wait_percent: Amount | None = None
     """Share of the time in which the main thread could have run and waited for a core."""
-    disk_wait_percent: float | None = None
+    disk_wait_percent: Amount | None = None
     """Share of the time spent waiting for block devices, where the kernel accounts for it."""
-    read_bytes_per_second: float | None = None
-    write_bytes_per_second: float | None = None
+    read_bytes_per_second: Amount | None = None
+    write_bytes_per_second: Amount | None = None
     """From and to storage (what the page cache served is not in it)."""
     awaits_network: bool | None = None
     """At the last look an answer was due on a TCP connection that it made to a process outside the
     job, or data was on its way; only of the attached job."""
-    network_receive_bytes_per_second: float | None = None
-    network_send_bytes_per_second: float | None = None
+    network_receive_bytes_per_second: Amount | None = None
+    network_send_bytes_per_second: Amount | None = None
     """On such connections, as far as they were still there when it was looked."""
-    voluntary_switches_per_second: float | None = None
-    involuntary_switches_per_second: float | None = None
+    voluntary_switches_per_second: Amount | None = None
+    involuntary_switches_per_second: Amount | None = None
     """Of the main thread: it waited for something; it was pushed off its core."""
     memory_resident_bytes: Whole | None = None
     memory_proportional_bytes: Whole | None = None
@@ -95,23 +95,23 @@ class TrainingLoop(Identified):
     while it lasts. They may overlap (a copy runs beside compute) and need not add up to 1.
     """
 
-    window_seconds: float | None = None
+    window_seconds: Amount | None = None
     steps: Whole | None = None
     """Since its first report; evaluation steps are not among them."""
-    steps_per_second: float | None = None
-    samples_per_second: float | None = None
-    data_wait_share: float | None = None
+    steps_per_second: Amount | None = None
+    samples_per_second: Amount | None = None
+    data_wait_share: Amount | None = None
     """The loop asked for the next batch and had to wait."""
-    copy_share: float | None = None
+    copy_share: Amount | None = None
     """Host-to-device copies, by CUDA events; ``None`` without CUDA."""
-    compute_share: float | None = None
+    compute_share: Amount | None = None
     """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
     compute_on_device: bool | None = None
     """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
     phase: Text | None = None
     """Now: ``train``, ``validation``, ``checkpoint`` or ``idle``."""
-    validation_share: float | None = None
-    checkpoint_share: float | None = None
+    validation_share: Amount | None = None
+    checkpoint_share: Amount | None = None
     epoch: Whole | None = None
     step_in_epoch: Whole | None = None
     steps_in_epoch: Whole | None = None
@@ -197,13 +197,13 @@ class Job(Identified):
     gpu_uuids: tuple[GpuKey, ...] = ()
     """The GPUs it uses or has used."""
     affinity_cores: Whole | None = None
-    quota_cores: float | None = None
+    quota_cores: Amount | None = None
     """The tightest cgroup CPU quota on the job's path, in cores; ``None``: no quota."""
     slurm_cores: Whole | None = None
     """``SLURM_CPUS_ON_NODE`` and the like: what the scheduler gave it here."""
-    usable_cores: float | None = None
+    usable_cores: Amount | None = None
     """The least of those and the machine's: what all ranks of the job on this host share."""
-    cpu_throttled_percent: float | None = None
+    cpu_throttled_percent: Amount | None = None
     """Share of the quota's periods in which the job was held back."""
     container: Text | None = None
     pod: Text | None = None

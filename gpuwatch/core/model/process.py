@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.core.bounds import Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import GpuKey
 from gpuwatch.core.model.records import dataclass
 
@@ -43,7 +43,7 @@ class Process(Identified):
     command: Text | None = None
     state: Text | None = None
     """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
-    cpu_percent: float | None = None
+    cpu_percent: Amount | None = None
     """Of one core: 250 is two and a half cores."""
     memory_resident_bytes: Whole | None = None
     threads: Whole | None = None
@@ -52,7 +52,7 @@ class Process(Identified):
     slurm_job: Text | None = None
     gpu_uuid: GpuKey | None = None
     gpu_memory_bytes: Whole | None = None
-    gpu_busy_percent: float | None = None
+    gpu_busy_percent: Amount | None = None
     """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
     gpu_kind: Text | None = None
     """``compute``, ``graphics`` or ``compute+graphics``."""

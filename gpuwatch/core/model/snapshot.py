@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.core.bounds import MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
+from gpuwatch.core.bounds import Amount, MonotonicSeconds, Seconds, Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import Gpu
 from gpuwatch.core.model.job import Job
 from gpuwatch.core.model.process import Process
@@ -14,41 +14,41 @@ class Host:
     """The machine around the GPUs. Rates are over the time since the snapshot before."""
 
     name: Text
-    cpu_percent: float | None = None
+    cpu_percent: Amount | None = None
     """Of all cores together, 0-100; waiting for a disk is not counted as busy."""
-    cpu_iowait_percent: float | None = None
-    core_percents: tuple[float | None, ...] | None = None
-    load_average_1_minute: float | None = None
-    load_average_5_minutes: float | None = None
-    load_average_15_minutes: float | None = None
+    cpu_iowait_percent: Amount | None = None
+    core_percents: tuple[Amount | None, ...] | None = None
+    load_average_1_minute: Amount | None = None
+    load_average_5_minutes: Amount | None = None
+    load_average_15_minutes: Amount | None = None
     memory_total_bytes: Whole | None = None
     memory_used_bytes: Whole | None = None
     """Total less available: what a new process could not have."""
     swap_total_bytes: Whole | None = None
     swap_used_bytes: Whole | None = None
-    pressure_cpu_some_percent: float | None = None
-    pressure_io_some_percent: float | None = None
-    pressure_io_full_percent: float | None = None
-    pressure_memory_some_percent: float | None = None
-    pressure_memory_full_percent: float | None = None
+    pressure_cpu_some_percent: Amount | None = None
+    pressure_io_some_percent: Amount | None = None
+    pressure_io_full_percent: Amount | None = None
+    pressure_memory_some_percent: Amount | None = None
+    pressure_memory_full_percent: Amount | None = None
     """PSI: the share of time some (or all) runnable tasks waited for that resource."""
-    disk_read_bytes_per_second: float | None = None
-    disk_write_bytes_per_second: float | None = None
-    cache_refault_bytes_per_second: float | None = None
+    disk_read_bytes_per_second: Amount | None = None
+    disk_write_bytes_per_second: Amount | None = None
+    cache_refault_bytes_per_second: Amount | None = None
     """Read into the page cache again, soon after memory was short and they were dropped from it."""
-    network_receive_bytes_per_second: float | None = None
-    network_transmit_bytes_per_second: float | None = None
+    network_receive_bytes_per_second: Amount | None = None
+    network_transmit_bytes_per_second: Amount | None = None
     shm_total_bytes: Whole | None = None
     shm_used_bytes: Whole | None = None
     core_count: Whole | None = None
     """Cores the machine has online."""
     affinity_cores: Whole | None = None
     """Cores this process may be scheduled on."""
-    quota_cores: float | None = None
+    quota_cores: Amount | None = None
     """The tightest cgroup CPU quota above this process, in cores; ``None``: no quota."""
-    usable_cores: float | None = None
+    usable_cores: Amount | None = None
     """The smaller of the two: what a job started here could really use."""
-    uptime_seconds: float | None = None
+    uptime_seconds: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +73,13 @@ class Problem:
 class OwnCost:
     """Cost of watching, so that a person can judge it."""
 
-    cpu_percent: float | None = None
+    cpu_percent: Amount | None = None
     """Of one core, over the time since the snapshot before."""
     memory_resident_bytes: Whole | None = None
-    nvml_milliseconds_per_second: float | None = None
+    nvml_milliseconds_per_second: Amount | None = None
     """Time spent inside the driver's calls, a second of wall time."""
-    nvml_calls_per_second: float | None = None
-    read_milliseconds: float | None = None
+    nvml_calls_per_second: Amount | None = None
+    read_milliseconds: Amount | None = None
     """How long taking this snapshot took."""
 
 

@@ -295,4 +295,5 @@ def spoken_for(snapshot: Snapshot, before: float | None) -> float:
     before; a snapshot after a gap speaks for one interval only. 0: no time has passed."""
     interval = max(snapshot.interval_seconds, 1e-3)
     passed = interval if before is None else snapshot.monotonic_seconds - before
-    return passed if passed <= GAP_INTERVALS * interval else interval
+    # A machine that was started again counts from zero.
+    return passed if 0.0 <= passed <= GAP_INTERVALS * interval else interval

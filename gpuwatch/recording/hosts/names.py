@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def _lines_of(command: Sequence[str]) -> list[str]:
         raise HostNameError(f"{command[0]} did not answer in 20 seconds.") from None
     if found.returncode:
         said = clean((found.stderr.strip().splitlines() or ["it failed"])[-1], 200)
-        raise HostNameError(f"{command[0]}: {said}")
+        raise HostNameError(f"{command[0]}: {said.removeprefix(f'{command[0]}: ')}")
     return found.stdout.split()
 
 
@@ -81,3 +82,10 @@ def configured_hosts(begun: str) -> list[str]:
     found = [line.partition("#")[0].split()[1:] for line in lines if _HOST_LINE.match(line)]
     names = [name for line in found for name in line if _NAME.fullmatch(name)]
     return [name for name in names if name.startswith(begun)]
+
+
+def install_command(name: str) -> str:
+    """What installs gpuwatch on a host, where it is found (``remote``). Debian's and Ubuntu's pip
+    installs nothing outside a virtual environment."""
+    pip = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip"
+    return f"ssh {shlex.quote(name)} '{pip} install gpuwatch-tui'"

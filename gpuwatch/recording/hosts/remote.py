@@ -1,5 +1,4 @@
-"""Other machines, watched over the user's own ``ssh``: each is a tape that grows, and that goes on
-after a connection that was lost.
+"""Other machines over the user's own ``ssh``: each a tape, which goes on after a lost connection.
 
 What a machine prints is text from outside, read as a recording or a log of anybody is. The command
 goes to whatever shell the user has there, so ``sh`` is given it as one word.
@@ -21,7 +20,7 @@ from typing import IO, cast
 
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import REPLACEMENT, bug_place, clean
 from gpuwatch.recording.chunks import share
 from gpuwatch.recording.hosts.names import HostNameError, host_names
 from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
@@ -41,17 +40,15 @@ _FIELDS = (
     *("clocks.sm", "clocks.max.sm", "pcie.link.gen.current", "pcie.link.width.current"),
 )
 """Asked of nvidia-smi where there is no gpuwatch. Not the time: it would be local, without zone."""
-_CONNECTING_MOST = 32
-_CONNECTING = threading.Semaphore(_CONNECTING_MOST)
+_CONNECTING = threading.Semaphore(32)
 _PAUSE_SECONDS, _PAUSE_MOST_SECONDS = 1.0, 60.0
 _END_SECONDS = 2.0
 _SAID_BYTES = 4096
 _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
 """Unpacked, a minute of a large machine is some 25 MiB."""
-_KEPT_SECONDS = 4 * 3600.0
-"""Of each machine: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 _GREETING_BYTES = 1 << 20
+NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
 """What a host's shell prints before it is not the answer."""
 _ANSWER_SECONDS = 60.0
@@ -63,16 +60,19 @@ _AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
 
 def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
     """What the shell of another machine is to run; ``gpuwatch``: how it is called there."""
-    seconds = max(1, round(interval_seconds))
-    query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv -l {seconds}"
-    begins = f"echo {_BEGINS}; if command -v {gpuwatch} >/dev/null 2>&1"
+    loop = f"-lms {interval_seconds * 1000:.0f}"
+    query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv {loop}"
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
-    return _in_sh(f"{begins}; then exec {stream}; else exec {query}; fi")
+    there = "command -v {} >/dev/null 2>&1".format
+    return _in_sh(
+        f"echo {_BEGINS}; echo {_BEGINS} >&2; if {there(gpuwatch)}; then exec {stream}; fi; "
+        f"if {there('nvidia-smi')}; then exec {query}; fi; echo {NEITHER} >&2; exit 127"
+    )
 
 
 def _in_sh(script: str) -> str:
     """For any shell; what pip installs for a user is found."""
-    script = f'PATH="$PATH:$HOME/.local/bin"; {script}'
+    script = f'PATH="$PATH:$HOME/.local/bin:$HOME/.gpuwatch/bin"; {script}'
     return f"exec sh -c {shlex.quote(script)}"
 
 
@@ -83,15 +83,18 @@ def run_there(hosts: Sequence[str], arguments: Sequence[str], gpuwatch: str = "g
     names = host_names(hosts, None, None)
     if len(names) > 1 and arguments[0] in ("stream", "record"):
         raise HostNameError(f"{arguments[0]} takes one --host: it goes on until it is stopped.")
-    # With a terminal there, Ctrl-C reaches what runs there.
     here = all(os.isatty(descriptor) for descriptor in range(3))
-    ssh = [*SSH[:1], "-t", *SSH[2:]] if here else [*SSH]
-    command = _in_sh(f"exec {gpuwatch} {shlex.join(arguments)}")
-    given = None if here or "-" in arguments else subprocess.DEVNULL
+    # With a terminal there, Ctrl-C reaches what runs there.
+    ssh = [*SSH[:1], "-t", *SSH[2:]] if here else SSH
+    run, given = f"exec {gpuwatch} {shlex.join(arguments)}", None
+    if not here and "-" not in arguments:
+        # Its input ends with this program or with ssh: what would go on for ever is stopped then.
+        given = os.pipe()[0]
+        run = f"exec 3<&0; {{ cat <&3; kill $$; }} >/dev/null 2>&1 & {run} </dev/null 3<&-"
     codes = []
     try:
         for name in names:
-            ended = subprocess.run([*ssh, "--", name, command], check=False, stdin=given)
+            ended = subprocess.run([*ssh, "--", name, _in_sh(run)], check=False, stdin=given)
             codes.append(abs(ended.returncode))
     except OSError as error:
         raise HostNameError(f"ssh cannot be run: {error.strerror}.") from None
@@ -108,6 +111,8 @@ class Incoming:
 
     gpu_only = False
     """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
+    kept_seconds = 4 * 3600.0
+    """Of its tape: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 
     def __init__(self, name: str, interval_seconds: float) -> None:
         self.name = name
@@ -136,6 +141,13 @@ class Incoming:
     def is_late(self) -> bool:
         """What was read last is too old to be taken for now."""
         return False
+
+    @property
+    def silence(self) -> str | None:
+        """Why nothing of it is known now, as a clause, if that is so."""
+        if self.tape is not None and self.tape.error is not None:
+            return f"reading it failed: {bug_place(self.tape.error)}"
+        return self.trouble or ("it does not answer" if self.is_late else None)
 
     @property
     def ended_seconds(self) -> float | None:
@@ -170,7 +182,7 @@ class Incoming:
         log = OpenedLog(RECORDING, self._stream, stats, self.name, none)
         try:
             self.tape = KeptTape(
-                log, end=self.leave, chunk_seconds=_CHUNK_SECONDS, kept_seconds=_KEPT_SECONDS
+                log, end=self.leave, chunk_seconds=_CHUNK_SECONDS, kept_seconds=self.kept_seconds
             )
         except LogError:
             # Closed before there was anything.
@@ -273,8 +285,8 @@ class RemoteHost(Incoming):
                         silent.cancel()
                         yield self._taken(snapshot)
             except LogError as error:
-                shown = begins.decode(errors="replace").strip().split("\n")[0]
-                why = str(error) if shown.startswith("{") else clean(shown, 200)
+                shown = clean(begins.decode(errors="replace").strip().split("\n")[0], 200)
+                why = str(error) if shown.startswith("{") or REPLACEMENT in shown else shown
             finally:
                 if silent.finished.is_set() and not answered:
                     why = f"nothing that can be read came in {_ANSWER_SECONDS:.0f} s"
@@ -286,7 +298,7 @@ class RemoteHost(Incoming):
                 code = process.wait()
                 stream.close()
                 listening.wait(_END_SECONDS)
-                said = self._said.decode(errors="replace").strip().splitlines()
+                said = self._said.decode(errors="replace").rpartition(_BEGINS)[2].splitlines()
                 said = [line for line in said if line.strip() and not line.startswith("Warning:")]
                 self.trouble = clean(said[-1], 200) if said and code > 0 else why
 
@@ -300,9 +312,7 @@ class RemoteHost(Incoming):
         return False
 
     def _logged(self, stream: io.BufferedReader) -> Iterator[Snapshot]:
-        # nvidia-smi counts whole seconds.
-        options = LogOptions(interval_seconds=max(1.0, round(self.interval_seconds)))
-        log = open_any(self.name, options, stream=stream)
+        log = open_any(self.name, LogOptions(interval_seconds=self.interval_seconds), stream=stream)
         self.gpu_only, self.clock_ahead_seconds = log.kind != RECORDING, None
         yield from log.snapshots
 

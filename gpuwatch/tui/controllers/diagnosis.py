@@ -132,17 +132,14 @@ class DiagnosisController(Controller):
             self.display.show(unknown_dialog(view, view.diagnosis.unknown))
 
     def action_copy_finding(self) -> None:
-        """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
+        """To the clipboard, as text."""
         from gpuwatch.tui.pages.evidence import plain_text  # noqa: PLC0415
 
         one = selection.chosen(self.view)
         if one is None:
             self.display.answer("no finding to copy")
         else:
-            self.display.app.copy_to_clipboard(plain_text(self.view, one))
-            self.display.answer(
-                "copied; if pasting fails, the terminal does not support it (OSC 52)"
-            )
+            self.display.copy(plain_text(self.view, one))
 
     def action_mark(self) -> None:
         """Compare with before from here on."""

@@ -9,10 +9,11 @@ from itertools import count
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history import Column
+from gpuwatch.core.history.columns import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
-from gpuwatch.core.text import bug_place, clean
-from gpuwatch.recording.hosts.remote import Incoming, RemoteHost
+from gpuwatch.core.text import clean
+from gpuwatch.recording.hosts.names import install_command
+from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
@@ -21,7 +22,7 @@ from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.panels import footer
 from gpuwatch.tui.panels.header import WASTED_AFTER_SECONDS, wasted
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.view import View
 
@@ -30,6 +31,8 @@ _SPARK = 30
 _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
+_FOOT_LINES = 5
+"""What is said of the selected one, in full."""
 
 
 @dataclass(slots=True)
@@ -43,10 +46,7 @@ class Member:
     def look(self) -> None:
         """Keep what is known now; to be called once an interval."""
         percents = [one for one in self.percents if one is not None]
-        known = bool(percents)
-        self.busy.append(
-            Column(min(percents), sum(percents) / len(percents), max(percents)) if known else None
-        )
+        self.busy.append(column_of(percents, [1.0] * len(percents)))
 
     @property
     def current(self) -> Snapshot | None:
@@ -60,15 +60,16 @@ class Member:
 
     @property
     def percents(self) -> list[float | None]:
-        return [gpu.reading.busy_percent for gpu in self.gpus]
+        """Of each GPU, since the snapshot before where the driver has fine samples."""
+        read = [(gpu.reading.busy_samples or (), gpu.reading.busy_percent) for gpu in self.gpus]
+        return [mean([one.percent for one in fine] or [polled]) for fine, polled in read]
 
     @property
     def busy_percent(self) -> float | None:
         """Of the last 30 readings."""
-        if self.current is None:
+        if self.current is None or not self.busy or self.busy[-1] is None:
             return None
-        means = [None if one is None else one.mean for one in [*self.busy][-_SPARK:]]
-        return mean(means)
+        return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
     def wasted(self) -> float | None:
@@ -82,21 +83,17 @@ class Member:
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
         host, latest = self.host, self.host.latest
-        if host.tape is not None and host.tape.error is not None:
-            return "error", "warn", f"reading it failed: {bug_place(host.tape.error)}"
         if host.ended_seconds is not None:
             return "", "dim", f"ended {units.age(host.ended_seconds)} ago (enter: how it was)"
-        if host.trouble is not None or host.is_late:
-            gone = f"nothing for {units.age(host.age_seconds)}: " if latest else ""
-            return "error", "warn", gone + (host.trouble or "it does not answer")
+        if (why := host.silence) is not None:
+            gone = f"nothing for {units.age(host.age_seconds)}: " if latest and host.is_late else ""
+            return "error", "warn", gone + why
         if latest is None:
             return "", "dim", "connecting"
         found = None if host.tape is None else host.tape.diagnosis
-        text, severity = "", ""
-        if found is not None:
-            worst = found.causes[0] if found.causes else None
-            text = found.verdict if worst is None else worst.summary
-            severity = "" if worst is None else worst.severity
+        text, severity = "" if found is None else found.verdict, ""
+        if found is not None and found.causes:
+            text, severity = found.causes[0].summary, found.causes[0].severity
         grave = [one for one in latest.problems if one.severity != "info"]
         if grave and not severity:
             text, severity = grave[0].message, grave[0].severity
@@ -107,6 +104,14 @@ class Member:
             off = f"{units.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
             text = f"Its clock is {off}. {text}"
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
+
+    def said(self) -> list[str]:
+        """The same sentence with the host's name; what installs gpuwatch where it is missing."""
+        sentence = f"{self.host.name}: {self.says()[2]}"
+        if not self.host.gpu_only and self.host.trouble != NEITHER:
+            return [sentence]
+        sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies):"
+        return [sentence, install_command(self.host.name)]
 
 
 @dataclass(slots=True)
@@ -122,6 +127,11 @@ class Fleet:
     offset: int = 0
     filter_text: str = ""
     """Kept while a host is open."""
+
+    @property
+    def chosen(self) -> Member | None:
+        every = (*self.members, *self.jobs)
+        return next((one for one in every if one.host.name == self.selected), None)
 
     def rows(self, filter_text: str) -> list[Member]:
         """Machines whose name, or what is said of them, holds ``filter_text``: the worst first, or
@@ -225,17 +235,14 @@ def _summary(fleet: Fleet, width: int) -> Line:
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
     lost = [(wasted, len(one.gpus)) for one in connected if (wasted := one.wasted) is not None]
-    busy = mean([percent for one in connected for percent in one.percents])
+    busy = mean([one.busy_percent for one in connected for _ in one.gpus])
     missing = len(members) - len(connected)
     for text, style in (
         (units.plural(len(members), "host"), "text"),
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (
-            f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" if lost else "",
-            "text",
-        ),
+        (f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" * bool(lost), "text"),
     ):
         if text:
             row.fits("  ", "text")
@@ -252,10 +259,7 @@ def _host_line(
         if column.title == "BUSY" and spark:
             _spark(view, one, spark, row)
     severity, style, text = one.says()
-    if severity:
-        row.add(f"{severity_sign(severity, view.glyphs)} ", style)
-    else:
-        row.add("  ")
+    row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
     room = max(0, row.room - 1)
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
 
@@ -286,11 +290,12 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         fleet.selected = names[0] if names else None
     hosts = rows[: len(rows) - len(fleet.jobs)]
     below = len(fleet.jobs) + 2 if fleet.jobs and height >= len(fleet.jobs) + 8 else 0
-    room = max(1, height - 3 - below)
+    foot = _FOOT_LINES + 1 if height >= 4 * _FOOT_LINES else 0
+    room = max(1, height - 3 - below - foot)
     place = None if fleet.selected is None else names.index(fleet.selected)
     in_hosts = None if place is None else min(place, max(0, len(hosts) - 1))
     fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
-    longest = max([width_of(name) for name in names], default=4)
+    longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
     # The sentence gets a third of the width, and enough to be read.
     columns, spark = fitting(
         _columns(max(4, min(24, longest))),
@@ -317,6 +322,10 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         for one in fleet.jobs:
             add(one)
     left = max(0, len(hosts) - room - fleet.offset)
-    foot, pressed = footer.draw(view, width, FLEET_FOOTER, left)
+    if foot and fleet.chosen is not None:
+        lines = filled(lines, width, height - foot)
+        said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
+        lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
+    keys, pressed = footer.draw(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
-    return Frame([*filled(lines, width, height - 1), foot], zones)
+    return Frame([*filled(lines, width, height - 1), keys], zones)

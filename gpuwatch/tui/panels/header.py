@@ -60,9 +60,10 @@ def _left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
     host, notes = snapshot.host, sum(one.severity == "info" for one in snapshot.problems)
     identity = snapshot.gpus[0].identity if snapshot.gpus else None
     stale, up = view.stale_seconds, host.uptime_seconds
+    named = view.replay is not None and view.replay.shown == host.name
     parts = [
         (stale is not None and f"data is {units.age(stale)} old", "warn"),
-        (fit(host.name, 24, view.glyphs.ellipsis), "text"),
+        (not named and fit(host.name, 24, view.glyphs.ellipsis), "text"),
         (notes and f"! {units.plural(notes, 'note')}", "key"),
         *[(text, "text") for text in _machine(view, snapshot)],
         (f"every {units.interval(view.interval_seconds)}", "label"),

@@ -65,9 +65,8 @@ class FleetScreen(CanvasScreen):
         self.redraw()
 
     def action_open(self) -> None:
-        for one in (*self.fleet.members, *self.fleet.jobs):
-            if one.host.name == self.fleet.selected:
-                self._opens(one)
+        if (one := self.fleet.chosen) is not None:
+            self._opens(one)
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         if zone.action != "host":
@@ -129,9 +128,13 @@ class FleetApp(GpuwatchApp):
                 self._open(one)
         self.drawing.redraw()
 
+    def action_copy_host(self) -> None:
+        if (one := self.fleet.chosen) is not None:
+            self.drawing.copy(one.said()[-1])
+
     def _open(self, one: Member) -> None:
         if one.host.latest is None or one.host.tape is None:
-            self.drawing.answer(f"{one.host.name}: nothing has come in yet")
+            self.drawing.answer(one.said()[0])
         else:
             self.opened, self.fleet.filter_text = one.host, self.view.filter_text
             self.exit()

@@ -91,7 +91,7 @@ def test_every_number_has_a_range() -> None:
         field.name
         for kind in (GpuReading, GpuIdentity)
         for field in fields(kind)
-        if field.type in ("float | None", "int | None", "Whole | None")
+        if field.type in ("float | None", "Amount | None", "Whole | None")
     }
     # The kernel's, and ours.
     assert parse.RANGES.keys() == numbers - {"numa_node"}

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from gpuwatch.core.model import Host, JobRank, Problem, Snapshot
+from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.hosts.remote import RemoteHost
+from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.dashboard import TapeSource
 from gpuwatch.tui.pages.fleet import Fleet, Member, draw
@@ -124,6 +124,30 @@ def test_what_is_old_counts_no_longer() -> None:
     late(member, 60.0).look()
     assert [one is None for one in member.busy] == [False, True]
     assert member.says()[2] == "nothing for 1m00: it does not answer"
+
+
+def test_busy_is_what_the_fine_samples_say_and_unknown_once_a_gpu_is_lost() -> None:
+    """A poll that beats with the steps of a job would say anything; what was is not now."""
+    what = machine("a", 90.0)
+    fine = (BusySample(1.0, 10.0), BusySample(1.2, 30.0))
+    sampled = replace(what.gpus[0], reading=replace(what.gpus[0].reading, busy_samples=fine))
+    member = host("a", replace(what, gpus=(sampled,)))
+    assert member.busy_percent == 20.0
+    member.host.latest = machine("a", None)
+    member.look()
+    assert member.busy_percent is None
+
+
+def test_where_gpuwatch_is_missing_the_command_that_installs_it_is_offered() -> None:
+    """Below the list, beside the whole sentence, for the host that is selected."""
+    alone = host("box1")
+    alone.host.trouble = NEITHER
+    text = " ".join(" ".join(lines(Fleet([alone]), 80, 24)).split())
+    assert f"box1: {NEITHER}. To install gpuwatch there (y copies): ssh box1 'python3 -m" in text
+    assert alone.said()[1].endswith(
+        "-m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui'"
+    )
+    assert len(host("box1", machine("a", 50.0)).said()) == 1
 
 
 def test_clocks_and_hosts_without_gpuwatch_are_told() -> None:
@@ -272,7 +296,7 @@ async def test_a_host_of_which_nothing_has_come_is_not_opened(fleet: Fleet) -> N
     """It says so, and the screen stays."""
     async with driven(fleet) as drive:
         await drive.press("end", "enter")
-        assert "epsilon: nothing has come in yet" in drive.text
+        assert drive.text.count("epsilon: connecting") == 1
         assert drive.app.is_running
 
 
