@@ -45,7 +45,7 @@ _FILES = {
     **{name: f"services.{name}" for name in ("exporter", "watch")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
-    **dict.fromkeys(("explain", "completion"), "manual"),
+    "explain": "manual",
     **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune.command"},
     "compare": "recordings.report",
 }

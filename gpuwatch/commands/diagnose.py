@@ -121,7 +121,7 @@ def _refuse(
 def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
+    from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy
 
     interval = watched.interval_seconds
     if interval < INTERVAL_LEAST_SECONDS:
@@ -129,7 +129,7 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
             f"{interval:g} seconds is too short: the minimum is {INTERVAL_LEAST_SECONDS}."
         )
     if stacks and find_py_spy() is None:
-        raise click.UsageError(install_sentence())
+        raise click.UsageError(INSTALL)
     # Nobody has to wait for a simulated machine.
     sampler, notes = watched.sampler(math.inf)
     for note in notes:

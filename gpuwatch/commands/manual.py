@@ -1,6 +1,4 @@
-"""``gpuwatch explain``: the rules of the diagnosis, what they check and when they are wrong; and
-what makes a shell complete the command line.
-"""
+"""``gpuwatch explain``: the rules of the diagnosis, what they check and when they are wrong."""
 
 from __future__ import annotations
 
@@ -91,24 +89,3 @@ def rule_page(rule: Rule, width: int) -> str:
     for indent, text in paragraphs(rule.documentation):
         lines += wrap(text, width, first=indent, later=indent) if text else [""]
     return "\n".join(lines)
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion_command(shell: str) -> int:
-    """Print what makes a shell complete commands, options and names of gpuwatch.
-
-    Add it to what the shell reads when it starts:
-
-    \b
-    gpuwatch completion bash >> ~/.bashrc
-    gpuwatch completion zsh >> ~/.zshrc
-    gpuwatch completion fish > ~/.config/fish/completions/gpuwatch.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    root = click.get_current_context().find_root()
-    print_text(kind(root.command, {}, "gpuwatch", "_GPUWATCH_COMPLETE").source())
-    return 0

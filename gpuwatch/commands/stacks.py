@@ -38,15 +38,8 @@ WIDTH_WITHOUT_TERMINAL = 120
 )
 @click.option("--only", is_flag=True, help="Only this process, not all ranks of its job.")
 @click.option("--workers", is_flag=True, help="Also one loader worker per rank.")
-@click.option(
-    "--pause",
-    is_flag=True,
-    help="Stop the process for each sample (about 1 ms): no sample fails or is torn.",
-)
 @option_json()
-def stacks_command(
-    pid: int, seconds: int, only: bool, workers: bool, pause: bool, as_json: bool
-) -> int:
+def stacks_command(pid: int, seconds: int, only: bool, workers: bool, as_json: bool) -> int:
     """Sample the Python stacks of a job and say where its time goes.
 
     PID is any process of the job. py-spy samples the main thread of each rank from outside; the
@@ -55,14 +48,14 @@ def stacks_command(
     """
     out = open_output()
 
-    from gpuwatch.jobs.stacks.access import find_py_spy, install_sentence
+    from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy
     from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.stacks import stacks_json, stacks_page
 
     if find_py_spy() is None:
-        raise click.UsageError(install_sentence())
+        raise click.UsageError(INSTALL)
     targets = _targets(pid, only=only, workers=workers)
-    sampler = StackSampler(targets, seconds=seconds, pause=pause)
+    sampler = StackSampler(targets, seconds=seconds)
     try:
         sampler.start()
         if is_terminal(sys.stderr):

@@ -46,6 +46,7 @@ def values(item: object, wanted: Sequence[str]) -> list[Any]:
 
 
 _GPU = names(GpuIdentity, "machine")
+_STATE = ("lost", "allocated_to")
 _READINGS = names(GpuReading, "busy_samples")
 _HOST = names(Host, "name", "core_percents")
 _PROCESS = names(Process)
@@ -55,7 +56,7 @@ _MEMBER = (
     *("read_bytes_per_second", "write_bytes_per_second", "memory_proportional_bytes"),
 )
 
-GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, "lost", *_SAMPLES, *_READINGS)
+GPU_COLUMNS = (*_TIME, "machine", "simulated", *_GPU, *_STATE, *_SAMPLES, *_READINGS)
 PROCESS_COLUMNS = (
     *(*_TIME, "machine", "simulated", "gpu_index", *_PROCESS, "job_pid", *_MEMBER),
     *[f"loop_{name}" for name in _LOOP],
@@ -84,7 +85,8 @@ def gpu_rows(snapshot: Snapshot) -> Iterator[list[Any]]:
     for gpu in snapshot.gpus:
         samples, readings = _sample_cells(gpu.reading), values(gpu.reading, _READINGS)
         start = [*times, gpu.identity.machine or machine, simulated]
-        yield [*start, *values(gpu.identity, _GPU), gpu.lost, *samples, *readings]
+        state = values(gpu, _STATE)
+        yield [*start, *values(gpu.identity, _GPU), *state, *samples, *readings]
 
 
 def _sample_cells(reading: GpuReading) -> list[Any]:

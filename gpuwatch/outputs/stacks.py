@@ -13,7 +13,7 @@ The JSON is one object, ``schema`` 1::
              "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
                         "doing": a category, "source", "source_why_not",
                         "caller": {"file", "line", "function"} or null}]}],
-         "cost": {"cpu_seconds", "cpu_percent" (of one core), "paused"}}]}
+         "cost": {"cpu_seconds", "cpu_percent" (of one core)}}]}
 """
 
 import re
@@ -34,7 +34,7 @@ from gpuwatch.jobs.stacks.summary import (
 from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.terminal import Column, as_ascii, cell_width, cut, table
 
-SCHEMA = 1
+SCHEMA = 2
 
 BAR_WIDTH = 20
 BAR_WIDTH_NARROW = 10
@@ -62,8 +62,7 @@ def process_object(report: StackReport) -> dict[str, Any]:
         for one in report.shares
     ]
     made = asdict(report)
-    cost = {name: made.pop(name) for name in ("cpu_seconds", "paused")}
-    cost["cpu_percent"] = report.cpu_percent
+    cost = {"cpu_seconds": made.pop("cpu_seconds"), "cpu_percent": report.cpu_percent}
     return made | {"sentence": report.sentence(), "shares": shares, "cost": cost}
 
 
@@ -166,8 +165,7 @@ def _remarks(reports: Sequence[StackReport]) -> list[str]:
     if worst >= UNREAD_MUCH_PERCENT:
         lines.append(
             f"{worst:.0f}% of the attempts failed: the stack changed while it was read, so code "
-            "that runs fast in Python is under-counted. --pause reads every stack, and stops the "
-            "process for about a millisecond each time."
+            "that runs fast in Python is under-counted."
         )
     cost = cost_sentence(reports)
     return lines if cost is None else [*lines, cost]

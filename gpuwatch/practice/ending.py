@@ -1,12 +1,11 @@
 """A practice job's end: asked for by a signal, or because another process has ended."""
 
 import os
-import select
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import psutil
@@ -57,16 +56,8 @@ def end_with(pid: int, after_seconds: float = 0.0) -> None:
 
 
 def _wait(pid: int, after_seconds: float) -> None:
-    try:
-        watched = select.poll()
-        watched.register(os.pidfd_open(pid), select.POLLIN)
-        watched.poll()
-    except ProcessLookupError:
-        pass
-    except OSError:
-        # Linux before 5.3.
-        while psutil.pid_exists(pid):
-            time.sleep(1.0)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait()
     time.sleep(after_seconds)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         # It may have something to give back.

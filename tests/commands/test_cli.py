@@ -331,9 +331,10 @@ def test_every_option_has_a_help_text() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_complete(shell: str, gpuwatch: Gpuwatch) -> None:
+def test_a_shell_can_complete(shell: str) -> None:
     """What is printed for it asks gpuwatch, which answers with commands and names."""
-    assert "_GPUWATCH_COMPLETE" in gpuwatch("completion", shell).out
+    asked = {"_GPUWATCH_COMPLETE": f"{shell}_source"}
+    assert "_GPUWATCH_COMPLETE" in program(env={**os.environ, **asked}).stdout
     for typed, wanted in (("gpuwatch dia", "diagnose"), ("gpuwatch explain loader_c", "cpu_bound")):
         words = typed.split()
         place = words[-1] if shell == "fish" else str(len(words) - 1)

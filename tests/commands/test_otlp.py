@@ -71,7 +71,7 @@ def sent(*snapshots: Any) -> Any:
     for one in snapshots:
         served.push(one, NOTHING)
     with collector() as (url, got):
-        sender = Sender(f"{url}/v1/metrics", lambda: served.samples("otlp").collect())
+        sender = Sender(url, lambda: served.samples("otlp").collect())
         assert sender.send() is None
     return got[0]
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_sent_to_is_refused(
     assert "http://host:4318" in gpuwatch(*command, "box3:4318", code=2).err
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1m")
     with pytest.raises(SentenceError, match="milliseconds"):
-        Sender(None, tuple)
+        Sender("", tuple)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
     monkeypatch.delitem(sys.modules, "gpuwatch.outputs.exporter.otlp")
     assert "pip install 'gpuwatch-tui[otlp]'" in gpuwatch(*command, code=2).err

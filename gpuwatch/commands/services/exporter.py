@@ -35,18 +35,6 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _collector(_context: object, _option: object, value: str | None) -> str | None:
-    """With the path of OTLP, where there is none."""
-    if not value:
-        return value
-    found = re.fullmatch(r"(https?://[^\s/?#]+)(/[!-~]*)?", value)
-    if found is None:
-        raise click.BadParameter(
-            f"{clean(value, 60)!r} is no address: write it as http://host:4318."
-        )
-    return value if (found[2] or "/") != "/" else f"{found[1]}/v1/metrics"
-
-
 @click.command("exporter")
 @click.option(
     "--listen",
@@ -73,7 +61,6 @@ def _collector(_context: object, _option: object, value: str | None) -> str | No
     "--otlp",
     is_flag=False,
     flag_value="",
-    callback=_collector,
     metavar="[URL]",
     help="Also send metrics to an OpenTelemetry collector, by OTLP over HTTP.  [default URL: "
     "$OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318]",
@@ -143,7 +130,7 @@ def exporter_command(
     log = None if source.simulated else KernelLog()
     metrics = Metrics(age, log, pids=pids, commands=commands)
     if otlp is not None:
-        sender = Sender(otlp or None, lambda: metrics.samples("otlp").collect())
+        sender = Sender(otlp, lambda: metrics.samples("otlp").collect())
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)

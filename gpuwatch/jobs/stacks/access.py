@@ -22,6 +22,12 @@ SYS_PTRACE_BIT = 19
 """``CAP_SYS_PTRACE``, include/uapi/linux/capability.h."""
 
 
+INSTALL = (
+    "Stacks are taken by py-spy, which is not installed: add it to gpuwatch's own environment with "
+    "pip install py-spy, or, if it was installed by pipx, pipx inject gpuwatch-tui py-spy."
+)
+
+
 class Refused(NamedTuple):
     """Facts about a refusal of the kernel."""
 
@@ -50,19 +56,6 @@ def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -
         folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))  # noqa: PTH120
     places = [*filter(None, folders), path]
     return next(filter(None, (shutil.which("py-spy", path=place) for place in places)), None)
-
-
-def install_sentence(prefix: str = sys.prefix) -> str:
-    """How to get py-spy into the environment at ``prefix``, which this gpuwatch runs in."""
-    command = "pip install py-spy"
-    if "/pipx/" in prefix:
-        command = "pipx inject gpuwatch-tui py-spy"
-    elif "/uv/tools/" in prefix:
-        command = "uv tool install --with py-spy gpuwatch-tui"
-    return (
-        "Stacks are taken by py-spy, which is not installed: install it into gpuwatch's own "
-        f"environment with: {command}"
-    )
 
 
 def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
@@ -142,53 +135,33 @@ def explain_refusal(facts: Refused) -> str:
     """Why the memory of another process may not be read, and what to do about it."""
     pid, user, scope = facts.pid, facts.user, facts.ptrace_scope or 0
     root = f'run it as root: sudo "$(command -v gpuwatch)" stacks {pid}'
-    allow = "sudo sysctl kernel.yama.ptrace_scope=0 - or"
-    own_children = (
-        "A process may only inspect those it started here (kernel.yama.ptrace_scope is 1), and "
-        f"it is not py-spy that started {pid}, also in a job under gpuwatch run."
-    )
-    if scope >= 3:
-        said = (
-            "No process may inspect another here, not even root's (kernel.yama.ptrace_scope is "
-            f"{scope} and stays so until the machine restarts): the stacks of {pid} cannot be "
-            "taken."
-        )
-    elif facts.capable:
-        said = (
+    if facts.capable:
+        return (
             f"The kernel refuses to let gpuwatch read the memory of process {pid}, though it has "
-            "the capability SYS_PTRACE: a seccomp filter, a security module or the process's own "
-            "user namespace forbids it. Try it outside of this container or sandbox."
+            f"the capability SYS_PTRACE: kernel.yama.ptrace_scope (it is {scope}; 3 forbids it to "
+            "all), a seccomp filter, a security module or the process's own user namespace "
+            "forbids it. Try it outside of this container or sandbox."
         )
-    elif facts.root:
-        said = (
-            "gpuwatch is root here but lacks the capability SYS_PTRACE, so it may not read the "
-            f"memory of process {pid}: {_CAPABILITY}."
+    if facts.root or (facts.contained and facts.own_user):
+        return (
+            "gpuwatch lacks the capability SYS_PTRACE, so it may not read the memory of process "
+            f"{pid}: {_CAPABILITY}."
         )
-    elif not facts.own_user:
-        said = (
+    if not facts.own_user:
+        return (
             f"Process {pid} belongs to {user}: only {user} and root may read its memory. To see "
             f"its stacks, {root}"
         )
-    elif scope == 2:
-        said = (
-            "Only root may inspect other processes here (kernel.yama.ptrace_scope is 2). To see "
-            f"the stacks of {pid}, {root}"
+    if scope == 1:
+        return (
+            "A process may only inspect those that it started (kernel.yama.ptrace_scope is 1), and "
+            f"py-spy did not start {pid}. Allow it until the machine restarts with: sudo sysctl "
+            f"kernel.yama.ptrace_scope=0 - or {root}"
         )
-    elif scope == 1 and facts.contained:
-        said = f"{own_children} Allow it on the host with: {allow} be root and {_CAPABILITY}."
-    elif scope == 1:
-        said = f"{own_children} Allow it until the machine restarts with: {allow} {root}"
-    elif facts.contained:
-        said = (
-            "The container's seccomp filter or security profile forbids reading the memory of "
-            f"process {pid}: {_CAPABILITY}."
-        )
-    else:
-        said = (
-            f"Process {pid} may not be inspected, though it is yours: it changed its user, or its "
-            f"program has rights of its own. To see its stacks, {root}"
-        )
-    return said
+    return (
+        f"Process {pid} may not be inspected, though it is yours (kernel.yama.ptrace_scope is "
+        f"{scope}): to see its stacks, {root}"
+    )
 
 
 _PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)

@@ -2,8 +2,7 @@
 
 py-spy (https://github.com/benfred/py-spy) reads the memory of another process; it is a program
 of its own and never imported. It runs non-blocking: the process is never stopped, and a stack that
-changes while it is read gives an error (counted) or a torn stack. The other way, ``pause=True``,
-stops all threads of the process for about a millisecond a sample.
+changes while it is read gives an error (counted) or a torn stack.
 
 ``--native``, which would show the C functions under ``.item()`` or ``backward()``, is not used:
 py-spy refuses it without stopping the process, has to unwind through libtorch's gigabyte of code
@@ -47,11 +46,9 @@ class PySpy:
         *,
         seconds: int,
         rate_per_second: int,
-        pause: bool,
     ) -> None:
         self._raw, self._log = folder / f"{pid}.raw", folder / f"{pid}.log"
         self._late_after = seconds + LATE_SECONDS
-        self._pause = pause
         self._started_at = time.monotonic()
         self._ended_at: float | None = None
         self.cpu_seconds: float | None = None
@@ -60,7 +57,7 @@ class PySpy:
             program, "record", f"--pid={pid}", "--format=raw", f"--rate={rate_per_second}",
             f"--duration={seconds}", "--threads", "--full-filenames", f"--output={self._raw}",
             # Waiting threads too: waiting is what is looked for.
-            "--idle", *([] if pause else ["--nonblocking"]),
+            "--idle", "--nonblocking",
         ]  # fmt: skip
         path = os.environ.get("PATH", os.defpath)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -123,15 +120,8 @@ class PySpy:
         if self.ended:
             return
         with contextlib.suppress(ProcessLookupError):
-            # One that has stopped the job for a sample must not die before it lets it go on.
-            os.kill(self._child, signal.SIGINT if self._pause else signal.SIGKILL)
-            deadline = time.monotonic() + ENDING_SECONDS
-            while self._pause and not self._reap() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            if not self.ended:
-                os.kill(self._child, signal.SIGKILL)
-        if not self.ended:
-            self._reap(0)
+            os.kill(self._child, signal.SIGKILL)
+        self._reap(0)
 
     def _reap(self, options: int = os.WNOHANG) -> bool:
         """True if it has ended, its CPU time noted."""

@@ -68,14 +68,12 @@ class StackSampler:
         *,
         seconds: int = SECONDS,
         rate_per_second: int = RATE_PER_SECOND,
-        pause: bool = False,
         at_once: int = AT_ONCE,
         py_spy: str | None = None,
     ) -> None:
         self._targets = list({target.pid: target for target in targets}.values())
         self._seconds = max(1, seconds)
         self._rate = min(max(1, rate_per_second), RATE_MOST)
-        self._pause = pause
         self._at_once = max(1, at_once)
         self._py_spy = py_spy
         self._folder: Path | None = None
@@ -179,7 +177,7 @@ class StackSampler:
         """Why it cannot be sampled, as a sentence."""
         program, pid = self._py_spy, run.target.pid
         if program is None or self._folder is None:
-            return access.install_sentence()
+            return access.INSTALL
         run.started_at = procfs.read_start(pid)
         asked = run.target.started_at_unix_seconds
         if asked is not None and run.started_at not in {None, asked}:
@@ -195,7 +193,6 @@ class StackSampler:
                 self._folder,
                 seconds=self._seconds,
                 rate_per_second=self._rate,
-                pause=self._pause,
             )
         except OSError as error:
             return f"py-spy ({program}) cannot be started: {error.strerror}."
@@ -222,7 +219,6 @@ class StackSampler:
             errors=errors,
             shares=shares_of(found, errors, source.line) if samples else (),
             cpu_seconds=py_spy.cpu_seconds,
-            paused=self._pause,
             ended="process exited" in words,
             problem=None if samples else _why_nothing(target.pid, py_spy, errors),
             refused=not samples and access.is_refusal(words),
@@ -234,7 +230,7 @@ def _why_nothing(pid: int, py_spy: PySpy, errors: int) -> str:
     if errors:
         return (
             f"None of {errors} attempts to read the stack of process {pid} succeeded: it changes "
-            "too fast. Try --pause, which stops the process for each sample."
+            "too fast."
         )
     if py_spy.was_interrupted:
         return f"Stopped before the stack of process {pid} was read."

@@ -101,8 +101,6 @@ class StackReport:
     """Largest first; they add up to 100."""
     cpu_seconds: float | None = None
     """CPU time of py-spy, its start included."""
-    paused: bool = False
-    """The process was stopped for each sample."""
     ended: bool = False
     """The process ended while it was sampled."""
     problem: str | None = None
@@ -148,13 +146,11 @@ def cost_sentence(reports: Sequence[StackReport]) -> str | None:
     known = [report for report in reports if report.cpu_percent is not None]
     if not known:
         return None
-    times = sum(report.samples + report.errors for report in known if report.paused)
     total = sum(report.cpu_percent or 0.0 for report in known)
     processes = f"{len(known)} processes, " if len(known) > 1 else ""
     return (
         f"py-spy used {total:.1f}% of a core for {processes}"
-        f"{max(report.seconds for report in known):.0f} s; the job was "
-        + (f"paused {times} times, for about a millisecond each." if times else "never paused.")
+        f"{max(report.seconds for report in known):.0f} s; the job was never paused."
     )
 
 

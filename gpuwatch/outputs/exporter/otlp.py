@@ -58,14 +58,17 @@ _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
 
 class Sender(logging.Handler):
-    """Sends to ``url``, or to what ``OTEL_EXPORTER_OTLP_ENDPOINT`` names. Headers, certificates,
-    compression and the time limit are those of the other ``OTEL_`` variables. Raises
-    ``SentenceError``."""
+    """Sends to the collector at ``url``, or, if it is empty, at ``OTEL_EXPORTER_OTLP_ENDPOINT``.
+    Headers, certificates, compression and the time limit are those of the other ``OTEL_``
+    variables. Raises ``SentenceError``."""
 
-    def __init__(self, url: str | None, collect: Callable[[], Iterable[Family]]) -> None:
+    def __init__(self, url: str, collect: Callable[[], Iterable[Family]]) -> None:
         """``collect`` gives what a scrape would get."""
         super().__init__()
-        self._collect, self._exporter = collect, OTLPMetricExporter(endpoint=url)
+        if url and not re.match(r"https?://\w", url):
+            raise SentenceError(f"{clean(url, 60)!r} is no address: write http://host:4318.")
+        endpoint = f"{url.rstrip('/')}/v1/metrics" if url else None
+        self._collect, self._exporter = collect, OTLPMetricExporter(endpoint)
         facts = {"service.name": "gpuwatch", "service.version": __version__}
         resource = Resource({**facts, "host.name": os.uname().nodename})
         self._resource = resource.merge(OTELResourceDetector().detect())

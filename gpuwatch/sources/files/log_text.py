@@ -225,18 +225,6 @@ class TextLines:
         if self._files is not None:
             self._files.close()
 
-    def ends(self) -> list[str]:
-        """The last lines of the file as it is now, of which the first can lack its beginning; none
-        of a stream, and no text of a packed one."""
-        if self._files is None or not self._path.is_file():
-            return []
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, file.seek(0, io.SEEK_END) - LINE_LENGTH))
-                return file.read().decode(errors="replace").splitlines()
-        except OSError:
-            return []
-
     def __iter__(self) -> Iterator[str]:
         stats = self._stats
         read = self._text.readline

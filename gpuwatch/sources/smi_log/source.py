@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from operator import itemgetter
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
@@ -95,9 +94,7 @@ def read_lines(
             f"{', '.join(heading.names)} (--columns)."
         )
     stats.kind = "tidy" if heading.tidy else heading.kind
-    delimited = _Delimited(heading, reading)
-    ends = [] if text is None or heading.tidy else text.ends()
-    return reading.snapshots(chain(first, source), partial(delimited.in_order, ends=ends))
+    return reading.snapshots(chain(first, source), _Delimited(heading, reading).rows)
 
 
 class _Reading:
@@ -237,20 +234,6 @@ class _Delimited:
                 yield from self._other(line)
             else:
                 yield row
-
-    def in_order(self, lines: Iterable[str], ends: list[str]) -> RowsOrEnds:
-        """By time, of a file that begins with one GPU and whose last row, the last of ``ends`` that
-        was not cut off, is of another."""
-        rows = self.rows(lines)
-        cells = next(filter(None, map(self._split, map(headings.stripped, reversed(ends)))), None)
-        held = list(islice(rows, 2)) if cells else []
-        keys = {None if row is None or row.process else row.key for row in held}
-        if cells and len(keys) < len(held) and not keys & {None, self._reader.read(cells).key}:
-            held += islice(rows, SORTED_ROWS)
-            times = [None if row is None else row.at_unix_seconds for row in held]
-            if None not in times:
-                held = [row for _, row in sorted(zip(times, held, strict=True), key=itemgetter(0))]
-        yield from chain(held, rows)
 
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""

@@ -28,9 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sample(pid: int, *, seconds: int = 1, rate: int = 50, pause: bool = False) -> StackReport:
+def sample(pid: int, *, seconds: int = 1, rate: int = 50) -> StackReport:
     target = StackTarget(pid)
-    with StackSampler([target], seconds=seconds, rate_per_second=rate, pause=pause) as sampler:
+    with StackSampler([target], seconds=seconds, rate_per_second=rate) as sampler:
         (report,) = sampler.wait()
     return report
 
@@ -49,12 +49,10 @@ def sample(pid: int, *, seconds: int = 1, rate: int = 50, pause: bool = False) -
 def test_a_real_training_job(
     job: TrainingJob, phase: str, category: str, source: str | None, caller: str | None
 ) -> None:
-    """What a PyTorch job does most is found out from outside, with its own line of source; with
-    pauses, too, and it goes on."""
+    """What a PyTorch job does most is found out from outside, with its own line of source."""
     job.do(phase)
-    report = sample(job.pid, pause=phase == "training")
+    report = sample(job.pid)
     assert report.problem is None
-    assert report.paused == (phase == "training")
     share = report.largest
     assert share.category == category, report
     assert share.percent > 50
