@@ -150,6 +150,7 @@ UNPRACTISED: Mapping[str, tuple[str, str | None]] = {
     "power_throttle": ("only root lowers a card's power limit", "power_capped"),
     "pcie_degraded": ("a job cannot narrow a link", "pcie_degraded"),
     "hardware_errors": ("a job cannot make memory fail", "memory_errors"),
+    "allocated_unused": ("a practice job gets no GPU from a scheduler", None),
     "gpu_lost": ("a job cannot take a card off the bus", "lost"),
     "waiting_for_requests": ("a practice job trains and serves nobody", None),
     "actors_cpu_bound": ("a practice job has a loader, and no environments", None),

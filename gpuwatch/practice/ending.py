@@ -57,7 +57,9 @@ def end_with(pid: int, after_seconds: float = 0.0) -> None:
 
 def _wait(pid: int, after_seconds: float) -> None:
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait()
+        process = psutil.Process(pid)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.5)
     time.sleep(after_seconds)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         # It may have something to give back.

@@ -45,7 +45,6 @@ class TorchDevice:
 
     def prepare(self, knobs: Knobs) -> None:
         """Be as the knobs say; also when they were turned."""
-        self._knobs = knobs
         if self._shape != (knobs.model, knobs.width):
             self._shape = (knobs.model, knobs.width)
             torch.manual_seed(0)

@@ -24,8 +24,6 @@ from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_g
 
 LOOKED_AT_LINES = 512
 """For a heading: a shell may have written before it."""
-SORTED_ROWS = 100_000
-"""Of a log with one GPU after the other, so many are held: some 100 MB."""
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )

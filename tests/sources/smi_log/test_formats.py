@@ -1,16 +1,14 @@
 """Logs in other forms than rows of ``nvidia-smi``: each is read as what it says, and no more."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.reader import open_any
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import parse_columns
-from tests.sources.smi_writing import MIB, busy, read
+from tests.sources.smi_writing import MIB, read
 
 TABLE = """\
 Thu Jan 30 09:15:{second:02d} 2025
@@ -257,17 +255,12 @@ def test_what_is_not_about_gpus_is_refused(text: str) -> None:
         read(text)
 
 
-def test_gpus_one_after_the_other_are_of_the_same_time(tmp_path: Path) -> None:
-    """All of one and then all of the next: of a file, also one that was cut off; what comes as a
-    stream is to be sorted."""
+def test_gpus_one_after_the_other_are_to_be_sorted() -> None:
+    """All of one and then all of the next."""
     rows = [f"{gpu},{second}.5,{50 * gpu + second}" for gpu in (0, 1) for second in range(10)]
     text = "\n".join(["gpu_id,time_s,gpu_util", *rows, ""])
     with pytest.raises(LogError, match="sort"):
         read(text)
-    (path := tmp_path / "log.csv").write_text(f"{text}1,10.5")
-    with open_any(str(path)) as log:
-        found = list(log.snapshots)
-    assert busy(found) == [[float(second), 50.0 + second] for second in range(10)]
 
 
 def test_shares_without_a_unit_are_asked_for() -> None:
