@@ -173,7 +173,7 @@ class Metrics:
             facts["name"] += " (simulated)" * snapshot.simulated
             page.add("gpu_info", "A GPU.", 1, **who, **facts)
             for job in gpu.allocated_to or ():
-                says = "A batch job that the scheduler has given it to."
+                says = "The batch job that it is allocated to."
                 page.add("gpu_allocation_info", says, 1, **who, slurm_job_id=clean(job, TEXT_MOST))
             page.add("gpu_lost", "1: it does not answer any more.", gpu.lost, **who)
             if gpu.lost or not _answers(gpu):

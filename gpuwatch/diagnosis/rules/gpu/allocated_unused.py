@@ -1,29 +1,29 @@
-"""A scheduler has given a GPU to a job, and no process uses it.
+"""A GPU is allocated to a batch job, and no process uses it.
 
 What it checks
-    Whether a GPU that a batch job has been given runs nothing and has no process on it.
+    Whether a GPU that a scheduler has allocated to a job runs nothing and has no process on it.
 
 Why it matters
     Nobody else gets the card until the job ends. It is a common waste on clusters: a job asks for
-    four GPUs and its program uses one, or the job has hung before it came to the GPU.
+    four GPUs and its program uses one, or the job hung before it reached the GPU.
 
 Evidence needed
-    The files in which a scheduler's prolog writes down whose a GPU is, as those of dcgm-exporter
-    (DCGM_HPC_JOB_MAPPING_DIR) and of jobstats (/run/gpustat) are; the processes on the GPU and
-    its utilisation.
+    The files in which a prolog records the job of each GPU, for dcgm-exporter
+    (DCGM_HPC_JOB_MAPPING_DIR, /run/dcgm_job_maps) or jobstats (/run/gpustat); the processes on the
+    GPU and its utilisation.
 
 When it is wrong
-    While a job copies its data to the node, builds, or prepares on the CPU, it will come to the
-    GPU later. A job that ended without its epilog leaves its file behind: squeue does not have it.
-    A process of a container that the driver does not list still shows as memory in use.
+    A job that copies its data to the node, compiles, or prepares data on the CPU will use the GPU
+    later. A job whose epilog did not run leaves its file behind; squeue no longer lists it. A
+    process that the driver does not list (of a container) still shows as memory in use.
 
 What to do
-    Look at what the job does (gpuwatch --pid with any process of it). If its program uses one GPU
-    only, ask for one (--gpus, --gres), or start one process per GPU (torchrun --nproc_per_node).
+    Check what the job is doing (gpuwatch --slurm JOBID). If its program uses only one GPU, ask for
+    one (--gpus, --gres), or start one process per GPU (torchrun --nproc_per_node).
 
 Thresholds
-    for 5 minutes: by then most jobs have copied their data. Below 1% busy: a monitor causes
-    tenths. 2 GiB of memory in use: less is the driver's.
+    5 minutes: most jobs have copied their data by then. Below 1% busy: a monitor causes tenths.
+    Less than 2 GiB of memory in use: the driver's own.
 
 Sources
     dcgm-exporter (HPC job mapping), jobstats (GPU job ownership).
