@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from gpuwatch.core.model import Gpu, GpuKey
 from gpuwatch.core.source import Clock
-from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.sources.linux.procfs import read_once
 
 FOLDER_VARIABLE = "DCGM_HPC_JOB_MAPPING_DIR"
 FOLDERS = ("/run/gpustat", "/run/dcgm_job_maps")
 READ_SECONDS = 10.0
-JOBS_MOST, NAME_LENGTH = 16, 64
+JOBS_MOST = 16
+CARDS = "/proc/driver/nvidia/gpus"
+"""A folder of each card of the machine, whatever a job may see."""
+_JOB = re.compile(r"[\w.+\[\]-]{1,64}", re.ASCII)
 
 
 class Allocations:
@@ -40,24 +42,36 @@ class Allocations:
         """The same with their jobs, where there is such a folder. Never raises."""
         now = self._clock.monotonic()
         if now >= self._read_at + READ_SECONDS:
-            self._read_at = now
-            folder = next((one for one in self._folders if Path(one).is_dir()), None)
-            self._jobs = {gpu.uuid: _jobs(folder, gpu) for gpu in gpus} if folder else {}
+            self._read_at, self._jobs = now, {}
+            folder = next(filter(_names_in, self._folders), None)
+            if folder is not None:
+                # In a job that sees a part of the cards, the driver numbers them anew.
+                cards = len(_names_in(CARDS))
+                as_numbered = cards <= len({gpu.identity.index for gpu in gpus})
+                self._jobs = {gpu.uuid: _jobs(folder, gpu, as_numbered) for gpu in gpus}
         if not self._jobs:
             return gpus
         return tuple([replace(gpu, allocated_to=self._jobs.get(gpu.uuid)) for gpu in gpus])
 
 
-def _jobs(folder: str, gpu: Gpu) -> tuple[str, ...] | None:
-    """``None`` where its file may not be read; none where it has no file."""
-    lines = list[str]()
-    for name in (gpu_label(gpu), gpu.uuid):
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names, no paths
+    except OSError:
+        return []
+
+
+def _jobs(folder: str, gpu: Gpu, as_numbered: bool) -> tuple[str, ...] | None:
+    """``None`` where its file may not be read, or cannot be known for lack of its number."""
+    text, known = b"", as_numbered
+    for name in (gpu.uuid, *[gpu_label(gpu)] * as_numbered):
         try:
-            lines += os.fsdecode(read_once(f"{folder}/{name}")).splitlines()
+            text, known = text + b"\n" + read_once(f"{folder}/{name}"), True
         except FileNotFoundError:
             continue
         except OSError:
             return None
-    words = [line.split()[0] for line in lines if line.strip()]
+    words = [line.split()[0] for line in os.fsdecode(text).splitlines() if line.strip()]
     # jobstats has a 0 for no job.
-    return tuple([clean(word, NAME_LENGTH) for word in words if word != "0"][:JOBS_MOST])
+    found = dict.fromkeys([word for word in words if _JOB.fullmatch(word) and word != "0"])
+    return tuple([*found][:JOBS_MOST]) if known else None

@@ -71,7 +71,7 @@ def sent(*snapshots: Any) -> Any:
     for one in snapshots:
         served.push(one, NOTHING)
     with collector() as (url, got):
-        sender = Sender(url, lambda: served.samples("otlp").collect())
+        sender = Sender(url, "box1", lambda: served.samples("otlp").collect())
         assert sender.send() is None
     return got[0]
 
@@ -120,7 +120,7 @@ def test_a_collector_that_is_away_is_said_to_be_once(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "gpuwatch", "exporter", "--demo", "--listen", "127.0.0.1:0")
     variables = {
         "OTEL_METRIC_EXPORT_INTERVAL": "300",
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "10",
         "OTEL_RESOURCE_ATTRIBUTES": "host.name=box3",
     }
     with (
@@ -141,12 +141,18 @@ def test_a_collector_that_is_away_is_said_to_be_once(tmp_path: Path) -> None:
 def test_what_cannot_be_sent_to_is_refused(
     gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An address or an interval that is none, and a missing extra, in a sentence each."""
+    """An address, an interval or another variable that is none, a missing extra, in a sentence."""
     command = ("exporter", "--demo", "--listen", "127.0.0.1:0", "--otlp")
     assert "http://host:4318" in gpuwatch(*command, "box3:4318", code=2).err
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "box3:4318")
+    assert "http://host:4318" in gpuwatch(*command, code=2).err
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    for url in ("http://[::1]:4318/", "HTTPS://box3/v1/metrics"):
+        posts_to = Sender(url, "", tuple)._exporter._endpoint
+        assert posts_to in ("http://[::1]:4318/v1/metrics", "HTTPS://box3/v1/metrics")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1m")
     with pytest.raises(SentenceError, match="milliseconds"):
-        Sender("", tuple)
+        Sender("", "", tuple)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
     monkeypatch.delitem(sys.modules, "gpuwatch.outputs.exporter.otlp")
     assert "pip install 'gpuwatch-tui[otlp]'" in gpuwatch(*command, code=2).err

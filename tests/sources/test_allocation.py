@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.codec import Decoder, header_line, snapshot_line
+from gpuwatch.core.model import Gpu
 from gpuwatch.core.source import ManualClock
+from gpuwatch.sources import allocation
 from gpuwatch.sources.allocation import FOLDER_VARIABLE, JOBS_MOST, READ_SECONDS, Allocations
 from tests.support.snapshots import gpu, snapshot
 
@@ -32,21 +34,47 @@ def test_the_files_of_both_exporters_are_read(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_is_known(tmp_path: Path) -> None:
-    """Nor of a file that cannot be read."""
-    assert Allocations(ManualClock(), [str(tmp_path / "none")]).of((gpu(),)) == (gpu(),)
+    """Nor of one without files, or of a file that cannot be read."""
+    for folder in (tmp_path / "none", tmp_path):
+        assert Allocations(ManualClock(), [str(folder)]).of((gpu(),)) == (gpu(),)
     (tmp_path / "0").mkdir()
     (one,) = Allocations(ManualClock(), [str(tmp_path)]).of((gpu(),))
     assert one.allocated_to is None
 
 
+def test_a_job_that_sees_a_part_of_the_cards_has_other_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's numbers are not the machine's there: only a file by UUID counts."""
+    for card in ("0000:17:00.0", "0000:65:00.0"):
+        (tmp_path / "cards" / card).mkdir(parents=True)
+    monkeypatch.setattr(allocation, "CARDS", str(tmp_path / "cards"))
+    (tmp_path / "map").mkdir()
+    (tmp_path / "map" / "0").write_text("17\n")
+    (tmp_path / "map" / "GPU-b").write_text("18\n")
+
+    def found(*gpus: Gpu) -> list[tuple[str, ...] | None]:
+        read = Allocations(ManualClock(), [str(tmp_path / "map")])
+        return [one.allocated_to for one in read.of(gpus)]
+
+    assert found(gpu()) == [None]
+    assert found(gpu("GPU-b", 0)) == [("18",)]
+    assert found(gpu(), gpu("GPU-b", 1)) == [("17",), ("18",)]
+
+
 def test_hostile_files_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No escape code gets through, and no file is too long; the variable names the folder."""
-    (tmp_path / "0").write_bytes(b"\x1b[31mjob\xff x\n" + b"9\n" * 10_000)
+    """What is no number of a job is left out, a job counts once, and no file is too long; the
+    variable names the folder, which can be one that cannot be."""
+    numbers = b"".join(b"%d_1 ada\n" % number for number in range(10_000))
+    (tmp_path / "0").write_bytes(b"\x1b[31mjob\xff x\n{gpus}\n7\n7\n" + numbers)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     (one,) = Allocations(ManualClock(), []).of((gpu(),))
     assert one.allocated_to is not None
+    assert one.allocated_to[:3] == ("7", "0_1", "1_1")
     assert len(one.allocated_to) == JOBS_MOST
-    assert "\x1b" not in one.allocated_to[0]
+    monkeypatch.setenv(FOLDER_VARIABLE, "x" * 5000)
+    assert Allocations(ManualClock(), []).of((gpu(),)) == (gpu(),)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     # It goes through a stream.
     decoder, sent = Decoder(), snapshot(gpus=(one,))
     decoder.decode(header_line(sent))

@@ -70,6 +70,8 @@ def test_what_rests_is_hardly_asked_for(
     questions for each a second at most (and a sample of each that is attached), and one for four
     where the kernel has clocks of them; what is unchanged is the same object, and few are made to
     find that out."""
+    # Another test's jobs may have left a folder there, which would be looked at.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
     fake = FakeProc(tmp_path)
     if has_clocks:
         fake.clocks(monkeypatch)

@@ -90,7 +90,11 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     """Any snapshot whose GPUs have each a uuid of their own."""
     gpus = st.lists(
         st.builds(
-            Gpu, identity=any_of(GpuIdentity), reading=any_of(GpuReading), lost=st.booleans()
+            Gpu,
+            identity=any_of(GpuIdentity),
+            reading=any_of(GpuReading),
+            lost=st.booleans(),
+            allocated_to=st.none() | _BY_ANNOTATION["tuple[Text, ...]"],
         ),
         max_size=3,
         unique_by=lambda gpu: gpu.uuid,

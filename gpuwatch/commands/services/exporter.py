@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     metavar="HOST:PORT",
     default=f"127.0.0.1:{PORT}",
     show_default=True,
-    help="Where to serve; :PORT is on all interfaces.",
+    help="Address to serve on; :PORT means all interfaces.",
 )
 @click.option(
     "--web-config",
@@ -88,7 +89,7 @@ def exporter_command(
     demo: str | None,
     gpus: int | None,
 ) -> None:
-    """Serve metrics and findings to Prometheus, or send them to OpenTelemetry.
+    """Serve metrics and findings to Prometheus, and send them to OpenTelemetry if asked.
 
     Needs an extra: pip install 'gpuwatch-tui[prometheus]', or [otlp] for --otlp. GPUs are read at
     their own interval; a scrape gets the latest readings. The busy minimum and maximum cover the
@@ -130,7 +131,8 @@ def exporter_command(
     log = None if source.simulated else KernelLog()
     metrics = Metrics(age, log, pids=pids, commands=commands)
     if otlp is not None:
-        sender = Sender(otlp, lambda: metrics.samples("otlp").collect())
+        host = "simulated" if source.simulated else os.uname().nodename
+        sender = Sender(otlp, host, lambda: metrics.samples("otlp").collect())
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)

@@ -143,9 +143,8 @@ class Observer:
         for process in snapshot.processes:
             if process.gpu_uuid is not None:
                 on_gpu.setdefault(process.gpu_uuid, []).append(process)
-        listed = snapshot.host.core_count is not None and all(
-            problem.reading != "processes" for problem in snapshot.problems
-        )
+        unlisted = {one.target for one in snapshot.problems if one.reading == "processes"}
+        listed = snapshot.host.core_count is not None and not unlisted
         new: dict[tuple[GpuKey, float], GpuTrack] = {}
         used = [
             (gpu, job, self._use(gpu, job, at, unix - at, new))
@@ -164,7 +163,7 @@ class Observer:
                 continue
             mine: list[Process] | None = None
             others: list[Process] | None = None
-            if snapshot.processes:
+            if snapshot.processes and gpu.uuid not in unlisted:
                 there = on_gpu.get(gpu.uuid, [])
                 own = frozenset[int]() if job is None else job.pids
                 mine = [process for process in there if process.pid in own]

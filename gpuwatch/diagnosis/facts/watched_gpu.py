@@ -43,9 +43,8 @@ class GpuTrack:
     samples count."""
 
     def __init__(self, gpu: Gpu, not_before: float) -> None:
-        self.identity = gpu.identity
-        self.lost = gpu.lost
-        self.allocated_to = gpu.allocated_to
+        self.identity, self.lost = gpu.identity, gpu.lost
+        self.allocated_to, self._since = gpu.allocated_to, not_before
         self.seen_at = -math.inf
         self.uses = 0
         """So many share it."""
@@ -76,7 +75,8 @@ class GpuTrack:
         ``rests``: its job is stopped, and what the GPU does now says nothing of it."""
         reading = gpu.reading
         self.seen_at, self.lost, self.identity = at, gpu.lost, gpu.identity
-        self.allocated_to = gpu.allocated_to
+        if gpu.allocated_to != self.allocated_to:
+            self.allocated_to, self._since = gpu.allocated_to, at
         if is_read(reading) and not gpu.lost:
             self.read_at = at
         if gpu.lost or rests:
@@ -229,6 +229,7 @@ class GpuTrack:
             identity=self.identity,
             lost=self.lost,
             allocated_to=self.allocated_to,
+            allocated_seconds=None if self.allocated_to is None else self.seen_at - self._since,
             busy=analyse(samples) if enough else None,
             busy_read=bool(self.series),
             busy_now_percent=_newest(self.series, self.seen_at - NOW_SECONDS),

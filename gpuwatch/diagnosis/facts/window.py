@@ -20,7 +20,8 @@ class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
     allocated_to: tuple[str, ...] | None = None
-    """Batch jobs, as in ``Gpu``."""
+    """Batch jobs, as in ``Gpu``, for so many seconds as far as was seen:"""
+    allocated_seconds: float | None = None
     busy: Waveform | None = None
     """Of the driver's fine samples where there are any, else of the polls; ``None`` for fewer than
     two in the window."""

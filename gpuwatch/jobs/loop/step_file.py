@@ -117,12 +117,6 @@ RECORD_BYTES = _BODY.size + CHECKSUM.size
 assert RECORD_BYTES <= _SLOT_BYTES
 
 
-def pack_record(record: Record) -> bytes:
-    """As a slot holds it, without its checksum."""
-    now, counters, base = record
-    return _BODY.pack(*now[:_LIVE], *counters, *now[_LIVE:], *base)
-
-
 def parse_header(data: bytes) -> Header | None:
     """``None`` for anything but a file of this layout."""
     if len(data) != FILE_BYTES:

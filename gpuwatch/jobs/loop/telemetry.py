@@ -9,6 +9,7 @@ WORKERS_AT_MOST = 1 << 20
 IDLE_AFTER_SECONDS = 30.0
 """A loop of steps alone says nothing when it ends: this long after its last step it is idle."""
 _NS = 1_000_000_000
+RATE_MOST = 1e15
 _PHASES = ("idle", "train", "train", "train", "train", "validation", "checkpoint")
 _FIRST_STATE = Counters._fields.index("idle_ns")
 
@@ -76,12 +77,14 @@ def _rate(counters: Counters, base: Counters, since: int, count: int) -> float |
     """A second: from step to step, so that few slow ones give no jumps, and less and less once
     the next is overdue."""
     end = counters.at_ns + since
+    over = end - base.at_ns
     if count > 0 and 0 < base.last_step_ns < counters.last_step_ns <= end:
         between = counters.last_step_ns - base.last_step_ns
         overdue = end - counters.last_step_ns
         steps = max(counters.steps - base.steps, 1)
-        return count * _NS / max(between, between + overdue - between // steps)
-    return count * _NS / (end - base.at_ns) if end > base.at_ns else None
+        over = max(between, between + overdue - between // steps)
+    # What no loop can do is not said: a snapshot may not hold it.
+    return count * _NS / over if over > 0 and count < RATE_MOST * over / _NS else None
 
 
 def _phase(now: Now, counters: Counters, since: int) -> str:

@@ -168,7 +168,7 @@ class StepFile:
         raise OSError(*why)
 
     def write(self, body: bytes) -> None:
-        """Write one record, as ``pack_record`` has it."""
+        """Write one record."""
         at = SLOTS_AT[self._slot]
         self._slot ^= 1
         self._map[at : at + RECORD_BYTES] = body + _pack_checksum(crc32(body))

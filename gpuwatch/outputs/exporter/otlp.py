@@ -49,6 +49,8 @@ _UNITS = {
     "bytes": "By", "celsius": "Cel", "hertz": "Hz", "joules": "J", "ratio": "1", "seconds": "s",
     "watts": "W",
 }  # fmt: skip
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PATH = "/v1/metrics"
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 FIRST_SECONDS = 5.0
 """A wrong address is to show soon."""
@@ -62,26 +64,34 @@ class Sender(logging.Handler):
     Headers, certificates, compression and the time limit are those of the other ``OTEL_``
     variables. Raises ``SentenceError``."""
 
-    def __init__(self, url: str, collect: Callable[[], Iterable[Family]]) -> None:
-        """``collect`` gives what a scrape would get."""
+    def __init__(self, url: str, host: str, collect: Callable[[], Iterable[Family]]) -> None:
+        """``host`` is what is read; ``collect`` gives what a scrape would get."""
         super().__init__()
-        if url and not re.match(r"https?://\w", url):
-            raise SentenceError(f"{clean(url, 60)!r} is no address: write http://host:4318.")
-        endpoint = f"{url.rstrip('/')}/v1/metrics" if url else None
-        self._collect, self._exporter = collect, OTLPMetricExporter(endpoint)
-        facts = {"service.name": "gpuwatch", "service.version": __version__}
-        resource = Resource({**facts, "host.name": os.uname().nodename})
-        self._resource = resource.merge(OTELResourceDetector().detect())
-        self._seconds = _interval_seconds()
-        self._why = ""
-        # The library says only there why something was not taken.
+        given = url or next(filter(None, map(os.environ.get, _ENDPOINTS)), "http://")
+        if not re.match(r"https?://[\w\[]|http://$", given, re.IGNORECASE):
+            raise SentenceError(f"{clean(given, 60)!r} is not a URL: write it as http://host:4318.")
+        endpoint = f"{url.rstrip('/').removesuffix(_PATH)}{_PATH}" if url else None
+        # Why something was not taken, or a variable cannot be used, the library says only there.
         log = logging.getLogger("opentelemetry")
         log.addHandler(self)
         log.propagate = False
+        self._why = ""
+        self._collect, self._exporter = collect, OTLPMetricExporter(endpoint)
+        facts = {"service.name": "gpuwatch", "service.version": __version__, "host.name": host}
+        self._resource = Resource(facts).merge(OTELResourceDetector().detect())
+        self._seconds = _interval_seconds()
+        if self._why:
+            raise SentenceError(f"OpenTelemetry: {clean(self._why, 200)}")
 
     def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()
         errors = [one for one in record.args or () if isinstance(one, Exception)]
-        self._why = self._why or (_reason(errors[0]) if errors else record.getMessage())
+        if errors:
+            self._why = _reason(errors[0])
+        elif found := re.search("Transient error (.+?) encountered", said):
+            self._why = found[1]
+        elif "due to timeout" not in said:
+            self._why = said
 
     def run(self, say: Callable[[str], None]) -> None:
         """Send for ever, and ``say`` when that fails and when it works again."""
@@ -98,20 +108,22 @@ class Sender(logging.Handler):
     def send(self) -> str | None:
         """Why it was not taken, if it was not. Takes up to 10 s, or as the environment has it."""
         self._why, scope = "", InstrumentationScope("gpuwatch", __version__)
-        metrics = export.ScopeMetrics(scope, _metrics(self._collect(), time.time_ns()), _SCHEMA)
-        sent = export.MetricsData([export.ResourceMetrics(self._resource, [metrics], _SCHEMA)])
         try:
+            metrics = export.ScopeMetrics(scope, _metrics(self._collect(), time.time_ns()), _SCHEMA)
+            sent = export.MetricsData([export.ResourceMetrics(self._resource, [metrics], _SCHEMA)])
             if self._exporter.export(sent) is export.MetricExportResult.SUCCESS:
                 return None
         except Exception as error:
             self._why = _reason(error)
-        return clean(self._why, 200).rstrip(".") or "it gave no reason"
+        return clean(self._why, 200).rstrip(".") or "it did not answer in time"
 
 
 def _interval_seconds() -> float:
     text = os.environ.get(_INTERVAL) or "60000"
     if not re.fullmatch(r"[1-9]\d{2,8}", text, re.ASCII):
-        raise SentenceError(f"{_INTERVAL} is {clean(text, 60)!r}: it must be in milliseconds.")
+        raise SentenceError(
+            f"{_INTERVAL} is {clean(text, 60)!r}: it must be a number of milliseconds, 100 or more."
+        )
     return int(text) / 1000.0
 
 

@@ -20,7 +20,7 @@ from gpuwatch.tui.keys import REPLAY_KEYS
 from gpuwatch.tui.panels import replay_bar
 from gpuwatch.tui.replay.cue import Readied, Shown
 from gpuwatch.tui.replay.player import Player
-from gpuwatch.tui.replay.state import LOOKING, SPEEDS, Stop, beside
+from gpuwatch.tui.replay.state import SPEEDS, Stop, beside
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.view import Prompt
 
@@ -59,8 +59,6 @@ class ReplayController(Controller):
         self._diagnosed = player.makes_engine is not None
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Of the overview, by how much of it is known."""
-        self._wanted: int | None = None
-        """The direction of a finding that is waited for."""
         self.view.replay = player.state
         player.screen, player.display = self, display
         for name, why in _REFUSED.items():
@@ -126,7 +124,6 @@ class ReplayController(Controller):
     def action_pause(self) -> None:
         """Play, or pause; at the end, from the beginning."""
         player, state = self._player, self._player.state
-        self._wanted = None
         state.playing = not state.playing
         if state.playing and state.ended:
             player.seek(state.first)
@@ -153,7 +150,6 @@ class ReplayController(Controller):
     def action_to_mark(self, step: int) -> None:
         """To the finding after this moment (1) or before it (-1)."""
         player = self._player
-        self._wanted = None
         player.look_at_tape()
         stop = beside(player.state, player.heading, step)
         if isinstance(stop, Stop):
@@ -161,23 +157,13 @@ class ReplayController(Controller):
             begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")
         else:
-            self._wanted = step if stop == LOOKING else None
             self.display.answer(stop)
-
-    def overview_grew(self) -> None:
-        """Go to the finding that was waited for, once it is known."""
-        player, wanted = self._player, self._wanted
-        if player.state.ended:
-            self._wanted = None
-        elif wanted is not None and beside(player.state, player.heading, wanted) != LOOKING:
-            self.action_to_mark(wanted)
 
     def action_move_cursor(self, step: int) -> None:
         """The cursor where there is one, else the recording, by a snapshot."""
         if self.view.timeline.cursor_seconds is not None:
             self._timeline.action_move_cursor(step)
         else:
-            self._wanted = None
             self._player.step(step)
             self.display.redraw()
 
@@ -185,8 +171,6 @@ class ReplayController(Controller):
         self.seek(self._player.heading + seconds)
 
     def seek(self, at: float) -> None:
-        """Go there, and wait for no finding any more."""
-        self._wanted = None
         self._player.seek(at)
         self.display.redraw()
 

@@ -110,7 +110,7 @@ class Member:
         sentence = f"{self.host.name}: {self.says()[2]}"
         if not self.host.gpu_only and self.host.trouble != NEITHER:
             return [sentence]
-        sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies):"
+        sentence = f"{sentence.rstrip('.')}. To install gpuwatch there (y copies the command):"
         return [sentence, install_command(self.host.name)]
 
 

@@ -35,7 +35,6 @@ class PlayerScreen(Protocol):
     def begin_at(self, readied: Readied) -> None: ...  # From now on this is the past.
     def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
     def show_moment(self, shown: Shown) -> None: ...
-    def overview_grew(self) -> None: ...
 
 
 class _AsSampler:
@@ -307,5 +306,4 @@ class Player(_AsSampler):
             self._whole_past = True
             if not state.playing or state.speed <= 2.0:
                 self._read_again()
-        self.screen.overview_grew()
         return grew

@@ -136,9 +136,6 @@ class Stop(NamedTuple):
     finding: FindingSpan
 
 
-LOOKING = "looking for the next finding ..."
-
-
 def beside(state: ReplayState, at: float, step: int) -> Stop | str:
     """The first stop after ``at`` (1), or the last one before it (-1); else why there is none."""
     # A snapshot lies up to an interval before the moment gone to.
@@ -151,7 +148,7 @@ def beside(state: ReplayState, at: float, step: int) -> Stop | str:
     if stop is not None:
         return stop
     if state.progress < 1.0 and step > 0:
-        return LOOKING
+        return f"none so far: {state.progress:.0%} of the recording is read; press again later"
     if not state.findings:
         return f"nothing was found {'so far' if state.arriving else 'in this recording'}"
     return f"no finding begins {'later' if step > 0 else 'before this'}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import GpuReading, ReadingAge, Snapshot
+from gpuwatch.core.model import GpuReading, Host, Problem, Process, ReadingAge, Snapshot
 from gpuwatch.diagnosis.engine.engine import Engine
 from tests.diagnosis.engines import machine, rules_of, simulate, told
 from tests.support.snapshots import gpu, snapshot
@@ -243,3 +243,32 @@ def test_stacks_decide_whether_the_main_process_loads(category: str, cause: str)
         engine.push(one)
         engine.note_stacks(one.jobs[0].key, ((category, 90.0, "data.py:16"),))
     assert rules_of(engine.diagnosis) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("begun_again_at", "unlisted", "raised_from"),
+    [(None, False, 300), (200, False, 500), (0, True, None)],
+)
+def test_a_gpu_is_unused_for_the_time_of_its_own_job(
+    begun_again_at: int | None, unlisted: bool, raised_from: int | None
+) -> None:
+    """Five minutes of the job that has it now; and never while its processes cannot be listed."""
+    engine, raised = Engine(), list[int]()
+    unread = Problem(source="nvml", message="", target="GPU-b", reading="processes")
+    for second in range(600):
+        job = "1" if begun_again_at is None or second < begun_again_at else "2"
+        idle = {"busy_percent": 0.0, "memory_used_bytes": 1 << 29}
+        used = gpu(busy_percent=90.0, memory_used_bytes=1 << 35)
+        one = snapshot(
+            at=float(second),
+            gpus=(used, replace(gpu("GPU-b", 1, **idle), allocated_to=(job,))),
+            processes=(Process(pid=7, gpu_uuid="GPU-a"),),
+            host=Host(name="box3", core_count=8),
+            problems=(unread,) * unlisted,
+        )
+        engine.push(one)
+        found = {finding.rule: finding for finding in engine.diagnosis.findings}
+        if "allocated_unused" in found:
+            assert f"job {job}," in found["allocated_unused"].summary
+            raised.append(second)
+    assert raised[:1] == [] if raised_from is None else raised_from <= raised[0] < raised_from + 40

@@ -24,7 +24,7 @@ from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import key_of, members, watching
 from tests.support.children import Children, wait_until
 from tests.support.snapshots import snapshot
-from tests.torch.support import PATH, files_below
+from tests.torch.support import PATH, files_below, packed
 
 SECOND = 1_000_000_000
 
@@ -368,13 +368,13 @@ def test_a_rank_that_cannot_be_is_not_shown(scene: Scene, rank: int) -> None:
     said = record(rank=rank, local_rank=2**61, world_size=2**61)
     file = StepFile.create({"XDG_RUNTIME_DIR": str(scene.place)})
     try:
-        file.write(step_file.pack_record(said))
+        file.write(packed(said))
         scene.files.look(0.0)
         key = key_of(os.getpid())
         assert scene.files.rank_of(key) is None
         scene.files.read(key, 0.0)
         assert scene.files.rank_of(key) is None
-        file.write(step_file.pack_record(said._replace(now=said.now._replace(rank=5, sequence=6))))
+        file.write(packed(said._replace(now=said.now._replace(rank=5, sequence=6))))
         scene.files.read(key, 0.0)
         found = scene.files.rank_of(key)
         assert found == (5, None, None)
@@ -408,6 +408,12 @@ def record(**changes: int) -> Record:
 
 def loop(reported: Record, seconds: float = 110.0) -> TrainingLoop:
     return loop_of((1, None), reported, int(seconds * SECOND), 1000.0 + seconds)
+
+
+def test_a_rate_that_cannot_be_is_not_said() -> None:
+    """A stream would not take it, and nothing else of that machine either."""
+    found = loop(record(samples=step_file.LARGEST - 1))
+    assert (found.samples_per_second, found.steps_per_second) == (None, pytest.approx(10.0))
 
 
 def test_rates_and_shares_are_of_the_last_ten_seconds() -> None:

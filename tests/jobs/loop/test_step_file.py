@@ -12,7 +12,7 @@ from gpuwatch.jobs.loop import step_file, writer
 from gpuwatch.jobs.loop.step_file import Counters, Now, Record
 from gpuwatch.jobs.loop.writer import StepFile
 from tests.support.children import children
-from tests.torch.support import PATH, files_below
+from tests.torch.support import PATH, files_below, packed
 
 NOW_VALUES = Now(
     sequence=1,
@@ -37,7 +37,7 @@ COUNTED = Counters(*[9] * len(Counters._fields))
 
 
 def body(now: Now = NOW_VALUES, counters: Counters = COUNTED, base: Counters = BASE) -> bytes:
-    return step_file.pack_record(Record(now, counters, base))
+    return packed(Record(now, counters, base))
 
 
 def create(place: Path) -> StepFile:

@@ -143,7 +143,10 @@ def test_where_gpuwatch_is_missing_the_command_that_installs_it_is_offered() -> 
     alone = host("box1")
     alone.host.trouble = NEITHER
     text = " ".join(" ".join(lines(Fleet([alone]), 80, 24)).split())
-    assert f"box1: {NEITHER}. To install gpuwatch there (y copies): ssh box1 'python3 -m" in text
+    assert (
+        f"box1: {NEITHER}. To install gpuwatch there (y copies the command): ssh box1 'python3 -m"
+        in text
+    )
     assert alone.said()[1].endswith(
         "-m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip install gpuwatch-tui'"
     )

@@ -15,70 +15,62 @@ Evidence needed
 When it is wrong
     A job that copies its data to the node, compiles, or prepares data on the CPU will use the GPU
     later. A job whose epilog did not run leaves its file behind; squeue no longer lists it. A
-    process that the driver does not list (of a container) still shows as memory in use.
+    process that the driver does not list (in a container, say) shows only as memory in use, and
+    below 1 GiB not at all. A MIG instance without a reading of utilisation is not judged.
 
 What to do
     Check what the job is doing (gpuwatch --slurm JOBID). If its program uses only one GPU, ask for
     one (--gpus, --gres), or start one process per GPU (torchrun --nproc_per_node).
 
 Thresholds
-    5 minutes: most jobs have copied their data by then. Below 1% busy: a monitor causes tenths.
-    Less than 2 GiB of memory in use: the driver's own.
+    5 minutes: most jobs have copied their data by then. 15 s after a job got the GPU, what the job
+    before it did no longer counts. Below 1% busy: monitoring alone causes a
+    few tenths of a percent. Less than 1 GiB of memory in use: the driver's own.
 
 Sources
     dcgm-exporter (HPC job mapping), jobstats (GPU job ownership).
 """
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, with_load
-from gpuwatch.diagnosis.rules.shared.words import GIB, keys, named, rounded
+from gpuwatch.diagnosis.rules.shared.words import GIB, required, rounded
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
-RULE = Rule(
-    title="allocated, unused",
-    of_rest=True,
-    has_look_alikes=False,
-)
+RULE = Rule(title="allocated, unused", of_rest=True, has_look_alikes=False)
 HOLD_SECONDS = 300.0
-DRIVERS_BYTES = 2 * GIB
+NEW_SECONDS = 15.0
+DRIVERS_BYTES = 1 * GIB
 
 
 def check(window: Window) -> Verdict:
     if window.job is not None:
         return Clear("a job uses it")
-    given = [gpu for gpu in with_load(window) if gpu.allocated_to]
-    if not given:
+    gpu = with_load(window)[0]
+    if not gpu.allocated_to:
         return Clear("no scheduler is known to have given it to a job")
-    if all(gpu.others is None for gpu in given):
-        return Unknown(("the processes on the GPU",))
-    unused = [
-        gpu
-        for gpu in given
-        if gpu.others == ()
-        and (gpu.busy_percent or 0.0) < UNUSED_PERCENT
-        and (gpu.memory_used_bytes or 0.0) < DRIVERS_BYTES
-    ]
-    if not unused:
+    if (gpu.allocated_seconds or 0.0) < NEW_SECONDS:
+        return Clear("it was allocated only now", at_once=True)
+    others = required(gpu.others, "the processes on the GPU")
+    memory = required(gpu.memory_used_bytes, "memory used")
+    if others or (gpu.busy_percent or 0.0) >= UNUSED_PERCENT or memory >= DRIVERS_BYTES:
         return Clear("it is used")
-    jobs = units.listed(sorted({f"job {job}" for gpu in unused for job in gpu.allocated_to or ()}))
+    jobs = units.listed([f"job {job}" for job in gpu.allocated_to])
     return Firing(
         summary=f"{GPUS} {IS} allocated to {jobs}, and no process uses {either('it', 'them')}",
         evidence=[
-            *[
-                Evidence(f"{named([gpu])} busy", rounded(gpu.busy_percent), "%", UNUSED_PERCENT)
-                for gpu in unused
-            ],
+            Evidence("busy", rounded(gpu.busy_percent), "%", UNUSED_PERCENT),
+            Evidence("memory in use", memory, "bytes", float(DRIVERS_BYTES)),
             Evidence("processes on it", 0.0, "processes"),
         ],
         advice=(
             Advice(
-                f"Check what {jobs} is doing. If its program uses fewer GPUs, ask for fewer "
+                f"Check {jobs}: if the program uses fewer GPUs than it was given, ask for fewer "
                 "(--gpus, --gres), or start one process per GPU.",
                 why="nobody else gets the GPU until the job ends",
             ),
         ),
-        gpus=keys(unused),
+        gpus=(gpu.uuid,),
         lost_share=1.0,
         hold_seconds=HOLD_SECONDS,
     )

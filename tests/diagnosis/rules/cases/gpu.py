@@ -97,14 +97,14 @@ IDLE = Cases("idle_holding_memory", {
 })  # fmt: skip
 
 GIVEN: dict[str, Any] = {
-    "busy": steady(0.0), "memory_used_bytes": 0.5 * GIB, "others": (), "allocated_to": ("4711",)
+    "busy": steady(0.0), "memory_used_bytes": 0.5 * GIB, "others": (), "allocated_to": ("4711",),
+    "allocated_seconds": 60.0,
 }  # fmt: skip
 ALLOCATED = Cases("allocated_unused", {
-    "two of a job's four GPUs": (
-        gpu_only(gpu(2, **GIVEN), gpu(3, **GIVEN)),
-        {"severity": "warning", "lost_share": 1.0, "gpus": ("GPU-2", "GPU-3"),
-         "summary": "GPUs 2 and 3 are allocated to job 4711, and no process uses them",
-         "hold_seconds": 300.0},
+    "a GPU that its job has not touched": (
+        gpu_only(gpu(2, **GIVEN)),
+        {"severity": "warning", "lost_share": 1.0, "gpus": ("GPU-2",), "hold_seconds": 300.0,
+         "summary": "GPU 2 is allocated to job 4711, and no process uses it"},
     ),
     "of two jobs": (
         gpu_only(gpu(**GIVEN | {"allocated_to": ("17", "4711_2")})),
@@ -114,6 +114,7 @@ ALLOCATED = Cases("allocated_unused", {
     "nothing says whose it is": (
         gpu_only(gpu(**GIVEN | {"allocated_to": None})), "no scheduler is known",
     ),
+    "its job has just begun": (gpu_only(gpu(**GIVEN | {"allocated_seconds": 5.0})), "only now"),
     "it is free": gpu_only(gpu(**GIVEN | {"allocated_to": ()})),
     "a process has just begun": gpu_only(gpu(**GIVEN | {"others": (Process(pid=8),)})),
     "a process that the driver does not list holds memory":
@@ -122,6 +123,7 @@ ALLOCATED = Cases("allocated_unused", {
 }, {
     "whether a process is on it": (gpu_only(gpu(**GIVEN | {"others": None})), "processes"),
     "without the busy share": (gpu_only(gpu(**GIVEN | {"busy": None})), "utilisation"),
+    "without its memory": (gpu_only(gpu(**GIVEN | {"memory_used_bytes": None})), "memory"),
 })  # fmt: skip
 
 FULL_CARD = gpu(foreign_memory_bytes=40.0 * GIB, memory_used_bytes=135.0 * GIB)
