@@ -23,9 +23,9 @@ What to do
     one (--gpus, --gres), or start one process per GPU (torchrun --nproc_per_node).
 
 Thresholds
-    5 minutes: most jobs have copied their data by then. 15 s after a job got the GPU, what the job
-    before it did no longer counts. Below 1% busy: monitoring alone causes a
-    few tenths of a percent. Less than 1 GiB of memory in use: the driver's own.
+    5 minutes: most jobs have copied their data by then. They begin 15 s after the job got the GPU,
+    so that the job before it does not count. Below 1% busy: monitoring alone causes a few tenths of
+    a percent. Less than 1 GiB of memory in use: the driver's own.
 
 Sources
     dcgm-exporter (HPC job mapping), jobstats (GPU job ownership).
