@@ -41,7 +41,7 @@ class Allocations:
     def of(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         """The same with their jobs, where there is such a folder. Never raises."""
         now = self._clock.monotonic()
-        if now >= self._read_at + READ_SECONDS:
+        if gpus and now >= self._read_at + READ_SECONDS:
             self._read_at, self._jobs = now, {}
             folder = next(filter(_names_in, self._folders), None)
             if folder is not None:
