@@ -35,8 +35,9 @@ def load(batches):
             pass
         batches.send_bytes(b"batch")
 
-batches, made = multiprocessing.Pipe(duplex=False)
-multiprocessing.Process(target=load, args=(made,), daemon=True).start()
+context = multiprocessing.get_context("fork")
+batches, made = context.Pipe(duplex=False)
+context.Process(target=load, args=(made,), daemon=True).start()
 gpu = VirtualGpu.open(0, memory_bytes=6 << 30)
 while not pathlib.Path("enough").exists():
     batches.recv_bytes()
