@@ -1,5 +1,6 @@
 """Whose a GPU is, as a scheduler's prolog writes it down."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,12 @@ def test_the_files_of_both_exporters_are_read(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_is_known(tmp_path: Path) -> None:
-    """Nor of one without files, or of a file that cannot be read."""
+    """Nor of one without files, or of a file that cannot be read; a pipe is not waited for."""
     for folder in (tmp_path / "none", tmp_path):
         assert Allocations(ManualClock(), [str(folder)]).of((gpu(),)) == (gpu(),)
+    os.mkfifo(tmp_path / "1")
     (tmp_path / "0").mkdir()
+    assert Allocations(ManualClock(), [str(tmp_path)]).of((gpu(index=1),))[0].allocated_to == ()
     (one,) = Allocations(ManualClock(), [str(tmp_path)]).of((gpu(),))
     assert one.allocated_to is None
 

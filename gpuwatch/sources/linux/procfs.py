@@ -68,9 +68,9 @@ class KernelFile:
 
 
 def read_once(path: str | Path, limit: int = 8192) -> bytes:
-    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece. Raises
-    ``OSError``."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece; a pipe that
+    nobody writes to is empty. Raises ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return os.read(descriptor, limit)
     finally:
