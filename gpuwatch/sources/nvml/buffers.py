@@ -241,12 +241,22 @@ class ProcessBuffer:
             self._listed = list(parse.processes(filled, self._version))
         return self._listed
 
+    @property
+    def _name(self) -> str:
+        suffix = f"_v{self._version}" if self._version > 1 else ""
+        return f"nvmlDeviceGet{self._kind}RunningProcesses{suffix}"
+
+    @property
+    def function_and_record_bytes(self) -> tuple[str, int] | None:
+        """The function that gave the list, and the size of its records; ``None`` before it did."""
+        if self._call is None:
+            return None
+        return self._name, parse.PROCESS_RECORDS[self._version].size
+
     def _function(self) -> Any:
         while True:
-            suffix = f"_v{self._version}" if self._version > 1 else ""
-            name = f"nvmlDeviceGet{self._kind}RunningProcesses{suffix}"
             try:
-                return self._nvml._nvmlGetFunctionPointer(name)
+                return self._nvml._nvmlGetFunctionPointer(self._name)
             except self._nvml.NVMLError as error:
                 if error.value != tables.FUNCTION_NOT_FOUND or self._version == 1:
                     raise

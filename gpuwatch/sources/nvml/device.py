@@ -68,6 +68,7 @@ class NvmlDevice:
         """Take one reading. Raises ``DriverGoneError``."""
         error = 0
         tally = self.tally
+        tally.doing = slot.reading.name, self.identity
         start = tally.timer()
         try:
             slot.reading.read(self.card)
@@ -77,6 +78,7 @@ class NvmlDevice:
         except Exception:
             error = tables.SENSELESS
         seconds = tally.timer() - start
+        tally.doing = None
         tally.seconds += seconds
         tally.calls += slot.reading.calls
         slot.measured(self.card.now, seconds)

@@ -45,6 +45,7 @@ class Inquirer:
         _traceback: TracebackType | None,
     ) -> bool:
         started, before = self._began
+        self._tally.doing = None
         self._tally.count(started, self.calls - before)
         if not isinstance(error, Exception):
             return False
@@ -62,6 +63,7 @@ class Inquirer:
     def must(self, name: str, *arguments: Any) -> Any:
         """The same for what nothing goes without. Raises ``NVMLError``."""
         self.calls += 1
+        self._tally.doing = name, None
         function = getattr(self.nvml, name)
         # The decorated functions decode strictly and raise on bytes that are not UTF-8.
         return getattr(function, "__wrapped__", function)(*arguments)

@@ -17,6 +17,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from gpuwatch.core.model import GpuIdentity
+
 SHARE = 0.01
 SHARE_APIECE = SHARE / 8
 """Of wall time: what all readings of all GPUs may cost together, the larger of the first and so
@@ -70,10 +72,13 @@ class Tally:
     """Driver time and calls since the last snapshot, over all GPUs. ``timer`` gives seconds on any
     clock; its differences are what calls are said to take."""
 
-    __slots__ = ("calls", "seconds", "timer")
+    __slots__ = ("calls", "doing", "seconds", "timer")
 
     def __init__(self, timer: Callable[[], float] = perf_counter) -> None:
         self.timer = timer
+        self.doing: tuple[str, GpuIdentity | None] | None = None
+        """The reading or the function that the driver is asked for at this moment, and the GPU;
+        another thread looks here when the driver hangs."""
         self.calls = 0
         self.seconds = 0.0
 

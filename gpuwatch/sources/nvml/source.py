@@ -115,6 +115,7 @@ class NvmlSource:
         try:
             self._nvml = load_binding()
             start = self._tally.timer()
+            self._tally.doing = "nvmlInit", None
             self._nvml.nvmlInit()
         except BindingError as error:
             self._fail(str(error))
@@ -125,6 +126,7 @@ class NvmlSource:
             self._fail(self._start_sentence(code if isinstance(code, int) else tables.UNKNOWN))
             return False
         finally:
+            self._tally.doing = None
             self._tally.count(start, 1)
         return True
 

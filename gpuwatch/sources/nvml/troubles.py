@@ -15,7 +15,7 @@ _WORTH_SAYING = (
 
 def troubles(devices: list[NvmlDevice]) -> list[Problem]:
     """Lost GPUs, then readings that fail, are seldom taken, or do not exist on these GPUs."""
-    return [*_lost(devices), *_failing(devices), *_seldom(devices), *_lacking(devices)]
+    return [*_lost(devices), *failing(devices), *_seldom(devices), *_lacking(devices)]
 
 
 def _lost(devices: list[NvmlDevice]) -> list[Problem]:
@@ -31,7 +31,7 @@ def _lost(devices: list[NvmlDevice]) -> list[Problem]:
     return problems
 
 
-def _failing(devices: list[NvmlDevice]) -> list[Problem]:
+def failing(devices: list[NvmlDevice]) -> list[Problem]:
     """The same failure of several GPUs, or of several readings, is one problem."""
     together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
     for device in devices:

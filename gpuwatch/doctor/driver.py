@@ -1,0 +1,356 @@
+"""Checks of NVIDIA's driver and of every reading of every GPU."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu
+from gpuwatch.doctor.check import (
+    FAIL, PASS, SKIP, WARN, Check, Facts, Measured, of_problem, unit_of,
+)  # fmt: skip
+from gpuwatch.sources.linux import cgroup, procfs
+from gpuwatch.sources.nvml import messages, readings, schedule, tables
+from gpuwatch.sources.nvml.survey import Answer
+
+DRIVER, GPUS, READINGS = "Driver", "GPUs", "Readings"
+SLOW_WAKE_SECONDS = 1.0
+OLD_SAMPLE_SECONDS, FUTURE_SAMPLE_SECONDS = 10.0, 1.0
+"""The driver adds samples several times a second, and stamps them by the machine's clock."""
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+_VERSION = re.compile(r"\b\d{3}\.\d{1,3}(?:\.\d{1,3})?\b")
+_REPORT = (
+    "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
+    "collects what a bug report needs."
+)
+_JUDGED = {
+    "memory_used_bytes": 256 << 20, "power_limit_watts": 1.0, "temperature_celsius": 4.0,
+    "fan_percent": 10.0, "pcie_width": 0,
+}  # fmt: skip
+"""Readings in which nvidia-smi must agree, give or take so much, where ours stood still meanwhile.
+The others move from one moment to the next, or because nvidia-smi wakes the GPU."""
+_FIELDS_OF_PROBLEMS = {
+    readings.PROCESS_LIST: ("processes",), readings.PROCESS_BUSY: ("gpu_busy_percent",),
+}  # fmt: skip
+
+
+def devices(facts: Facts) -> Iterator[Check]:
+    nodes, cards = _nodes(facts.root), _pci_cards(facts.root)
+    found = [units.listed([f"/dev/{name}" for name in nodes])] if nodes else []
+    if cards:
+        found.append(f"{units.plural(cards, 'NVIDIA card')} on the PCI bus")
+    if _under_wsl(facts) and (facts.root / "dev/dxg").exists():
+        found.append("/dev/dxg (WSL)")
+    there = PASS if found else SKIP
+    reason = "; ".join(found) or "no NVIDIA GPU: neither /dev/nvidia0 nor a card on the PCI bus"
+    yield Check(group=DRIVER, name="devices", status=there, reason=reason)
+
+
+def library(facts: Facts) -> Iterator[Check]:
+    name, survey = "library", facts.survey
+    problems = facts.problems("nvml") if not _is_running(facts) else []
+    if facts.driver_silent:
+        for problem in problems:
+            check = of_problem(problem, DRIVER, name, FAIL)
+            asked = None if survey is None else survey.doing
+            hangs = f" It was asked for: {asked}." if asked else ""
+            yield replace(check, reason=check.reason + hangs)
+            return
+    if survey is None or not survey.running:
+        status = _status_without_library(facts)
+        for problem in problems:
+            check = of_problem(problem, DRIVER, name, status)
+            yield replace(check, reason=problem.message, cure=None) if status == SKIP else check
+        return
+    versions = [gpu.identity for gpu in facts.snapshot.gpus if gpu.identity.driver_version]
+    reason = "it starts"
+    if versions:
+        reason = f"driver {versions[0].driver_version}, CUDA {versions[0].cuda_version}"
+    woke = Measured("wake_seconds", survey.wake_seconds, "s", "started in")
+    check = Check(group=DRIVER, name=name, status=PASS, reason=reason, measured=(woke,))
+    if survey.wake_seconds is not None and survey.wake_seconds > SLOW_WAKE_SECONDS:
+        cure = (
+            "Nothing keeps the driver awake, so each program waits for it: enable the persistence "
+            "daemon (sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1)."
+        )
+        check = replace(check, status=WARN, cure=cure)
+    yield check
+
+
+def versions(facts: Facts) -> Iterator[Check]:
+    """The kernel module, the library and what the two say together."""
+    survey, name = facts.survey, "versions in step"
+    text = procfs.read_if_possible(facts.root / "proc/driver/nvidia/version").decode(errors="replace")
+    found = _VERSION.search(text.partition("\n")[0])
+    module = None if found is None else found[0]
+    # The library's own is that of CUDA, a dot, and that of the driver.
+    whole = None if survey is None else survey.library_version
+    library_version = None if whole is None else whole.partition(".")[2]
+    measured = tuple(
+        Measured(f"{what.replace(' ', '_')}_version", version, None, what)
+        for what, version in (("kernel module", module), ("library", library_version))
+        if version is not None
+    )
+    if module is None or library_version is None:
+        missing = "/proc/driver/nvidia/version is not there" if module is None else "no library"
+        if module is None and _under_wsl(facts):
+            missing = "under WSL the kernel module is that of Windows"
+        status = SKIP
+        if facts.survey is not None and facts.survey.running and cgroup.in_container(facts.root):
+            missing += " (a container may hide it)"
+        yield Check(group=DRIVER, name=name, status=status, reason=missing, measured=measured)
+        return
+    if module == library_version:
+        yield Check(group=DRIVER, name=name, status=PASS, measured=measured)
+        return
+    said = messages.cannot_start(tables.LIB_RM_VERSION_MISMATCH, in_container=False)
+    cure = said.partition(": ")[2]
+    yield Check(
+        group=DRIVER,
+        name=name,
+        status=WARN if _is_running(facts) else FAIL,
+        reason="they differ:",
+        measured=measured,
+        cure=f"{cure[:1].upper()}{cure[1:]}",
+    )
+
+
+def nvidia_smi(facts: Facts) -> Iterator[Check]:
+    smi, name = facts.smi, "nvidia-smi"
+    if smi.path is None:
+        yield Check(group=DRIVER, name=name, status=SKIP, reason="not installed, so nothing to compare")
+        return
+    if smi.error is not None:
+        status = WARN if _is_running(facts) or _is_there(facts) else SKIP
+        cure = None if _is_running(facts) else "It cannot reach the driver either."
+        yield Check(group=DRIVER, name=name, status=status, reason=f"{smi.error}", cure=cure)
+        return
+    compared = differing = 0
+    for answer in _answers(facts):
+        for field in answer.values.keys() & _JUDGED.keys():
+            agrees = _agrees(facts, answer, field)
+            compared += agrees is not None
+            differing += agrees is False
+    unknown = {gpu.uuid for gpu in facts.snapshot.gpus if gpu.identity.mig_parent_uuid is None}
+    unknown -= smi.gpus.keys()
+    reason = f"{smi.answer}; {compared - differing} of {compared} readings that stood still agree"
+    if unknown:
+        reason += f"; it does not list {units.plural(len(unknown), 'GPU')} that the library has"
+    status = WARN if differing or unknown else PASS
+    yield Check(group=DRIVER, name=name, status=status, reason=reason)
+
+
+def gpus(facts: Facts) -> Iterator[Check]:
+    if facts.driver_silent and not facts.snapshot.gpus:
+        return
+    by_name: dict[str, list[Gpu]] = {}
+    for gpu in facts.snapshot.gpus:
+        if not gpu.lost and gpu.identity.mig_parent_uuid is None:
+            by_name.setdefault(gpu.identity.name, []).append(gpu)
+    for name, alike in by_name.items():
+        labels = units.gpus_named(gpu.identity for gpu in alike)
+        total = alike[0].identity.memory_total_bytes
+        memory = "the host's memory" if total is None else f"{units.size(total)} of memory"
+        yield Check(group=GPUS, name=labels, status=PASS, reason=f"{name}, {memory}")
+    instances = [one for one in facts.snapshot.gpus if one.identity.mig_parent_uuid is not None]
+    if instances:
+        names = dict.fromkeys(one.identity.name for one in instances)
+        count = units.plural(len(instances), "MIG instance")
+        cards = {gpu.uuid: gpu.identity for gpu in facts.snapshot.gpus}
+        parents = {one.identity.mig_parent_uuid or "" for one in instances}
+        divided = units.gpus_named(cards[uuid] for uuid in sorted(parents & cards.keys()))
+        reason = f"{count} on {divided}: {units.listed(list(names))}"
+        yield Check(group=GPUS, name="MIG", status=PASS, reason=reason)
+    for problem in facts.snapshot.problems:
+        about_gpus = problem.reading in (None, "lost") and problem.severity == "error"
+        if problem.source == "nvml" and about_gpus and problem.message not in facts.said:
+            facts.said.add(problem.message)
+            status = FAIL
+            if problem.message == messages.NO_DEVICES and not _nodes(facts.root):
+                status = WARN if _is_there(facts) else SKIP
+            yield of_problem(problem, GPUS, "lost" if facts.snapshot.gpus else "none", status)
+
+
+def each_reading(facts: Facts) -> Iterator[Check]:
+    for answer in _answers(facts):
+        yield _reading(facts, answer)
+
+
+def fine_samples(facts: Facts) -> Iterator[Check]:
+    for uuid, found in {} if facts.survey is None else facts.survey.samples.items():
+        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
+        stamps = [sample.at_unix_seconds for sample in found.samples]
+        check = Check(group=READINGS, name="stamps of fine samples", status=PASS, gpu=gpu)
+        if not stamps:
+            yield replace(check, status=WARN, reason="the driver's buffer is empty")
+            continue
+        gaps = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)]
+        oldest, newest = (found.asked_at_unix_seconds - one for one in (stamps[0], stamps[-1]))
+        measured = [Measured("samples", len(stamps), None, "", "samples")]
+        if gaps:
+            measured.append(Measured("spacing_seconds", median(gaps), "s", "one every"))
+        measured.append(Measured("oldest_age_seconds", oldest, "s", "the oldest", "old"))
+        measured.append(Measured("newest_age_seconds", newest, "s", "the newest", "old"))
+        check = replace(check, measured=tuple(measured))
+        if newest < -FUTURE_SAMPLE_SECONDS:
+            cure = "Set the clock right (timedatectl shows whether it is), then restart the jobs."
+            reason = f"they are {units.duration(-newest)} ahead of this machine's clock:"
+            check = replace(check, status=WARN, reason=reason, cure=cure)
+        elif newest > OLD_SAMPLE_SECONDS:
+            reason = "the driver adds none, or this clock is ahead of its own:"
+            check = replace(check, status=WARN, reason=reason)
+        yield check
+
+
+def process_records(facts: Facts) -> Iterator[Check]:
+    survey = facts.survey
+    for uuid, (function, size) in {} if survey is None else survey.lists.items():
+        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
+        measured = (
+            Measured("record_bytes", size, None, "", "bytes a process"),
+            Measured("function", function.removeprefix("nvmlDeviceGet"), None, "by"),
+        )
+        yield Check(group=READINGS, name="records of process lists", status=PASS, measured=measured, gpu=gpu)
+
+
+def event_sets(facts: Facts) -> Iterator[Check]:
+    """gpuwatch reads Xid errors from the kernel's log; DCGM and others wait for events."""
+    survey = facts.survey
+    for uuid, error in {} if survey is None else survey.event_errors.items():
+        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
+        reason = messages.error_words(error) if error else "Xid errors can be waited for"
+        status = SKIP if error else PASS
+        yield Check(group=READINGS, name="event sets", status=status, reason=reason, gpu=gpu)
+
+
+def whatever_else(facts: Facts) -> Iterator[Check]:
+    """What the dashboard says of the driver and no check above has said."""
+    failing = set() if facts.survey is None else facts.survey.failing
+    for problem in facts.snapshot.problems:
+        if problem.source == "nvml" and problem.message not in facts.said | failing:
+            facts.said.add(problem.message)
+            yield of_problem(problem, READINGS, "pace of the driver")
+
+
+CHECKS = (
+    devices, library, versions, nvidia_smi, gpus, each_reading, fine_samples, process_records,
+    event_sets, whatever_else,
+)  # fmt: skip
+
+
+def _reading(facts: Facts, answer: Answer) -> Check:
+    reading = answer.reading
+    check = Check(group=READINGS, name=reading.name, status=PASS, gpu=answer.gpu)
+    fields = _FIELDS_OF_PROBLEMS.get(reading.name, reading.fields)
+    said = facts.problems("nvml", fields, answer.gpu.uuid) if fields else []
+    if not answer.supported:
+        # In the dashboard's words where it says so at all.
+        reason = said[0].message if said else "this GPU or this driver does not have it"
+        return replace(check, status=SKIP, reason=reason)
+    if not answer.needed:
+        return replace(check, status=SKIP, reason="not taken: another reading gives the same")
+    cost = answer.seconds_per_call
+    microseconds = None if cost is None else round(cost * 1e6, 1)
+    costs = (Measured("call_microseconds", microseconds, "us", "", "a call"),)
+    nothing = bool(reading.fields) and not answer.values and reading.name != readings.SAMPLES
+    if answer.error or nothing:
+        words = answer.error_words if answer.error else messages.error_words(tables.SENSELESS)
+        cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
+        status = FAIL if reading.importance == schedule.IMPORTANT else WARN
+        return replace(check, status=status, reason=words, cure=cure, measured=costs)
+    measured = tuple(_measured(name, value, answer.values) for name, value in answer.values.items())
+    differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
+    check = replace(check, measured=(*measured, *costs, *_of_smi(facts, answer, differing)))
+    if differing:
+        cure = f"One of the two reads it wrong. {_REPORT}"
+        check = replace(check, status=WARN, cure=cure)
+    return check
+
+
+def _measured(name: str, value: Any, values: dict[str, Any]) -> Measured:
+    label, unit = unit_of(name)
+    if name == "performance_state":
+        value = f"P{value}"
+    if isinstance(value, tuple):
+        words = [str(one if isinstance(one, str) else one.reason) for one in value]
+        value = units.listed([word.replace("_", " ") for word in words]) or "none"
+    if name == "processes":
+        return Measured(name, value, None, "", "processes")
+    return Measured(name, value, unit, label if len(values) > 1 else "")
+
+
+def _of_smi(facts: Facts, answer: Answer, differing: list[str]) -> Iterator[Measured]:
+    """Values of nvidia-smi; said only where they differ, and there for programs."""
+    gpu = facts.smi.gpus.get(answer.gpu.uuid)
+    for field in answer.values:
+        value = getattr(gpu.reading, field, None) if gpu is not None else None
+        if isinstance(value, (int, float)):
+            differs, unit = field in differing, unit_of(field)[1]
+            name, label = f"nvidia_smi_{field}", "but nvidia-smi says"
+            yield Measured(name, value, unit, label, said=differs)
+
+
+def _agrees(facts: Facts, answer: Answer, field: str) -> bool | None:
+    """Whether nvidia-smi's value is ours; ``None``: it cannot be told."""
+    gpu = facts.smi.gpus.get(answer.gpu.uuid)
+    if field not in _JUDGED or gpu is None or answer.gpu.mig_parent_uuid is not None:
+        return None
+    theirs = getattr(gpu.reading, field)
+    before, after = answer.earlier.get(field), answer.values.get(field)
+    if theirs is None or before is None or after is None or answer.gpu.memory_unified:
+        return None
+    room = _JUDGED[field]
+    if abs(after - before) > room:
+        return None
+    return bool(min(before, after) - room <= theirs <= max(before, after) + room)
+
+
+def _answers(facts: Facts) -> list[Answer]:
+    """In the order of the readings, and of the GPUs."""
+    survey = facts.survey
+    return [] if survey is None else list(dict(survey.answers).values())
+
+
+def _is_running(facts: Facts) -> bool:
+    return facts.survey is not None and facts.survey.running and not facts.driver_silent
+
+
+def _under_wsl(facts: Facts) -> bool:
+    release = procfs.read_if_possible(facts.root / "proc/sys/kernel/osrelease")
+    return b"microsoft" in release.lower()
+
+
+def _nodes(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
+
+
+def _pci_cards(root: Path) -> int:
+    count = 0
+    for folder in (root / "sys/bus/pci/devices").glob("*"):
+        vendor = procfs.read_if_possible(folder / "vendor").decode(errors="replace").strip()
+        kind = procfs.read_if_possible(folder / "class").decode(errors="replace")
+        count += vendor == _NVIDIA and kind.startswith(_DISPLAY)
+    return count
+
+
+def _is_there(facts: Facts) -> bool:
+    return bool(_nodes(facts.root) or _pci_cards(facts.root))
+
+
+def _status_without_library(facts: Facts) -> str:
+    """A machine without a GPU is in order; a GPU without a driver is not. A container sees the
+    cards of its host on the bus, though none was given to it."""
+    if _nodes(facts.root):
+        return FAIL
+    if _pci_cards(facts.root):
+        return WARN if cgroup.in_container(facts.root) else FAIL
+    known = (facts.root / "proc/driver/nvidia").exists()
+    return FAIL if known or _starts_wrong(facts) else SKIP
+
+
+def _starts_wrong(facts: Facts) -> bool:
+    """A library is there and does not start: it was meant to."""
+    return facts.survey is not None and facts.survey.library_version is not None

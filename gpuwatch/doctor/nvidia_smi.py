@@ -1,0 +1,99 @@
+"""The answer of NVIDIA's own tool, to hold ours against."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+
+from gpuwatch.core.background import DaemonWorker, Task
+from gpuwatch.core.model import Gpu
+from gpuwatch.core.text import clean
+from gpuwatch.core.units import duration
+from gpuwatch.sources.files.log_text import LogError, LogStats
+from gpuwatch.sources.smi_log.source import read_lines
+
+PATIENCE_SECONDS = 10.0
+_FIELDS = (
+    *("index", "uuid", "name", "driver_version", "utilization.gpu", "utilization.memory"),
+    *("memory.used", "memory.total", "power.draw", "power.limit", "temperature.gpu"),
+    *("clocks.sm", "clocks.mem", "pstate", "fan.speed"),
+    *("pcie.link.gen.current", "pcie.link.width.current"),
+)
+_UNKNOWN_FIELD = re.compile(r'Field "([^"]{1,60})" is not a valid field to query')
+_TRIES = 4
+
+
+class NvidiaSmi:
+    """``ask`` once; it waits ``PATIENCE_SECONDS`` at most, also for a program that nothing ends."""
+
+    def __init__(self) -> None:
+        self.path = shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path="/usr/lib/wsl/lib")
+        self.gpus: dict[str, Gpu] = {}
+        """By the uuid."""
+        self.error: str | None = None
+        """Why it gave nothing, as it says itself or as a sentence."""
+        self.seconds: float | None = None
+        self._task: Task[None] | None = None
+
+    def ask(self) -> None:
+        """Have it answer, unless it was asked before."""
+        if self.path is None or self._task is not None:
+            return
+        worker, started = DaemonWorker("gpuwatch-nvidia-smi"), time.perf_counter()
+        self._task = worker.submit(self._run)
+        if not self._task.wait(PATIENCE_SECONDS):
+            self.error = f"it has not answered for {PATIENCE_SECONDS:g} s"
+        elif self._task.error is not None:
+            self.error = clean(f"it cannot be run ({self._task.error})", 200)
+        else:
+            self.seconds = time.perf_counter() - started
+        worker.stop()
+
+    @property
+    def answer(self) -> str:
+        """What came of it, in a few words."""
+        if self.error is not None:
+            return self.error
+        return f"it answered in {duration(self.seconds)}"
+
+    def _run(self) -> None:
+        fields = list(_FIELDS)
+        for _ in range(_TRIES):
+            code, text = self._said(fields)
+            unknown = _UNKNOWN_FIELD.search(text)
+            if unknown is None or unknown[1] not in fields:
+                break
+            fields.remove(unknown[1])
+        if code:
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            self.error = clean(lines[0] if lines else f"it ended with exit code {code}", 200)
+            return
+        try:
+            for snapshot in read_lines(text.splitlines(), LogStats(), shown="Its answer"):
+                self.gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+                return
+        except LogError as error:
+            self.error = str(error)
+
+    def _said(self, fields: list[str]) -> tuple[int, str]:
+        """Exit code and output. Raises ``OSError`` and ``TimeoutError``."""
+        assert self.path is not None
+        environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
+        process = subprocess.Popen(
+            [self.path, f"--query-gpu={','.join(fields)}", "--format=csv"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            errors="replace",
+        )
+        try:
+            text, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Nobody waits for its end: in a driver call no signal reaches it.
+            process.kill()
+            raise TimeoutError(f"no answer for {PATIENCE_SECONDS:g} s") from None
+        return process.returncode, text[: 1 << 20]

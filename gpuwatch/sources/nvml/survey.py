@@ -1,0 +1,221 @@
+"""Every reading of every GPU, asked for at once and timed: what ``gpuwatch doctor`` looks at.
+
+The looks before it are those of the dashboard, so what they say of the driver and the GPUs is what
+the dashboard says.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from gpuwatch.core.model import BusySample, GpuIdentity
+from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.sources.gpu_source import DriverReading
+from gpuwatch.sources.nvml import buffers, messages, readings, schedule, tables
+from gpuwatch.sources.nvml.device import NvmlDevice
+from gpuwatch.sources.nvml.inquiry import Inquirer
+from gpuwatch.sources.nvml.schedule import DriverGoneError, Reading, Slot
+from gpuwatch.sources.nvml.source import NvmlSource
+from gpuwatch.sources.nvml.troubles import failing
+
+LOOKS = 2
+"""Looks of a dashboard before the survey: rates need two."""
+TIMES, ENOUGH_SECONDS = 5, 0.05
+"""A reading is timed so often, or until that took so long."""
+XID_EVENTS = 8
+"""``nvmlEventTypeXidCriticalError``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One reading of one GPU, as the driver gave it."""
+
+    gpu: GpuIdentity
+    reading: Reading
+    supported: bool = True
+    needed: bool = True
+    """``False``: a better reading gives what it would, so it is not taken."""
+    error: int = 0
+    seconds_per_call: float | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    earlier: dict[str, Any] = field(default_factory=dict)
+    """Values shortly before ``meanwhile``; ``values`` are from after it."""
+
+    @property
+    def error_words(self) -> str:
+        return messages.error_words(self.error)
+
+
+class Samples(NamedTuple):
+    """All that a GPU's buffer of fine samples holds, and when (Unix seconds) it was asked for it."""
+
+    samples: tuple[BusySample, ...]
+    asked_at_unix_seconds: float
+
+
+class Survey(NvmlSource):
+    """``meanwhile`` is called once, between the two times that every reading is taken. What is
+    found is here as soon as it is known, so that it is there when the driver hangs later on."""
+
+    def __init__(
+        self, clock: Clock, options: ReadOptions, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        super().__init__(clock, options)
+        self._meanwhile = meanwhile
+        self._looks = 0
+        self.running = False
+        """The driver's library works, as of the last look."""
+        self.wake_seconds: float | None = None
+        """How long it took to start the library and to find the GPUs."""
+        self.library_version: str | None = None
+        self.answers: dict[tuple[str, str], Answer] = {}
+        """By the uuid and the reading's name."""
+        self.samples: dict[str, Samples] = {}
+        """By the uuid, of GPUs that keep some."""
+        self.lists: dict[str, tuple[str, int]] = {}
+        """The function that lists processes and the bytes of a record, by the uuid."""
+        self.event_errors: dict[str, int] = {}
+        """Why no event set can be had, by the uuid of the card; 0: one can."""
+        self.failing = set[str]()
+        """Sentences about readings that fail."""
+        self.complete = False
+
+    @property
+    def doing(self) -> str | None:
+        """What the driver is asked for at this moment."""
+        doing = self._tally.doing
+        if doing is None:
+            return None
+        what, gpu = doing
+        return what if gpu is None else f"{what} of {messages.labels([gpu])}"
+
+    def open(self) -> None:
+        started = time.perf_counter()
+        super().open()
+        self.wake_seconds = time.perf_counter() - started
+        if self._nvml is not None:
+            # The library gives its own version whether or not it can talk to the kernel module.
+            with suppress(Exception), Inquirer(self._nvml, self._tally, quiet=True) as ask:
+                self.library_version = ask.text("nvmlSystemGetNVMLVersion")
+
+    def read(self) -> DriverReading:
+        found = super().read()
+        self.running = self._inventory is not None
+        if self._inventory is not None:
+            self.failing = {problem.message for problem in failing(self._inventory.devices)}
+        self._looks += 1
+        if self._looks == LOOKS and self._inventory is not None:
+            looked_at = time.monotonic()
+            with suppress(DriverGoneError):
+                self._ask_all(self._inventory.devices, looked_at)
+            self.complete = True
+        return found
+
+    def _ask_all(self, devices: list[NvmlDevice], looked_at: float) -> None:
+        for device in devices:
+            self._ask_for_the_rest(device)
+        earlier = {}
+        for device in devices:
+            for reading, slot in _slots(device):
+                if slot is not None and not reading.pairs:
+                    self._take(device, slot)
+                earlier[device.identity.uuid, reading.name] = _values(device, reading)
+                self._note(device, reading, slot, None, {})
+        self._meanwhile()
+        # A reading of two samples needs them this far apart.
+        time.sleep(max(0.0, looked_at + schedule.PAIR_SECONDS - time.monotonic()))
+        for device in devices:
+            for reading, slot in _slots(device):
+                cost = None if slot is None else self._take(device, slot)
+                before = earlier.get((device.identity.uuid, reading.name), {})
+                self._note(device, reading, slot, cost, before)
+            buffer = device.card.process_buffers["compute"].function_and_record_bytes
+            if buffer is not None:
+                self.lists[device.identity.uuid] = buffer
+
+    def _take(self, device: NvmlDevice, slot: Slot) -> float | None:
+        """Take the reading some times; what a call of it took, seconds."""
+        card, tally, costs, spent = device.card, self._tally, list[float](), 0.0
+        while len(costs) < (1 if slot.reading.pairs else TIMES) and spent < ENOUGH_SECONDS:
+            if device.lost_error or slot not in device.slots:
+                break
+            card.now, card.unix = self._clock.monotonic(), self._clock.unix()
+            before = tally.seconds
+            device.take(slot)
+            costs.append(tally.seconds - before)
+            spent += costs[-1]
+        return median(costs) / slot.reading.calls if costs else None
+
+    def _note(
+        self,
+        device: NvmlDevice,
+        reading: Reading,
+        slot: Slot | None,
+        cost: float | None,
+        earlier: dict[str, Any],
+    ) -> None:
+        if device.lost_error:
+            return
+        unsupported = reading.name in device.unsupported
+        self.answers[device.identity.uuid, reading.name] = Answer(
+            gpu=device.identity,
+            reading=reading,
+            supported=not unsupported,
+            needed=slot is not None or unsupported,
+            error=slot.error if slot is not None and slot.failures else 0,
+            seconds_per_call=cost,
+            values=_values(device, reading),
+            earlier=earlier,
+        )
+
+    def _ask_for_the_rest(self, device: NvmlDevice) -> None:
+        """Fine samples from the oldest on, and whether there are events: nothing that a dashboard
+        reads."""
+        nvml, handle, uuid = self._nvml, device.card.handle, device.identity.uuid
+        if device.lost_error or device.identity.mig_parent_uuid is not None:
+            return
+        self._tally.doing = readings.SAMPLES, device.identity
+        with suppress(nvml.NVMLError):
+            # Also those whose stamps are in the future.
+            buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
+            self.samples[uuid] = Samples(buffer.read(self._clock.monotonic(), math.inf), unix)
+        self._tally.doing = "event sets", device.identity
+        try:
+            kinds = nvml.nvmlDeviceGetSupportedEventTypes(handle)
+            events = nvml.nvmlEventSetCreate()
+            try:
+                nvml.nvmlDeviceRegisterEvents(handle, kinds & XID_EVENTS, events)
+            finally:
+                nvml.nvmlEventSetFree(events)
+            self.event_errors[uuid] = 0 if kinds & XID_EVENTS else tables.NOT_SUPPORTED
+        except nvml.NVMLError as error:
+            self.event_errors[uuid] = error.value
+        self._tally.doing = None
+
+
+def _slots(device: NvmlDevice) -> Iterator[tuple[Reading, Slot | None]]:
+    """Every reading there can be of the GPU, with its slot where it is taken."""
+    mig = device.identity.mig_parent_uuid is not None
+    slots = {slot.reading.name: slot for slot in device.slots}
+    for reading in readings.MIG_READINGS if mig else readings.READINGS:
+        slot = slots.get(reading.name)
+        if slot is not None and reading.needed is not None and not reading.needed(device.card):
+            slot = None
+        yield reading, slot
+
+
+def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
+    card = device.card
+    if reading.name in readings.LISTS:
+        listed = card.listed.get(readings.LISTS[reading.name])
+        return {} if listed is None else {"processes": len(listed)}
+    if reading.name == readings.PROCESS_BUSY:
+        return {} if card.process_busy is None else {"processes": len(card.process_busy)}
+    if reading.name == readings.SAMPLES:
+        return {}
+    names = readings.fields_set(card, reading)
+    return {name: value for name in names if (value := card.values.get(name)) is not None}
