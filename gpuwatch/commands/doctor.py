@@ -49,9 +49,7 @@ def doctor_command(as_json: bool, ascii_mode: bool | None) -> int:
         text = doctor_json(checks, gpus, facts.snapshot.taken_at_unix_seconds)
     else:
         look = drawing(out, ascii_mode)
-        text = doctor_page(
-            checks, gpus, width=look.width, colour=look.colour, unicode=look.unicode
-        )
+        text = doctor_page(checks, gpus, width=look.width, colour=look.colour, unicode=look.unicode)
     print_text(text, out)
 
     from gpuwatch.doctor.check import worst

@@ -1,1 +1,1 @@
-"""What a careful colleague would check on a machine where gpuwatch is to run (``gpuwatch doctor``)."""
+"""``gpuwatch doctor``: what a careful colleague would check where gpuwatch is to run."""

@@ -52,7 +52,7 @@ def measured_text(alike: Sequence[Sequence[Measured]]) -> str:
         first = found[0]
         values = [one.value for one in found if one.value is not None]
         shown = dict.fromkeys(_shown(value, first.unit) for value in _ends(values))
-        text = " to ".join(shown) if len(shown) < 3 else "differs"
+        text = " to ".join(shown) if len(shown) < 3 else f"{len(shown)} different"
         parts.append(" ".join(filter(None, (first.label, text or units.UNKNOWN, first.after))))
     return ", ".join(parts)
 
@@ -67,8 +67,6 @@ def _shown(value: Value, unit: str | None) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if unit == "s":
             return units.duration(value)
-        if unit == "us":
-            return units.duration(value / 1e6)
         if unit == "J":
             return units.energy(value)
     return units.quantity(value, unit)
@@ -140,7 +138,11 @@ class Facts:
 
 
 def of_problem(
-    problem: Problem, group: str, name: str, status: str | None = None, gpu: GpuIdentity | None = None
+    problem: Problem,
+    group: str,
+    name: str,
+    status: str | None = None,
+    gpu: GpuIdentity | None = None,
 ) -> Check:
     """What the dashboard says of a problem: most of its sentences are of the form "what is wrong:
     what to do"."""

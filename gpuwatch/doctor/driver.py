@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,18 +11,30 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.doctor.check import (
-    FAIL, PASS, SKIP, WARN, Check, Facts, Measured, of_problem, unit_of,
+    FAIL,
+    PASS,
+    SKIP,
+    WARN,
+    Check,
+    Facts,
+    Measured,
+    of_problem,
+    unit_of,
 )  # fmt: skip
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import messages, readings, schedule, tables
+from gpuwatch.sources.nvml.schedule import Reading
 from gpuwatch.sources.nvml.survey import Answer
 
 DRIVER, GPUS, READINGS = "Driver", "GPUs", "Readings"
+CALL_MICROSECONDS = "call_microseconds"
+"""Median of what a call of the driver took for a reading."""
 SLOW_WAKE_SECONDS = 1.0
 OLD_SAMPLE_SECONDS, FUTURE_SAMPLE_SECONDS = 10.0, 1.0
 """The driver adds samples several times a second, and stamps them by the machine's clock."""
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 _VERSION = re.compile(r"\b\d{3}\.\d{1,3}(?:\.\d{1,3})?\b")
+_LIBRARY_FILE = re.compile(rb"/libnvidia-ml\.so\.(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 _REPORT = (
     "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
     "collects what a bug report needs."
@@ -81,47 +94,64 @@ def library(facts: Facts) -> Iterator[Check]:
 
 
 def versions(facts: Facts) -> Iterator[Check]:
-    """The kernel module, the library and what the two say together."""
+    """The driver in the kernel, and the one that the library is of."""
     survey, name = facts.survey, "versions in step"
-    text = procfs.read_if_possible(facts.root / "proc/driver/nvidia/version").decode(errors="replace")
-    found = _VERSION.search(text.partition("\n")[0])
+    text = procfs.read_if_possible(facts.root / "proc/driver/nvidia/version")
+    found = _VERSION.search(text.decode(errors="replace").partition("\n")[0])
     module = None if found is None else found[0]
-    # The library's own is that of CUDA, a dot, and that of the driver.
-    whole = None if survey is None else survey.library_version
-    library_version = None if whole is None else whole.partition(".")[2]
-    measured = tuple(
-        Measured(f"{what.replace(' ', '_')}_version", version, None, what)
-        for what, version in (("kernel module", module), ("library", library_version))
-        if version is not None
-    )
-    if module is None or library_version is None:
-        missing = "/proc/driver/nvidia/version is not there" if module is None else "no library"
-        if module is None and _under_wsl(facts):
-            missing = "under WSL the kernel module is that of Windows"
-        status = SKIP
-        if facts.survey is not None and facts.survey.running and cgroup.in_container(facts.root):
-            missing += " (a container may hide it)"
-        yield Check(group=DRIVER, name=name, status=status, reason=missing, measured=measured)
-        return
-    if module == library_version:
-        yield Check(group=DRIVER, name=name, status=PASS, measured=measured)
-        return
-    said = messages.cannot_start(tables.LIB_RM_VERSION_MISMATCH, in_container=False)
-    cure = said.partition(": ")[2]
-    yield Check(
+    of_library = _library_version(facts)
+    check = Check(
         group=DRIVER,
         name=name,
-        status=WARN if _is_running(facts) else FAIL,
-        reason="they differ:",
-        measured=measured,
-        cure=f"{cure[:1].upper()}{cure[1:]}",
+        status=PASS,
+        measured=(
+            Measured("kernel_module_version", module, None, "kernel module"),
+            Measured("library_version", of_library, None, "library"),
+        ),
     )
+    if module is not None and of_library is not None:
+        # The library can leave out the last part of its version.
+        if all(one == other for one, other in zip(*_parts(module, of_library), strict=False)):
+            yield check
+            return
+        said = messages.cannot_start(tables.LIB_RM_VERSION_MISMATCH, in_container=False)
+        cure = said.partition(": ")[2]
+        status = WARN if _is_running(facts) else FAIL
+        cure = f"{cure[:1].upper()}{cure[1:]}"
+        yield replace(check, status=status, reason="they differ:", cure=cure)
+        return
+    reason = "no driver is loaded" if module is None else "no library was found:"
+    if module is None and _under_wsl(facts):
+        reason = "under WSL the kernel's part is that of Windows"
+    elif module is None and survey is not None and survey.running:
+        reason = "/proc/driver/nvidia/version is not there:"
+    measured = tuple(one for one in check.measured if one.value is not None)
+    yield replace(check, status=SKIP, reason=reason, measured=measured)
+
+
+def _library_version(facts: Facts) -> str | None:
+    """By the name of its file, or as it says itself: the version of CUDA, a dot, its own."""
+    maps = procfs.read_if_possible(facts.root / "proc/self/maps", procfs.LARGEST_BUFFER)
+    found = _LIBRARY_FILE.search(maps)
+    if found is not None:
+        return found[1].decode()
+    said = None if facts.survey is None else facts.survey.library_version
+    return None if said is None else said.partition(".")[2] or None
+
+
+def _parts(*versions: str) -> tuple[list[str], ...]:
+    return tuple(version.split(".") for version in versions)
 
 
 def nvidia_smi(facts: Facts) -> Iterator[Check]:
     smi, name = facts.smi, "nvidia-smi"
     if smi.path is None:
-        yield Check(group=DRIVER, name=name, status=SKIP, reason="not installed, so nothing to compare")
+        yield Check(
+            group=DRIVER,
+            name=name,
+            status=SKIP,
+            reason="not installed, so there is nothing to compare",
+        )
         return
     if smi.error is not None:
         status = WARN if _is_running(facts) or _is_there(facts) else SKIP
@@ -183,11 +213,11 @@ def fine_samples(facts: Facts) -> Iterator[Check]:
     for uuid, found in {} if facts.survey is None else facts.survey.samples.items():
         gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
         stamps = [sample.at_unix_seconds for sample in found.samples]
-        check = Check(group=READINGS, name="stamps of fine samples", status=PASS, gpu=gpu)
+        check = Check(group=READINGS, name="times of fine samples", status=PASS, gpu=gpu)
         if not stamps:
             yield replace(check, status=WARN, reason="the driver's buffer is empty")
             continue
-        gaps = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(stamps)]
         oldest, newest = (found.asked_at_unix_seconds - one for one in (stamps[0], stamps[-1]))
         measured = [Measured("samples", len(stamps), None, "", "samples")]
         if gaps:
@@ -213,7 +243,9 @@ def process_records(facts: Facts) -> Iterator[Check]:
             Measured("record_bytes", size, None, "", "bytes a process"),
             Measured("function", function.removeprefix("nvmlDeviceGet"), None, "by"),
         )
-        yield Check(group=READINGS, name="records of process lists", status=PASS, measured=measured, gpu=gpu)
+        yield Check(
+            group=READINGS, name="records of process lists", status=PASS, measured=measured, gpu=gpu
+        )
 
 
 def event_sets(facts: Facts) -> Iterator[Check]:
@@ -254,14 +286,16 @@ def _reading(facts: Facts, answer: Answer) -> Check:
         return replace(check, status=SKIP, reason="not taken: another reading gives the same")
     cost = answer.seconds_per_call
     microseconds = None if cost is None else round(cost * 1e6, 1)
-    costs = (Measured("call_microseconds", microseconds, "us", "", "a call"),)
+    costs = (Measured(CALL_MICROSECONDS, microseconds, "us", said=False),)
     nothing = bool(reading.fields) and not answer.values and reading.name != readings.SAMPLES
     if answer.error or nothing:
         words = answer.error_words if answer.error else messages.error_words(tables.SENSELESS)
         cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
         status = FAIL if reading.importance == schedule.IMPORTANT else WARN
         return replace(check, status=status, reason=words, cure=cure, measured=costs)
-    measured = tuple(_measured(name, value, answer.values) for name, value in answer.values.items())
+    measured = tuple(_measured(reading, name, value) for name, value in answer.values.items())
+    if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
+        check = replace(check, reason="none")
     differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
     check = replace(check, measured=(*measured, *costs, *_of_smi(facts, answer, differing)))
     if differing:
@@ -270,16 +304,23 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     return check
 
 
-def _measured(name: str, value: Any, values: dict[str, Any]) -> Measured:
+def _measured(reading: Reading, name: str, value: Any) -> Measured:
     label, unit = unit_of(name)
-    if name == "performance_state":
-        value = f"P{value}"
-    if isinstance(value, tuple):
-        words = [str(one if isinstance(one, str) else one.reason) for one in value]
-        value = units.listed([word.replace("_", " ") for word in words]) or "none"
     if name == "processes":
-        return Measured(name, value, None, "", "processes")
-    return Measured(name, value, unit, label if len(values) > 1 else "")
+        return Measured(name, value, None, "", "listed")
+    if name == "performance_state":
+        return Measured(name, f"P{value}")
+    if name == "throttle_reasons":
+        return Measured(name, units.listed([one.replace("_", " ") for one in value]) or "none")
+    if name == "throttle_durations":
+        held = [
+            f"{one.reason.replace('_', ' ')} {one.seconds:.2g} s" for one in value if one.seconds
+        ]
+        return Measured(name, units.listed(held) or "none", None, "throttled:", said=bool(held))
+    # Of errors only those that there were.
+    counts = reading.fields == readings.HEALTH_FIELDS
+    said = bool(value) if counts else name in reading.fields
+    return Measured(name, value, unit, label if len(reading.fields) > 1 else "", said=said)
 
 
 def _of_smi(facts: Facts, answer: Answer, differing: list[str]) -> Iterator[Measured]:
@@ -347,10 +388,7 @@ def _status_without_library(facts: Facts) -> str:
         return FAIL
     if _pci_cards(facts.root):
         return WARN if cgroup.in_container(facts.root) else FAIL
-    known = (facts.root / "proc/driver/nvidia").exists()
-    return FAIL if known or _starts_wrong(facts) else SKIP
-
-
-def _starts_wrong(facts: Facts) -> bool:
-    """A library is there and does not start: it was meant to."""
-    return facts.survey is not None and facts.survey.library_version is not None
+    # A cluster's image can have the driver on its machines without a GPU, too.
+    error = None if facts.survey is None else facts.survey.start_error
+    absent = error in (None, tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED)
+    return SKIP if absent else FAIL

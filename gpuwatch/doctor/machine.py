@@ -12,7 +12,14 @@ from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.private_files import make_folder, state_folder, why
 from gpuwatch.doctor.check import (
-    FAIL, PASS, SKIP, WARN, Check, Facts, Measured, of_problem,
+    FAIL,
+    PASS,
+    SKIP,
+    WARN,
+    Check,
+    Facts,
+    Measured,
+    of_problem,
 )  # fmt: skip
 from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy, why_not
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
@@ -21,14 +28,14 @@ from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE
 
 GPUWATCH, PROCESSES, MACHINE, TERMINAL = "gpuwatch", "Processes", "Machine", "Terminal"
 CLOCK_STEP_SECONDS = 0.05
-"""Between the two clocks, over the seconds that all this takes; NTP turns a clock far more slowly."""
+"""Between the two clocks, while all this is checked; NTP turns a clock far more slowly."""
 COLUMNS, ROWS = 80, 24
 COLUMNS_LEAST, ROWS_LEAST = 40, 12
 _HIDEPID = re.compile(r"\bhidepid=(\w+)")
 _HIDES_NOTHING = ("0", "off")
 
 
-def itself(facts: Facts) -> Iterator[Check]:
+def itself(_facts: Facts) -> Iterator[Check]:
     libraries = [f"{name} {_version(name)}" for name in ("nvidia-ml-py", "psutil", "textual")]
     python = f"Python {platform.python_version()}"
     reason = ", ".join([f"gpuwatch {__version__}", python, *libraries])
@@ -62,7 +69,9 @@ def proc(facts: Facts) -> Iterator[Check]:
         yield Check(group=PROCESSES, name=name, status=WARN, reason=reason)
     if hides and os.geteuid() != 0 and not _seen(facts, 1):
         reason = f"it hides the processes of other users (hidepid={found[1] if found else ''})"
-        cure = "To see them, run gpuwatch as root, or in the group that the mount's option gid names."
+        cure = (
+            "To see them, run gpuwatch as root, or in the group that the mount's option gid names."
+        )
         yield Check(group=PROCESSES, name=name, status=WARN, reason=reason, cure=cure)
     elif not subset:
         reason = "shows the processes of other users"
@@ -90,7 +99,7 @@ def on_gpus(facts: Facts) -> Iterator[Check]:
     for problem in problems:
         yield of_problem(problem, PROCESSES, name)
     if not facts.snapshot.gpus:
-        yield Check(group=PROCESSES, name=name, status=SKIP, reason="there is no GPU")
+        yield Check(group=PROCESSES, name=name, status=SKIP, reason="no GPU to ask")
     elif not problems:
         pids = {process.pid for process in facts.snapshot.processes if process.gpu_uuid is not None}
         listed = f"{units.plural(len(pids), 'process')}, all seen here" if pids else "none now"
@@ -165,7 +174,9 @@ def pressure(facts: Facts) -> Iterator[Check]:
         return
     there = (facts.root / "proc/pressure/cpu").exists()
     reason = "the kernel was started without it" if there else "the kernel has none"
-    cure = "Waits for CPU, disks and memory are then unknown; the kernel parameter psi=1 enables it."
+    cure = (
+        "Waits for CPU, disks and memory are then unknown; the kernel parameter psi=1 enables it."
+    )
     yield Check(group=MACHINE, name=name, status=SKIP, reason=f"{reason}. {cure}")
 
 
@@ -209,7 +220,8 @@ def terminal(facts: Facts) -> Iterator[Check]:
         size = f"{at.width}x{at.height}"
         check = Check(group=TERMINAL, name="size", status=PASS, reason=size)
         if at.width < COLUMNS_LEAST or at.height < ROWS_LEAST:
-            cure = f"The dashboard is made for {COLUMNS}x{ROWS}, and needs {COLUMNS_LEAST}x{ROWS_LEAST}."
+            least = f"{COLUMNS_LEAST}x{ROWS_LEAST}"
+            cure = f"Enlarge it: the dashboard is made for {COLUMNS}x{ROWS} and needs {least}."
             check = replace(check, status=WARN, cure=cure)
         yield check
         name = clean_word(environment.get("TERM", ""))

@@ -29,7 +29,9 @@ class NvidiaSmi:
     """``ask`` once; it waits ``PATIENCE_SECONDS`` at most, also for a program that nothing ends."""
 
     def __init__(self) -> None:
-        self.path = shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path="/usr/lib/wsl/lib")
+        self.path = shutil.which("nvidia-smi") or shutil.which(
+            "nvidia-smi", path="/usr/lib/wsl/lib"
+        )
         self.gpus: dict[str, Gpu] = {}
         """By the uuid."""
         self.error: str | None = None

@@ -17,26 +17,29 @@ A reading of a GPU is a check of the group ``Readings``. Its values are its fiel
 median), and ``nvidia_smi_FIELD`` where nvidia-smi was asked and answered.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.doctor.check import FAIL, PASS, SKIP, STATUSES, WARN, Check, measured_text, worst
+from gpuwatch.doctor.driver import CALL_MICROSECONDS
 from gpuwatch.outputs.report.encoding import dumps
-from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page
+from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page, cell_width, wrap
 
 SCHEMA = 1
 GREEN = "\x1b[32m"
 _STYLES = {PASS: GREEN, SKIP: DIM, WARN: YELLOW, FAIL: RED}
 _MARKS = {PASS: "✓", SKIP: "-", WARN: "!", FAIL: "✗"}
-_ASCII_MARKS = {PASS: "+", SKIP: "-", WARN: "!", FAIL: "X"}
-NAME_MOST = 22
-"""Cells of a name; a longer one has the reason below it."""
+NAME = 24
+"""Cells of a name; a longer one has what was found below it."""
+COST = 7
 
 
 def doctor_json(checks: Sequence[Check], gpus: Sequence[Gpu], at_unix_seconds: float) -> str:
+    statuses = [check.status for check in checks]
     return dumps(
         {
             "schema": SCHEMA,
@@ -44,7 +47,7 @@ def doctor_json(checks: Sequence[Check], gpus: Sequence[Gpu], at_unix_seconds: f
             "gpuwatch": __version__,
             "taken_at_unix_seconds": at_unix_seconds,
             "worst": worst(checks),
-            "counts": {status: _count(checks, status) for status in STATUSES},
+            "counts": {status: statuses.count(status) for status in STATUSES},
             "gpus": [
                 {
                     "index": gpu.identity.index,
@@ -77,66 +80,83 @@ def doctor_page(
 ) -> str:
     """A line for each check, those that are alike on several GPUs as one."""
     page = Page(width, colour)
-    marks = _MARKS if unicode else _ASCII_MARKS
+    counts: Counter[str] = Counter()
     for group in dict.fromkeys(check.group for check in checks):
         page.gap()
-        page.lines.append(page.paint(group, BOLD))
         alike: dict[object, list[Check]] = {}
         for check in checks:
             if check.group == group:
-                alike.setdefault((check.name, check.status, check.cure, check.reason), []).append(
-                    check
-                )
+                kind = (check.name, check.status, check.cure, check.reason)
+                alike.setdefault(kind, []).append(check)
+        timed = any(_cost(same) for same in alike.values())
+        title = f"{group:<{width - COST}}{'a call':>{COST}}" if timed else group
+        page.lines.append(page.paint(title, BOLD))
+        cures = set[str | None]()
         for same in alike.values():
-            _say(page, same, gpus, marks)
+            counts[same[0].status] += 1
+            _say(page, same, gpus, COST + 2 if timed else 0, again=same[0].cure in cures)
+            cures.add(same[0].cure)
     page.gap()
-    page.say(_closing(checks, gpus), style=BOLD)
+    page.say(_closing(checks, counts, gpus), style=BOLD)
     if worst(checks) in (WARN, FAIL):
         page.say("For a bug report: gpuwatch doctor --bundle doctor.zip")
     return page.text(unicode)
 
 
-def _say(page: Page, same: list[Check], gpus: Sequence[Gpu], marks: dict[str, str]) -> None:
+def _say(page: Page, same: list[Check], gpus: Sequence[Gpu], room: int, again: bool) -> None:
+    """``room``: cells on the right for what a call costs; ``again``: its cure was said above."""
     check = same[0]
-    status = page.paint(f"{marks[check.status]} {check.status}", _STYLES[check.status])
-    where = _where(same, gpus)
-    reason = ": ".join(filter(None, (where, _reason(same))))
-    first = f"  {marks[check.status]} {check.status}  {check.name:<{NAME_MOST}}  "
-    later = " " * (10 + NAME_MOST + 2)
-    start = len(page.lines)
-    page.say(reason, first=first, later=later)
-    line = page.lines[start]
-    plain = f"{marks[check.status]} {check.status}"
-    page.lines[start] = line.replace(plain, status, 1)
-    if check.cure is not None and check.status in (WARN, FAIL):
+    name = check.name.removeprefix("the ")
+    status = f"{_MARKS[check.status]} {check.status}"
+    first, later = f"  {status}  {name:<{NAME}}  ", " " * (len(f"  {status}  ") + NAME + 2)
+    reason = ": ".join(filter(None, (_where(same, gpus), _reason(same))))
+    lines = wrap(reason, page.width - room, first=first, later=later) or [first.rstrip()]
+    if cell_width(name) > NAME:
+        lines = [first.rstrip(), *wrap(reason, page.width - room, first=later, later=later)]
+    cost = _cost(same)
+    if cost:
+        lines[0] = f"{lines[0]:<{page.width - COST}}{cost:>{COST}}"
+    lines[0] = lines[0].replace(status, page.paint(status, _STYLES[check.status]), 1)
+    page.lines += lines
+    if check.cure is not None and check.status in (WARN, FAIL) and not again:
         page.say(check.cure, first=later, later=later)
 
 
-def _where(same: list[Check], gpus: Sequence[Gpu]) -> str:
-    """The GPUs, unless it is all that the machine has."""
-    named = {check.gpu.uuid: check.gpu for check in same if check.gpu is not None}
-    if not named or len(gpus) == 1:
+def _cost(same: Sequence[Check]) -> str:
+    """``6 µs``: the most that a call takes on any of the GPUs."""
+    costs = [
+        one.value
+        for check in same
+        for one in check.measured
+        if one.name == CALL_MICROSECONDS and isinstance(one.value, float)
+    ]
+    if not costs:
         return ""
-    if named.keys() >= {gpu.uuid for gpu in gpus if not gpu.lost}:
+    most = max(costs)
+    return f"{most:.0f} µs" if most < 999.5 else units.duration(most / 1e6)
+
+
+def _where(same: list[Check], gpus: Sequence[Gpu]) -> str:
+    """The GPUs, unless it is all that answer."""
+    named = {check.gpu.uuid: check.gpu for check in same if check.gpu is not None}
+    cards = {gpu.uuid for gpu in gpus if not gpu.lost and gpu.identity.mig_parent_uuid is None}
+    if not named or named.keys() >= cards:
         return ""
     return units.gpus_named(named.values())
 
 
 def _reason(same: Sequence[Check]) -> str:
-    measured = measured_text([check.measured for check in same])
-    return " ".join(filter(None, (same[0].reason, measured)))
+    """What was found and what was measured, as one sentence or less."""
+    reason, measured = same[0].reason, measured_text([check.measured for check in same])
+    between = " " if reason.endswith(":") else ", "
+    return between.join(filter(None, (reason, measured)))
 
 
-def _closing(checks: Sequence[Check], gpus: Sequence[Gpu]) -> str:
-    counted = [f"{count} {status}" for status in STATUSES if (count := _count(checks, status))]
-    state = worst(checks)
+def _closing(checks: Sequence[Check], counts: Counter[str], gpus: Sequence[Gpu]) -> str:
+    counted = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
     verdict = {
         PASS: "Nothing is wrong" if gpus else "Nothing is wrong, but there is no GPU to watch",
         WARN: "It works, with warnings",
         FAIL: "Something is broken",
-    }[state]
+    }[worst(checks)]
     return f"{verdict}: {', '.join(counted)}."
-
-
-def _count(checks: Iterable[Check], status: str) -> int:
-    return sum(check.status == status for check in checks)

@@ -133,7 +133,10 @@ COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
 """Of a finding, by its severity."""
 _RESET = "\x1b[0m"
 _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆▇█▏▎▍▌▋▊▉…·→▸×²", "+++++|+++-|=_.:-=+*#   ####~->>x2") | {
-    ord("±"): "+-"
+    ord("±"): "+-",
+    ord("µ"): "u",
+    ord("✓"): "+",
+    ord("✗"): "X",
 }
 
 Item = TypeVar("Item")

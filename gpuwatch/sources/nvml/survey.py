@@ -51,7 +51,7 @@ class Answer:
 
 
 class Samples(NamedTuple):
-    """All that a GPU's buffer of fine samples holds, and when (Unix seconds) it was asked for it."""
+    """All that a GPU's buffer of fine samples holds, and when it was asked."""
 
     samples: tuple[BusySample, ...]
     asked_at_unix_seconds: float
@@ -72,6 +72,8 @@ class Survey(NvmlSource):
         self.wake_seconds: float | None = None
         """How long it took to start the library and to find the GPUs."""
         self.library_version: str | None = None
+        self.start_error: int | None = None
+        """Why the library does not start."""
         self.answers: dict[tuple[str, str], Answer] = {}
         """By the uuid and the reading's name."""
         self.samples: dict[str, Samples] = {}
@@ -101,6 +103,10 @@ class Survey(NvmlSource):
             # The library gives its own version whether or not it can talk to the kernel module.
             with suppress(Exception), Inquirer(self._nvml, self._tally, quiet=True) as ask:
                 self.library_version = ask.text("nvmlSystemGetNVMLVersion")
+
+    def _start_sentence(self, code: int) -> str:
+        self.start_error = code
+        return super()._start_sentence(code)
 
     def read(self) -> DriverReading:
         found = super().read()

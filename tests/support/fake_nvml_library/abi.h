@@ -25,6 +25,7 @@ enum { NVML_VALUE_DOUBLE = 0, NVML_VALUE_UINT = 1, NVML_VALUE_ULONGLONG = 3, NVM
 
 typedef struct fake_device *nvmlDevice_t;
 typedef struct fake_gpm_sample *nvmlGpmSample_t;
+typedef struct fake_event_set *nvmlEventSet_t;
 
 typedef union {
     double dVal;

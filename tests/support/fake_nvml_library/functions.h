@@ -120,4 +120,8 @@
     X(nvmlGpmSampleFree) \
     X(nvmlGpmSampleGet) \
     X(nvmlGpmMigSampleGet) \
-    X(nvmlGpmMetricsGet)
+    X(nvmlGpmMetricsGet) \
+    X(nvmlEventSetCreate) \
+    X(nvmlEventSetFree) \
+    X(nvmlDeviceGetSupportedEventTypes) \
+    X(nvmlDeviceRegisterEvents)
