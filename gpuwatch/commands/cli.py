@@ -123,7 +123,7 @@ def _help(command: str) -> str:
     return inspect.cleandoc(source.partition(begins)[2].partition('"""')[2].partition('"""')[0])
 
 
-_ELSEWHERE = ("status", "stream", "diagnose", "record", "report")
+_ELSEWHERE = ("status", "stream", "diagnose", "doctor", "record", "report")
 """Commands that can be run on another machine."""
 
 
@@ -189,7 +189,7 @@ class _Commands(click.Group):
 )
 @watched_options()
 @look_options()
-@remote_options(" After status, stream, diagnose, record or report: run the command there.")
+@remote_options(" After status, stream, diagnose, doctor, record or report: run the command there.")
 @click.option("-u", "--user", metavar="USER", help="Only processes of USER (ada,bob: of both).")
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context

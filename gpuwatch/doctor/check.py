@@ -1,7 +1,7 @@
 """One thing that was checked, and what the checks look at."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class Check:
     measured: tuple[Measured, ...] = ()
     cure: str | None = None
     gpu: GpuIdentity | None = None
+    private: bool = False
+    """The reason or the cure can name a user or a folder."""
 
 
 def measured_text(alike: Sequence[Sequence[Measured]]) -> str:
@@ -92,7 +94,6 @@ class Terminal(NamedTuple):
     is_terminal: bool
     width: int
     height: int
-    colour: bool
     unicode: bool
     encoding: str
 
@@ -156,6 +157,14 @@ def of_problem(
         cure=f"{cure[:1].upper()}{cure[1:]}" if colon else None,
         gpu=gpu,
     )
+
+
+def redacted(check: Check) -> Check:
+    """The check as it may be handed on."""
+    return replace(check, reason=LEFT_OUT, cure=None) if check.private else check
+
+
+LEFT_OUT = "left out here, because it can name a user or a folder"
 
 
 def worst(checks: Iterable[Check]) -> str:

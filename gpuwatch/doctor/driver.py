@@ -35,6 +35,11 @@ OLD_SAMPLE_SECONDS, FUTURE_SAMPLE_SECONDS = 10.0, 1.0
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 _VERSION = re.compile(r"\b\d{3}\.\d{1,3}(?:\.\d{1,3})?\b")
 _LIBRARY_FILE = re.compile(rb"/libnvidia-ml\.so\.(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
+_WORDS_OF_SMI = (
+    "Failed to initialize NVML", "NVIDIA-SMI has failed", "No devices were found",
+    "Unable to determine the device handle", "it has not answered", "it ended with exit code",
+)  # fmt: skip
+"""What is safe to hand on of its words; a script in its place can print anything."""
 _REPORT = (
     "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
     "collects what a bug report needs."
@@ -156,7 +161,8 @@ def nvidia_smi(facts: Facts) -> Iterator[Check]:
     if smi.error is not None:
         status = WARN if _is_running(facts) or _is_there(facts) else SKIP
         cure = None if _is_running(facts) else "It cannot reach the driver either."
-        yield Check(group=DRIVER, name=name, status=status, reason=f"{smi.error}", cure=cure)
+        check = Check(group=DRIVER, name=name, status=status, reason=smi.error, cure=cure)
+        yield replace(check, private=not smi.error.startswith(_WORDS_OF_SMI))
         return
     compared = differing = 0
     for answer in _answers(facts):

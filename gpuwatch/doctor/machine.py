@@ -120,7 +120,8 @@ def stacks(facts: Facts) -> Iterator[Check]:
     check = Check(group=PROCESSES, name=name, status=PASS, reason="py-spy is there")
     if refused is not None:
         reason, _, cure = refused.partition(": ")
-        yield replace(check, status=WARN, reason=f"{reason}.", cure=f"{cure[:1].upper()}{cure[1:]}")
+        cure = f"{cure[:1].upper()}{cure[1:]}"
+        yield replace(check, status=WARN, reason=f"{reason}.", cure=cure, private=True)
     elif pids:
         yield replace(check, reason=f"py-spy may look into process {pids[0]}")
     else:

@@ -48,7 +48,8 @@ class NvidiaSmi:
         if not self._task.wait(PATIENCE_SECONDS):
             self.error = f"it has not answered for {PATIENCE_SECONDS:g} s"
         elif self._task.error is not None:
-            self.error = clean(f"it cannot be run ({self._task.error})", 200)
+            why = getattr(self._task.error, "strerror", None) or self._task.error
+            self.error = clean(f"it cannot be run ({why})", 200)
         else:
             self.seconds = time.perf_counter() - started
         worker.stop()

@@ -17,8 +17,13 @@ A reading of a GPU is a check of the group ``Readings``. Its values are its fiel
 median), and ``nvidia_smi_FIELD`` where nvidia-smi was asked and answered.
 """
 
+import io
+import tarfile
+import time
+import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gpuwatch import __version__
@@ -61,6 +66,44 @@ def doctor_json(checks: Sequence[Check], gpus: Sequence[Gpu], at_unix_seconds: f
             "checks": [_object(check) for check in checks],
         }
     )
+
+
+README = """\
+What gpuwatch doctor found on a machine, for a bug report.
+gpuwatch {version}, {time} UTC
+
+  doctor.txt, doctor.json   what was checked
+  recording.jsonl.zst       {seconds:.0f} seconds of readings: gpuwatch replay recording.jsonl.zst
+
+In it are: readings of the GPUs, the machine and the processes on the GPUs; versions of the kernel,
+the driver, Python and libraries; names of GPUs with their UUIDs and PCI addresses; names of
+programs, PIDs, numbers of Slurm jobs; TERM and the terminal's size.
+
+Not in it are: names of users, hosts, folders, files and containers, network addresses, arguments
+of commands, other environment variables, and what jobs print.
+
+doctor.txt is text, and so is the recording: zstdcat recording.jsonl.zst
+"""
+
+
+def archive(path: Path, files: Mapping[str, bytes]) -> bytes:
+    """The files in a folder, as a zip or a tar.gz, by the ending of ``path``."""
+    folder, at, whole = path.name.partition(".")[0] or "doctor", time.time(), io.BytesIO()
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as zipped:
+            for name, data in files.items():
+                zipped.writestr(f"{folder}/{name}", data)
+    else:
+        with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+            for name, data in files.items():
+                # Of no user: it names none.
+                entry = tarfile.TarInfo(f"{folder}/{name}")
+                entry.size, entry.mtime = len(data), int(at)
+                tar.addfile(entry, io.BytesIO(data))
+    return whole.getvalue()
+
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
 
 def _object(check: Check) -> dict[str, Any]:

@@ -101,7 +101,14 @@ def record_command(output: str | None, detach: bool, stop: str | None, **options
 
 
 def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
-    """Record until it is over; the exit code. ``ready`` is called once it has begun."""
+    """Record until it is over and say so; the exit code. ``ready`` is called once it has begun."""
+    return _report_end(*recorded(request, ready))
+
+
+def recorded(
+    request: Request, ready: Callable[[], None] = lambda: None
+) -> tuple[RecordingState, float, bool]:
+    """Record until it is over; the state, the seconds watched, and whether the file is whole."""
     import asyncio
 
     from gpuwatch.recording.recorder import BackgroundRecorder, Recorder
@@ -125,7 +132,7 @@ def record(request: Request, ready: Callable[[], None] = lambda: None) -> int:
         progress.line.end()
     if recorder.error is not None:
         raise recorder.error
-    return _report_end(recorder.state, progress.seconds, whole)
+    return recorder.state, progress.seconds, whole
 
 
 async def _recorded(request: Request, source: Source, progress: _Progress) -> None:
