@@ -1,5 +1,6 @@
 """One thing that was checked, and what the checks look at."""
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,7 +8,9 @@ from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, Problem, Snapshot
+from gpuwatch.core.text import clean
 from gpuwatch.doctor.nvidia_smi import NvidiaSmi
+from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.nvml.survey import Survey
 
 PASS, SKIP, WARN, FAIL = STATUSES = ("pass", "skip", "warn", "fail")
@@ -121,6 +124,15 @@ class Facts:
     root: Path = Path("/")
     said: set[str] = field(default_factory=set)
     """Sentences of the snapshot's problems that a check has taken over."""
+
+    @property
+    def kernel(self) -> str:
+        release = procfs.read_if_possible(self.root / "proc/sys/kernel/osrelease")
+        return clean(release.decode(errors="replace").strip(), 80) or platform.release()
+
+    @property
+    def wsl(self) -> bool:
+        return "microsoft" in self.kernel.lower()
 
     def problems(
         self, source: str, readings: Iterable[str | None] = (), uuid: str | None = None

@@ -60,7 +60,7 @@ def devices(facts: Facts) -> Iterator[Check]:
     found = [units.listed([f"/dev/{name}" for name in nodes])] if nodes else []
     if cards:
         found.append(f"{units.plural(cards, 'NVIDIA card')} on the PCI bus")
-    if _under_wsl(facts) and (facts.root / "dev/dxg").exists():
+    if facts.wsl and (facts.root / "dev/dxg").exists():
         found.append("/dev/dxg (WSL)")
     there = PASS if found else SKIP
     reason = "; ".join(found) or "no NVIDIA GPU: neither /dev/nvidia0 nor a card on the PCI bus"
@@ -126,7 +126,7 @@ def versions(facts: Facts) -> Iterator[Check]:
         yield replace(check, status=status, reason="they differ:", cure=cure)
         return
     reason = "no driver is loaded" if module is None else "no library was found:"
-    if module is None and _under_wsl(facts):
+    if module is None and facts.wsl:
         reason = "under WSL the kernel's part is that of Windows"
     elif module is None and survey is not None and survey.running:
         reason = "/proc/driver/nvidia/version is not there:"
@@ -363,11 +363,6 @@ def _answers(facts: Facts) -> list[Answer]:
 
 def _is_running(facts: Facts) -> bool:
     return facts.survey is not None and facts.survey.running and not facts.driver_silent
-
-
-def _under_wsl(facts: Facts) -> bool:
-    release = procfs.read_if_possible(facts.root / "proc/sys/kernel/osrelease")
-    return b"microsoft" in release.lower()
 
 
 def _nodes(root: Path) -> list[str]:

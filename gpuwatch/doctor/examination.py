@@ -31,7 +31,7 @@ def examine(
     smi = NvidiaSmi()
     clock, options = SystemClock(), ReadOptions()
     survey = Survey(clock, options, smi.ask)
-    before = ClockPair(time.time(), time.monotonic())
+    before = both_clocks()
     source = LocalSource(clock, options, gpus=lambda: survey)
     snapshot = look(source)
     # Where the driver gave nothing, it may say more.
@@ -43,9 +43,13 @@ def examine(
         smi=smi,
         terminal=terminal,
         environment=environment,
-        clocks=(before, ClockPair(time.time(), time.monotonic())),
+        clocks=(before, both_clocks()),
         root=root,
     )
+
+
+def both_clocks() -> ClockPair:
+    return ClockPair(time.time(), time.monotonic())
 
 
 def checked(facts: Facts) -> tuple[Check, ...]:

@@ -69,9 +69,7 @@ def proc(facts: Facts) -> Iterator[Check]:
         yield Check(group=PROCESSES, name=name, status=WARN, reason=reason)
     if hides and os.geteuid() != 0 and not _seen(facts, 1):
         reason = f"it hides the processes of other users (hidepid={found[1] if found else ''})"
-        cure = (
-            "To see them, run gpuwatch as root, or in the group that the mount's option gid names."
-        )
+        cure = "To see them, run gpuwatch as root, or in the group of the mount's gid option."
         yield Check(group=PROCESSES, name=name, status=WARN, reason=reason, cure=cure)
     elif not subset:
         reason = "shows the processes of other users"
@@ -156,8 +154,8 @@ def xids(facts: Facts) -> Iterator[Check]:
 
 
 def system(facts: Facts) -> Iterator[Check]:
-    wsl = "microsoft" in platform.release().lower()
-    reason = f"{platform.system()} {platform.release()}, {platform.machine()}{', WSL' * wsl}"
+    wsl = ", WSL" if facts.wsl else ""
+    reason = f"{platform.system()} {facts.kernel}, {platform.machine()}{wsl}"
     yield Check(group=MACHINE, name="kernel", status=PASS, reason=reason)
     for problem in facts.problems("host"):
         yield of_problem(problem, MACHINE, "host")
@@ -175,10 +173,8 @@ def pressure(facts: Facts) -> Iterator[Check]:
         return
     there = (facts.root / "proc/pressure/cpu").exists()
     reason = "the kernel was started without it" if there else "the kernel has none"
-    cure = (
-        "Waits for CPU, disks and memory are then unknown; the kernel parameter psi=1 enables it."
-    )
-    yield Check(group=MACHINE, name=name, status=SKIP, reason=f"{reason}. {cure}")
+    reason += ", so waits for CPU, disks and memory are unknown (the parameter psi=1 enables it)"
+    yield Check(group=MACHINE, name=name, status=SKIP, reason=reason)
 
 
 def cores(facts: Facts) -> Iterator[Check]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import Gpu
@@ -23,6 +24,11 @@ _FIELDS = (
 )
 _UNKNOWN_FIELD = re.compile(r'Field "([^"]{1,60})" is not a valid field to query')
 _TRIES = 4
+_KILL_SECONDS = 1.0
+
+
+def _no_answer() -> str:
+    return f"it has not answered for {PATIENCE_SECONDS:g} s"
 
 
 class NvidiaSmi:
@@ -45,8 +51,8 @@ class NvidiaSmi:
             return
         worker, started = DaemonWorker("gpuwatch-nvidia-smi"), time.perf_counter()
         self._task = worker.submit(self._run)
-        if not self._task.wait(PATIENCE_SECONDS):
-            self.error = f"it has not answered for {PATIENCE_SECONDS:g} s"
+        if not self._task.wait(PATIENCE_SECONDS + 2 * _KILL_SECONDS):
+            self.error = _no_answer()
         elif self._task.error is not None:
             why = getattr(self._task.error, "strerror", None) or self._task.error
             self.error = clean(f"it cannot be run ({why})", 200)
@@ -64,7 +70,10 @@ class NvidiaSmi:
     def _run(self) -> None:
         fields = list(_FIELDS)
         for _ in range(_TRIES):
-            code, text = self._said(fields)
+            said = self._said(fields)
+            if said is None:
+                return
+            code, text = said
             unknown = _UNKNOWN_FIELD.search(text)
             if unknown is None or unknown[1] not in fields:
                 break
@@ -80,8 +89,8 @@ class NvidiaSmi:
         except LogError as error:
             self.error = str(error)
 
-    def _said(self, fields: list[str]) -> tuple[int, str]:
-        """Exit code and output. Raises ``OSError`` and ``TimeoutError``."""
+    def _said(self, fields: list[str]) -> tuple[int, str] | None:
+        """Exit code and output; ``None``: it did not answer. Raises ``OSError``."""
         assert self.path is not None
         environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
         process = subprocess.Popen(
@@ -96,7 +105,10 @@ class NvidiaSmi:
         try:
             text, _ = process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            # Nobody waits for its end: in a driver call no signal reaches it.
             process.kill()
-            raise TimeoutError(f"no answer for {PATIENCE_SECONDS:g} s") from None
+            # Not for longer: while it hangs in the driver no signal reaches it.
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_KILL_SECONDS)
+            self.error = _no_answer()
+            return None
         return process.returncode, text[: 1 << 20]

@@ -142,9 +142,11 @@ uint64_t fake_now_us(void) {
 
 static void start(fake_call_t *call) { clock_gettime(CLOCK_MONOTONIC, &call->started); }
 
+/* A library gives its own version also where it does not start: nvidia-smi prints it then. */
 nvmlReturn_t fake_enter(fake_call_t *call) {
     start(call);
-    if (!fake_state || !init_count) return NVML_ERROR_UNINITIALIZED;
+    int needs_start = call->function != FN_nvmlSystemGetNVMLVersion;
+    if (!fake_state || (needs_start && !init_count)) return NVML_ERROR_UNINITIALIZED;
     return apply_fault(call, &fake_state->faults[call->function]);
 }
 
