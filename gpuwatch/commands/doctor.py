@@ -46,7 +46,7 @@ ROOT = Path("/")
 )
 @option_ascii()
 def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -> int:
-    """Check what gpuwatch needs here: driver, every reading, rights, machine, terminal.
+    """Check the driver, every reading, rights and the terminal.
 
     Each line says pass, skip (it is not here, which is no fault), warn or fail, why, and what to
     do. The exit code is 0 if nothing is wrong, 1 if something failed, 3 if there are warnings.

@@ -49,23 +49,25 @@ class Check:
 
 
 def measured_text(alike: Sequence[Sequence[Measured]]) -> str:
-    """``31C to 47C, 0.02 ms a call``: what was measured in several checks that are alike."""
+    """``31 C to 47 C``: what was measured in several checks that are alike."""
     names = dict.fromkeys(one.name for measured in alike for one in measured if one.said)
     parts = []
     for name in names:
         found = [one for measured in alike for one in measured if one.name == name]
         first = found[0]
         values = [one.value for one in found if one.value is not None]
-        shown = dict.fromkeys(_shown(value, first.unit) for value in _ends(values))
-        text = " to ".join(shown) if len(shown) < 3 else f"{len(shown)} different"
+        ends, between = _ends(values)
+        text = between.join(dict.fromkeys(_shown(value, first.unit) for value in ends))
         parts.append(" ".join(filter(None, (first.label, text or units.UNKNOWN, first.after))))
     return ", ".join(parts)
 
 
-def _ends(values: Sequence[Value]) -> Sequence[Value]:
-    """The least and the largest number, or every different word."""
+def _ends(values: Sequence[Value]) -> tuple[Sequence[Value], str]:
+    """The least and the largest number, or every word, and what stands between them."""
     numbers = [one for one in values if isinstance(one, (int, float)) and not isinstance(one, bool)]
-    return [min(numbers), max(numbers)] if numbers and len(numbers) == len(values) else values
+    if numbers and len(numbers) == len(values):
+        return [min(numbers), max(numbers)], " to "
+    return values, " or "
 
 
 def _shown(value: Value, unit: str | None) -> str:
@@ -150,13 +152,7 @@ class Facts:
         return found
 
 
-def of_problem(
-    problem: Problem,
-    group: str,
-    name: str,
-    status: str | None = None,
-    gpu: GpuIdentity | None = None,
-) -> Check:
+def of_problem(problem: Problem, group: str, name: str, status: str | None = None) -> Check:
     """What the dashboard says of a problem: most of its sentences are of the form "what is wrong:
     what to do"."""
     known = {"error": FAIL, "warning": WARN, "info": WARN}
@@ -167,7 +163,6 @@ def of_problem(
         status=known.get(problem.severity, WARN) if status is None else status,
         reason=f"{reason}." if colon else reason,
         cure=f"{cure[:1].upper()}{cure[1:]}" if colon else None,
-        gpu=gpu,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
@@ -20,12 +20,14 @@ from gpuwatch.doctor.check import (
     Measured,
     of_problem,
     unit_of,
-)  # fmt: skip
+)
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import messages, readings, schedule, tables
 from gpuwatch.sources.nvml.schedule import Reading
-from gpuwatch.sources.nvml.survey import Answer
+from gpuwatch.sources.nvml.survey import Answer, Samples
 
+K = TypeVar("K")
+V = TypeVar("V")
 DRIVER, GPUS, READINGS = "Driver", "GPUs", "Readings"
 CALL_MICROSECONDS = "call_microseconds"
 """Median of what a call of the driver took for a reading."""
@@ -83,10 +85,10 @@ def library(facts: Facts) -> Iterator[Check]:
             check = of_problem(problem, DRIVER, name, status)
             yield replace(check, reason=problem.message, cure=None) if status == SKIP else check
         return
-    versions = [gpu.identity for gpu in facts.snapshot.gpus if gpu.identity.driver_version]
-    reason = "it starts"
-    if versions:
-        reason = f"driver {versions[0].driver_version}, CUDA {versions[0].cuda_version}"
+    known = dict[str, str | None]()
+    for gpu in facts.snapshot.gpus:
+        known |= {"driver": gpu.identity.driver_version, "CUDA": gpu.identity.cuda_version}
+    reason = ", ".join(f"{what} {version}" for what, version in known.items() if version)
     woke = Measured("wake_seconds", survey.wake_seconds, "s", "started in")
     check = Check(group=DRIVER, name=name, status=PASS, reason=reason, measured=(woke,))
     if survey.wake_seconds is not None and survey.wake_seconds > SLOW_WAKE_SECONDS:
@@ -151,17 +153,12 @@ def _parts(*versions: str) -> tuple[list[str], ...]:
 def nvidia_smi(facts: Facts) -> Iterator[Check]:
     smi, name = facts.smi, "nvidia-smi"
     if smi.path is None:
-        yield Check(
-            group=DRIVER,
-            name=name,
-            status=SKIP,
-            reason="not installed, so there is nothing to compare",
-        )
+        reason = "not installed, so there is nothing to compare"
+        yield Check(group=DRIVER, name=name, status=SKIP, reason=reason)
         return
     if smi.error is not None:
         status = WARN if _is_running(facts) or _is_there(facts) else SKIP
-        cure = None if _is_running(facts) else "It cannot reach the driver either."
-        check = Check(group=DRIVER, name=name, status=status, reason=smi.error, cure=cure)
+        check = Check(group=DRIVER, name=name, status=status, reason=smi.error)
         yield replace(check, private=not smi.error.startswith(_WORDS_OF_SMI))
         return
     compared = differing = 0
@@ -215,49 +212,10 @@ def each_reading(facts: Facts) -> Iterator[Check]:
         yield _reading(facts, answer)
 
 
-def fine_samples(facts: Facts) -> Iterator[Check]:
-    for uuid, found in {} if facts.survey is None else facts.survey.samples.items():
-        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
-        stamps = [sample.at_unix_seconds for sample in found.samples]
-        check = Check(group=READINGS, name="times of fine samples", status=PASS, gpu=gpu)
-        if not stamps:
-            yield replace(check, status=WARN, reason="the driver's buffer is empty")
-            continue
-        gaps = [later - earlier for earlier, later in pairwise(stamps)]
-        oldest, newest = (found.asked_at_unix_seconds - one for one in (stamps[0], stamps[-1]))
-        measured = [Measured("samples", len(stamps), None, "", "samples")]
-        if gaps:
-            measured.append(Measured("spacing_seconds", median(gaps), "s", "one every"))
-        measured.append(Measured("oldest_age_seconds", oldest, "s", "the oldest", "old"))
-        measured.append(Measured("newest_age_seconds", newest, "s", "the newest", "old"))
-        check = replace(check, measured=tuple(measured))
-        if newest < -FUTURE_SAMPLE_SECONDS:
-            cure = "Set the clock right (timedatectl shows whether it is), then restart the jobs."
-            reason = f"they are {units.duration(-newest)} ahead of this machine's clock:"
-            check = replace(check, status=WARN, reason=reason, cure=cure)
-        elif newest > OLD_SAMPLE_SECONDS:
-            reason = "the driver adds none, or this clock is ahead of its own:"
-            check = replace(check, status=WARN, reason=reason)
-        yield check
-
-
-def process_records(facts: Facts) -> Iterator[Check]:
-    survey = facts.survey
-    for uuid, (function, size) in {} if survey is None else survey.lists.items():
-        gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
-        measured = (
-            Measured("record_bytes", size, None, "", "bytes a process"),
-            Measured("function", function.removeprefix("nvmlDeviceGet"), None, "by"),
-        )
-        yield Check(
-            group=READINGS, name="records of process lists", status=PASS, measured=measured, gpu=gpu
-        )
-
-
 def event_sets(facts: Facts) -> Iterator[Check]:
     """gpuwatch reads Xid errors from the kernel's log; DCGM and others wait for events."""
     survey = facts.survey
-    for uuid, error in {} if survey is None else survey.event_errors.items():
+    for uuid, error in [] if survey is None else _so_far(survey.event_errors):
         gpu = next((one.identity for one in facts.snapshot.gpus if one.uuid == uuid), None)
         reason = messages.error_words(error) if error else "Xid errors can be waited for"
         status = SKIP if error else PASS
@@ -266,7 +224,11 @@ def event_sets(facts: Facts) -> Iterator[Check]:
 
 def whatever_else(facts: Facts) -> Iterator[Check]:
     """What the dashboard says of the driver and no check above has said."""
-    failing = set() if facts.survey is None else facts.survey.failing
+    survey = facts.survey
+    if survey is not None and survey.broke_off is not None:
+        reason = f"not everything could be asked for: {survey.broke_off}"
+        yield Check(group=READINGS, name="all of it", status=FAIL, reason=reason)
+    failing = set() if survey is None else survey.failing
     for problem in facts.snapshot.problems:
         if problem.source == "nvml" and problem.message not in facts.said | failing:
             facts.said.add(problem.message)
@@ -274,8 +236,7 @@ def whatever_else(facts: Facts) -> Iterator[Check]:
 
 
 CHECKS = (
-    devices, library, versions, nvidia_smi, gpus, each_reading, fine_samples, process_records,
-    event_sets, whatever_else,
+    devices, library, versions, nvidia_smi, gpus, each_reading, event_sets, whatever_else,
 )  # fmt: skip
 
 
@@ -299,7 +260,16 @@ def _reading(facts: Facts, answer: Answer) -> Check:
         cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
         status = FAIL if reading.importance == schedule.IMPORTANT else WARN
         return replace(check, status=status, reason=words, cure=cure, measured=costs)
-    measured = tuple(_measured(reading, name, value) for name, value in answer.values.items())
+    measured = [_measured(reading, name, value) for name, value in answer.values.items()]
+    survey, uuid = facts.survey, answer.gpu.uuid
+    if reading.name == readings.PROCESS_LIST and survey is not None and uuid in survey.lists:
+        function, size = survey.lists[uuid]
+        function = function.removeprefix("nvmlDeviceGet")
+        measured.append(Measured("record_bytes", size, None, "", "bytes a record"))
+        measured.append(Measured("function", function, None, "by"))
+    if reading.name == readings.SAMPLES and survey is not None and uuid in survey.samples:
+        check = _judged_samples(check, survey.samples[uuid])
+        measured += check.measured
     if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
         check = replace(check, reason="none")
     differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
@@ -307,6 +277,30 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     if differing:
         cure = f"One of the two reads it wrong. {_REPORT}"
         check = replace(check, status=WARN, cure=cure)
+    return check
+
+
+def _judged_samples(check: Check, found: Samples) -> Check:
+    """How many the driver's buffer holds, how far apart, and whether they are of this time."""
+    stamps = [sample.at_unix_seconds for sample in found.samples]
+    if not stamps:
+        return replace(check, status=WARN, reason="the driver's buffer is empty")
+    gaps = [later - earlier for earlier, later in pairwise(stamps)]
+    oldest, newest = (found.asked_at_unix_seconds - one for one in (stamps[0], stamps[-1]))
+    measured = (
+        Measured("samples", len(stamps)),
+        Measured("spacing_seconds", median(gaps) if gaps else None, "s", "one every"),
+        Measured("oldest_age_seconds", oldest, "s", "the oldest", "old"),
+        Measured("newest_age_seconds", newest, "s", "the newest", "old"),
+    )
+    check = replace(check, measured=measured)
+    if newest < -FUTURE_SAMPLE_SECONDS:
+        cure = "Set the clock right (timedatectl shows whether it is), then restart the jobs."
+        reason = f"they are {units.duration(-newest)} ahead of this machine's clock:"
+        return replace(check, status=WARN, reason=reason, cure=cure)
+    if newest > OLD_SAMPLE_SECONDS:
+        reason = "the driver adds none, or this machine's clock is ahead of its own:"
+        return replace(check, status=WARN, reason=reason)
     return check
 
 
@@ -358,7 +352,12 @@ def _agrees(facts: Facts, answer: Answer, field: str) -> bool | None:
 def _answers(facts: Facts) -> list[Answer]:
     """In the order of the readings, and of the GPUs."""
     survey = facts.survey
-    return [] if survey is None else list(dict(survey.answers).values())
+    return [] if survey is None else [answer for _, answer in _so_far(survey.answers)]
+
+
+def _so_far(found: dict[K, V]) -> list[tuple[K, V]]:
+    """A copy, made at once: a driver that is slow goes on answering."""
+    return list(found.copy().items())
 
 
 def _is_running(facts: Facts) -> bool:

@@ -20,7 +20,7 @@ from gpuwatch.doctor.check import (
     Facts,
     Measured,
     of_problem,
-)  # fmt: skip
+)
 from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy, why_not
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 from gpuwatch.sources.linux import cgroup, procfs

@@ -21,7 +21,6 @@ import io
 import tarfile
 import time
 import zipfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +31,19 @@ from gpuwatch.core.model import Gpu
 from gpuwatch.doctor.check import FAIL, PASS, SKIP, STATUSES, WARN, Check, measured_text, worst
 from gpuwatch.doctor.driver import CALL_MICROSECONDS
 from gpuwatch.outputs.report.encoding import dumps
-from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page, cell_width, wrap
+from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page, cell_width, cut, wrap
 
 SCHEMA = 1
 GREEN = "\x1b[32m"
 _STYLES = {PASS: GREEN, SKIP: DIM, WARN: YELLOW, FAIL: RED}
 _MARKS = {PASS: "✓", SKIP: "-", WARN: "!", FAIL: "✗"}
-NAME = 24
+NAME = 26
 """Cells of a name; a longer one has what was found below it."""
+NARROW = 70
+"""In fewer columns everything stands below the name."""
 COST = 7
+NAMED = 5
+"""Lines that the last one names."""
 
 
 def doctor_json(checks: Sequence[Check], gpus: Sequence[Gpu], at_unix_seconds: float) -> str:
@@ -123,7 +126,7 @@ def doctor_page(
 ) -> str:
     """A line for each check, those that are alike on several GPUs as one."""
     page = Page(width, colour)
-    counts: Counter[str] = Counter()
+    names: dict[str, list[str]] = {status: [] for status in (FAIL, WARN, PASS, SKIP)}
     for group in dict.fromkeys(check.group for check in checks):
         page.gap()
         alike: dict[object, list[Check]] = {}
@@ -136,11 +139,11 @@ def doctor_page(
         page.lines.append(page.paint(title, BOLD))
         cures = set[str | None]()
         for same in alike.values():
-            counts[same[0].status] += 1
+            names[same[0].status].append(same[0].name.removeprefix("the "))
             _say(page, same, gpus, COST + 2 if timed else 0, again=same[0].cure in cures)
             cures.add(same[0].cure)
     page.gap()
-    page.say(_closing(checks, counts, gpus), style=BOLD)
+    page.say(_closing(names, gpus), style=BOLD)
     if worst(checks) in (WARN, FAIL):
         page.say("For a bug report: gpuwatch doctor --bundle doctor.zip")
     return page.text(unicode)
@@ -151,14 +154,16 @@ def _say(page: Page, same: list[Check], gpus: Sequence[Gpu], room: int, again: b
     check = same[0]
     name = check.name.removeprefix("the ")
     status = f"{_MARKS[check.status]} {check.status}"
-    first, later = f"  {status}  {name:<{NAME}}  ", " " * (len(f"  {status}  ") + NAME + 2)
+    narrow = page.width < NARROW
+    first = f"  {status}  {name if narrow else name.ljust(NAME)}  "
+    later = " " * (len(f"  {status}  ") + (0 if narrow else NAME + 2))
     reason = ": ".join(filter(None, (_where(same, gpus), _reason(same))))
     lines = wrap(reason, page.width - room, first=first, later=later) or [first.rstrip()]
-    if cell_width(name) > NAME:
+    if narrow or cell_width(name) > NAME:
         lines = [first.rstrip(), *wrap(reason, page.width - room, first=later, later=later)]
     cost = _cost(same)
     if cost:
-        lines[0] = f"{lines[0]:<{page.width - COST}}{cost:>{COST}}"
+        lines[0] = f"{cut(lines[0], page.width - COST):<{page.width - COST}}{cost:>{COST}}"
     lines[0] = lines[0].replace(status, page.paint(status, _STYLES[check.status]), 1)
     page.lines += lines
     if check.cure is not None and check.status in (WARN, FAIL) and not again:
@@ -195,11 +200,15 @@ def _reason(same: Sequence[Check]) -> str:
     return between.join(filter(None, (reason, measured)))
 
 
-def _closing(checks: Sequence[Check], counts: Counter[str], gpus: Sequence[Gpu]) -> str:
-    counted = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
-    verdict = {
-        PASS: "Nothing is wrong" if gpus else "Nothing is wrong, but there is no GPU to watch",
-        WARN: "It works, with warnings",
-        FAIL: "Something is broken",
-    }[worst(checks)]
+def _closing(names: Mapping[str, Sequence[str]], gpus: Sequence[Gpu]) -> str:
+    """What it comes to, and which lines to look for: the first may have scrolled away."""
+    verdict = "Nothing is wrong" if gpus else "Nothing is wrong, but there is no GPU to watch"
+    verdict = "It works, with warnings" if names[WARN] else verdict
+    verdict = "Something is broken" if names[FAIL] else verdict
+    counted = []
+    for status, lines in names.items():
+        which = list(dict.fromkeys(lines)) if status in (WARN, FAIL) else []
+        more = [f"{len(which) - NAMED} more"] if len(which) > NAMED else []
+        said = f" ({', '.join([*which[:NAMED], *more])})" if which else ""
+        counted += [f"{len(lines)} {status}{said}"] if lines else []
     return f"{verdict}: {', '.join(counted)}."

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -21,10 +22,13 @@ from gpuwatch.core.model import GpuReading
 from gpuwatch.doctor import examination, machine, nvidia_smi
 from gpuwatch.outputs import doctor as page
 from gpuwatch.recording.reader import open_any
+from gpuwatch.sources.kernel_log import KernelLog
 from gpuwatch.sources.nvml import readings
 from tests.commands.conftest import Gpuwatch, Ran
 from tests.commands.running import ROOT, environment_in, program
+from tests.commands.test_cli import on_a_terminal
 from tests.support.fake_nvml import FakeNvml, GpuProcess, MigInstance, create_or_skip
+from tests.support.fake_nvml_layout import FUNCTIONS
 
 Machine = Callable[..., FakeNvml]
 Check = dict[str, Any]
@@ -158,12 +162,13 @@ def test_fine_samples_records_and_events_are_described(
 ) -> None:
     simulated().gpu[0].waveform("square")
     ran = gpuwatch("doctor", "--json", code=OK)
-    samples = check(ran, "times of fine samples")["values"]
+    samples = check(ran, readings.SAMPLES)["values"]
     assert samples["samples"] == 120
     assert samples["spacing_seconds"] == pytest.approx(0.167)
     assert 0 <= samples["newest_age_seconds"] < samples["oldest_age_seconds"]
-    records = check(ran, "records of process lists")["values"]
-    assert records == {"record_bytes": 24, "function": "ComputeRunningProcesses_v3"}
+    records = check(ran, readings.PROCESS_LIST)["values"]
+    assert (records["record_bytes"], records["processes"]) == (24, 0)
+    assert records["function"] == "ComputeRunningProcesses_v3"
     assert check(ran, "event sets")["status"] == "pass"
 
 
@@ -174,7 +179,7 @@ def test_samples_of_another_time_are_a_warning(
     now_us = time.time_ns() // 1000
     simulated().gpu[0].set_samples([(now_us + (ahead * 1_000_000) + at, 50) for at in range(9)])
     ran = gpuwatch("doctor", "--json", code=WARNINGS)
-    found = check(ran, "times of fine samples")
+    found = check(ran, readings.SAMPLES)
     assert found["status"] == "warn"
     assert says in found["reason"]
 
@@ -314,6 +319,34 @@ def test_a_call_that_hangs_is_named_and_waited_for_no_longer(
     assert f"It was asked for: {asked} of GPU 1." in found["reason"]
 
 
+def test_a_driver_without_gpus_is_no_fault_where_none_was_given(
+    simulated: Machine, gpuwatch: Gpuwatch, tmp_path: Path
+) -> None:
+    """A device file says that one was."""
+    simulated(gpus=0)
+    broken = check(gpuwatch("doctor", "--json", code=BROKEN), "none")
+    assert broken["reason"].startswith("The NVIDIA driver works but has no GPU to show.")
+    (tmp_path / "root/dev/nvidia0").unlink()
+    shutil.rmtree(tmp_path / "root/sys")
+    assert check(gpuwatch("doctor", "--json", code=OK), "none")["status"] == "skip"
+
+
+@pytest.mark.parametrize("answer", ["garbage", "garbage count", "empty"])
+def test_answers_that_make_no_sense_break_no_check(
+    simulated: Machine, gpuwatch: Gpuwatch, answer: Any
+) -> None:
+    """Every function of the driver but those that start it and list its GPUs."""
+    fake = simulated()
+    kept = ("nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandle", "nvmlError")
+    for function in FUNCTIONS:
+        if not function.startswith(kept):
+            fake.answer(function, answer)
+    ran = gpuwatch("doctor", "--json", code=None)
+    assert ran.code in (OK, BROKEN, WARNINGS)
+    assert "bug in gpuwatch" not in ran.out
+    assert {one["group"] for one in checks(ran)} >= {"GPUs", "Readings", "Machine"}
+
+
 def test_a_library_that_never_starts_is_no_wait(
     simulated: Machine, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +442,7 @@ def test_the_page_fits_80_columns_and_says_what_is_next(
     ran = gpuwatch("doctor", code=WARNINGS)
     assert max(map(len, ran.out.splitlines())) <= 80
     assert "\x1b" not in ran.out
-    assert "It works, with warnings:" in ran.words
+    assert "It works, with warnings: 1 warn (fan speed), " in ran.words
     assert ran.out.endswith("For a bug report: gpuwatch doctor --bundle doctor.zip\n")
     plain = gpuwatch("doctor", "--ascii", code=WARNINGS)
     assert plain.out.isascii()
@@ -420,7 +453,7 @@ def test_the_page_fits_80_columns_and_says_what_is_next(
 def test_colour_stands_beside_the_word() -> None:
     one = [machine.Check(group="Driver", name="library", status="fail", reason="no")]
     assert page.doctor_page(one, (), width=80, colour=True, unicode=True).splitlines()[1] == (
-        "  \x1b[31m✗ fail\x1b[0m  library                   no"
+        "  \x1b[31m✗ fail\x1b[0m  library                     no"
     )
 
 
@@ -529,6 +562,40 @@ def test_a_clock_that_was_set_meanwhile_is_a_warning(
     monkeypatch.setattr(examination, "both_clocks", lambda: examination.ClockPair(*next(pairs)))
     found = check(gpuwatch("doctor", "--json", code=WARNINGS), "clock")
     assert found["reason"] == "it was set by 4 s back meanwhile"
+
+
+def test_xid_errors_in_the_kernels_log_are_a_warning(
+    simulated: Machine, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "kmsg"
+    log.write_text("6,1,5000000,-;NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.\n")
+    monkeypatch.setattr(machine, "KernelLog", lambda: KernelLog(log))
+    simulated()
+    ran = gpuwatch("doctor", "--json", code=WARNINGS)
+    found = check(ran, "Xid errors")
+    assert found["reason"].startswith("Xid 79, 1 time, the last ")
+    assert found["target"] == ran.json["gpus"][0]["uuid"]
+
+
+def test_the_terminal_is_looked_at() -> None:
+    """Its size, colours and characters, and whether the session came over ssh."""
+    environment = {"COLORTERM": "truecolor", "SSH_CONNECTION": "a b c d", "LANG": "C.UTF-8"}
+    code, arrived = on_a_terminal("doctor", columns=100, **environment)
+    assert code in (OK, WARNINGS)
+    plain = " ".join(re.sub(r"\x1b\[\d+m", "", arrived).split())
+    assert "pass size 100x40" in plain
+    assert "pass colours 16 million (TERM=xterm-256color)" in plain
+    assert "pass session this session came over ssh" in plain
+    assert "\x1b[32m✓ pass\x1b[0m" in arrived
+
+
+def test_a_terminal_that_is_too_small_is_a_warning() -> None:
+    _, arrived = on_a_terminal("doctor", columns=39, TERM="dumb", NO_COLOR="1", LANG="C")
+    assert max(map(len, arrived.splitlines())) <= 39
+    plain = " ".join(arrived.split())
+    assert "! warn size" in plain
+    assert "! warn colours" in plain
+    assert "\x1b" not in arrived
 
 
 def test_a_check_that_breaks_takes_no_other_away(

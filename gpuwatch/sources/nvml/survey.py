@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gpuwatch.core.model import BusySample, GpuIdentity
 from gpuwatch.core.source import Clock, ReadOptions
+from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_source import DriverReading
 from gpuwatch.sources.nvml import buffers, messages, readings, schedule, tables
 from gpuwatch.sources.nvml.device import NvmlDevice
@@ -84,7 +85,8 @@ class Survey(NvmlSource):
         """Why no event set can be had, by the uuid of the card; 0: one can."""
         self.failing = set[str]()
         """Sentences about readings that fail."""
-        self.complete = False
+        self.broke_off: str | None = None
+        """Why not everything was asked for."""
 
     @property
     def doing(self) -> str | None:
@@ -116,9 +118,13 @@ class Survey(NvmlSource):
         self._looks += 1
         if self._looks == LOOKS and self._inventory is not None:
             looked_at = time.monotonic()
-            with suppress(DriverGoneError):
+            try:
                 self._ask_all(self._inventory.devices, looked_at)
-            self.complete = True
+            except DriverGoneError as error:
+                self.broke_off = messages.error_words(error.code)
+            # The looks were good: what they found must not be lost with this.
+            except Exception as error:
+                self.broke_off = f"{bug_place(error)}; this is a bug in gpuwatch"
         return found
 
     def _ask_all(self, devices: list[NvmlDevice], looked_at: float) -> None:
@@ -128,7 +134,7 @@ class Survey(NvmlSource):
         for device in devices:
             for reading, slot in _slots(device):
                 if slot is not None and not reading.pairs:
-                    self._take(device, slot)
+                    self._take(device, slot, 1)
                 earlier[device.identity.uuid, reading.name] = _values(device, reading)
                 self._note(device, reading, slot, None, {})
         self._meanwhile()
@@ -136,17 +142,18 @@ class Survey(NvmlSource):
         time.sleep(max(0.0, looked_at + schedule.PAIR_SECONDS - time.monotonic()))
         for device in devices:
             for reading, slot in _slots(device):
-                cost = None if slot is None else self._take(device, slot)
+                times = 1 if reading.pairs else TIMES
+                cost = None if slot is None else self._take(device, slot, times)
                 before = earlier.get((device.identity.uuid, reading.name), {})
                 self._note(device, reading, slot, cost, before)
             buffer = device.card.process_buffers["compute"].function_and_record_bytes
             if buffer is not None:
                 self.lists[device.identity.uuid] = buffer
 
-    def _take(self, device: NvmlDevice, slot: Slot) -> float | None:
-        """Take the reading some times; what a call of it took, seconds."""
+    def _take(self, device: NvmlDevice, slot: Slot, times: int) -> float | None:
+        """Take the reading so many times at most; what a call of it took, seconds."""
         card, tally, costs, spent = device.card, self._tally, list[float](), 0.0
-        while len(costs) < (1 if slot.reading.pairs else TIMES) and spent < ENOUGH_SECONDS:
+        while len(costs) < times and spent < ENOUGH_SECONDS:
             if device.lost_error or slot not in device.slots:
                 break
             card.now, card.unix = self._clock.monotonic(), self._clock.unix()
@@ -185,7 +192,8 @@ class Survey(NvmlSource):
         if device.lost_error or device.identity.mig_parent_uuid is not None:
             return
         self._tally.doing = readings.SAMPLES, device.identity
-        with suppress(nvml.NVMLError):
+        # What cannot be had, or makes no sense, costs this alone.
+        with suppress(Exception):
             # Also those whose stamps are in the future.
             buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
             self.samples[uuid] = Samples(buffer.read(self._clock.monotonic(), math.inf), unix)
@@ -198,8 +206,8 @@ class Survey(NvmlSource):
             finally:
                 nvml.nvmlEventSetFree(events)
             self.event_errors[uuid] = 0 if kinds & XID_EVENTS else tables.NOT_SUPPORTED
-        except nvml.NVMLError as error:
-            self.event_errors[uuid] = error.value
+        except Exception as error:
+            self.event_errors[uuid] = getattr(error, "value", tables.SENSELESS)
         self._tally.doing = None
 
 
