@@ -35,6 +35,7 @@ PARTLY_READ_SHOWN = 3
 LOG_KINDS = {
     **{kind: f"an nvidia-smi {kind} log" for kind in ("query", "dmon", "pmon")},
     "table": "the table of nvidia-smi over time",
+    "gpustat": "gpustat over time",
     "report": "nvidia-smi -q over time",
     "xml": "nvidia-smi -q -x over time",
     "dcgm": "a dcgmi dmon log",

@@ -13,11 +13,13 @@ from typing import NamedTuple
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import COLUMNS, COLUMNS_MAX, DCGMI, DMON, PMON, SKIPPED, named
-from gpuwatch.sources.smi_log.values import number
+from gpuwatch.sources.smi_log.values import number, parser
 
 ALIGNED = "  "
 """Separator of columns that ``column -t`` has put under each other: two spaces or more."""
-SEPARATORS = (",", ";", "\t", ALIGNED)
+BARS = "|"
+"""Separator of the cells of a Markdown table, which may stand at both ends of a line, too."""
+SEPARATORS = (",", ";", "\t", ALIGNED, BARS)
 SPACES = " "
 """Separator of dmon, pmon and dcgmi: white space of any length."""
 _GAP = re.compile(r"\s{2,}")
@@ -80,6 +82,21 @@ def named_by(names: tuple[str, ...], line: str) -> Heading | None:
     return None
 
 
+def asked_for(names: tuple[str, ...], line: str) -> Heading | None:
+    """The columns of a query as the heading of a log that has ``line``; ``None`` where its cells
+    are not their values, or say nothing of how a GPU does."""
+    known = [named(name) for name in names]
+    heading = named_by(tuple([each.name for each in known]), line)
+    telling = [
+        (column, cell)
+        for each, cell in zip(known, split_cells(line, heading.separator, len(names)), strict=True)
+        if (column := COLUMNS.get(each.name)) is not None and column.part == "reading"
+    ] if heading is not None else []  # fmt: skip
+    values = [parser(column.kind, column.unit)(cell) for column, cell in telling]
+    read = any(value is not None for value in values)
+    return heading._replace(fixed=False) if heading is not None and read else None
+
+
 def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> Heading:
     found = list(map(named, cells))
     wide = any(each.gpu is not None and each.name in COLUMNS for each in found)
@@ -89,6 +106,8 @@ def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> He
 
 def find_heading(line: str) -> Heading | None:
     """The names in a heading; ``None`` for any other line."""
+    # Markdown's escape.
+    line = line.removeprefix("\\")
     if line.startswith("#"):
         tokens = line.lstrip("#").replace(",", " ").lower().split()
         for kind, tag, table in _TAGGED:
@@ -117,6 +136,10 @@ def split_cells(line: str, separator: str = ",", width: int = 0) -> list[str]:
         return line.removeprefix("GPU ").split(None, width - 1)
     if separator == ALIGNED:
         parts = _GAP.split(line.strip())
+    elif separator == BARS:
+        row = line.strip(" \t").removeprefix(BARS).removesuffix(BARS)
+        # A heading may be bold or code.
+        return [cell.strip(" \t*`") for cell in row.split(BARS)]
     elif '"' in line:
         parts = _quoted(line, separator)
     else:

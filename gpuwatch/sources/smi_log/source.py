@@ -16,7 +16,7 @@ from itertools import chain, islice
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
-from gpuwatch.sources.smi_log import exports, headings, printed
+from gpuwatch.sources.smi_log import exports, headings, pasted, printed
 from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
 from gpuwatch.sources.smi_log.moments import Moments
@@ -30,12 +30,15 @@ _GPU_IS_LOST = re.compile(
 _RowsOf = Callable[[Iterable[str]], RowsOrEnds]
 _FORMATS = {
     "table": (printed.TABLE, printed.table),
+    "gpustat": (printed.GPUSTAT, printed.gpustat),
     "report": (printed.REPORT, printed.report),
     "xml": (printed.XML, printed.xml),
     "json": (exports.JSON, exports.objects),
     "prometheus": (exports.METRIC, exports.metrics),
 }
 """Their telling line, and the function that makes rows of all; they say where moments end."""
+_PRINTED_BEFORE = ("table", "gpustat")
+"""One of them alone is what a script prints before its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +71,30 @@ def read_lines(
     first: list[str] = []
     heading: headings.Heading | None = None
     found: str | None = None
-    for line in islice(source, LOOKED_AT_LINES):
-        first.append(line)
-        known = next((kind for kind, (tells, _) in _FORMATS.items() if tells.match(line)), None)
-        if columns is None and known is not None and (found is not None or known != "table"):
-            found = known
-            break
-        # One table alone is what a script prints before its log.
-        found = found or (known if columns is None else None)
-        row = headings.stripped(line)
-        heading = headings.find_heading(row) if columns is None else headings.named_by(columns, row)
+    command: tuple[str, ...] = ()
+    before = ""
+    for raw in islice(source, LOOKED_AT_LINES):
+        first.append(raw)
+        line = pasted.without_escapes(raw)
+        known = None if columns is not None else _format_of(line)
+        if known is not None and (found is None or known[0] not in _PRINTED_BEFORE):
+            found, before = known
+            if found not in _PRINTED_BEFORE:
+                break
+        command = command if columns is not None else pasted.query_columns(line) or command
+        for quoted in dict.fromkeys(("", pasted.around(line))):
+            heading = _heading_of(headings.stripped(line[len(quoted) :]), columns, command)
+            if heading is not None:
+                before = quoted
+                break
         if heading is not None:
             break
+    lines = chain(first, source)
+    if before or any("\x1b" in line for line in first):
+        lines = pasted.unwrapped(lines, before)
     if heading is None and found is not None:
         stats.kind = found
-        rows_of = partial(_FORMATS[found][1], rows=reading.rows)
-        return reading.snapshots(chain(first, source), rows_of)
+        return reading.snapshots(lines, partial(_FORMATS[found][1], rows=reading.rows))
     if heading is None:
         rows = [line for line in map(headings.stripped, first) if line]
         heading = headings.without_heading(rows, columns, shown, stats)
@@ -92,7 +103,30 @@ def read_lines(
             f"{', '.join(heading.names)} (--columns)."
         )
     stats.kind = "tidy" if heading.tidy else heading.kind
-    return reading.snapshots(chain(first, source), _Delimited(heading, reading).rows)
+    return reading.snapshots(lines, _Delimited(heading, reading).rows)
+
+
+def _format_of(line: str) -> tuple[str, str] | None:
+    """The format that ``line`` tells, and what stands before its text."""
+    for before in dict.fromkeys((pasted.around(line), pasted.around(line, comments=True))):
+        text = line[len(before) :]
+        for kind, (tells, _) in _FORMATS.items():
+            if tells.match(text):
+                return kind, before
+    return None
+
+
+def _heading_of(
+    row: str, columns: tuple[str, ...] | None, command: tuple[str, ...]
+) -> headings.Heading | None:
+    """The heading that ``row`` is, or of which it is the first row: a person has named its
+    ``columns``, or a ``command`` before it has."""
+    if columns is not None:
+        return headings.named_by(columns, row)
+    heading = headings.find_heading(row)
+    if heading is None and command:
+        heading = headings.asked_for(command, row)
+    return heading
 
 
 class _Reading:
