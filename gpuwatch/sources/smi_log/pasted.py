@@ -13,7 +13,6 @@ _ESCAPE = re.compile(
 )
 """ECMA-48: colours and moves of the cursor, titles of windows, character sets."""
 _QUERY = re.compile(r"--query-gpu(?:=|\s+)(?:\"([^\"]*)\"|'([^']*)'|(\S+))")
-_DECORATION = re.compile(r"[\W_]*|\s*(?:```|~~~)[\w ]*")
 
 
 def around(line: str, *, comments: bool = False) -> str:
@@ -42,8 +41,3 @@ def query_columns(line: str) -> tuple[str, ...]:
         return ()
     text = next(filter(None, found.groups()), "").strip("\"',])`;")
     return tuple([name.strip() for name in text.split(",")]) if text else ()
-
-
-def says_nothing(line: str) -> bool:
-    """True of what only parts or frames text: a rule, the fence of a code block."""
-    return _DECORATION.fullmatch(line) is not None

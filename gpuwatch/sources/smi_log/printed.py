@@ -70,20 +70,24 @@ def table(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
 
 # --- gpustat ---------------------------------------------------------------------------------
 
-_VALUE = r"\s*(\d+|\?\?)\s*"
-_GPUSTAT = (
-    rf"\[(\d{{1,3}})\]\s+(?:(\S.*?)\s*\|)?{_VALUE}.{{0,3}}?C,(?:{_VALUE}%,)?{_VALUE}%\s*"
-    rf"(?:\((?:E:{_VALUE}%\s*)?(?:D:{_VALUE}%\s*)?\))?(?:,{_VALUE}(?:/{_VALUE})?W?\s*)?"
-    rf"\|{_VALUE}/{_VALUE}MB"
+_SPACE = r"\s{0,40}"
+"""Bounded, as all that is repeated here: a line may be anything, and as long as one can be."""
+_VALUE = rf"{_SPACE}(\d+|\?\?){_SPACE}"
+GPUSTAT = re.compile(
+    rf"\[(\d{{1,3}})\]\s{{1,4}}(?:(\S.{{0,100}}?){_SPACE}\|)?{_VALUE}.{{0,3}}?C,(?:{_VALUE}%,)?"
+    rf"{_VALUE}%{_SPACE}(?:\((?:E:{_VALUE}%{_SPACE})?(?:D:{_VALUE}%{_SPACE})?\))?"
+    rf"(?:,{_VALUE}(?:/{_VALUE})?W?{_SPACE})?\|{_VALUE}/{_VALUE}MB"
 )
-GPUSTAT = re.compile(_GPUSTAT)
 _GPUSTAT_NAMES = (
     *("index", "name", "temperature.gpu", "fan.speed", "utilization.gpu", "utilization.encoder"),
     *("utilization.decoder", "power.draw", "power.limit", "memory.used", "memory.total"),
 )
-_GPUSTAT_PROCESS = re.compile(r"(?:[^\s:()/]+:([^()/]+)|[^\s:()/]+)/(\d+)\((\d+|\?)M\)")
+_GPUSTAT_PROCESS = re.compile(
+    r"(?:[^\s:()/]{1,64}:([^()/]{1,64})|[^\s:()/]{1,64})/(\d{1,10})\((\d{1,9}|\?)M\)"
+)
 """With its user and its command; where one of them stands alone nobody can tell which it is."""
 _GPUSTAT_TIME = re.compile(r"\S+\s+(.*\d:\d\d.*?)(?:\s+\d+\.[\d.]+)?\s*")
+_GPUSTAT_TIME_LENGTH = 200
 """The machine, the time, the driver's version."""
 
 
@@ -93,7 +97,7 @@ def gpustat(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
     for line in lines:
         found = GPUSTAT.match(line)
         if found is None:
-            heading = _GPUSTAT_TIME.fullmatch(line)
+            heading = _GPUSTAT_TIME.fullmatch(line[:_GPUSTAT_TIME_LENGTH])
             at = rows.stamps.alone(line)
             if at is None and heading is not None:
                 at = rows.stamps.alone(heading[1])
