@@ -50,7 +50,8 @@ _FORMS = (
 _CARD = re.compile(r"NVIDIA|GeForce|Tesla|Quadro")
 _TAGGED = (("dcgm", "entity", DCGMI), ("pmon", "pid", PMON), ("dmon", "gpu", DMON))
 _CELL = re.compile(
-    r"(?:[A-Za-z_%][\w .%/#()\[\]°º\u2103\ufffd+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?", re.ASCII
+    r"(?:[A-Za-z_%][\w .%/#()\[\]°º\u2103\ufffd+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?",
+    re.ASCII,
 )
 _TELLING = frozenset({"reading", "reason", "counter"})
 FIELD_HEADINGS = frozenset({"field", "metric", "metric_name", "field_name"})

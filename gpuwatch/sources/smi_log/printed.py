@@ -76,7 +76,7 @@ _VALUE = rf"{_SPACE}(\d+|\?\?){_SPACE}"
 GPUSTAT = re.compile(
     rf"\[(\d{{1,3}})\]\s{{1,4}}(?:(\S.{{0,100}}?){_SPACE}\|)?{_VALUE}.{{0,3}}?C,(?:{_VALUE}%,)?"
     rf"{_VALUE}%{_SPACE}(?:\((?:E:{_VALUE}%{_SPACE})?(?:D:{_VALUE}%{_SPACE})?\))?"
-    rf"(?:,{_VALUE}(?:/{_VALUE})?W?{_SPACE})?\|{_VALUE}/{_VALUE}MB"
+    rf"(?:,{_VALUE}(?:/{_VALUE})?W?)?{_SPACE}\|{_VALUE}/{_VALUE}MB"
 )
 _GPUSTAT_NAMES = (
     *("index", "name", "temperature.gpu", "fan.speed", "utilization.gpu", "utilization.encoder"),

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from os.path import commonprefix
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
@@ -95,7 +94,7 @@ def read_lines(
         if heading is not None:
             break
     if heading is None and found is None:
-        before = commonprefix([pasted.around(line) for line in first if line.strip()])
+        before = min([pasted.around(one) for one in first if one.strip()], key=len, default="")
     lines = chain(first, source)
     if before or any("\x1b" in line for line in first):
         lines = pasted.unwrapped(lines, before)
@@ -179,8 +178,7 @@ class _Reading:
         self._milliwatts = _in_milliwatts(ahead)
         if self._milliwatts:
             stats.note(
-                "Power is read as milliwatts: as watts its values would be beyond any card's "
-                "(if they are watts, name the column power.draw [W] with --columns)."
+                "Power is read as milliwatts: as watts its values would be beyond any card's."
             )
         moments = Moments(
             stats,

@@ -9,8 +9,8 @@ from gpuwatch.sources.nvml.tables import EVENT_REASONS, PSTATE_MAX
 
 TEXT_LENGTH = 200
 CARD_WATTS_MOST = 3000.0
-"""No card draws as much: the largest announced are below 2,500 W. ``draw`` has no such bound, since
-a column without a unit or with a wrong one can be in milliwatts, which its first rows tell (``source``)."""
+"""No card draws as much: the largest announced are below 2,500 W. ``draw`` has no such bound: a
+column without a unit, or with a wrong one, can be in milliwatts, as its first rows tell."""
 MIB, GIB = 1024.0**2, 1024.0**3
 
 Value = float | int | str | bool | tuple[str, ...] | None
