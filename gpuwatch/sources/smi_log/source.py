@@ -138,7 +138,8 @@ def _heading_of(
 
 def _is_doubtful(row: Row) -> bool:
     """True where it may be in milliwatts: few cards draw as many watts."""
-    return row.reading.get("power_watts", 0.0) > _DOUBTFUL_WATTS
+    watts: float = row.reading.get("power_watts", 0.0)
+    return watts > _DOUBTFUL_WATTS
 
 
 def _in_milliwatts(rows: Iterable[Row | None]) -> bool:
