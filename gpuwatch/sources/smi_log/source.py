@@ -42,7 +42,7 @@ _FORMATS = {
 }
 """Their telling line, and the function that makes rows of all; they say where moments end."""
 _PRINTED_BEFORE = ("table", "gpustat")
-"""One of them alone is what a script prints before its log."""
+"""One of them, printed once, is what a script prints before its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def read_lines(
     heading: headings.Heading | None = None
     found: str | None = None
     command: tuple[str, ...] = ()
-    before = ""
+    before = told = ""
     for raw in islice(source, LOOKED_AT_LINES):
         first.append(raw)
         line = pasted.without_escapes(raw)
@@ -85,6 +85,10 @@ def read_lines(
             found, before = known
             if found not in _PRINTED_BEFORE:
                 break
+            told = line[len(before) :][:4]
+        elif known is not None and line[len(before) :].startswith(told):
+            # The same table, or the same GPU, again.
+            break
         command = command if columns is not None else pasted.query_columns(line) or command
         for quoted in dict.fromkeys(("", pasted.around(line), pasted.around(line, comments=True))):
             heading = _heading_of(headings.stripped(line[len(quoted) :]), columns, command)

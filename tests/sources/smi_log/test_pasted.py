@@ -302,3 +302,10 @@ def test_a_column_that_is_sometimes_beyond_any_card_is_no_milliwatts() -> None:
 def test_a_long_line_of_any_kind_does_no_harm(line: str) -> None:
     """What is left of the log is read."""
     assert busy(read(f"{line}\n{QUERY}")) == busy(read(QUERY))
+
+
+@pytest.mark.parametrize("printed", [OLD_TABLE, GPUSTAT])
+def test_what_is_printed_once_before_a_log_is_not_the_log(printed: str) -> None:
+    """Printed twice it is."""
+    assert busy(read(over_time(printed, 1) + QUERY)) == busy(read(QUERY))
+    assert len(read(over_time(printed, 2) + QUERY)) == 2
