@@ -11,7 +11,7 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.stacks.summary import StackReport, name_of
-from gpuwatch.outputs.report.content import tables
+from gpuwatch.outputs.report.content import tables, words
 from gpuwatch.outputs.report.content.findings import groups, outcome, unchecked, verdict, worded
 from gpuwatch.outputs.report.encoding import dumps
 from gpuwatch.outputs.report.forms.text import write_block
@@ -150,10 +150,9 @@ def _seen(page: Page, report: DiagnosisReport) -> None:
 def _what_would_decide(report: DiagnosisReport) -> str:
     source = report.report.source
     if not any(gpu.busy_readings for gpu in report.report.gpus):
-        needs = (
-            "to be read how busy the GPU is (utilization.gpu in a log), which the driver does not "
-            "report with MIG, nor on some virtual GPUs"
-        )
+        needs = "to be read how busy the GPU is (utilization.gpu in a log)"
+        if words.was_asked(report.report):
+            needs += ", which the driver does not report with MIG, nor on some virtual GPUs"
     elif source is None:
         needs = "a longer observation (--for 2m), while the job trains"
     elif source.kind == "recording":

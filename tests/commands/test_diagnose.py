@@ -198,7 +198,45 @@ def test_one_moment_costs_nothing(tmp_path: Path, diagnose: Gpuwatch) -> None:
     """However many readings a log has of it that gives no parts of a second."""
     path = logged(tmp_path, "time,gpu_utilization\n" + "13:32:39,0\n" * 45)
     page = diagnose(path, "--gpus", "1", code=3).out
-    assert page.startswith("How busy the GPUs were is not known: one moment")
+    assert page.startswith("At that moment GPU 0 was at 0%; one moment is no mean.")
+
+
+@pytest.mark.parametrize("command", ["diagnose", "report"])
+def test_one_table_says_the_values_of_its_moment(
+    command: str, tmp_path: Path, gpuwatch: Gpuwatch
+) -> None:
+    """How busy each GPU was among them, before it is said that one moment is no mean."""
+    table = "".join(
+        f"|   {index}  Tesla V100  On | 00000000:00:1{index}.0 Off | 0 |\n"
+        f"| N/A  61C  P0  {64 + index}W / 300W | 9174MiB / 16130MiB | {busy}%  Default |\n"
+        for index, busy in enumerate((0, 100, 100))
+    )
+    head = "| NVIDIA-SMI 410.104  Driver Version: 410.104 |\n"
+    done = gpuwatch(command, logged(tmp_path, head + table), code=None)
+    page = " ".join(done.out.split())
+    assert page.startswith(
+        "At that moment GPU 0 was at 0% and GPUs 1, 2 were at 100%; one moment is no mean."
+    )
+    assert "1 Tesla V100 100% 9.0/15.8G 65/300W" in page
+    assert "not reported" not in page
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ("index, memory.used [MiB]\n" + "0, 100 MiB\n" * 5, "busy unknown: not in the log"),
+        (
+            "index, utilization.gpu [%], memory.used [MiB]\n" + "0, [N/A], 100 MiB\n" * 5,
+            "busy unknown: not reported by the driver",
+        ),
+        ("index, memory.used [MiB]\n0, 100 MiB\n", "busy unknown: not in the log"),
+    ],
+)
+def test_a_log_without_the_utilisation_is_no_silent_driver(
+    log: str, why: str, tmp_path: Path, diagnose: Gpuwatch
+) -> None:
+    """Only where the log has the column did somebody ask the driver."""
+    assert why in diagnose(logged(tmp_path, log), code=3).out
 
 
 def test_a_log_of_a_fed_gpu_ends_with_0(tmp_path: Path, diagnose: Gpuwatch) -> None:

@@ -188,6 +188,7 @@ def read_report(
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.outputs.report.model import Source
     from gpuwatch.outputs.report.recorder import JobRecorder
+    from gpuwatch.sources.smi_log.columns import COLUMNS
 
     cut = cut or Cut()
     made: Accumulator | JobRecorder | None = None
@@ -212,6 +213,7 @@ def read_report(
             kind=log.kind,
             left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
             notes=tuple(stats.sentences()),
+            unread_readings=tuple(sorted({COLUMNS[name].field for name in stats.unread})),
             **{name: getattr(stats, name) for name in _COUNTS},
         )
         return made.report(seen)

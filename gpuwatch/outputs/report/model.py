@@ -52,6 +52,8 @@ class Source(Part, frozen=True):
     """Those together."""
     unread_values: Count = 0
     """[N/A], [Unknown Error], - and the like."""
+    unread_readings: tuple[str, ...] = ()
+    """Readings of GPUs, by their names in the JSON, that it has and some rows gave no value for."""
     incomplete_ticks: Count = 0
     """Moments with too few rows to tell the GPUs apart."""
     missing_ticks: Count = 0

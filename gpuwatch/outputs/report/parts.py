@@ -97,6 +97,8 @@ class GpuUsage(Part, frozen=True):
     """The lowest."""
     busy_high_percent: Percent | None = None
     """The highest."""
+    busy_last_percent: Percent | None = None
+    """The newest reading."""
     busy_seconds: Amount | None = None
     idle_seconds: Amount | None = None
     """Time watched without a kernel."""
@@ -161,6 +163,17 @@ class GpuUsage(Part, frozen=True):
     def label(self) -> str:
         """``0``; ``0.3`` for MIG instance 3 of GPU 0."""
         return str(self.index) if self.mig_instance is None else f"{self.index}.{self.mig_instance}"
+
+    @property
+    def busy_shown_percent(self) -> float | None:
+        """The mean; where it was read once only, which is no mean, that reading."""
+        once = self.busy_percent is None and self.busy_readings == 1
+        return self.busy_last_percent if once else self.busy_percent
+
+    @property
+    def power_shown_watts(self) -> float | None:
+        """The mean; where it was there for one moment, what it drew then."""
+        return self.power_peak_watts if self.seen_seconds == 0.0 else self.power_mean_watts
 
     @property
     def throttled_seconds(self) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import errno
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -31,10 +32,13 @@ _BUFFER_BYTES = 256 * 1024
 REMARKS_KEPT = 3
 REMARK_LENGTH = 160
 PARTLY_READ_SHOWN = 3
+_DECORATION = re.compile(r"[\W_]*|\s*(?:```|~~~)[\w ]*")
+"""A rule, or the fence of a code block: it parts or frames what is said."""
 
 LOG_KINDS = {
     **{kind: f"an nvidia-smi {kind} log" for kind in ("query", "dmon", "pmon")},
     "table": "the table of nvidia-smi over time",
+    "gpustat": "gpustat over time",
     "report": "nvidia-smi -q over time",
     "xml": "nvidia-smi -q -x over time",
     "dcgm": "a dcgmi dmon log",
@@ -74,8 +78,10 @@ class LogStats:
     unread_values: int = 0
     """``[N/A]``, ``[Not Supported]``, ``[Unknown Error]``, ``-`` and what is no number."""
     rows: int = 0
+    reading_rows: int = 0
+    """Those that are about a GPU, not about one of its processes."""
     unread: Counter[str] = field(default_factory=Counter)
-    """In how many of the ``rows`` a column had no value."""
+    """In how many of the ``reading_rows`` a column had no value."""
     unread_times: int = 0
     """Rows whose time stamp is none, in a log that has times."""
     unread_time: str = ""
@@ -100,7 +106,9 @@ class LogStats:
     """How it was read where that was not plain, in sentences."""
 
     def remark(self, line: str) -> None:
-        """Count a line that is no reading."""
+        """Count a line that is no reading, if it says anything."""
+        if _DECORATION.fullmatch(line) is not None:
+            return
         self.other_lines += 1
         text = clean(line.strip(), REMARK_LENGTH)
         if text in self.remarks or len(self.remarks) < REMARKS_KEPT:
@@ -145,14 +153,16 @@ class LogStats:
     def _unread(self) -> list[str]:
         """Columns that had a value in some rows only: what a driver never says is no news."""
         partly = [
-            (name, times) for name, times in self.unread.most_common() if 0 < times < self.rows
+            (name, times)
+            for name, times in self.unread.most_common()
+            if 0 < times < self.reading_rows
         ]
         said = []
         if partly:
             named = ", ".join(f"{name} ({times})" for name, times in partly[:PARTLY_READ_SHOWN])
             left = _count(len(partly) - PARTLY_READ_SHOWN, "other column", "other columns")
             more = f" and {left}" if len(partly) > PARTLY_READ_SHOWN else ""
-            said.append(f"Without a value in some of {self.rows} rows: {named}{more}.")
+            said.append(f"Without a value in some of {self.reading_rows} rows: {named}{more}.")
         if self.unread_times:
             rows = _count(self.unread_times, "row has", "rows have")
             said.append(f'{rows} a time that cannot be read, as "{self.unread_time}".')

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.nvml.tables import EVENT_REASONS
-from gpuwatch.sources.smi_log.values import QUANTITIES
+from gpuwatch.sources.smi_log.values import QUANTITIES, bare_unit
 
 COLUMNS_MAX = 256
 SKIPPED = "-"
@@ -26,7 +26,8 @@ _TABLE = {
     "other": """
 timestamp text: timestamp, datetime, date time, epoch!, epoch time, unix time, ts, query time,
   time stamp
-date text: date; time text: time; elapsed elapsed: elapsed, elapsed time, relative time, runtime
+date text: date; time text: time; elapsed elapsed: elapsed, elapsed time, relative time, runtime,
+  uptime, t, seconds
 memory_free bytes: memory.free, memory usage free
 memory_reserved bytes: memory.reserved, memory usage reserved
 power_violation_percent percent: dmon.pviol; thermal_violation flag: dmon.tviol""",
@@ -47,9 +48,9 @@ busy_percent percent: utilization.gpu, usage?, load?, duty cycle?, dcgm.gr_engin
 memory_controller_percent percent: utilization.memory, copy memory utilization
 encoder_percent percent: utilization.encoder; decoder_percent percent: utilization.decoder
 memory_used_bytes bytes: memory.used, memory usage used, memory usage!, memory!
-power_watts watts: power.draw.instant, power usage instant, power.draw, power, power usage,
+power_watts draw: power.draw.instant, power usage instant, power.draw, power, power usage,
   power used, power consumption, power.draw.average
-power_limit_watts watts: enforced.power.limit, power.limit, power max
+power_limit_watts draw: enforced.power.limit, power.limit, power max
 energy_joules joules: total_energy_consumption [mj]
 temperature_celsius celsius: temperature.gpu
 memory_temperature_celsius celsius: temperature.memory
@@ -123,6 +124,11 @@ _SAME = _tags(
     "pct=% watts=w milliwatts=mw celsius=c bytes=b sec=s seconds=s instantaneous=instant "
     "generation=gen modelname=model volatile=vol widths=width"
 )
+_BY_UNIT = _tags(
+    "%=utilization.gpu w=power.draw mw=power.draw c=temperature.gpu mhz=clocks.current.sm "
+    "mib=memory.used mb=memory.used gib=memory.used gb=memory.used"
+)
+"""What a heading means that says no more than that it is a GPU's: ``gpu_watts``, ``GPU0 (%)``."""
 _UNITS = frozenset(unit for quantity in QUANTITIES.values() for unit in quantity.units) - {"", "#"}
 _ABOUT = frozenset({"gpu", "gpus", "gpuid", "cuda", "nvidia", "vram"})
 _FILLERS = _ABOUT | set(
@@ -219,17 +225,25 @@ def named(heading: str) -> Named:
     numbered = _NUMBERED.search(text)
     key = frozenset(told) | ({"prof"} if "_PROF_" in text or text.startswith("dcgm.") else set())
     phrase = _PHRASES.get(key, "")
-    if not told and about:
-        phrase = "utilization.gpu" if unit == "%" else "" if numbered else "index"
+    if told in (["w"], ["mw"]) and len(text) > 2:
+        # In full: W alone can be a width.
+        unit, phrase = told[0], "power.draw"
+    elif not told and about:
+        rest = "" if numbered or bare_unit(unit) in _UNITS else "index"
+        phrase = _BY_UNIT.get(bare_unit(unit), rest)
+    elif text == "T":
+        # A time or a temperature.
+        phrase = ""
     # A memory's utilization is a share of it, or of the time that it was busy.
     doubtful = told == ["memory", "utilization"] or (phrase[-1:] == "!" and not unit)
     name = "" if doubtful or (phrase[-1:] == "?" and not about) else phrase.rstrip("!?")
     column = COLUMNS.get(name)
     if column is not None and unit and not column.unit:
         quantity = QUANTITIES.get(column.kind)
-        if quantity is None or unit.lower().strip("°") not in quantity.units:
+        if quantity is None or bare_unit(unit) not in quantity.units:
             # Times say by their size what they count.
-            name, unit = (name, "") if column.part == "other" else ("", unit)
+            text_of_time = quantity is None and column.part == "other"
+            name, unit = (name, "") if text_of_time else ("", unit)
     gpu = None if numbered is None or name == "index" else int(numbered[1])
     other = SKIPPED if text.lower() in COLUMNS else text.lower()
     return Named(name or other, unit, gpu, about or name == "utilization.gpu")

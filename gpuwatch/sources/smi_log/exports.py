@@ -19,7 +19,7 @@ from gpuwatch.sources.smi_log.rows import Rows, RowsOrEnds, with_unit
 
 DOCUMENT_LENGTH = 4 * 1024 * 1024
 """Of one JSON object; a machine's GPUs and processes take kilobytes."""
-JSON = re.compile(r"\s*[\[{]\s*(?:$|[\"{])")
+JSON = re.compile(r"\s*(?:\[\s*(?:$|\{)|\{\s*(?:$|\"))")
 
 
 def objects(lines: Iterable[str], rows: Rows) -> RowsOrEnds:

@@ -12,12 +12,24 @@ from typing import NamedTuple
 
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import COLUMNS, COLUMNS_MAX, DCGMI, DMON, PMON, SKIPPED, named
-from gpuwatch.sources.smi_log.values import number
+from gpuwatch.sources.smi_log.columns import (
+    COLUMNS,
+    COLUMNS_MAX,
+    DCGMI,
+    DMON,
+    PMON,
+    SKIPPED,
+    Column,
+    named,
+)
+from gpuwatch.sources.smi_log.stamps import StampReader
+from gpuwatch.sources.smi_log.values import number, parser
 
 ALIGNED = "  "
 """Separator of columns that ``column -t`` has put under each other: two spaces or more."""
-SEPARATORS = (",", ";", "\t", ALIGNED)
+BARS = "|"
+"""Separator of the cells of a Markdown table, which may stand at both ends of a line, too."""
+SEPARATORS = (",", ";", "\t", ALIGNED, BARS)
 SPACES = " "
 """Separator of dmon, pmon and dcgmi: white space of any length."""
 _GAP = re.compile(r"\s{2,}")
@@ -38,7 +50,8 @@ _FORMS = (
 _CARD = re.compile(r"NVIDIA|GeForce|Tesla|Quadro")
 _TAGGED = (("dcgm", "entity", DCGMI), ("pmon", "pid", PMON), ("dmon", "gpu", DMON))
 _CELL = re.compile(
-    r"(?:[A-Za-z_%][\w .%/#()\[\]°+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?", re.ASCII
+    r"(?:[A-Za-z_%][\w .%/#()\[\]°º\u2103\ufffd+-]{0,80}|.*system[./]gpu\.\d.*|\w*\{.*\})?",
+    re.ASCII,
 )
 _TELLING = frozenset({"reading", "reason", "counter"})
 FIELD_HEADINGS = frozenset({"field", "metric", "metric_name", "field_name"})
@@ -80,6 +93,29 @@ def named_by(names: tuple[str, ...], line: str) -> Heading | None:
     return None
 
 
+def of_query(names: Sequence[str]) -> Heading | None:
+    """The columns of a query as a heading; ``None`` where they say nothing of how a GPU does."""
+    made = _made("query", names, ",")
+    tells = any(COLUMNS[name].part in _TELLING for name in made.names if name in COLUMNS)
+    return made if tells else None
+
+
+def asked_for(names: Sequence[str], line: str) -> Heading | None:
+    """The columns of a query as the heading of a log that has ``line``; ``None`` where its cells
+    are not values of theirs."""
+    heading = None if line[:1] == "#" else of_query(names)
+    found = None if heading is None else named_by(heading.names, line)
+    if heading is None or found is None:
+        return None
+    cells = split_cells(line, found.separator, len(names))
+    values = [
+        parser(column.kind, column.unit)(cell)
+        for name, cell in zip(heading.names, cells, strict=True)
+        if (column := COLUMNS.get(name)) is not None and column.part in _TELLING
+    ]
+    return heading._replace(separator=found.separator) if values != [None] * len(values) else None
+
+
 def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> Heading:
     found = list(map(named, cells))
     wide = any(each.gpu is not None and each.name in COLUMNS for each in found)
@@ -89,6 +125,8 @@ def _made(kind: str, cells: Sequence[str], separator: str, line: str = "") -> He
 
 def find_heading(line: str) -> Heading | None:
     """The names in a heading; ``None`` for any other line."""
+    # Markdown's escape.
+    line = line.removeprefix("\\")
     if line.startswith("#"):
         tokens = line.lstrip("#").replace(",", " ").lower().split()
         for kind, tag, table in _TAGGED:
@@ -111,12 +149,44 @@ def find_heading(line: str) -> Heading | None:
     return None
 
 
+def surplus(heading: Heading, cells: Sequence[str]) -> int | None:
+    """Which of ``cells``, one more than ``heading`` names, is none of its columns: that without
+    which all others are values of theirs. ``None`` where no cell, or any of several, can be."""
+    found: dict[tuple[str, ...], int] = {}
+    for place in range(len(cells)):
+        rest = [*cells[:place], *cells[place + 1 :]]
+        units = heading.units or ("",) * len(rest)
+        known = [
+            (column, unit, cell)
+            for name, unit, cell in zip(heading.names, units, rest, strict=True)
+            if (column := COLUMNS.get(name)) is not None
+        ]
+        if all(_fits(column, unit, cell) for column, unit, cell in known):
+            # Of two times that stand side by side either is one.
+            values = tuple([cell for column, _, cell in known if column.part != "other"])
+            found.setdefault(values, place)
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _fits(column: Column, unit: str, cell: str) -> bool:
+    if column.field in {"timestamp", "time", "date"}:
+        return StampReader().stamp(cell) is not None
+    if column.kind == "text":
+        return any(map(str.isalpha, cell))
+    unread = cell != "" and parser("text")(cell) is None
+    return unread or parser(column.kind, unit or column.unit)(cell) is not None
+
+
 def split_cells(line: str, separator: str = ",", width: int = 0) -> list[str]:
     if separator == SPACES:
         # A command (the last column of pmon) may hold spaces; "GPU 0" of dcgmi is one cell.
         return line.removeprefix("GPU ").split(None, width - 1)
     if separator == ALIGNED:
         parts = _GAP.split(line.strip())
+    elif separator == BARS:
+        row = line.strip(" \t").removeprefix(BARS).removesuffix(BARS)
+        # A heading may be bold or code.
+        return [cell.strip(" \t*`") for cell in row.split(BARS)]
     elif '"' in line:
         parts = _quoted(line, separator)
     else:

@@ -1,5 +1,5 @@
-"""What ``nvidia-smi`` prints for people and programs, over time: its table (``nvidia-smi -l``), and
-the report of ``-q``, as text and as XML (``-q -x``).
+"""What ``nvidia-smi`` and gpustat print for people and programs, over time: the table of
+``nvidia-smi -l``, the report of ``-q``, as text and as XML (``-q -x``), and the lines of gpustat.
 
 Each format is a function from lines to rows; ``None`` among them ends a moment. They are read line
 by line, so one that is cut off or has other text between its parts is read as far as it goes.
@@ -66,6 +66,63 @@ def table(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
                 own = cards.get(values["index"], {}) if "mig.instance" in values else {}
                 yield rows.record({**own, **values})
             break
+
+
+# --- gpustat ---------------------------------------------------------------------------------
+
+_SPACE = r"\s{0,40}"
+"""Bounded, as all that is repeated here: a line may be anything, and as long as one can be."""
+_VALUE = rf"{_SPACE}(\d+|\?\?){_SPACE}"
+GPUSTAT = re.compile(
+    rf"\[(\d{{1,3}})\]\s{{1,4}}(?:(\S.{{0,100}}?){_SPACE}\|)?{_VALUE}.{{0,3}}?C,(?:{_VALUE}%,)?"
+    rf"{_VALUE}%{_SPACE}(?:\((?:E:{_VALUE}%{_SPACE})?(?:D:{_VALUE}%{_SPACE})?\))?"
+    rf"(?:,{_VALUE}(?:/{_VALUE})?W?)?{_SPACE}\|{_VALUE}/{_VALUE}MB"
+)
+_GPUSTAT_NAMES = (
+    *("index", "name", "temperature.gpu", "fan.speed", "utilization.gpu", "utilization.encoder"),
+    *("utilization.decoder", "power.draw", "power.limit", "memory.used", "memory.total"),
+)
+_GPUSTAT_PROCESS = re.compile(
+    r"(?:[^\s:()/]{1,64}:([^()/]{1,64})|[^\s:()/]{1,64})/(\d{1,10})\((\d{1,9}|\?)M\)"
+)
+"""With its user and its command; where one of them stands alone nobody can tell which it is."""
+_GPUSTAT_TIME = re.compile(r"\S+\s+(.*\d:\d\d.*?)(?:\s+\d+\.[\d.]+)?\s*")
+_GPUSTAT_TIME_LENGTH = 200
+"""The machine, the time, the driver's version."""
+
+
+def gpustat(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
+    """The lines of gpustat, with any of its options: a header (or none) and a line for each GPU."""
+    seen: set[str] = set()
+    for line in lines:
+        found = GPUSTAT.match(line)
+        if found is None:
+            heading = _GPUSTAT_TIME.fullmatch(line[:_GPUSTAT_TIME_LENGTH])
+            at = rows.stamps.alone(line)
+            if at is None and heading is not None:
+                at = rows.stamps.alone(heading[1])
+            if at is not None:
+                yield None
+                rows.now_is(at)
+                seen.clear()
+            elif line[:1] != " ":
+                # Below a GPU its processes' commands are indented.
+                rows.stats.remark(line)
+            continue
+        values = dict(zip(_GPUSTAT_NAMES, found.groups(), strict=True))
+        index = found[1]
+        if index in seen:
+            # Without a header the first GPU begins the next look.
+            yield None
+            seen.clear()
+        seen.add(index)
+        if "GPU is lost" in (found[2] or ""):
+            yield rows.record({"index": index, "utilization.gpu": "[GPU is lost]"})
+            continue
+        yield rows.record({name: value for name, value in values.items() if value is not None})
+        for command, pid, held in _GPUSTAT_PROCESS.findall(line, found.end()):
+            process = {"index": index, "pmon.pid": pid, "pmon.fb": f"{held} MiB"}
+            yield rows.record(process | ({"pmon.command": command} if command else {}))
 
 
 # --- the report ------------------------------------------------------------------------------

@@ -126,7 +126,17 @@ class RowReader:
         if found is None:
             if len(self._identities) >= _KEPT:
                 self._identities.clear()
-            found = self._identities[text] = self._read("identity", cells)
+            found = self._identities[text] = self._named(cells, self._read("identity", cells))
+        return found
+
+    def _named(self, cells: Sequence[str], found: dict[str, Any]) -> dict[str, Any]:
+        """``found``, with the name of a card that stands in a column ``GPU`` in place of its
+        number."""
+        for cell in self._parts.get("identity", ()):
+            written = cells[cell.place]
+            if cell.field == "index" and "index" not in found and not written[:1].isdigit():
+                name = parser("text")(written)
+                return found if name is None else {"name": name, **found}
         return found
 
     def _time(self, other: Mapping[str, Any]) -> float | None:
@@ -175,6 +185,7 @@ class Rows:
                 self.shares_to = max(self.shares_to, busy)
         stats = self.stats
         stats.rows += 1
+        stats.reading_rows += row.process is None
         if row.unread:
             stats.unread_values += len(row.unread)
             stats.unread.update(row.unread)

@@ -16,26 +16,33 @@ from itertools import chain, islice
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
-from gpuwatch.sources.smi_log import exports, headings, printed
+from gpuwatch.sources.smi_log import exports, headings, pasted, printed
 from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
 from gpuwatch.sources.smi_log.moments import Moments
 from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
+from gpuwatch.sources.smi_log.values import CARD_WATTS_MOST
 
 LOOKED_AT_LINES = 512
 """For a heading: a shell may have written before it."""
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )
+_DOUBTFUL_WATTS = 1000.0
+_LEAST_MILLIWATTS = 500.0
+"""A laptop's card that sleeps draws half a watt."""
 _RowsOf = Callable[[Iterable[str]], RowsOrEnds]
 _FORMATS = {
     "table": (printed.TABLE, printed.table),
+    "gpustat": (printed.GPUSTAT, printed.gpustat),
     "report": (printed.REPORT, printed.report),
     "xml": (printed.XML, printed.xml),
     "json": (exports.JSON, exports.objects),
     "prometheus": (exports.METRIC, exports.metrics),
 }
 """Their telling line, and the function that makes rows of all; they say where moments end."""
+_PRINTED_BEFORE = ("table", "gpustat")
+"""One of them, printed once, is what a script prints before its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,31 +75,84 @@ def read_lines(
     first: list[str] = []
     heading: headings.Heading | None = None
     found: str | None = None
-    for line in islice(source, LOOKED_AT_LINES):
-        first.append(line)
-        known = next((kind for kind, (tells, _) in _FORMATS.items() if tells.match(line)), None)
-        if columns is None and known is not None and (found is not None or known != "table"):
-            found = known
+    command: tuple[str, ...] = ()
+    before = told = ""
+    for raw in islice(source, LOOKED_AT_LINES):
+        first.append(raw)
+        line = pasted.without_escapes(raw)
+        known = None if columns is not None else _format_of(line)
+        if known is not None and (found is None or known[0] not in _PRINTED_BEFORE):
+            found, before = known
+            if found not in _PRINTED_BEFORE:
+                break
+            told = line[len(before) :][:4]
+        elif known is not None and line[len(before) :].startswith(told):
+            # The same table, or the same GPU, again.
             break
-        # One table alone is what a script prints before its log.
-        found = found or (known if columns is None else None)
-        row = headings.stripped(line)
-        heading = headings.find_heading(row) if columns is None else headings.named_by(columns, row)
+        command = command if columns is not None else pasted.query_columns(line) or command
+        for quoted in dict.fromkeys(("", pasted.around(line), pasted.around(line, comments=True))):
+            heading = _heading_of(headings.stripped(line[len(quoted) :]), columns, command)
+            if heading is not None:
+                before = quoted
+                break
         if heading is not None:
             break
+    if heading is None and found is None:
+        before = min([pasted.around(one) for one in first if one.strip()], key=len, default="")
+    lines = chain(first, source)
+    if before or any("\x1b" in line for line in first):
+        lines = pasted.unwrapped(lines, before)
     if heading is None and found is not None:
         stats.kind = found
-        rows_of = partial(_FORMATS[found][1], rows=reading.rows)
-        return reading.snapshots(chain(first, source), rows_of)
+        return reading.snapshots(lines, partial(_FORMATS[found][1], rows=reading.rows))
     if heading is None:
-        rows = [line for line in map(headings.stripped, first) if line]
+        bare = map(headings.stripped, pasted.unwrapped(first, before))
+        rows = [line for line in bare if line]
         heading = headings.without_heading(rows, columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
             f"{', '.join(heading.names)} (--columns)."
         )
     stats.kind = "tidy" if heading.tidy else heading.kind
-    return reading.snapshots(chain(first, source), _Delimited(heading, reading).rows)
+    return reading.snapshots(lines, _Delimited(heading, reading).rows)
+
+
+def _format_of(line: str) -> tuple[str, str] | None:
+    """The format that ``line`` tells, and what stands before its text."""
+    for before in dict.fromkeys((pasted.around(line), pasted.around(line, comments=True))):
+        text = line[len(before) :]
+        for kind, (tells, _) in _FORMATS.items():
+            if tells.match(text):
+                return kind, before
+    return None
+
+
+def _heading_of(
+    row: str, columns: tuple[str, ...] | None, command: tuple[str, ...]
+) -> headings.Heading | None:
+    """The heading that ``row`` is, or of which it is the first row: a person has named its
+    ``columns``, or a ``command`` before it has."""
+    if columns is not None:
+        return headings.named_by(columns, row)
+    heading = headings.find_heading(row)
+    if heading is None and command:
+        heading = headings.asked_for(command, row)
+    return heading
+
+
+def _is_doubtful(row: Row) -> bool:
+    """True where it may be in milliwatts: few cards draw as many watts."""
+    watts: float = row.reading.get("power_watts", 0.0)
+    return watts > _DOUBTFUL_WATTS
+
+
+def _in_milliwatts(rows: Iterable[Row | None]) -> bool:
+    """True where the first rows' power, as watts, is mostly beyond any card's, and never so low
+    that no card would draw it in milliwatts."""
+    found = [row.reading["power_watts"] for row in rows if row and "power_watts" in row.reading]
+    beyond = [watts for watts in found if watts > CARD_WATTS_MOST]
+    lowest = min(found, default=0.0)
+    return 2 * len(beyond) > len(found) and lowest >= _LEAST_MILLIWATTS
 
 
 class _Reading:
@@ -105,8 +165,11 @@ class _Reading:
         self.options = options
         self.rows = Rows(stats)
         self.lost: list[str] = []
+        self.widths: tuple[int, int] | None = None
+        """The cells of the first row that had more or fewer than its heading, and those of that."""
         self._text = text
         self._shown = shown
+        self._milliwatts = False
         self._interrupt: KeyboardInterrupt | None = None
 
     def snapshots(self, lines: Iterable[str], rows_of: _RowsOf) -> Iterator[Snapshot]:
@@ -117,6 +180,11 @@ class _Reading:
             stats.interval_seconds = options.interval_seconds or 1.0
             if options.interval_seconds is None:
                 stats.note("The log has no timestamps: one reading a second assumed (--interval).")
+        self._milliwatts = _in_milliwatts(ahead)
+        if self._milliwatts:
+            stats.note(
+                "Power is read as milliwatts: as watts its values would be beyond any card's."
+            )
         moments = Moments(
             stats,
             grouping,
@@ -127,6 +195,8 @@ class _Reading:
         for row in chain(ahead, rows, [None]):
             while self.lost:
                 moments.lost(self.lost.pop())
+            if row is not None:
+                self._bound_power(row)
             done = moments.end_of_moment() if row is None else moments.add(row)
             if done is not None:
                 yield done
@@ -138,16 +208,43 @@ class _Reading:
                 "name its columns with --columns, one utilization.gpu [ratio] or [%]."
             )
         if stats.snapshots == 0:
-            raise LogError(f"{self._shown} holds no reading of a GPU.")
+            raise LogError(f"{self._shown} holds no reading of a GPU{self._misfit()}")
+
+    def _bound_power(self, row: Row) -> None:
+        """Keep what a card can draw, in watts; energy is worked out from it."""
+        for field in ("power_watts", "power_limit_watts"):
+            watts = row.reading.get(field, 0.0)
+            if self._milliwatts and (field == "power_watts" or watts > CARD_WATTS_MOST):
+                row.reading[field] = watts / 1000.0
+            elif watts > CARD_WATTS_MOST:
+                del row.reading[field]
+                self.stats.unread_values += 1
+                self.stats.note(
+                    f"A power that no card draws ({watts:,.0f} W) is left out wherever it occurs."
+                )
+
+    def _misfit(self) -> str:
+        if self.widths is None:
+            return "."
+        cells, names = self.widths
+        return (
+            f": its header names {names} columns and its rows have {cells} fields. Name those "
+            f"{cells} with --columns, with - for those to skip."
+        )
 
     def _ahead(self, rows: RowsOrEnds) -> tuple[list[Row | None], Grouping]:
         """As many rows as it takes to know which are of one moment, and that. Raises ``LogError``
         where that cannot be known."""
         ahead: list[Row | None] = []
+        keyed = doubtful = False
         for row in islice(rows, ROWS_LOOKED_AT):
             ahead.append(row)
-            if row is not None and row.key is not None:
-                return ahead, Grouping(1)
+            keyed = keyed or (row is not None and row.key is not None)
+            doubtful = doubtful or (row is not None and _is_doubtful(row))
+            if keyed and not doubtful:
+                break
+        if keyed:
+            return ahead, Grouping(1)
         grouping = group(ahead)
         if self.options.gpus is not None:
             return ahead, grouping._replace(gpus=self.options.gpus)
@@ -196,6 +293,10 @@ class _Delimited:
 
     def _begin(self, heading: headings.Heading) -> None:
         self._heading = heading
+        self._fits = False
+        """Some row had as many cells as the heading has names."""
+        self._surplus: tuple[int | None, ...] = ()
+        """The place of a cell too many, or none, once that is known."""
         rows, note = self._reading.rows, self._stats.note
         self._reader = RowReader(heading.names, heading.units, rows.stamps)
         # A utilization that somebody has computed can be a share of 1.
@@ -236,13 +337,16 @@ class _Delimited:
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""
         stats, reader = self._stats, self._reader
-        heading = None if line[:1].isdigit() else headings.find_heading(line)
+        asked = pasted.query_columns(line)
+        heading = headings.of_query(asked)
+        if heading is None and not line[:1].isdigit():
+            heading = headings.find_heading(line)
         at = (
             None
             if heading or reader.time_place is not None
             else self._reading.rows.stamps.alone(line)
         )
-        if heading is not None or line[:1] == "#" or line == "ID":
+        if heading is not None or asked or line[:1] == "#" or line == "ID":
             # The first heading, one again, or that of another log in the same file.
             if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
                 return
@@ -269,4 +373,27 @@ class _Delimited:
         ):
             return None
         cells = headings.split_cells(line, separator, width)
-        return cells if len(cells) == width and headings.has_digit(cells) else None
+        if len(cells) != width:
+            return None if self._fits else self._misfit(cells)
+        if not headings.has_digit(cells):
+            return None
+        self._fits = True
+        return cells
+
+    def _misfit(self, cells: list[str]) -> list[str] | None:
+        """A row with more or fewer cells than the heading names, in a log that has no others: with
+        one more, the one that the first such row showed to be none of them is left out."""
+        if not headings.has_digit(cells):
+            return None
+        if not self._surplus and len(cells) == len(self._heading.names) + 1:
+            place = None if self._heading.cells else headings.surplus(self._heading, cells)
+            self._surplus = (place,)
+            if place is not None:
+                self._stats.note(
+                    f"Rows have one field more than the header names: field {place + 1} "
+                    f'("{clean(cells[place], 40)}") is left out.'
+                )
+        if len(cells) == len(self._heading.names) + 1 and self._surplus[0] is not None:
+            return [*cells[: self._surplus[0]], *cells[self._surplus[0] + 1 :]]
+        self._reading.widths = (len(cells), len(self._heading.names))
+        return None

@@ -8,6 +8,9 @@ from gpuwatch.core.text import clean
 from gpuwatch.sources.nvml.tables import EVENT_REASONS, PSTATE_MAX
 
 TEXT_LENGTH = 200
+CARD_WATTS_MOST = 3000.0
+"""No card draws as much: the largest announced are below 2,500 W. ``draw`` has no such bound: a
+column without a unit, or with a wrong one, can be in milliwatts, as its first rows tell."""
 MIB, GIB = 1024.0**2, 1024.0**3
 
 Value = float | int | str | bool | tuple[str, ...] | None
@@ -17,6 +20,9 @@ _UNREAD = {"", "-", "n/a", "not supported", "not available", "unknown error", "g
 _UNREAD |= {"err!", "nan", "none", "null", "unknown", "not found"}
 """Texts, beside those in brackets, by which a log says that it has no value."""
 _AMOUNT = re.compile(r"P?([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s,.].*)?", re.ASCII)
+_DEGREES = " °º\N{REPLACEMENT CHARACTER}"
+_OF_TOTAL = re.compile(r"([\d.]+)\s*/\s*[\d.]+\s*([A-Za-z%]*)(?:\s*\(.*\))?", re.ASCII)
+"""``7554 / 32768 MiB (23%)``: the first is meant."""
 _NOT_KNOWN = float("nan")
 """What one of an unknown unit is: a value in it is none."""
 
@@ -35,13 +41,15 @@ class Quantity(NamedTuple):
 # What NVML counts in MiB is written as MB by dmon and by most programs.
 _BYTES = {"mib": MIB, "mb": MIB, "kib": 1024.0, "kb": 1024.0, "gib": GIB, "gb": GIB, "b": 1.0}
 _RATES = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
+_WATTS = {"w": 1.0, "mw": 0.001}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 QUANTITIES = {
     "percent": Quantity(0.0, 100.0, {"%": 1.0, "ratio": 100.0}),
     "fan": Quantity(0.0, 200.0, {"%": 1.0, "ratio": 100.0}),
     "bytes": Quantity(0, 2.0**46, _BYTES, True),
     "bytes_per_second": Quantity(0.0, 1e13, _RATES),
-    "watts": Quantity(0.0, 20_000.0, {"w": 1.0, "mw": 0.001}),
+    "watts": Quantity(0.0, CARD_WATTS_MOST, _WATTS),
+    "draw": Quantity(0.0, 1e3 * CARD_WATTS_MOST, _WATTS),
     "joules": Quantity(0.0, 1e12, {"j": 1.0, "mj": 0.001}),
     "celsius": Quantity(-50.0, 200.0, {"c": 1.0}),
     "mhz": Quantity(0, 100_000, {"mhz": 1.0, "ghz": 1000.0, "hz": 1e-6}, True),
@@ -66,7 +74,7 @@ def number(text: str) -> float | None:
 
 def _amount(text: str) -> tuple[float | None, str]:
     """``212.34 W``, ``212.34W``, or ``212,34 W`` of a country that writes so, by its two parts."""
-    found = _AMOUNT.fullmatch(text)
+    found = (_OF_TOTAL.fullmatch(text) if "/" in text else None) or _AMOUNT.fullmatch(text)
     if found is None and text.count(",") == 1 and text[:1].isdecimal():
         found = _AMOUNT.fullmatch(text.replace(",", "."))
     value = _NOT_KNOWN if found is None else float(found[1])
@@ -81,7 +89,7 @@ def parser(kind: str, unit: str = "") -> Parse:
     if quantity is None:
         return _TEXTS[kind]
     low, high, units, whole = quantity
-    usual = units.get(_bare(unit), _NOT_KNOWN) if unit else next(iter(units.values()))
+    usual = units.get(bare_unit(unit), _NOT_KNOWN) if unit else next(iter(units.values()))
 
     def parse(text: str) -> float | int | None:
         amount, _, own = text.partition(" ")
@@ -92,7 +100,7 @@ def parser(kind: str, unit: str = "") -> Parse:
             value, own = _amount(text)
             if value is None:
                 return None
-        value *= units.get(_bare(own), _NOT_KNOWN) if own else usual
+        value *= units.get(bare_unit(own), _NOT_KNOWN) if own else usual
         # Neither NaN nor infinity is within bounds.
         if low <= value <= high:
             return round(value) if whole else value
@@ -101,8 +109,9 @@ def parser(kind: str, unit: str = "") -> Parse:
     return parse
 
 
-def _bare(unit: str) -> str:
-    return unit.strip(" °").lower()
+def bare_unit(unit: str) -> str:
+    """``c`` for ``°C``, however its sign is encoded: a byte that is not UTF-8 has become U+FFFD."""
+    return unit.replace("\N{DEGREE CELSIUS}", "c").strip(_DEGREES).lower()
 
 
 def _text(text: str) -> str | None:

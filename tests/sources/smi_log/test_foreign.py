@@ -126,8 +126,8 @@ def test_values_that_some_rows_lack_are_told() -> None:
 
 
 def test_a_line_that_is_no_row_has_no_values_to_miss() -> None:
-    """The command that a shell has echoed above the log counts as one line, no more."""
-    command = "$ nvidia-smi --query-gpu=timestamp,index,utilization.gpu -l 1"
+    """What a script has written above the log counts as one line, no more."""
+    command = "$ ./log-the-gpus --to gpus.csv, every 1 s, 2 GPUs"
     stats = LogStats()
     found = read("\n".join([command, HEADER, *map(", ".join, rows())]), stats)
     assert first_busy(found) == BUSY

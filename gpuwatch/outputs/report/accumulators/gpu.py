@@ -60,6 +60,7 @@ class GpuAccumulator:
         self._busy = 0.0
         self._busy_until = now
         self._busy_readings = 0
+        self._busy_last: float | None = None
         self._sampled = False
         self._power_limit: float | None = None
         self._lost: list[tuple[float, float]] = []
@@ -118,6 +119,7 @@ class GpuAccumulator:
             self.add_samples(reading.busy_samples, step)
             return
         percent = sane(reading.busy_percent, 100.0)
+        self._busy_last = self._busy_last if percent is None else percent
         if percent is None or step.until <= self._busy_until:
             return
         # Samples never reach beyond the look before, so no time is counted twice.
@@ -147,6 +149,7 @@ class GpuAccumulator:
             percents.append(percent)
         if not percents:
             return
+        self._busy_last = percents[-1]
         self._sampled = True
         mean = busy / covered if covered > 0 else sum(percents) / len(percents)
         # With seldom looks the driver's buffer holds only the newest part of the time.
@@ -173,6 +176,7 @@ class GpuAccumulator:
             busy_readings=self._busy_readings,
             busy_low_percent=min([x for x in drawn.minimum if x is not None], default=None),
             busy_high_percent=max([x for x in drawn.maximum if x is not None], default=None),
+            busy_last_percent=self._busy_last,
             busy_seconds=min(self._busy, self._watched) if known else None,
             busy_from_samples=self._sampled,
             busy_missing=None if known else self._why_unknown(),

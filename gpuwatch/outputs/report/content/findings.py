@@ -162,6 +162,8 @@ NOTABLE_SHARE = 0.05
 MOST_OF = 0.95
 WORKS_PERCENT = 5.0
 RESTS_SHOWN = 3
+MOMENTS_SAID = 3
+"""Different readings of one moment that the sentence names; more are in the table."""
 
 
 def verdict(report: Report) -> str:
@@ -182,8 +184,10 @@ def verdict_parts(report: Report) -> tuple[str, str]:
     subject = "The GPU was" if len(report.cards) == 1 else "The GPUs were"
     head = f"{subject} busy {units.percent(busy)} of {length}."
     if busy is None or once:
-        why = "one moment was read" if once else f"no utilisation was read in {length}"
-        head = f"How busy the GPUs were is not known: {why}."
+        head = _moment(report) if once else ""
+        if not head:
+            why = "one moment was read" if once else f"no utilisation was read in {length}"
+            head = f"How busy the GPUs were is not known: {why}."
         if not isinstance(lead, Group):
             return head, ""
     if lead is None and report.source is None:
@@ -193,6 +197,23 @@ def verdict_parts(report: Report) -> tuple[str, str]:
     others = len(_worst(report)) - isinstance(lead, Group)
     more = f"{units.plural(others, 'other finding')} below." if others > 0 else ""
     return head, " ".join(part for part in (why, *_rests(report), more) if part)
+
+
+def _moment(report: Report) -> str:
+    """How busy each GPU was in the one moment that was read; empty where nothing says so."""
+    known = [(one.busy_last_percent, one) for one in report.gpus]
+    read = [(percent, one.uuid) for percent, one in known if percent is not None]
+    if not read:
+        return ""
+    found = grouped((units.percent(percent), uuid) for percent, uuid in read)
+    said = [
+        f"{words.labels(uuids, report)} {'was' if len(uuids) == 1 else 'were'} at {percent}"
+        for percent, uuids in found.items()
+    ]
+    if len(said) > MOMENTS_SAID:
+        low, high = (units.percent(end([percent for percent, _ in read])) for end in (min, max))
+        said = [f"the GPUs were at {low} to {high}"]
+    return f"At that moment {units.listed(said)}; one moment is no mean."
 
 
 def outcome(report: Report) -> str:

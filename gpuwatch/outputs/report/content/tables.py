@@ -31,7 +31,7 @@ GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("Host", "HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
     Column("Name", "NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
            lambda r: units.plural(len(r.cards), "GPU")),
-    Column("Busy", "BUSY", lambda g: percent(g.busy_percent), _N, 0,
+    Column("Busy", "BUSY", lambda g: percent(g.busy_shown_percent), _N, 0,
            lambda r: percent(r.total.busy_percent)),
     Column("Duty", "DUTY", lambda g: share(g.duty), _N, 5, lambda r: share(r.total.duty)),
     Column("Idle", "IDLE", lambda g: hours(g.idle_seconds), _N, 1,
@@ -41,7 +41,7 @@ GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("Memory peak", "MEM-PEAK",
            lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes), _N, 2),
     Column("Power mean", "POWER",
-           lambda g: units.watts_of(g.power_mean_watts, g.power_limit_watts), _N, 4,
+           lambda g: units.watts_of(g.power_shown_watts, g.power_limit_watts), _N, 4,
            lambda r: units.watts(r.total.power_mean_watts)),
     Column("Power peak", "PEAK", lambda g: units.watts(g.power_peak_watts), _N, 10),
     Column("Energy", "ENERGY", lambda g: units.energy(g.energy_joules), _N, 2,
@@ -160,9 +160,9 @@ def gpu_notes(report: Report) -> Iterable[str]:
 def _notes_of(gpu: GpuUsage, report: Report) -> Iterable[tuple[str, float | None]]:
     for stretch in gpu.lost:
         yield f"lost, {Times(report).stretch(stretch)}", None
-    if gpu.busy_percent is None:
+    if gpu.busy_shown_percent is None:
         if not gpu.lost:
-            yield f"busy unknown: {gpu.busy_missing or 'not reported by the driver'}", None
+            yield f"busy unknown: {words.busy_missing(gpu, report)}", None
     elif gpu.watched_seconds is not None:
         missed = gpu.seen_seconds - gpu.watched_seconds - report.time.gap_seconds
         if missed > max(2.0, 0.05 * gpu.seen_seconds) and not gpu.lost:

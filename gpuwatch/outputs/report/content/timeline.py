@@ -35,12 +35,13 @@ def timeline(report: Report, name: str = "") -> Timeline:
         of = "" if cores is None else units.plural(cores, "core")
         row = Row("CPU", "CPU", of, cpu, mean, f"Mean {mean}, at most {most}.")
     others = [] if report.job is None else list(_job_rows(report.job))
-    gpus = [_gpu_row(gpu, found) for gpu in report.gpus]
+    gpus = [_gpu_row(gpu, report, found) for gpu in report.gpus]
     return Timeline(report, [group.lane() for group in found], gpus, others, row, name)
 
 
-def _gpu_row(gpu: GpuUsage, found: Iterable[Group]) -> Row:
-    percent, rhythm = units.percent(gpu.busy_percent), words.oscillation(gpu)
+def _gpu_row(gpu: GpuUsage, report: Report, found: Iterable[Group]) -> Row:
+    percent, rhythm = units.percent(gpu.busy_shown_percent), words.oscillation(gpu)
+    missing = words.busy_missing(gpu, report)
     swings = f"swings {rhythm}" if rhythm else "no oscillation"
     marks = [
         (group.severity, stretch)
@@ -57,7 +58,7 @@ def _gpu_row(gpu: GpuUsage, found: Iterable[Group]) -> Row:
         gpu.profiles.get("busy_percent"),
         percent,
         f"Mean {percent}, duty {words.share(gpu.duty)}, {swings}.",
-        f"busy: {gpu.busy_missing or 'not read'}",
+        f"busy: {missing}" if gpu.busy_shown_percent is None else "one moment was read",
         marks=marks,
         lost=gpu.lost,
     )

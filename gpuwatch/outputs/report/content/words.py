@@ -102,6 +102,21 @@ def gpu_labels(uuids: Sequence[str], report: Report) -> str:
     return units.ranges(found).replace(",", ", ") if found or not uuids else "?"
 
 
+def busy_missing(gpu: GpuUsage, report: Report) -> str:
+    """Why nobody knows how busy it was, as a clause."""
+    if gpu.busy_missing is not None:
+        return gpu.busy_missing
+    return "not reported by the driver" if was_asked(report) else "not in the log"
+
+
+def was_asked(report: Report) -> bool:
+    """True where somebody asked the driver how busy the GPUs are; a log can lack the column."""
+    source = report.source
+    if source is None or source.kind == "recording":
+        return True
+    return "busy_percent" in source.unread_readings
+
+
 def oscillation(gpu: GpuUsage) -> str:
     """``every 1.9s, 98% of the time``; empty where there was none."""
     swinging, known = gpu.oscillating_seconds, gpu.rhythm_seconds
