@@ -46,7 +46,7 @@ _FILES = {
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
     "explain": "manual",
-    **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune.command"},
+    **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune"},
     "compare": "recordings.report",
 }
 """Where each command is."""

@@ -1,4 +1,5 @@
-"""``gpuwatch tune``: which loader settings are fastest, and the largest batch that fits.
+"""``gpuwatch tune``: measure a DataLoader with other settings, and the memory of a train step.
 
-``Bench`` starts processes (``child``) that measure; ``Search`` decides what they measure.
+The process that a person types at imports neither torch nor the user's module: a measuring process
+does (``child``), and is started anew where it crashes, hangs or runs out of memory (``bench``).
 """

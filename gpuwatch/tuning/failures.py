@@ -1,8 +1,13 @@
 """From an exception, a dead process or a hang to a sentence with the user's own line.
 
-Measuring processes import this before torch.
+Measuring processes and their workers import this before torch: they have a crash, and a signal,
+write where they are, for ``line_in`` to read.
 """
 
+import contextlib
+import ctypes
+import faulthandler
+import multiprocessing
 import os
 import re
 import signal
@@ -17,7 +22,7 @@ from msgspec import structs
 
 from gpuwatch.core import units
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.tuning.settings import Failure
+from gpuwatch.tuning.records import Failure
 
 MESSAGE_LENGTH = 300
 OUTPUT_LINES = 5
@@ -63,16 +68,47 @@ class MeasureError(SentenceError):
         self.code = code
 
 
-class OutOfTimeError(Exception):
-    """The budget is used up."""
+STACKS_SIGNAL = signal.SIGUSR2
+_PR_SET_PDEATHSIG = 1
+
+
+def write_stacks() -> None:
+    """Have a crash of this process, and ``STACKS_SIGNAL``, print its stack from now on."""
+    # It would keep the handlers that torch gives its workers since, which name no line.
+    faulthandler.disable()
+    faulthandler.enable(2, all_threads=False)
+    faulthandler.register(STACKS_SIGNAL, 2, all_threads=False)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends (prctl(2))."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class WorkerStart:
+    """A loader's ``worker_init_fn`` that also has the worker write where it crashes, and end with
+    the measuring process, even one that ended while the worker started."""
+
+    def __init__(self, own: Callable[[int], object] | None) -> None:
+        self._own = own
+
+    def __call__(self, worker_id: int) -> None:
+        write_stacks()
+        end_with_parent()
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            os._exit(1)
+        if self._own is not None:
+            self._own(worker_id)
 
 
 # --- the user's own lines --------------------------------------------------------------------
 
 
 def is_own(file: str) -> bool:
-    """True if ``file`` (of a frame) is the user's own code: not the interpreter's, not of an
-    installed package, not gpuwatch's."""
+    """Return whether the file of a frame is the user's own code: not the interpreter's, not an
+    installed package's, not gpuwatch's."""
     if file.startswith("<"):
         return False
     real = os.path.realpath(file)
@@ -217,9 +253,9 @@ def _signal_words(number: int, otherwise: str) -> str:
 # --- processes -------------------------------------------------------------------------------
 
 
-def from_status(status: int, output: str) -> Failure:
-    """Of a measuring process that ended before it had an answer; ``status`` as waitpid's."""
-    code, line = os.waitstatus_to_exitcode(status), crashed_at(output)
+def from_exit_code(code: int, output: str) -> Failure:
+    """A measuring process that ended before it had an answer; ``code`` below 0: by that signal."""
+    line = crashed_at(output)
     if code < 0:
         sentence = f"The process was killed by {_signal_words(-code, '')}{_at(line)}."
         return Failure(code="killed", sentence=sentence, line=line)

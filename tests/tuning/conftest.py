@@ -5,22 +5,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpuwatch.tuning import host_process
-from gpuwatch.tuning.host_process import HostProcess
-from gpuwatch.tuning.messages import Answer
+from gpuwatch.tuning import bench
+from gpuwatch.tuning.bench import Bench
+from gpuwatch.tuning.records import Answer
 from tests.support.warm_torch import WarmTorch
 
 
 @pytest.fixture(scope="package")
 def warm_torch() -> Iterator[WarmTorch]:
-    warm = WarmTorch("torch._dynamo")
+    warm = WarmTorch()
     yield warm
     warm.close()
 
 
 @pytest.fixture
 def warm(warm_torch: WarmTorch) -> Iterator[None]:
-    with warm_torch.instead_of(host_process):
+    with warm_torch.instead_of(bench):
         yield
 
 
@@ -29,12 +29,12 @@ Silence = Callable[..., None]
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
-    """Who waits for measuring processes for ``least`` seconds or longer finds that this time has
-    passed once a condition holds, and not before, however slow the machine is."""
-    plain = HostProcess.hear
+    """Whoever waits for the measuring process for ``least`` seconds or longer finds that this time
+    has passed once a condition holds, and not before, however slow the machine is."""
+    plain = Bench._hear
 
     def once(condition: Callable[[], bool], least: float = 0.0) -> None:
-        def hear(its: HostProcess, patience: float) -> Answer | None:
+        def hear(its: Bench, patience: float) -> Answer | None:
             if patience < least:
                 return plain(its, patience)
             while True:
@@ -44,6 +44,6 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
                 if heard is not None or passed:
                     return heard
 
-        monkeypatch.setattr(HostProcess, "hear", hear)
+        monkeypatch.setattr(Bench, "_hear", hear)
 
     return once

@@ -14,16 +14,12 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.utils.data import DataLoader
-
 from gpuwatch.jobs.launch.tree_signals import tree_of
-from gpuwatch.tuning import failures, processes
+from gpuwatch.tuning import child, failures
 from gpuwatch.tuning.bench import Bench, BenchError
-from gpuwatch.tuning.child.loader_factory import LoaderFactory
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.messages import Order
-from gpuwatch.tuning.search import advice
-from gpuwatch.tuning.settings import Failure, Setting, Visit
+from gpuwatch.tuning.loader_factory import LoaderFactory
+from gpuwatch.tuning.records import Failure, Order, Setting, Visit
 from tests.support.children import children_of, ran, wait_until
 from tests.tuning import loaders
 from tests.tuning.conftest import Silence
@@ -51,25 +47,10 @@ def opened(target: str, **options: Any) -> Iterator[Bench]:
 
 
 def visit(
-    its: Bench,
-    workers: int = 0,
-    *,
-    seconds: float = 0.05,
-    limit: float = 60.0,
-    whole_epochs: bool = False,
-    restart: bool = False,
-    **knobs: object,
+    its: Bench, workers: int = 0, *, seconds: float = 0.05, limit: float = 60.0, **knobs: object
 ) -> Visit | Failure:
-    order = Order(
-        what="visit",
-        setting=Setting(num_workers=workers, **knobs).valid(),  # type: ignore[arg-type]
-        seconds=seconds,
-        limit_seconds=limit,
-        seed=1,
-        whole_epochs=whole_epochs,
-        restart=restart,
-    )
-    return its.visit(order)
+    setting = Setting().changed(num_workers=workers, **knobs)
+    return its.visit(Order(what="visit", setting=setting, seconds=seconds, limit_seconds=limit))
 
 
 def measured(result: Visit | Failure) -> Visit:
@@ -87,7 +68,7 @@ def failed(result: Visit | Failure) -> Failure:
 def test_measures_with_and_without_workers() -> None:
     """Batches, cores and memory are those of the setting; the loader's own size is kept."""
     with bench("numbers") as its:
-        description = its.open()
+        description = its.open().description
         # Longer than the clock of CPU times ticks.
         alone, pair = measured(visit(its)), measured(visit(its, 2, seconds=0.3))
     assert description.samples == 100_000
@@ -101,25 +82,23 @@ def test_measures_with_and_without_workers() -> None:
 
 @pytest.mark.parametrize("name", ["held_up", "held_up_stream"])
 def test_no_rate_is_above_what_the_workers_can_make(name: str) -> None:
-    """Batches that were ready before the window do not count, whatever the prefetch factor and
-    however long the measuring process was held up."""
+    """Batches that were ready before the window do not count, but for a share of a burst, whatever
+    the prefetch factor and however long the measuring process was held up."""
     with opened(name) as its:
         for prefetch in (2, 8):
             found = measured(visit(its, 4, seconds=0.5, prefetch_factor=prefetch))
-            assert found.samples_per_second <= 4 / loaders.HELD_COST
+            assert found.samples_per_second <= 1.05 * 4 / loaders.HELD_COST
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a visit its workers are gone, and so is what they started in other sessions."""
+    """At the end the workers are gone, and so is what they started in other sessions."""
     file = tmp_path / "orphan"
     monkeypatch.setenv("ORPHAN_FILE", str(file))
     with opened("orphans") as its:
         measured(visit(its, 1))
-        orphan = int(file.read_text())
-        assert not tree_of(orphan)
-        host = its.host
-        assert processes.of_session(host.pid) == [host.pid]
-    assert not tree_of(host.pid)
+        pid = its.process.pid
+    assert not tree_of(pid)
+    assert not tree_of(int(file.read_text()))
 
 
 def _line(text: str) -> int:
@@ -165,7 +144,7 @@ def test_failures(name: str, codes: dict[int, str], says: str, at: str | None) -
 def test_hang_is_ended_and_placed(silence: Silence) -> None:
     """A worker that hangs is given up with the line it hangs at, and ended; others go on."""
     with opened("hangs") as its:
-        silence(lambda: its.host is not None and its.host.output().count("hangs") == 2, 60.0)
+        silence(lambda: its.output().count("hangs") == 2, 60.0)
         failure = failed(visit(its, 2))
         assert failure.code == "hang"
         assert failure.line.endswith(f":{_line('time.sleep(1000 +')}")
@@ -173,73 +152,57 @@ def test_hang_is_ended_and_placed(silence: Silence) -> None:
 
 
 def test_what_only_workers_can_have_does_not_hinder_none() -> None:
-    """A loader with a timeout and a start method is measured without workers, too, and the line
-    to paste is one that DataLoader takes."""
-    with bench("patient") as its:
-        description = its.open()
+    """A loader with a timeout and a start method is measured without workers, too."""
+    with opened("patient") as its:
         measured(visit(its, 0))
-    for workers in (0, 2):
-        setting = Setting(num_workers=workers, batch_size=8).valid()
-        made = eval(
-            advice.line(description, setting), {"DataLoader": DataLoader, "dataset": range(9)}
-        )
-        assert made.num_workers == workers
-        assert made.timeout == (30 if workers else 0)
 
 
 def test_function_is_called_as_it_is_for_what_one_has() -> None:
-    """What a function makes by its own defaults is what the user has, and the line to paste says
-    what differs from them."""
-    with bench("opinionated") as its:
-        description = its.open()
-    assert description.base == Setting(
-        num_workers=3, prefetch_factor=4, batch_size=16, persistent_workers=True
-    )
-    setting = Setting(num_workers=2, batch_size=16).valid()
-    assert advice.line(description, setting) == (
-        "opinionated(batch_size=16, num_workers=2, prefetch_factor=2)"
-    )
-    assert advice.not_in_call(description, setting) == ["persistent_workers=False"]
+    """What a function makes by its own defaults is what the user has; without workers it is not
+    asked for what only workers can have."""
+    factory = LoaderFactory("loaders.py:opinionated", loaders.opinionated, None)
+    assert factory.base == Setting(num_workers=3, prefetch_factor=4, batch_size=16)
+    made = factory.make(factory.base.changed(num_workers=0))
+    assert (made.num_workers, made.prefetch_factor, made.persistent_workers) == (0, None, False)
 
 
 def test_short_dataset_goes_through_its_epochs() -> None:
-    """A dataset shorter than the window is measured by whole epochs; where an epoch ends before
-    every worker has delivered, it is timed from its start."""
+    """A dataset too short for a window after a warm-up is measured by whole epochs."""
     with opened("short") as its:
-        whole = measured(visit(its, 1, seconds=0.1, whole_epochs=True))
-        warm_up = measured(visit(its, 7, seconds=0.1))
-    assert whole.whole_epochs
-    assert whole.samples % 24 == 0
-    assert whole.epoch_samples == 24
-    assert warm_up.whole_epochs
-    assert warm_up.samples % 24 == 0
-
-
-def test_second_epoch_with_and_without_persistent_workers() -> None:
-    """The start of a second epoch is timed on a shortened one."""
-    with opened("numbers") as its:
-        for value in (False, True):
-            found = measured(visit(its, 1, restart=True, persistent_workers=value))
-            assert found.restart_seconds > 0
+        found = measured(visit(its, 7, seconds=0.1))
+        # An epoch of 24 samples takes 0.12 s or more.
+        part = measured(visit(its, 7, seconds=10, limit=0.05))
+    assert found.whole_epochs
+    assert found.samples % 24 == 0
+    assert 0 < part.samples <= 24
 
 
 def test_other_kinds_of_loaders() -> None:
     """Iterable datasets, own batch samplers, no batches at all: each is measured as it is; a
-    dataset is shuffled into batches of the size that was said."""
-    with bench("stream") as its:
-        assert its.open().iterable
-        assert measured(visit(its, 1, seconds=0.2)).epoch_samples in (None, 1000)
+    dataset is made into batches of the size that was said."""
+    with opened("stream") as its:
+        measured(visit(its, 1, seconds=0.2))
         assert failed(visit(its, 2, seconds=0.2)).code == "repeats"
     with bench("own_batches") as its:
-        assert "PairSampler" in its.open().fixed["batch_size"]
+        assert "PairSampler" in its.open().description.fixed
         assert measured(visit(its, 1)).samples % 3 == 0
     with bench("unbatched") as its:
-        assert "batch_size=None" in its.open().fixed["batch_size"]
+        assert "batch_size=None" in its.open().description.fixed
         found = measured(visit(its))
         assert found.samples == found.batches
-    with bench("dataset", batch_size=5) as its:
-        assert its.open().line_arguments == (("shuffle", "True"),)
+    with opened("dataset", batch_size=5) as its:
         assert measured(visit(its)).samples % 5 == 0
+
+
+def test_batches_that_are_shared_out_or_say_little_are_no_repeats() -> None:
+    """Samples of another worker, constants and a few values are not taken for the same batch."""
+    import torch
+
+    assert child.fingerprint(torch.arange(8)) == child.fingerprint(torch.arange(8))
+    assert child.fingerprint(torch.arange(8)) != child.fingerprint(torch.arange(8) + 1)
+    assert child.fingerprint({"x": [torch.arange(9)]}) == child.fingerprint(torch.arange(9))
+    assert child.fingerprint(torch.ones(99)) == 0
+    assert child.fingerprint(torch.arange(7)) == 0
 
 
 def test_batch_size_and_sampler_are_rebuilt() -> None:
@@ -247,13 +210,13 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
     from torch.utils.data import RandomSampler
 
     factory = LoaderFactory("loaders.py:shuffled", loaders.shuffled, None)
-    made = factory.make(factory.base.with_knobs(batch_size=32, num_workers=3))
+    made = factory.make(factory.base.changed(batch_size=32, num_workers=3))
     assert (made.batch_size, made.num_workers, made.prefetch_factor) == (32, 3, 2)
     assert isinstance(made.sampler, RandomSampler)
     assert made.dataset is loaders.shuffled.dataset
     assert len(made) == 3125
     assert loaders.shuffled.batch_size == 8
-    assert len(next(iter(factory.make(factory.base.with_knobs(num_workers=0))))) == 8
+    assert len(next(iter(factory.make(factory.base.changed(num_workers=0))))) == 8
 
 
 def test_step_is_measured_end_to_end() -> None:
@@ -262,14 +225,6 @@ def test_step_is_measured_end_to_end() -> None:
         found = measured(visit(its, 1, seconds=0.3))
     assert 0 <= found.data_wait_share <= 1
     assert found.samples_per_second <= 8 / 0.01
-
-
-def test_no_rate_is_above_what_the_step_takes() -> None:
-    """Batches that pile up while the workers are faster than the step do not count."""
-    with opened("napping", step=f"{LOADERS}:slow_step") as its:
-        # They would make three batches while the step takes two.
-        found = measured(visit(its, 3, seconds=0.4, prefetch_factor=8))
-    assert found.samples_per_second <= 4 / (2 * loaders.HELD_COST)
 
 
 def test_failing_step() -> None:
@@ -342,29 +297,15 @@ def test_slow_import_is_noticed_once(tmp_path: Path, silence: Silence) -> None:
     begun, noticed = file.with_name("begun"), file.with_name("noticed")
     silence(lambda: begun.exists() and not noticed.exists())
     with bench(f"{file}:loader", notice=notice) as its:
-        assert its.open().samples == 9
+        assert its.open().description.samples == 9
     assert len(said) == 1
     assert "still being imported, and is at" in said[0]
     assert "target.py:" in said[0]
 
 
-def test_threads_of_the_module_forbid_forking_it(tmp_path: Path) -> None:
-    """A module that starts a thread is imported anew for each measurement."""
-    file = tmp_path / "target.py"
-    file.write_text(
-        "import threading, time\n"
-        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
-        "from torch.utils.data import DataLoader\n"
-        "loader = DataLoader(list(range(1000)), batch_size=4)\n"
-    )
-    with opened(f"{file}:loader") as its:
-        assert its.reloads_because == "it starts threads while it is imported"
-        measured(visit(its))
-
-
 OPENED = (
     "import sys\nfrom gpuwatch.tuning.bench import Bench\n"
-    "from gpuwatch.tuning.messages import Order\nfrom gpuwatch.tuning.settings import Setting\n"
+    "from gpuwatch.tuning.records import Order, Setting\n"
     "bench = Bench(sys.argv[1])\nbench.open()\n"
 )
 
@@ -372,21 +313,19 @@ OPENED = (
 def test_killed_gpuwatch_leaves_nothing(tmp_path: Path) -> None:
     """When gpuwatch is killed in the middle of a measurement, its processes end by themselves."""
     code = OPENED + (
-        "print(bench.host.pid, flush=True)\n"
-        "setting = Setting(num_workers=2, batch_size=4).valid()\n"
+        "print(bench.process.pid, flush=True)\n"
+        "setting = Setting().changed(num_workers=2)\n"
         "bench.visit(Order(what='visit', setting=setting, seconds=600, limit_seconds=600))\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, f"{LOADERS}:numbers"], stdout=subprocess.PIPE
     )
-    host = int(child.stdout.readline())
-    wait_until(lambda: len(children_of(host)) == 1)
-    (measuring,) = children_of(host)
-    wait_until(lambda: len(processes.of_session(measuring)) >= 3)
+    measuring = int(child.stdout.readline())
+    wait_until(lambda: len(children_of(measuring)) >= 2)
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    wait_until(lambda: not processes.of_session(measuring) and not tree_of(host))
+    wait_until(lambda: not tree_of(measuring))
 
 
 def test_too_little_shared_memory() -> None:
@@ -395,7 +334,7 @@ def test_too_little_shared_memory() -> None:
         pytest.skip("this machine allows no mounts of one's own")
     code = OPENED + (
         "for workers in (1, 0):\n"
-        "    setting = Setting(num_workers=workers, batch_size=8).valid()\n"
+        "    setting = Setting().changed(num_workers=workers)\n"
         "    found = bench.visit(\n"
         "        Order(what='visit', setting=setting, seconds=0.05, limit_seconds=20))\n"
         "    print(getattr(found, 'code', 'measured'), getattr(found, 'sentence', ''))\n"
@@ -439,12 +378,3 @@ def test_what_python_says_of_the_end_is_not_what_the_user_printed() -> None:
     """Of the processes that were ended; the user's own lines stay."""
     text = "mine\nERROR: Unexpected segmentation fault\nresource_tracker: 2 leaked\nlast\n"
     assert failures.output_lines(text) == ("mine", "last")
-
-
-def test_an_epoch_that_the_time_does_not_suffice_for_counts_in_part() -> None:
-    """The time ends in the first epoch or, after a warm-up, in the second: there is a rate."""
-    with opened("short") as its:
-        # An epoch of 24 samples takes 0.12 s or more.
-        for limit in (0.05, 0.2):
-            found = measured(visit(its, 0, seconds=10, limit=limit, whole_epochs=True))
-            assert 0 < found.samples <= 24

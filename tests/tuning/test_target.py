@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tuning.child.target import parse
 from gpuwatch.tuning.failures import MeasureError
+from gpuwatch.tuning.target import parse
 from tests.support.children import ran
 
 ASK = (
     "import sys, json\n"
-    "from gpuwatch.tuning.child.target import load\n"
+    "from gpuwatch.tuning.target import load\n"
     "from gpuwatch.tuning.failures import MeasureError\n"
     "try:\n    print(json.dumps(['found', repr(load(sys.argv[1])), sys.argv, sys.path[0]]))\n"
     "except MeasureError as error:\n    print(json.dumps(['error', str(error)]))\n"

@@ -3,7 +3,10 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
+
+import psutil
 
 from gpuwatch.jobs.identity.evidence import children_of, read_all
 from gpuwatch.sources.linux import procfs
@@ -11,6 +14,8 @@ from gpuwatch.sources.linux.signals import pinned
 
 _ROUNDS_MAX = 5
 """A process can start another while the tree is read; the next round finds it."""
+_END_SECONDS = 5.0
+_TRACKER_SECONDS = 1.0
 
 
 def family(begins: Callable[[int, procfs.ProcessStat], bool]) -> dict[int, int]:
@@ -70,3 +75,23 @@ def _send(pid: int, start_ticks: int, number: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def kill_all(begins: Callable[[int, procfs.ProcessStat], bool]) -> None:
+    """Kill such processes and all below them, until none is left. Python's resource tracker is
+    given a moment: it removes what the others have left in /dev/shm and ends by itself. One in an
+    uninterruptible wait for a disk stays."""
+    begun = time.monotonic()
+    while (found := family(begins)) and time.monotonic() < begun + _TRACKER_SECONDS + _END_SECONDS:
+        patient = time.monotonic() < begun + _TRACKER_SECONDS
+        for pid in found:
+            if not (patient and _is_tracker(pid)):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "resource_tracker" in " ".join(psutil.Process(pid).cmdline())
+    return False

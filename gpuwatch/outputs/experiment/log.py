@@ -23,9 +23,9 @@ from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.jobs.launch.tree_signals import kill_all
 from gpuwatch.outputs.exporter.totals import busy_of
 from gpuwatch.recording.redaction import program_name
-from gpuwatch.tuning.processes import kill_session
 
 EVERY_SECONDS = 15.0
 FLUSH_SECONDS = 15.0
@@ -123,7 +123,7 @@ class ExperimentLog:
             self._process.wait(FLUSH_SECONDS)
         except subprocess.TimeoutExpired:
             self.said.append(f"{self._tool} did not take everything within {FLUSH_SECONDS:.0f} s.")
-            kill_session(self._process.pid)
+            kill_all(lambda _pid, one: one.session == self._process.pid)
             self._process.wait()
         self._hear()
         if self._dropped:

@@ -7,36 +7,25 @@ whatever else it has stay the very same objects, also in subclasses of DataLoade
 import contextlib
 import copy
 import inspect
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    default_collate,
-    default_convert,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from gpuwatch.core.text import clean
 from gpuwatch.tuning import failures
-from gpuwatch.tuning.child.crash import WorkerStart
-from gpuwatch.tuning.child.target import kind_of
-from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.settings import DEFAULT_PREFETCH, NAMES, Description, Setting
+from gpuwatch.tuning.failures import MeasureError, WorkerStart
+from gpuwatch.tuning.records import DEFAULT_PREFETCH, KNOBS, Description, Setting
+from gpuwatch.tuning.target import kind_of
 
 
 class LoaderFactory:
     """Makes loaders from what a target names. Raises ``MeasureError`` where it is no loader.
 
-    ``batch_size`` is for datasets (and what returns one). ``loader`` and ``base``: as the user has
-    it. ``fixed``: why a knob cannot be varied.
+    ``batch_size`` is for datasets (and functions that return one). ``loader`` and ``base``: as the
+    user has it. ``fixed``: why the batch size cannot be varied.
     """
 
     def __init__(self, text: str, found: Any, batch_size: int | None) -> None:
@@ -44,24 +33,22 @@ class LoaderFactory:
         self._batch_size = batch_size
         self._function: Callable[..., Any] | None = None
         self.takes: frozenset[str] = frozenset()
-        self.defaults: dict[str, Any] = {}
-        """Of the function's parameters in ``takes``."""
-        self.is_dataset = False
+        self._needs: frozenset[str] = frozenset()
+        self._takes_persistent = False
         if not isinstance(found, DataLoader) and not _is_dataset(found):
             self._function = self._checked(found)
             # With no more than it needs, so that what it makes is what the user has.
-            needed = (self.takes - set(self.defaults)) | (self.takes & {"batch_size"})
+            needed = self._needs | (self.takes & {"batch_size"})
             plain = Setting(batch_size=self._batch_size).as_dict()
-            found = self._called({knob: plain[knob] for knob in NAMES if knob in needed})
+            found = self._called({knob: plain[knob] for knob in KNOBS if knob in needed})
         self.loader = self._as_loader(found)
         self.base = Setting(
             num_workers=self.loader.num_workers,
             pin_memory=bool(self.loader.pin_memory),
             prefetch_factor=self.loader.prefetch_factor or DEFAULT_PREFETCH,
-            persistent_workers=bool(self.loader.persistent_workers),
             batch_size=self.loader.batch_size,
-        ).valid()
-        self.fixed = {} if "batch_size" in self.takes else _fixed(self.loader)
+        ).changed()
+        self.fixed = None if "batch_size" in self.takes else _fixed(self.loader)
 
     def make(self, setting: Setting) -> Any:
         """A DataLoader of ``setting``. Raises ``MeasureError``."""
@@ -70,6 +57,8 @@ class LoaderFactory:
         values = {knob: value for knob, value in setting.as_dict().items() if knob in self.takes}
         if "batch_size" in values and values["batch_size"] is None:
             values["batch_size"] = self._batch_size
+        if self._takes_persistent and not setting.num_workers:
+            values["persistent_workers"] = False
         return _copied(self._as_loader(self._called(values)), setting)
 
     def _checked(self, found: Any) -> Callable[..., Any]:
@@ -83,7 +72,7 @@ class LoaderFactory:
         except (TypeError, ValueError):
             parameters = []
         for one in parameters:
-            knob = one.name in NAMES and one.kind is not one.POSITIONAL_ONLY
+            knob = one.name in KNOBS and one.kind is not one.POSITIONAL_ONLY
             several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
             if one.default is one.empty and not knob and not several:
                 raise MeasureError(
@@ -91,11 +80,13 @@ class LoaderFactory:
                     "that can be called without arguments (it may take num_workers, batch_size, "
                     "...)."
                 )
-        knobs = [one for one in parameters if one.name in NAMES]
+        knobs = [one for one in parameters if one.name in KNOBS]
         self.takes = frozenset(one.name for one in knobs)
-        self.defaults = {one.name: one.default for one in knobs if one.default is not one.empty}
+        self._takes_persistent = any(one.name == "persistent_workers" for one in parameters)
+        self._needs = frozenset(one.name for one in knobs if one.default is one.empty)
         if "batch_size" in self.takes and self._batch_size is None:
-            self._batch_size = self.defaults.get("batch_size")
+            default = inspect.signature(found).parameters["batch_size"].default
+            self._batch_size = default if isinstance(default, int) else None
             if self._batch_size is None:
                 raise MeasureError(f"{self._text} takes a batch_size: say one, --batch-size 64.")
         function: Callable[..., Any] = found
@@ -120,7 +111,6 @@ class LoaderFactory:
     def _as_loader(self, found: Any) -> Any:
         if isinstance(found, DataLoader):
             return found
-        self.is_dataset = True
         if self._batch_size is None:
             raise MeasureError(
                 f"{self._text} is a dataset without a loader: say how many samples make a batch, "
@@ -130,30 +120,13 @@ class LoaderFactory:
         return DataLoader(found, batch_size=self._batch_size, shuffle=shuffle)
 
     def describe(self) -> Description:
-        """Without making a CUDA context: a process that has one cannot be forked."""
-        accelerator = None
-        with contextlib.suppress(Exception):
-            accelerator = "cuda" if torch.cuda.is_available() else None
-        by_function = self._function is not None and self.takes
-        name = self._text.rpartition(":")[2] if by_function else _name(type(self.loader))
         return Description(
             base=self.base,
             fixed=self.fixed,
-            takes=tuple(sorted(self.takes)),
-            # A default that is no value of a knob is none.
-            defaults={
-                knob: value if isinstance(value, bool | int) else None
-                for knob, value in self.defaults.items()
-            },
-            is_dataset=self.is_dataset,
-            iterable=is_iterable(self.loader),
-            dataset=kind_of(self.loader.dataset),
             samples=lengths(self.loader)[0],
             start_method=start_method(self.loader),
-            accelerator=accelerator,
-            line_name=name or "DataLoader",
-            line_arguments=() if by_function else tuple(_arguments(self.loader)),
-            torch=str(torch.__version__),
+            cuda=torch.cuda.is_available(),
+            torch=clean(str(torch.__version__), 40),
         )
 
 
@@ -168,18 +141,6 @@ def lengths(loader: Any) -> tuple[int | None, int | None]:
     with contextlib.suppress(Exception):
         batches = len(loader)
     return samples, batches
-
-
-def shortened(loader: Any, batches: int) -> Any | None:
-    """The same loader with epochs of at most ``batches``; ``None`` for an iterable dataset."""
-    if is_iterable(loader):
-        return None
-    short = copy.copy(loader)
-    name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-    # A list will do as a sampler.
-    vars(short)[name] = list(itertools.islice(getattr(loader, name), batches))
-    vars(short)["_iterator"] = None
-    return short
 
 
 def is_iterable(loader: Any) -> bool:
@@ -214,15 +175,15 @@ def _is_plain(loader: Any) -> bool:
     return type(loader.batch_sampler) is BatchSampler
 
 
-def _fixed(loader: Any) -> dict[str, str]:
+def _fixed(loader: Any) -> str | None:
     if loader.batch_size is None and loader.batch_sampler is not None:
         name = clean(type(loader.batch_sampler).__name__, 80)
-        return {"batch_size": f"the loader's batch sampler ({name}) makes the batches"}
+        return f"the loader's batch sampler ({name}) makes the batches"
     if loader.batch_size is None:
-        return {"batch_size": "the dataset makes the batches (batch_size=None)"}
+        return "the dataset makes the batches (batch_size=None)"
     if not is_iterable(loader) and not _is_plain(loader):
-        return {"batch_size": "the loader has a batch sampler of its own kind"}
-    return {}
+        return "the loader has a batch sampler of its own kind"
+    return None
 
 
 def _copied(loader: Any, setting: Setting) -> Any:
@@ -234,43 +195,12 @@ def _copied(loader: Any, setting: Setting) -> Any:
     values["_iterator"] = None
     values["worker_init_fn"] = WorkerStart(loader.worker_init_fn)
     if not setting.num_workers:
-        # Only workers can be late, and it refuses to wait for none.
-        values["timeout"] = 0
+        # Only workers can be late or stay, and it refuses these without any.
+        values |= {"timeout": 0, "persistent_workers": False}
     if setting.batch_size is not None and setting.batch_size != loader.batch_size:
         values["batch_size"] = setting.batch_size
         values["batch_sampler"] = BatchSampler(loader.sampler, setting.batch_size, loader.drop_last)
     return made
-
-
-def _arguments(loader: Any) -> Iterator[tuple[str, str]]:
-    """Arguments that stay as they are, as a person would write them; the knobs come from the
-    setting."""
-    if not is_iterable(loader):
-        if not _is_plain(loader) and loader.batch_sampler is not None:
-            yield "batch_sampler", "batch_sampler"
-        elif type(loader.sampler) is RandomSampler and not loader.sampler.replacement:
-            yield "shuffle", "True"
-        elif type(loader.sampler) is not SequentialSampler:
-            yield "sampler", "sampler"
-    if loader.collate_fn not in (default_collate, default_convert):
-        yield "collate_fn", _name(loader.collate_fn) or "collate_fn"
-    if loader.drop_last:
-        yield "drop_last", "True"
-    if loader.timeout:
-        yield "timeout", f"{loader.timeout:g}"
-    if loader.worker_init_fn is not None:
-        yield "worker_init_fn", _name(loader.worker_init_fn) or "worker_init_fn"
-    if _context(loader) is not None:
-        yield "multiprocessing_context", repr(_context(loader).get_start_method())
-    if loader.generator is not None:
-        yield "generator", "generator"
-    if not getattr(loader, "in_order", True):
-        yield "in_order", "False"
-
-
-def _name(found: Any) -> str:
-    name = getattr(found, "__name__", "")
-    return clean(name, 80) if isinstance(name, str) and name.isidentifier() else ""
 
 
 def why_empty(loader: Any) -> str:

@@ -1,1 +1,0 @@
-"""``gpuwatch tune`` and ``tune memory``."""

@@ -1,1 +1,0 @@
-"""Results of ``gpuwatch tune`` and ``tune memory``, as text and charts."""

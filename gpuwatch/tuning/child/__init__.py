@@ -1,1 +1,0 @@
-"""The program of measuring processes, where PyTorch and the user's code are."""
