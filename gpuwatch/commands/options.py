@@ -277,7 +277,7 @@ def remote_options(more_help: str = "") -> Decorator:
 class Look(NamedTuple):
     ascii_mode: bool | None
     theme: str | None
-    slow_link: bool | None
+    slow_link: bool
     config: Path | None
 
     def options(self) -> dict[str, Any]:
@@ -317,9 +317,9 @@ def look_options() -> Decorator:
             "--theme", metavar="NAME", help="Colours: dark, light, ansi, or a theme of Textual."
         ),
         click.option(
-            "--slow-link/--no-slow-link",
-            default=None,
-            help="Send less to the terminal.  [default: if the SSH connection is slow]",
+            "--slow-link",
+            is_flag=True,
+            help="Send less to the terminal, as over a slow SSH connection.",
         ),
         click.option(
             "--config",

@@ -239,8 +239,8 @@ def terminal(facts: Facts) -> Iterator[Check]:
     reason = "this session came over ssh" if over else "not over ssh"
     if inside:
         reason += f", inside {inside[0]}"
-        if over:
-            reason += " (it answers for the terminal: use --slow-link on a slow line)"
+    if over:
+        reason += " (--slow-link sends less over a slow line)"
     yield Check(group=TERMINAL, name="session", status=PASS, reason=reason)
     ssh = shutil.which("ssh") is not None
     reason = "ssh is there" if ssh else "no ssh program, so other machines cannot be watched"

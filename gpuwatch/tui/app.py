@@ -15,7 +15,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Click, CursorPosition, Event, Key, MouseDown
+from textual.events import Click, Event, Key, MouseDown
 from textual.screen import Screen
 
 from gpuwatch.core import lean
@@ -55,7 +55,7 @@ TERMINAL_GONE = 128 + signal.SIGHUP
 class GpuwatchApp(App[int]):
     """Shows what ``sampler`` delivers.
 
-    Give ``ascii_mode`` or ``slow_link`` to override what is detected; ``theme`` is a Textual
+    Give ``ascii_mode`` to override what is detected; ``theme`` is a Textual
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
     picture. ``running``: a job that gpuwatch has started: its output is shown below it;
     ``experiment``: what it is logged to.
@@ -75,7 +75,7 @@ class GpuwatchApp(App[int]):
         *,
         ascii_mode: bool | None = None,
         theme: str | None = None,
-        slow_link: bool | None = None,
+        slow_link: bool = False,
         environment: Mapping[str, str] = os.environ,
         attached: ProcessKey | None = None,
         running: RunningJob | None = None,
@@ -129,10 +129,6 @@ class GpuwatchApp(App[int]):
             from gpuwatch.tui.controllers.started_job import PracticeController  # noqa: PLC0415
 
             self.controllers.append(PracticeController(display, practice, self.diagnosis))
-        if player is None and preferred.get("notify"):
-            from gpuwatch.tui.controllers.notices import NoticeController  # noqa: PLC0415
-
-            self.controllers.append(NoticeController(display, self.diagnosis, environment))
         if player is not None:
             from gpuwatch.tui.controllers.replay import ReplayController  # noqa: PLC0415
 
@@ -166,7 +162,6 @@ class GpuwatchApp(App[int]):
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             self._handle_signals(asyncio.get_running_loop())
-        self.drawing.start()
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in _ENDING_SIGNALS:
@@ -242,10 +237,6 @@ class GpuwatchApp(App[int]):
     def on_click(self, event: Click) -> None:
         for controller in self.controllers:
             controller.on_click(event)
-
-    def on_cursor_position(self, event: CursorPosition) -> None:
-        del event
-        self.drawing.cursor_was_reported()
 
     # -- keys -------------------------------------------------------------------------------
 

@@ -16,8 +16,7 @@ from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.screens.canvas_screen import CanvasScreen
 from gpuwatch.tui.screens.dialogs.dialog import Dialog
 from gpuwatch.tui.terminal import picture
-from gpuwatch.tui.terminal.driver import driver_of, is_ending, strips_of, terminal_of
-from gpuwatch.tui.terminal.link import LinkProbe, over_ssh
+from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
 from gpuwatch.tui.view import View
 
@@ -41,7 +40,7 @@ class Display:
         *,
         ascii_mode: bool | None,
         theme: str | None,
-        slow_link: bool | None,
+        slow_link: bool,
     ) -> None:
         self.app = app
         self.view = view
@@ -53,18 +52,12 @@ class Display:
         self._read = False
         self._drawn_at = float("-inf")
         self._waits = False
-        self._link = LinkProbe() if slow_link is None and over_ssh(environment) else None
         for own_theme in (GPUWATCH_DARK, GPUWATCH_LIGHT):
             app.register_theme(own_theme)
         app.theme = "ansi-dark" if self._no_color else theme_name(theme, environment)
         view.palette = Palette(app.current_theme, self._no_color)
-        view.slow_link = bool(slow_link)
+        view.slow_link = slow_link
         self._choose_glyphs(not speaks_unicode(environment) if ascii_mode is None else ascii_mode)
-
-    def start(self) -> None:
-        """Once the first picture is drawn."""
-        if self._link is not None:
-            self.app.call_after_refresh(self._link.start, driver_of(self.app))
 
     def watch(self, task: asyncio.Task[None]) -> None:
         """A bug in ``task`` must end the program with its error, not freeze the picture."""
@@ -148,7 +141,7 @@ class Display:
             self.show(kind(self.view, *more))
 
     def every_second(self) -> bool:
-        """Take back a message that has been read, notice a slow link; whether to draw."""
+        """Take back a message that has been read; return whether to draw."""
         view = self.view
         changed, self._read = self._read, False
         if view.message != self._message:
@@ -157,18 +150,7 @@ class Display:
         elif view.message and time.monotonic() > self._message_until:
             view.message = self._message = None
             changed = True
-        if self._link is not None and self._link.is_slow():
-            self._link = None
-            view.slow_link = True
-            self._choose_glyphs(view.glyphs is ASCII)
-            self.say("slow connection: drawing less often (--no-slow-link turns this off)")
-            changed = True
         return changed
-
-    def cursor_was_reported(self) -> None:
-        """The terminal's answer to the link probe."""
-        if self._link is not None:
-            self._link.answered()
 
     def _choose_glyphs(self, ascii_mode: bool) -> None:
         # A tone costs a colour change of some twenty bytes, a dotted cell three.

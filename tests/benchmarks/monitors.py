@@ -56,8 +56,8 @@ def _python(module: str, *arguments: str) -> Callable[[float], list[str]]:
 ATTACHED, EMPTY = "gpuwatch --pid", "empty-textual"
 """Which is given the PID of the job on the machine, too; which shows no GPUs."""
 MONITORS: dict[str, Callable[[float], list[str]]] = {
-    "gpuwatch": _python("gpuwatch", "--no-slow-link"),
-    ATTACHED: _python("gpuwatch", "--no-slow-link", "--pid"),
+    "gpuwatch": _python("gpuwatch"),
+    ATTACHED: _python("gpuwatch", "--pid"),
     "gpuwatch --slow-link": _python("gpuwatch", "--slow-link"),
     "nvitop": _python("nvitop"),
     # nvtop counts tenths of a second.

@@ -191,7 +191,7 @@ def main() -> int:
             terminal = Terminal(*SIZES[0], A_GPU)
             churn = Churn(fake, arguments.gpus)
             env = environment(fake, home) | {"PYTHONPATH": str(ROOT)}
-            options = ["--interval", f"{arguments.interval:g}", "--no-slow-link"]
+            options = ["--interval", f"{arguments.interval:g}"]
             terminal.start([sys.executable, "-m", "gpuwatch", *options], env, home)
             try:
                 terminal.wait_for_paint(30.0, match=True)

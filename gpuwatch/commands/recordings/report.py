@@ -81,16 +81,11 @@ def _form_options(what: str) -> Decorator:
 @click.command("report")
 @click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
-@click.option(
-    "--jobstats",
-    is_flag=True,
-    help="Print it as text for Slurm's AdminComment, as jobstats reads it.",
-)
 @cut_options("Of a recording:")
 @log_options()
 @_form_options("the report")
 def report_command(
-    reference: str | None, as_list: bool, jobstats: bool, cut: Cut, facts: LogFacts, form: Form
+    reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
@@ -110,21 +105,13 @@ def report_command(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
                 f"report FILE {option}"
             )
-    if jobstats and (as_list or form.as_json or form.html is not None):
-        raise click.UsageError("Choose one of --jobstats, --list, --json and --html.")
     if as_list:
         if reference is not None:
             raise click.UsageError("--list shows all reports: it takes no number.")
         if form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
-    report = _load(reference, cut, facts.options())
-    if jobstats:
-        from gpuwatch.outputs.report.forms.jobstats import jobstats_text
-
-        print_text(jobstats_text(report))
-    else:
-        _write(report, form)
+    _write(_load(reference, cut, facts.options()), form)
     return 0
 
 

@@ -23,7 +23,6 @@ _ALLOWED: Mapping[str, Collection[object]] = {
     "hidden_columns": tuple(CHOICES),
     "range_seconds": tuple(map(int, SPANS)),
     "interval_seconds": INTERVALS,
-    "notify": (True, False),
 }
 """By name: what a value can be, or of a list its members."""
 _LISTS = {"hidden_columns"}

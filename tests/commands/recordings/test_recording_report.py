@@ -1,11 +1,9 @@
 """``gpuwatch report FILE``, ``compare`` and ``export``: what is printed and written, how they
 fail."""
 
-import base64
 import csv
 import gzip
 import io
-import json
 import os
 import stat
 from pathlib import Path
@@ -57,30 +55,6 @@ def test_a_recording_has_a_report(starved: str, gpuwatch: Gpuwatch) -> None:
     assert "loader_cpu_bound" in text
     assert "\x1b" not in text
     assert max(len(line) for line in text.split("\n")) <= 80
-
-
-def test_a_report_for_jobstats_is_unpacked_as_jobstats_does(
-    starved: str, log: Path, gpuwatch: Gpuwatch
-) -> None:
-    """By node; every GPU with its memory has the most in use as well."""
-
-    def unpacked(path: str) -> dict[str, Any]:
-        text = gpuwatch("report", path, "--jobstats").out.strip()
-        found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text[4:])))
-        assert text.startswith("JS1:")
-        return found
-
-    said = gpuwatch("report", starved, "--json").json
-    stats = unpacked(starved)
-    ((name, node),) = stats["nodes"].items()
-    assert (name, stats["gpus"]) == (said["machine"], len(said["gpus"]))
-    assert node["gpu_utilization"]["0"] == pytest.approx(said["gpus"][0]["busy_percent"], abs=0.1)
-    assert node["gpu_used_memory"]["0"] == said["gpus"][0]["memory_peak_bytes"]
-    assert node["cpus"] > 0
-    assert node["total_time"] > 0
-    assert node["gpu_used_memory"].keys() == node["gpu_total_memory"].keys()
-    assert node["total_memory"] == said["host"]["memory_total_bytes"]
-    assert "Choose one" in gpuwatch("report", starved, "--jobstats", "--json", code=2).err
 
 
 def test_standard_input_is_read(
