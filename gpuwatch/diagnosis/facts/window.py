@@ -56,6 +56,8 @@ class GpuFacts:
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
     memory_rises: int | None = None
     """How often the memory used went higher than ever before, since the job's work is steady."""
+    memory_trend_seconds: float | None = None
+    """How long growth has counted: not before the first work, nor while a model is loaded."""
     temperature_highest_celsius: float | None = None
     sm_clock_busy_mhz: float | None = mean_of()
     throttle_shares: tuple[ReasonSeconds, ...] | None = None
@@ -225,6 +227,8 @@ class HostFacts:
     memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
+    memory_trend_seconds: float | None = None
+    """How long growth has counted; for a job, not before its GPUs have worked."""
     swap_growth_bytes: float | None = None
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None

@@ -140,9 +140,12 @@ class Judged:
             # A window that ends in idleness still shows the work before it.
             parts = works if works and not (rule and rule.of_rest) else parts
             whole = sum([weight for _, weight in parts])
-            for span, weight in parts if whole > 0.0 else ():
-                cost = (stretch.cost_gpu_seconds or 0.0) * weight / whole
-                span.lose(use.rule, cost, idle=not while_busy)
+            cost = stretch.cost_gpu_seconds
+            if cost is None and rule is not None and rule.settles:
+                # Nothing is lost to it, and it says why the GPU idled.
+                cost = whole
+            for span, weight in parts if whole > 0.0 and cost else ():
+                span.lose(use.rule, cost * weight / whole, idle=not while_busy)
 
     def phases(self, near_seconds: float) -> tuple[Phase, ...]:
         """Those of GPUs that did the same at the same time as one."""
@@ -181,7 +184,13 @@ class Judged:
         yield from _lost(HELD, [_HELD], spans, HELD_SHARE * watched)
         unknown = list(_lost(UNKNOWN, cause, steady, NOTABLE_SHARE * seconds))
         yield from unknown
-        little = max(EARLY_SECONDS, MOSTLY * gpu.seen_seconds)
+        started = sum([span.seconds for span in spans if span.kind == "start"])
+        # What was asked while it started is answered by a minute of work.
+        little = max(
+            EARLY_SECONDS,
+            MOSTLY * (gpu.seen_seconds - started),
+            min(WINDOW_SECONDS, MOSTLY * gpu.seen_seconds),
+        )
         if not unknown and seconds < little and sum(asked.values()) > MOSTLY * gpu.seen_seconds:
             yield from [(UNKNOWN, says, spans, sum([x.left for x in spans])) for says in cause]
 
