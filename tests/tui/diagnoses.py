@@ -18,6 +18,9 @@ class HandEngine:
     def push(self, snapshot: Snapshot) -> None:
         self.pushed.append(snapshot)
 
+    def finish(self) -> None:
+        """It has looked at everything."""
+
     def note_stacks(self, job: ProcessKey, stacks: object) -> None:
         self.stacks.append((job, stacks))
 

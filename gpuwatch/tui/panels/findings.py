@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job
 from gpuwatch.tui.controllers.marking import is_about
 from gpuwatch.tui.pages.finding_words import (
-    about_job,
     cause,
     changes,
     gpu_names,

@@ -7,6 +7,7 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.screens.detail import DetailScreen
@@ -273,3 +274,17 @@ async def test_the_footer_offers_only_what_can_be_done() -> None:
         for key in ("S stacks", "t fold", "k kill"):
             assert key not in drive.lines[-1]
         assert "R report" in drive.lines[-1]
+
+
+async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
+    """R has the cause, what it cost up to now and the cure, as the job page has."""
+    clock, source, first = demo("starved")
+    async with driven(first, (100, 60), attached=first.jobs[0].key, engine=Engine()) as drive:
+        await ending(drive, clock, source, 45)
+        await drive.press("R")
+        text = "\n".join(drive.lines)
+        assert "loader_cpu_bound" in text
+        assert "Raise num_workers from 2 to 8" in text
+        (found,) = drive.app.jobs.report.report().findings
+        # Two thirds of 45 s, to the second.
+        assert 27.0 < found.cost_gpu_seconds < 33.0
