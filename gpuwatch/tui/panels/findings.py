@@ -44,7 +44,7 @@ def _draw(page: Page, rows: int) -> Drawn:
         findings = diagnosis.causes if job is None else about_job(diagnosis, job)
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
     most = rows - marked
-    quiet = diagnosis is None or not page.gpus
+    quiet = not findings and (diagnosis is None or not page.gpus)
     grave = most == 1 and problems.are_grave(view)
     trouble = problems.lines(view, width, most if quiet or grave else min(1, most - 1))
     most -= len(trouble)
