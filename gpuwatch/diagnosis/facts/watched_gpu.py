@@ -16,6 +16,7 @@ from gpuwatch.diagnosis.signals.running import (
     BUCKET_SECONDS,
     Counter,
     Highest,
+    Ledger,
     RunningMeans,
     Samples,
 )
@@ -60,6 +61,8 @@ class GpuTrack:
         """When its utilisation was read last."""
         self.pauses = PauseWatch()
         self.recovery = Recovery()
+        self.ledger = Ledger(("memory",), KEEP_SECONDS + WINDOW_SECONDS)
+        """How much memory was used, to say what a pause was."""
         self.fine = False
         """``series`` holds the driver's samples, not polls."""
         self.series = Samples()
@@ -121,6 +124,7 @@ class GpuTrack:
         self, reading: GpuReading, at: float, seconds: float, *, under_load: bool
     ) -> None:
         self._memory_highest.add(at, reading.memory_used_bytes)
+        self.ledger.add(at, (reading.memory_used_bytes,), seconds)
         self._temperature_highest.add(at, reading.temperature_celsius)
         if under_load:
             self._generation.add(at, reading.pcie_generation)

@@ -257,6 +257,8 @@ class Pause:
     """Loader workers began or ended in it."""
     phase: str | None = None
     """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
+    memory_freed_share: float | None = None
+    """0 to 1: how much of the GPU memory held just before was given back in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

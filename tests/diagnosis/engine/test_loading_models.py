@@ -43,7 +43,7 @@ def loads(
         leaked += leak if worked >= 0.0 and busy else 0.0
         used = (1.0 + size * done + leaked) * GIB
         card = gpu(busy_percent=busy, memory_used_bytes=int(used), power_watts=300.0)
-        job = _job(began, kind, main=20.0 if worked < 0.0 else 90.0)
+        job = _job(began, kind, main=90.0 if busy else 10.0)
         process = Process(
             pid=7, started_at_unix_seconds=began, gpu_uuid=card.uuid, gpu_memory_bytes=int(used),
             gpu_busy_percent=busy, gpu_kind="compute"

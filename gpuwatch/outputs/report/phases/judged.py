@@ -10,7 +10,6 @@ from gpuwatch.diagnosis.engine.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
     PAUSES_COST,
-    UNUSED_BYTES,
     how_paused,
 )  # fmt: skip
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
@@ -215,8 +214,8 @@ def _explain(spans: Sequence[Span], *, processes: bool) -> None:
             known = sum([x for to, x in span.lost.items() if to in _RULES and _RULES[to].of_pauses])
             idle = sum([one.seconds * idle_part(one) for one in span.pauses])
             span.lose(PAUSES, idle - known)
-        elif span.rests and span.held >= UNUSED_BYTES and not processes:
-            span.lose(HELD, span.left)
+        elif span.rests and not processes:
+            span.lose(HELD, span.held)
         found = sum([seconds for to, seconds in span.lost.items() if to in _RULES])
         # What is found of the ranks that wait explains those that keep them waiting.
         if span.kind == "steady" and span.left > max(least * span.seconds, found / MOSTLY):
@@ -273,5 +272,6 @@ def _question(about: str, says: str, of: Sequence[_Open]) -> OpenQuestion:
         paused=how_paused(pauses, lost / max(seconds, 1e-9)),
     )
     gpus = tuple([gpu.uuid for gpu, _, _ in of])
-    mean = seconds / len(of)
+    # A rest is not all spent with memory held.
+    mean = (lost if about == HELD else seconds) / len(of)
     return OpenQuestion(about=about, says=text, gpus=gpus, seconds=mean, lost_gpu_seconds=lost)
