@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
 from gpuwatch.diagnosis.facts.watched_job import JobTrack, is_starting
 from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window, WorkerFacts
-from gpuwatch.diagnosis.signals.load import agreement
+from gpuwatch.diagnosis.signals.load import Exchange, agreement, exchange
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
@@ -275,7 +275,12 @@ class Observer:
             steady = 0.0 if starting else job.steady_seconds(now)
             about = job.facts(since, list(zip(gpus, [one.busy for one in facts], strict=True)))
         pauses = Pauses(snapshot, gpus, job, self._host)
-        busy, power = agreement([gpu.load for gpu in gpus], compared)
+        loads = [gpu.load for gpu in gpus]
+        busy, power = agreement(loads, compared)
+        against = Exchange()
+        if job is not None and len(loads) > 1:
+            longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
+            against = exchange(loads, self._host.sent, longer)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
@@ -291,6 +296,7 @@ class Observer:
             steady_seconds=steady,
             busy_together=busy,
             power_together=power,
+            exchange=against,
         )
 
 

@@ -100,7 +100,9 @@ class GpuTrack:
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
         newest = _newest(self.series, at - seconds)
-        self.load.add(at, seconds, newest, power)
+        tensor, sm = reading.tensor_active_percent, reading.sm_active_percent
+        activity = sm if tensor is None else tensor
+        self.load.add(at, seconds, newest, power, reading.memory_controller_percent, activity)
         if not is_read(reading) or (newest is not None and newest >= SILENT_PERCENT):
             self.ran_at = at
         resident = low >= RESIDENT_PERCENT
@@ -254,6 +256,7 @@ class GpuTrack:
             power_usual_watts=usual,
             spins_share=spins_share,
             spins=spins,
+            memory_rests_share=self.load.memory_rests(since),
             memory_highest_bytes=self._memory_highest.over(since),
             temperature_highest_celsius=self._temperature_highest.over(since),
             throttle_shares=self._throttled(since),

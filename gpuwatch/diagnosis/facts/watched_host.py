@@ -5,6 +5,7 @@ from collections import deque
 from gpuwatch.core.model import Host
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, Averages
 from gpuwatch.diagnosis.facts.window import HostFacts
+from gpuwatch.diagnosis.signals.load import Pieces
 from gpuwatch.diagnosis.signals.running import BUCKET_SECONDS, Ledger
 from gpuwatch.diagnosis.signals.trend import Trend
 
@@ -17,6 +18,8 @@ class HostTrack:
         self.ledger = Ledger(("written", "sent"), LEDGER_SECONDS)
         self.means = Averages(HostFacts)
         self.memory = Trend()
+        self.sent = Pieces(1)
+        """Over the network, a second."""
         self._swap: deque[tuple[float, int]] = deque()
         self._last = Host(name="")
 
@@ -24,6 +27,7 @@ class HostTrack:
         self.means.add(at, host, seconds)
         rates = (host.disk_write_bytes_per_second, host.network_transmit_bytes_per_second)
         self.ledger.add(at, rates, seconds)
+        self.sent.take(at, (host.network_transmit_bytes_per_second,))
         self.memory.add(at, host.memory_used_bytes)
         self._last = host
         swap, rows = host.swap_used_bytes, self._swap

@@ -7,6 +7,7 @@ Means are over the window's watched time (gaps left out); shares are 0 to 1, per
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.facts.averages import mean_of
+from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 COMPILE_SHARE = 0.2
@@ -44,6 +45,9 @@ class GpuFacts:
     waited, as those of collectives do."""
     spins: int | None = None
     """In how many stretches."""
+    memory_rests_share: float | None = None
+    """0 to 1: of the time in which a kernel was resident, its memory rested; ``None`` where it does
+    not work and rest in turns that samples can show."""
     power_limit_watts: float | None = mean_of("power_limit_watts")
     sm_active_percent: float | None = mean_of("sm_active_percent")
     tensor_active_percent: float | None = mean_of("tensor_active_percent")
@@ -222,6 +226,7 @@ class HostFacts:
     core_count: int | None = None
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
     network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
+    network_transmit_bytes_per_second: float | None = mean_of("network_transmit_bytes_per_second")
     cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")
     memory_total_bytes: int | None = None
     memory_used_bytes: float | None = mean_of("memory_used_bytes")
@@ -293,3 +298,5 @@ class Window:
     """Mean correlation of all pairs of its GPUs, -1 to 1: 1, they move together; 0, each for
     itself; far below, in turns. ``None``: one of them does not move. Without a job, over the last
     three minutes: in one, two pauses are alike by chance."""
+    exchange: Exchange = Exchange()
+    """Its GPUs against what the machine sends over the network."""
