@@ -139,11 +139,11 @@ class Judged:
             # A window that ends in idleness still shows the work before it.
             parts = works if works and not (rule and rule.of_rest) else parts
             whole = sum([weight for _, weight in parts])
-            cost = stretch.cost_gpu_seconds
-            if cost is None and rule is not None and rule.settles:
+            cost = stretch.cost_gpu_seconds or 0.0
+            if stretch.cost_gpu_seconds is None and rule is not None and rule.settles:
                 # Nothing is lost to it, and it says why the GPU idled.
                 cost = whole
-            for span, weight in parts if whole > 0.0 and cost else ():
+            for span, weight in parts if whole > 0.0 else ():
                 span.lose(use.rule, cost * weight / whole, idle=not while_busy)
 
     def phases(self, near_seconds: float) -> tuple[Phase, ...]:
