@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from gpuwatch.core.model import GpuKey, ProcessKey
+from gpuwatch.core.model import GpuKey, Job, ProcessKey
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.facts.window import Pause
@@ -163,3 +164,29 @@ class Diagnosis:
     def __post_init__(self) -> None:
         if not self.causes:
             object.__setattr__(self, "causes", self.findings)
+
+
+def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
+    """The findings that name the job or a GPU of it, and those about the whole machine."""
+    return () if diagnosis is None else tuple(_about(diagnosis.findings, job))
+
+
+def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
+    """Cut ``diagnosis`` down to the job: what is said of other jobs and their GPUs is left out."""
+    return replace(
+        diagnosis,
+        findings=about_job(diagnosis, job),
+        causes=(),
+        unknown=tuple(_about(diagnosis.unknown, job)),
+    )
+
+
+Said = TypeVar("Said", Finding, Unchecked)
+
+
+def _about(said: Iterable[Said], job: Job) -> Iterator[Said]:
+    mine = set(job.gpu_uuids)
+    for one in said:
+        of_machine = not one.gpus or not mine.isdisjoint(one.gpus)
+        if one.job == job.key or (one.job is None and of_machine):
+            yield one

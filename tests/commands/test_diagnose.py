@@ -151,7 +151,17 @@ WORK, FREE = 30_000.0, 3.0
          "GPU 0 was 45% busy"),
         # Pauses.
         ([(114, 97, WORK), (6, 0, WORK)] * 10 + [(60, 97, WORK)], 3, "steady",
-         "paused every 2 min, up to 6 s (5% of the time)"),
+         ("paused every 2 min, up to 6 s (5% of the time): checkpoints, validation or a lack of "
+         "requests; telling them apart needs the job's processes")),
+        # A server that gives memory back between two requests.
+        ([(300, 97, 11800), (100, 10, 6100), (220, 97, 11800), (60, 10, 6100), (300, 97, 11800)],
+         3, "steady", ("memory was freed meanwhile, which speaks against saving and validation; it "
+         "may have been waiting for data, requests, work on the CPU or other GPUs")),
+        # Swings.
+        ([(7, 98, WORK), (7, 0, WORK)] * 40, 1, "steady", "starved in bursts, every 14 s"),
+        ([(12, 98, WORK), (12, 0, WORK)] * 25 + [(12, 98, WORK)], 3, "steady",
+         ("every 24 s, up to 12 s (49% of the time): more than saving and validation usually take; "
+         "it may have been waiting for data, requests")),
         ([(300, 0, FREE)], 0, "idle", "Nothing ran: idle"),
         # A service.
         ([(200, 97, WORK), (400, 0, WORK), (200, 97, WORK), (300, 0, WORK)], 3,
@@ -175,6 +185,21 @@ def test_a_file_is_judged_whole(
     assert found["decided"] == (code != 3)
     assert "idle_holding_memory" not in [each["rule"] for each in found["findings"]]
     assert gpuwatch("report", path, "--json").json["verdict"] == found["verdict"]
+
+
+def test_only_the_time_in_which_memory_is_held_counts_as_held(
+    tmp_path: Path, diagnose: Gpuwatch
+) -> None:
+    """A minute of four, in each of these rests."""
+    parts = [(180, 97, WORK), (30, 0, 9000), (180, 0, FREE), (30, 0, 6000)]
+    found = diagnose(logged(tmp_path, levels(*parts * 4, (180, 97, WORK))), "--json", code=0).json
+    rests = [phase for phase in found["phases"] if phase["kind"] == "idle"]
+    assert len(rests) == 4
+    for rest in rests:
+        (lost,) = rest["lost"]
+        assert lost["to"] == "held"
+        assert lost["gpu_seconds"] == pytest.approx(60.0, abs=10.0)
+    assert "held memory" not in found["verdict"]
 
 
 def test_what_a_finding_cost_is_the_same_everywhere(tmp_path: Path, diagnose: Gpuwatch) -> None:

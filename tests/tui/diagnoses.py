@@ -1,9 +1,11 @@
 """Diagnoses made by hand, as the engine would make them of a scene."""
 
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
+from tests.tui.scenes import KEY, machine, one_job
 
 
 class HandEngine:
@@ -17,6 +19,9 @@ class HandEngine:
 
     def push(self, snapshot: Snapshot) -> None:
         self.pushed.append(snapshot)
+
+    def finish(self) -> None:
+        """It has looked at everything."""
 
     def note_stacks(self, job: ProcessKey, stacks: object) -> None:
         self.stacks.append((job, stacks))
@@ -96,6 +101,12 @@ def broken(what: Snapshot, gpu: int = 0) -> Finding:
     fields = {"rule": "hardware_errors", "severity": "error", "confidence": 0.99, "advice": advice}
     says = "has 3 uncorrected memory errors since the driver was loaded."
     return _of_gpu(what, gpu, says, since_unix_seconds=since, **fields)
+
+
+def found_on_cpu() -> Finding:
+    """The same of the job of ``scenes.one_job``, which uses no GPU."""
+    says = "PID 4242: waited for data 31% of the time: its only loader worker is maxed out"
+    return replace(starved(machine(one_job())), gpus=(), job=KEY, summary=says)
 
 
 def nothing(what: Snapshot, verdict: str = "GPU 0 is kept busy: 97%.") -> Diagnosis:

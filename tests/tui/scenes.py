@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from gpuwatch.core.history import History
-from gpuwatch.core.model import Job, JobMember, JobRank, Snapshot
+from gpuwatch.core.model import Job, JobMember, JobRank, Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.jobs.launch.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -95,6 +95,18 @@ def one_job(**fields: Any) -> Job:
 def machine(*jobs: Job, at: float = 100.0, **fields: Any) -> Snapshot:
     """A machine with one GPU, half busy, and these jobs."""
     return replace(snapshot(at=at, gpus=(gpu(busy_percent=50.0),)), jobs=jobs, **fields)
+
+
+def without_driver() -> Snapshot:
+    """A machine without a GPU, which says so, and a job on its CPU."""
+    says = (
+        "No NVIDIA driver was found (libnvidia-ml.so.1 is not there or cannot be loaded), so there "
+        "is no GPU to show; `gpuwatch --demo` has simulated ones. If there is an NVIDIA card, "
+        "install a driver."
+    )
+    rank = JobRank(pid=4242, started_at_unix_seconds=1000.0, loader_workers=1, pinned_memory=False)
+    problem = Problem(source="nvml", message=says, severity="warning")
+    return machine(one_job(ranks=(rank,), gpu_uuids=()), gpus=(), problems=(problem,))
 
 
 class Printed(OutputTail):

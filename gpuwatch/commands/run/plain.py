@@ -212,6 +212,8 @@ class JobWatch:
         return recorder if over and self.error is None else None
 
     def _watch(self) -> None:
+        from gpuwatch.diagnosis.engine.engine import Engine
+        from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
         from gpuwatch.outputs.report.recorder import JobRecorder
 
         source = make_source(None, None, False, self._interval_seconds)
@@ -219,22 +221,24 @@ class JobWatch:
         source.options.interval_seconds = self._interval_seconds
         self._recorder = JobRecorder(self._key, command=self._command)
         source.open()
+        # As a recording of the same time is diagnosed.
+        engine = Engine(evaluate_seconds=EVALUATE_SECONDS)
         if self._log_to is not None:
-            from gpuwatch.diagnosis.engine.engine import Engine
             from gpuwatch.outputs.experiment.log import ExperimentLog
 
-            engine = Engine()
             self.log = ExperimentLog(self._log_to, self._key, self._command)
         last = False
         while not last:
             last = self._ended.is_set()
             began = time.monotonic()
             snapshot = source.read()
-            self._recorder.push(snapshot)
+            engine.push(snapshot)
+            self._recorder.push(snapshot, engine.diagnosis)
             if self.log is not None:
-                engine.push(snapshot)
                 for sentence in self.log.push(snapshot, engine.diagnosis):
                     complain(sentence)
             took = time.monotonic() - began
             self._ended.wait(max(self._interval_seconds - took, took / _READ_SHARE_MOST - took))
+        engine.finish()
+        self._recorder.note_diagnosis(engine.diagnosis)
         source.close()

@@ -7,8 +7,14 @@ from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
-from gpuwatch.diagnosis.rules.shared.pauses import lost_share, pause_share, real_pauses, rhythm
-from gpuwatch.diagnosis.rules.shared.possible import BESIDE, causes, what_decides
+from gpuwatch.diagnosis.rules.shared.pauses import (
+    against_saving,
+    lost_share,
+    pause_share,
+    real_pauses,
+    rhythm,
+)
+from gpuwatch.diagnosis.rules.shared.possible import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
@@ -150,10 +156,7 @@ def _question(seen: Seen) -> str:
     if window.starting:
         return f"The job on {GPUS} {_starting(window)}: no diagnosis yet"
     if seen.pauses_lost is not None:
-        needs = BESIDE if window.job is None else "the job's disk writes"
-        return (
-            f"{GPUS} paused {PAUSED}: checkpoints or validation; telling them apart needs {needs}"
-        )
+        return f"{GPUS} paused {PAUSED}{_why_paused(window)}"
     compiles = window.job is not None and window.job.compiles
     if compiles or seen.is_early or subject.is_pending:
         why = "the job compiles" if compiles else "not enough data yet for a diagnosis"
@@ -164,6 +167,24 @@ def _question(seen: Seen) -> str:
         f"{units.listed(causes(window, ranks), 'or') or 'anything'}; "
         f"this needs {what_decides(window)}"
     )
+
+
+def _why_paused(window: Window) -> str:
+    """What the pauses may have been, and what would tell that."""
+    against, job = against_saving(window), window.job
+    if against is not None:
+        ranks = () if job is None else job.ranks
+        left = [cause for cause in causes(window, ranks) if cause not in SAVES]
+        return (
+            f": {against}; it may have been waiting for {units.listed(left, 'or') or 'anything'}; "
+            f"telling them apart needs {what_decides(window)}"
+        )
+    if job is None:
+        return (
+            ": checkpoints, validation or a lack of requests; telling them apart needs "
+            f"{what_decides(window)}"
+        )
+    return ": checkpoints or validation; telling them apart needs the job's disk writes"
 
 
 def _starting(window: Window) -> str:

@@ -5,6 +5,7 @@ them down, every few seconds. Everything it keeps is bounded by the number of GP
 processes there are.
 """
 
+import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
 from gpuwatch.diagnosis.facts.watched_job import JobTrack, is_starting
 from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window, WorkerFacts
-from gpuwatch.diagnosis.signals.load import agreement
+from gpuwatch.diagnosis.signals.load import Exchange, agreement, exchange
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
@@ -222,6 +223,20 @@ class Observer:
         made = self._window(snapshot, uses, host, track, now)
         return made if uses or track.ended else replace(made, unused=self._unused(snapshot))
 
+    def _as_of_job(
+        self, host: HostFacts, job: JobTrack, uses: Sequence[GpuUse], now: float
+    ) -> HostFacts:
+        """The machine, with the growth of its memory since the job works: what was loaded before
+        is none."""
+        since = max([job.steady_at or -math.inf, *[use.grows_since for use in uses]])
+        slope, error = self._host.memory.slope(since) or (None, None)
+        return replace(
+            host,
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=error,
+            memory_trend_seconds=min(host.memory_trend_seconds or 0.0, max(0.0, now - since)),
+        )
+
     def _unused(self, snapshot: Snapshot) -> tuple[GpuFacts, ...]:
         now = snapshot.monotonic_seconds
         uses = [self._gpus.get((gpu.uuid, None)) for gpu in snapshot.gpus]
@@ -255,11 +270,17 @@ class Observer:
         steady, facts = watched, tuple([use.facts(since) for use in uses])
         about = None
         if job is not None:
+            host = self._as_of_job(host, job, uses, now)
             compared, watched = since, job.watched(since)
             steady = 0.0 if starting else job.steady_seconds(now)
             about = job.facts(since, list(zip(gpus, [one.busy for one in facts], strict=True)))
         pauses = Pauses(snapshot, gpus, job, self._host)
-        busy, power = agreement([gpu.load for gpu in gpus], compared)
+        loads = [gpu.load for gpu in gpus]
+        busy, power = agreement(loads, compared)
+        against = Exchange()
+        if job is not None and len(loads) > 1:
+            longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
+            against = exchange(loads, self._host.sent, longer)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
@@ -275,6 +296,7 @@ class Observer:
             steady_seconds=steady,
             busy_together=busy,
             power_together=power,
+            exchange=against,
         )
 
 

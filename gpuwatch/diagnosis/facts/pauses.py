@@ -62,11 +62,15 @@ class Pauses:
         )
 
     def _of(self, group: Sequence[_Found]) -> Pause:
+        begin, end = min([one.begin for one, _ in group]), max([one.end for one, _ in group])
+        uuids = tuple(dict.fromkeys([uuid for _, uuid in group]))
+        freed = [_freed(gpu.ledger, begin, end) for gpu in self._gpus if gpu.identity.uuid in uuids]
         return self._made(
-            min([one.begin for one, _ in group]),
-            max([one.end for one, _ in group]),
+            begin,
+            end,
             busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
-            gpus=tuple(dict.fromkeys([uuid for _, uuid in group])),
+            gpus=uuids,
+            memory_freed_share=highest(freed),
         )
 
     def _made(
@@ -76,6 +80,7 @@ class Pauses:
         *,
         busy_percent: float | None = None,
         gpus: tuple[GpuKey, ...] = (),
+        memory_freed_share: float | None = None,
     ) -> Pause:
         job, host = self._job, self._host
         wrote = sent = changed = main = busiest = others = None
@@ -99,7 +104,17 @@ class Pauses:
             other_workers_percent=others,
             workers_changed=(changed or 0.0) > 0.0,
             phase=None if job is None else job.phases.between(begin, end),
+            memory_freed_share=memory_freed_share,
         )
+
+
+def _freed(memory: Ledger, begin: float, end: float) -> float | None:
+    """Share of the memory held just before that was not held in the middle of the pause."""
+    edge = (end - begin) / 4.0
+    before, within = memory.mean("memory", begin - edge, begin), None
+    if before:
+        within = memory.mean("memory", begin + edge, end - edge)
+    return None if not before or within is None else max(0.0, 1.0 - within / before)
 
 
 def _excess(ledger: Ledger, begin: float, end: float) -> float | None:

@@ -16,12 +16,18 @@ from gpuwatch.diagnosis.signals.running import (
     BUCKET_SECONDS,
     Counter,
     Highest,
+    Ledger,
     RunningMeans,
     Samples,
 )
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Sample
 from gpuwatch.diagnosis.signals.trend import Trend
-from gpuwatch.diagnosis.signals.waveform import GAP_SAMPLES, IDLE_PERCENT, analyse
+from gpuwatch.diagnosis.signals.waveform import (
+    GAP_SAMPLES,
+    IDLE_PERCENT,
+    SILENT_PERCENT,
+    analyse,
+)
 
 DENSEST_SECONDS = 0.08
 """Samples nearer together than this are merged to ``MERGED_SECONDS``: nothing here needs them, and
@@ -34,6 +40,8 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
 NOW_SECONDS = 5.0
+QUIET_SECONDS = 5.0
+"""What is gained on a GPU that has run nothing for so long was loaded, not left behind by steps."""
 USERS_SECONDS = 2.9
 """How much of a GPU each process uses is a mean of seconds; and jobs are read as seldom."""
 
@@ -53,11 +61,15 @@ class GpuTrack:
         """When its utilisation was read last."""
         self.pauses = PauseWatch()
         self.recovery = Recovery()
+        self.ledger = Ledger(("memory",), KEEP_SECONDS + WINDOW_SECONDS)
+        """How much memory was used, to say what a pause was."""
         self.fine = False
         """``series`` holds the driver's samples, not polls."""
         self.series = Samples()
         """(monotonic seconds, percent), oldest first."""
         self.load = Load()
+        self.ran_at: float | None = None
+        """When it was last seen to run anything; where that cannot be read, it may have."""
         self._not_before = not_before
         self._began = math.inf
         self._means = Averages(GpuFacts)
@@ -87,7 +99,12 @@ class GpuTrack:
         self.watched_seconds += seconds
         low, high = self._take_samples(reading, at, seconds, offset)
         power, clock = reading.power_watts, reading.sm_clock_mhz
-        self.load.add(at, seconds, _newest(self.series, at - seconds), power)
+        newest = _newest(self.series, at - seconds)
+        tensor, sm = reading.tensor_active_percent, reading.sm_active_percent
+        activity = sm if tensor is None else tensor
+        self.load.add(at, seconds, newest, power, reading.memory_controller_percent, activity)
+        if not is_read(reading) or (newest is not None and newest >= SILENT_PERCENT):
+            self.ran_at = at
         resident = low >= RESIDENT_PERCENT
         worked_out = {
             "power_busy_watts": power if resident else None,
@@ -109,6 +126,7 @@ class GpuTrack:
         self, reading: GpuReading, at: float, seconds: float, *, under_load: bool
     ) -> None:
         self._memory_highest.add(at, reading.memory_used_bytes)
+        self.ledger.add(at, (reading.memory_used_bytes,), seconds)
         self._temperature_highest.add(at, reading.temperature_celsius)
         if under_load:
             self._generation.add(at, reading.pcie_generation)
@@ -238,6 +256,7 @@ class GpuTrack:
             power_usual_watts=usual,
             spins_share=spins_share,
             spins=spins,
+            memory_rests_share=self.load.memory_rests(since),
             memory_highest_bytes=self._memory_highest.over(since),
             temperature_highest_celsius=self._temperature_highest.over(since),
             throttle_shares=self._throttled(since),
@@ -267,6 +286,9 @@ class GpuUse:
         self.track = track
         track.uses += 1
         self.memory = Trend()
+        self.grows_since = -math.inf
+        """From when on growth of its memory counts: what came before was loaded."""
+        self._memory_used_bytes = 0
         self._means = RunningMeans(len(_SHARES), WINDOW_SECONDS)
         self._seconds = 0.0
         """Since it was seen who uses it."""
@@ -281,9 +303,18 @@ class GpuUse:
 
     def push(self, reading: GpuReading, at: float, seconds: float) -> bool:
         """Check whether it is time to see who uses it."""
-        self.memory.add(at, reading.memory_used_bytes)
+        self._follow_memory(reading.memory_used_bytes, at, seconds)
         self._seconds += seconds
         return self._others is None or self._seconds >= USERS_SECONDS
+
+    def _follow_memory(self, used: int | None, at: float, seconds: float) -> None:
+        ran_at, rises = self.track.ran_at, (used or 0) > self._memory_used_bytes
+        # Two looks, where they are far apart: it may have worked up to the first.
+        quiet = ran_at is None or at - ran_at >= max(QUIET_SECONDS, 2.0 * seconds)
+        if quiet and (rises or ran_at is None):
+            self.memory, self.grows_since = Trend(), at
+        self.memory.add(at, used)
+        self._memory_used_bytes = used or 0
 
     def see(
         self, at: float, mine: Sequence[Process] | None, others: Sequence[Process] | None
@@ -304,6 +335,7 @@ class GpuUse:
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,
             memory_rises=self.memory.rises(),
+            memory_trend_seconds=self.memory.seconds,
             others=self._others,
         )
 

@@ -7,6 +7,7 @@ Means are over the window's watched time (gaps left out); shares are 0 to 1, per
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.facts.averages import mean_of
+from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 COMPILE_SHARE = 0.2
@@ -44,6 +45,9 @@ class GpuFacts:
     waited, as those of collectives do."""
     spins: int | None = None
     """In how many stretches."""
+    memory_rests_share: float | None = None
+    """0 to 1: of the time in which a kernel was resident, its memory rested; ``None`` where it does
+    not work and rest in turns that samples can show."""
     power_limit_watts: float | None = mean_of("power_limit_watts")
     sm_active_percent: float | None = mean_of("sm_active_percent")
     tensor_active_percent: float | None = mean_of("tensor_active_percent")
@@ -56,6 +60,8 @@ class GpuFacts:
     """Standard error of the slope (over up to 10 minutes, not only the window)."""
     memory_rises: int | None = None
     """How often the memory used went higher than ever before, since the job's work is steady."""
+    memory_trend_seconds: float | None = None
+    """How long growth has counted: not before the first work, nor while a model is loaded."""
     temperature_highest_celsius: float | None = None
     sm_clock_busy_mhz: float | None = mean_of()
     throttle_shares: tuple[ReasonSeconds, ...] | None = None
@@ -220,11 +226,14 @@ class HostFacts:
     core_count: int | None = None
     pressure_io_percent: float | None = mean_of("pressure_io_some_percent")
     network_receive_bytes_per_second: float | None = mean_of("network_receive_bytes_per_second")
+    network_transmit_bytes_per_second: float | None = mean_of("network_transmit_bytes_per_second")
     cache_refault_bytes_per_second: float | None = mean_of("cache_refault_bytes_per_second")
     memory_total_bytes: int | None = None
     memory_used_bytes: float | None = mean_of("memory_used_bytes")
     memory_slope_bytes_per_second: float | None = None
     memory_slope_error_bytes_per_second: float | None = None
+    memory_trend_seconds: float | None = None
+    """How long growth has counted; for a job, not before its GPUs have worked."""
     swap_growth_bytes: float | None = None
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
@@ -253,6 +262,8 @@ class Pause:
     """Loader workers began or ended in it."""
     phase: str | None = None
     """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
+    memory_freed_share: float | None = None
+    """0 to 1: how much of the GPU memory held just before was given back in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,3 +298,5 @@ class Window:
     """Mean correlation of all pairs of its GPUs, -1 to 1: 1, they move together; 0, each for
     itself; far below, in turns. ``None``: one of them does not move. Without a job, over the last
     three minutes: in one, two pauses are alike by chance."""
+    exchange: Exchange = Exchange()
+    """Its GPUs against what the machine sends over the network."""

@@ -15,6 +15,11 @@ LEAST_BUCKETS = 6
 OFTEN_BUCKETS = 24
 RECOMPUTED_BUCKETS = 4
 """After two minutes, a trend of ten is not computed at every look."""
+LATELY_PART = 4
+"""The newest quarter, and half a minute at least, says whether it still grows."""
+STOPPED = 0.5
+"""Of the slope over all of the time: plainly less than that lately is growth that is over."""
+SURE_ERRORS = 2.0
 
 
 class Trend:
@@ -27,6 +32,8 @@ class Trend:
     that of the mean of the increments from part to part, for values that move in steps. A single
     step (a cache that is filled once) makes a slope, but one increment that is unlike the others,
     so that its error is as large as itself.
+
+    Growth that is over (a model that has been loaded) is none: then the slope is that of late.
     """
 
     __slots__ = ("_answer", "_answered", "_buckets", "_minima", "_rises", "_top")
@@ -72,16 +79,26 @@ class Trend:
         value is no rise. ``None``: nothing was read."""
         return max(0, len(self._rises) - 1) if self._buckets else None
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it has been followed since what was before was forgotten; ``None``: nothing was
+        read."""
+        return BUCKET_SECONDS * (self._buckets[-1] - self._buckets[0]) if self._buckets else None
+
     def forget_before(self, at: float) -> None:
         while self._rises and self._rises[0] < at:
             self._rises.popleft()
         self._drop(at / BUCKET_SECONDS)
         self._answered = -math.inf
 
-    def slope(self) -> tuple[float, float] | None:
-        """(change a second, its standard error); ``None`` while less than half a minute is
-        known."""
+    def slope(self, since: float = -math.inf) -> tuple[float, float] | None:
+        """(change a second, its standard error); ``None`` while less than half a minute is known
+        ``since`` then."""
         buckets = self._buckets
+        if buckets and since > BUCKET_SECONDS * buckets[0]:
+            later = bisect_left(buckets, since / BUCKET_SECONDS)
+            known = len(buckets) - later > LEAST_BUCKETS
+            return self._compute(later) if known else None
         if len(buckets) <= LEAST_BUCKETS:
             return None
         newest = buckets[-1]
@@ -91,13 +108,18 @@ class Trend:
             self._answer = self._compute()
         return self._answer
 
-    def _compute(self) -> tuple[float, float]:
+    def _compute(self, first: int = 0) -> tuple[float, float]:
         # The newest bucket is not over yet: its minimum may still fall.
-        values = self._minima[:-1].tolist()
+        values = self._minima[first:-1].tolist()
         if min(values) == max(values):
             return 0.0, 0.0
-        times = [bucket * BUCKET_SECONDS for bucket in self._buckets[:-1]]
+        times = [bucket * BUCKET_SECONDS for bucket in self._buckets[first:-1]]
         slope, fit_error = _line(times, values)
+        newest = max(LEAST_BUCKETS, len(values) // LATELY_PART)
+        if slope > 0.0 and len(values) > newest:
+            lately, error = _line(times[-newest:], values[-newest:])
+            if lately + SURE_ERRORS * error < STOPPED * slope:
+                return lately, error
         return slope, max(fit_error, _step_error(times, values))
 
 

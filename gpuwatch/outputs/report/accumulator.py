@@ -47,9 +47,9 @@ class Accumulator:
         evaluate_seconds: float = EVALUATE_SECONDS,
         newest: bool = False,
     ) -> None:
-        """``job``: the report is about this job alone. ``live``: watched while a person looks on,
-        whose screen diagnoses it: without findings, the machine, other processes, and all that is
-        drawn in HTML only."""
+        """``job``: the report is about this job alone. ``live``: watched as it runs, by one who
+        diagnoses it and says so (``note_diagnosis``); without the machine, other processes, and
+        all that is drawn in HTML only."""
         self._job = job
         self._live = live
         self._steps = Steps()
@@ -66,9 +66,8 @@ class Accumulator:
         if not live:
             # Slow to import.
             from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
-            from gpuwatch.outputs.report.phases.judged import Watch  # noqa: PLC0415
 
-            self.engine, self._watch = Engine(evaluate_seconds=evaluate_seconds), Watch()
+            self.engine = Engine(evaluate_seconds=evaluate_seconds)
         self._findings = FindingsAccumulator(newest=newest)
         self._diagnosis: Diagnosis | None = None
         self._problems: dict[str, None] = {}
@@ -119,7 +118,7 @@ class Accumulator:
         self._note_problems(snapshot)
         if self.engine is not None:
             self.engine.push(snapshot)
-            self._note_diagnosis(self.engine.diagnosis)
+            self.note_diagnosis(self.engine.diagnosis)
 
     def _add_gpus(
         self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job], grid: Grid
@@ -182,13 +181,19 @@ class Accumulator:
             if gpu is not None and problem.reading in ("busy_percent", "busy_samples", None):
                 gpu.missing = problem.message
 
-    def _note_diagnosis(self, diagnosis: Diagnosis) -> None:
+    def note_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Take what is said of the newest snapshot, or of one a moment before."""
         step = self._step
-        if diagnosis is not self._diagnosis and step is not None:
-            self._diagnosis = diagnosis
-            self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
-            if self._watch is not None:
-                self._watch.add(diagnosis, step.until, step.offset)
+        if diagnosis is self._diagnosis or step is None:
+            return
+        if self._watch is None:
+            # Slow to import, unless there is an engine.
+            from gpuwatch.outputs.report.phases.judged import Watch  # noqa: PLC0415
+
+            self._watch = Watch()
+        self._diagnosis = diagnosis
+        self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
+        self._watch.add(diagnosis, step.until, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
         """The report so far. Raises ``ValueError`` if there was no snapshot."""
@@ -196,7 +201,7 @@ class Accumulator:
             raise ValueError("no snapshot was pushed")
         if self.engine is not None:
             self.engine.finish()
-            self._note_diagnosis(self.engine.diagnosis)
+            self.note_diagnosis(self.engine.diagnosis)
         end, diagnosis = self._steps.end, self._diagnosis
         gpus = [gpu.usage(end) for gpu in self._gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.index, -1 if gpu.mig_instance is None else gpu.mig_instance))

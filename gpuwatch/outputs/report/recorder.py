@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, Job, ProcessKey, Snapshot
+from gpuwatch.diagnosis.finding import Diagnosis, cut_to
 from gpuwatch.jobs.identity.job_filter import only_job
 from gpuwatch.outputs.report.accumulator import Accumulator
 from gpuwatch.outputs.report.model import Report, Source
@@ -32,6 +33,8 @@ class JobRecorder:
         self._job: Job | None = None
         self._accumulator: Accumulator | None = None
         self._before: Snapshot | None = None
+        self._diagnosis: Diagnosis | None = None
+        """The newest that was taken."""
         self._end: float | None = None
         """Monotonic time at which it was first seen to have ended."""
         self._gone = False
@@ -44,8 +47,9 @@ class JobRecorder:
     def ended(self) -> bool:
         return self._job is not None and (self._gone or self._job.ended_at_unix_seconds is not None)
 
-    def push(self, snapshot: Snapshot) -> None:
-        """Take the next snapshot; one that is not newer than the last is ignored."""
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
+        """Take the next snapshot; one that is not newer than the last is ignored. ``diagnosis``:
+        the newest of the machine, of whoever watches it live."""
         before = self._before
         newest = -math.inf if before is None else before.monotonic_seconds
         if self._live and snapshot.monotonic_seconds <= newest:
@@ -70,6 +74,15 @@ class JobRecorder:
         else:
             self._add(self._accumulator, job, snapshot, before)
         self._job = job
+        self.note_diagnosis(diagnosis)
+
+    def note_diagnosis(self, diagnosis: Diagnosis | None) -> None:
+        """Take what is said of the job."""
+        if diagnosis is None or diagnosis is self._diagnosis:
+            return
+        if self._job is not None and self._accumulator is not None:
+            self._diagnosis = diagnosis
+            self._accumulator.note_diagnosis(cut_to(diagnosis, self._job))
 
     def _add(
         self, accumulator: Accumulator, job: Job, snapshot: Snapshot, before: Snapshot | None

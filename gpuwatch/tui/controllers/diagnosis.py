@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, about_job
 from gpuwatch.tui.charts.timeline import Marks
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.following import Runs
 from gpuwatch.tui.controllers.marking import bring_up_to_date, gives_way, mark_now, mark_run
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.pages.finding_words import about_job
 from gpuwatch.tui.panels.job.header import ended_at
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ class Diagnoser(Protocol):
     def note_stacks(
         self, job: ProcessKey, stacks: tuple[tuple[str, float, str | None], ...]
     ) -> None: ...
+
+    def finish(self) -> None: ...
 
     @property
     def diagnosis(self) -> Diagnosis | None: ...
@@ -96,6 +97,14 @@ class DiagnosisController(Controller):
             self._first = None
         self.engine.push(snapshot)
         return self.engine.diagnosis
+
+    def to_the_second(self) -> Diagnosis | None:
+        """The diagnosis up to the newest snapshot: what costs time is looked at again only every
+        some seconds."""
+        if self.engine is not None:
+            self.engine.finish()
+            self.latest = self.engine.diagnosis
+        return self.latest
 
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.tui.pages.finding_words import about_job
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, about_job
 from gpuwatch.tui.view import View, row_key
 
 _START_TOLERANCE_SECONDS = 2.0

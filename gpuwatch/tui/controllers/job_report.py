@@ -10,6 +10,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.controllers.following import find, has_ended
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.finding import Diagnosis
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
@@ -39,19 +40,26 @@ class JobReportKeeper:
     def ended(self) -> bool:
         return self._final is not None
 
-    def push(self, key: ProcessKey | None, snapshot: Snapshot) -> str | None:
-        """Take a snapshot of which ``key`` is the job looked at; what is to be said of it, if
-        anything."""
+    def push(
+        self, key: ProcessKey | None, snapshot: Snapshot, diagnosis: Diagnosis | None = None
+    ) -> str | None:
+        """Take a snapshot of which ``key`` is the job looked at, and the newest ``diagnosis``; what
+        is to be said of it, if anything."""
         if key is None:
             return None
         says = self._turn_to(key, snapshot)
         recorder = self._recorder
         assert recorder is not None
-        recorder.push(snapshot)
+        recorder.push(snapshot, diagnosis)
         if not recorder.ended:
             self._final, self._ended_at = None, None
             return says
         return self._end(recorder, snapshot) or says
+
+    def note_diagnosis(self, diagnosis: Diagnosis | None) -> None:
+        """Take the newest diagnosis, while the job runs."""
+        if self._recorder is not None and self._final is None:
+            self._recorder.note_diagnosis(diagnosis)
 
     def report(self) -> Report | None:
         """Of the job so far, or of the whole of one that has ended."""

@@ -74,7 +74,7 @@ class JobController(Controller):
             self._started.follow(snapshot, self._diagnosis.latest)
         report = self.report
         if report is self._report:
-            message = report.push(view.job.key, snapshot)
+            message = report.push(view.job.key, snapshot, self._diagnosis.latest)
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None
@@ -139,6 +139,7 @@ class JobController(Controller):
         """The report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.screens.report import ReportScreen  # noqa: PLC0415
 
+        self.report.note_diagnosis(self._diagnosis.to_the_second())
         if self.report.report() is None:
             self.display.answer(NOTHING_YET)
         else:

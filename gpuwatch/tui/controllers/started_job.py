@@ -78,7 +78,10 @@ class StartedJob(Controller):
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
-        for message in (self.report.note_exit(code), self.report.push(self.key, snapshot)):
+        for message in (
+            self.report.note_exit(code),
+            self.report.push(self.key, snapshot, diagnosis),
+        ):
             if message is not None:
                 self.display.say(message)
 

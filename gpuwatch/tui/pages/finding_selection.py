@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gpuwatch.diagnosis.finding import Finding, FindingKey
-from gpuwatch.tui.pages.finding_words import about_job, by_key, parts
+from gpuwatch.diagnosis.finding import Finding, FindingKey, about_job
+from gpuwatch.tui.pages.finding_words import by_key, parts
 from gpuwatch.tui.panels.job.header import ended_at
 from gpuwatch.tui.view import View
 

@@ -80,21 +80,6 @@ def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
     return gravest(finding for finding in diagnosis.findings if uuid in finding.gpus)
 
 
-def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
-    """The findings that name the job or a GPU of it, and those about the whole machine."""
-    if diagnosis is None:
-        return ()
-    mine = set(job.gpu_uuids)
-    return tuple(
-        [
-            finding
-            for finding in diagnosis.findings
-            if finding.job == job.key
-            or (finding.job is None and (not finding.gpus or mine.intersection(finding.gpus)))
-        ]
-    )
-
-
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
     """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
     named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job
 from gpuwatch.tui.controllers.marking import is_about
 from gpuwatch.tui.pages.finding_words import (
-    about_job,
     cause,
     changes,
     gpu_names,
@@ -45,7 +44,7 @@ def _draw(page: Page, rows: int) -> Drawn:
         findings = diagnosis.causes if job is None else about_job(diagnosis, job)
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
     most = rows - marked
-    quiet = diagnosis is None or not page.gpus
+    quiet = not findings and (diagnosis is None or not page.gpus)
     grave = most == 1 and problems.are_grave(view)
     trouble = problems.lines(view, width, most if quiet or grave else min(1, most - 1))
     most -= len(trouble)

@@ -39,7 +39,26 @@ def test_one_step_is_no_growth() -> None:
     """A cache that is filled once leaves a slope that is no larger than its error."""
     for filled_at in (60, 150, 290, 380):
         slope, error = trend([1000.0 if at < filled_at else 9000.0 for at in range(450)])
-        assert slope < 2 * error
+        assert slope <= 2 * error
+
+
+def test_growth_that_is_over_is_none() -> None:
+    """A model that was loaded, once memory has been flat for half a minute; growth that goes on is
+    some, in small steps, too."""
+    loaded = [1000.0 * min(at, 140) for at in range(190)]
+    assert trend(loaded)[0] == 0.0
+    assert trend([1000.0 * (at // 20) for at in range(180)])[0] == pytest.approx(50.0, rel=0.1)
+    rng = random.Random(1)
+    noisy = [value + rng.uniform(0.0, 3000.0) for value in loaded]
+    slope, error = trend(noisy)
+    assert slope < 4 * error
+
+
+def test_a_trend_can_be_asked_for_from_a_moment_on() -> None:
+    """What was before it does not count, and half a minute of what follows must be known."""
+    made = fed([1000.0 * min(at, 100) + max(0.0, at - 100.0) for at in range(200)])
+    assert made.slope(105.0) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-9))
+    assert made.slope(180.0) is None
 
 
 def test_peaks_are_no_growth() -> None:

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given, settings
 
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
+from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
+from gpuwatch.outputs.report.content.findings import verdict
 from gpuwatch.outputs.report.encoding import decode, encode
+from gpuwatch.outputs.report.forms.text import report_text
 from gpuwatch.outputs.report.parts import GpuUsage
 from gpuwatch.outputs.report.recorder import JobRecorder
+from tests.diagnosis.engines import machine
 from tests.outputs.report.stories import (
     COMMAND,
     KEY,
@@ -644,3 +649,43 @@ def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> 
         for profile in card.profiles.values():
             for value in (*profile.minimum, *profile.maximum):
                 assert value is None or 0 <= value <= 100
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("python_bound", 1), ("mixed", 8)])
+def test_a_job_watched_live_is_said_to_have_what_its_recording_has(
+    scenario: str, gpus: int
+) -> None:
+    """The same findings, with their times, costs and cures, by who diagnoses it meanwhile."""
+    looks = list(machine(scenario, 90, gpus))
+    key = looks[0].jobs[0].key
+    live, read = JobRecorder(key), JobRecorder(key, live=False)
+    engine = Engine(evaluate_seconds=EVALUATE_SECONDS)
+    for each in looks:
+        engine.push(each)
+        live.push(each, engine.diagnosis)
+        read.push(each)
+    engine.finish()
+    live.note_diagnosis(engine.diagnosis)
+    ours, theirs = live.report(), read.report()
+    assert theirs.findings
+    named = [(one.rule, one.summary, one.advice) for one in theirs.findings]
+    assert [(one.rule, one.summary, one.advice) for one in ours.findings] == named
+    costs = [one.cost_gpu_seconds for one in theirs.findings]
+    assert [one.cost_gpu_seconds for one in ours.findings] == pytest.approx(costs, rel=0.02)
+    assert verdict(ours) == verdict(theirs)
+    assert verdict(ours) in " ".join(report_text(ours, width=80).split())
+
+
+def test_nothing_is_said_of_other_jobs() -> None:
+    """Of a machine of several, the report of one has its own findings only."""
+    looks = list(machine("mixed", 60, 8))
+    engine = Engine()
+    recorders = {job.key: JobRecorder(job.key) for job in looks[-1].jobs}
+    for each in looks:
+        engine.push(each)
+        for recorder in recorders.values():
+            recorder.push(each, engine.diagnosis)
+    found = {key: recorder.report().findings for key, recorder in recorders.items()}
+    assert len({one.rule for those in found.values() for one in those}) > 2
+    for key, findings in found.items():
+        assert {one.job for one in findings} <= {key, None}

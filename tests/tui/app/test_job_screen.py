@@ -7,16 +7,19 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.screens.findings import FindingsScreen
 from gpuwatch.tui.screens.job import JobScreen
 from gpuwatch.tui.screens.overview import OverviewScreen
 from gpuwatch.tui.screens.report import ReportScreen
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
+from tests.tui.diagnoses import HandEngine, diagnosis, found_on_cpu
 from tests.tui.driving import Driven, driven
-from tests.tui.scenes import KEY, machine, member, one_job, scene
+from tests.tui.scenes import KEY, machine, member, one_job, scene, without_driver
 
 
 def select(drive: Driven, process: Process) -> None:
@@ -273,3 +276,36 @@ async def test_the_footer_offers_only_what_can_be_done() -> None:
         for key in ("S stacks", "t fold", "k kill"):
             assert key not in drive.lines[-1]
         assert "R report" in drive.lines[-1]
+
+
+async def test_the_report_of_a_job_that_runs_says_what_was_found() -> None:
+    """R has the cause, what it cost up to now and the cure, as the job page has."""
+    clock, source, first = demo("starved")
+    async with driven(first, (100, 60), attached=first.jobs[0].key, engine=Engine()) as drive:
+        await ending(drive, clock, source, 45)
+        await drive.press("R")
+        text = "\n".join(drive.lines)
+        assert "loader_cpu_bound" in text
+        assert "Raise num_workers from 2 to 8" in text
+        (found,) = drive.app.jobs.report.report().findings
+        # Two thirds of 45 s, to the second.
+        assert 27.0 < found.cost_gpu_seconds < 33.0
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (80, 12)])
+async def test_without_a_driver_the_finding_of_a_job_is_seen(size: tuple[int, int]) -> None:
+    """Above the notice that there is no driver, which has a line; d says why."""
+    now = without_driver()
+    engine = HandEngine(diagnosis(now, found_on_cpu()))
+    async with driven(now, size, engine=engine, attached=KEY) as drive:
+        await drive.feed(dataclasses.replace(now, monotonic_seconds=101.0, sequence=2))
+        found = "loader is CPU-bound" if size[0] == 80 else "waited for data"
+        first, second = [
+            next((at for at, line in enumerate(drive.lines) if words in line), None)
+            for words in (found, "No NVIDIA driver")
+        ]
+        assert first is not None
+        assert second is not None
+        assert first < second
+        await drive.press("d")
+        assert isinstance(drive.app.screen, FindingsScreen)

@@ -15,7 +15,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import detail, findings
 from gpuwatch.tui.view import View
 from tests.tui.diagnoses import diagnosis as diagnosis_of
-from tests.tui.diagnoses import nothing, several, starved
+from tests.tui.diagnoses import found_on_cpu, nothing, several, starved
 from tests.tui.driving import driven
 from tests.tui.scenes import (
     GLYPHS,
@@ -27,6 +27,7 @@ from tests.tui.scenes import (
     scene,
     texts,
     view_of,
+    without_driver,
 )
 
 FOLDER = Path(__file__).parents[1] / "snapshots"
@@ -105,6 +106,14 @@ def that_has_ended(size: Size) -> list[str]:
     return job_drawn(view, *size)
 
 
+def without_a_driver(size: Size) -> list[str]:
+    """A job on the CPU of which something was found, beside the one problem that there is."""
+    now = without_driver()
+    view = job_view_of(now)
+    view.diagnosis = diagnosis_of(now, found_on_cpu())
+    return job_drawn(view, *size)
+
+
 def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
     now = machine("starved", gpus).now
     if what == "job":
@@ -169,6 +178,8 @@ PICTURES |= {
     "job-output-large-80x24": lambda: with_output("large"),
     "job-ended-80x24": lambda: that_has_ended(SMALL),
     "job-ended-120x40": lambda: that_has_ended(MIDDLE),
+    "findings-0gpu-80x24-job": lambda: without_a_driver(SMALL),
+    "findings-0gpu-120x40-job": lambda: without_a_driver(MIDDLE),
 }
 HELP = {"help-120x60": (120, 60), "help-80x24": SMALL}
 

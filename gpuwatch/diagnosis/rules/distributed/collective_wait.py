@@ -5,7 +5,9 @@ What it checks
     works, while another idles part of that time. That one is named, with what its process is doing:
     look at it, not at those that wait. Or whether all of them, again and again, are busy at less
     than half the power they draw at work and do equal work, or idle in turns while their power
-    rises and falls together: then another rank is late at every step, or the network is slow.
+    rises and falls together: then another rank is late at every step, or the network is slow. Or
+    whether they are busy all the time and do less the more the machine sends over its network:
+    then that exchange is what they wait for.
 
     Where no process is known, GPUs of one model whose memory in use is alike, or whose load rises
     and falls together, are taken for one job.
@@ -18,7 +20,10 @@ Evidence needed
     The busy share of two GPUs of one job, and power to see that the busy ones do no work. The late
     rank's CPU, disk and write readings, or its own report (gpuwatch.torch); a main thread at a full
     core is no sign of work: it spins for its GPU, too. NCCL 2.28.7 or later is asked who launched
-    the fewest collectives, also on other machines (RAS; not with NCCL_RAS_ENABLE=0).
+    the fewest collectives, also on other machines (RAS; not with NCCL_RAS_ENABLE=0). For the
+    network what the machine sends, and the activity (GPM, Hopper and later) or the memory
+    controller of the GPUs: power is a mean of a second, and kernels that wait draw up to half of
+    what work draws.
 
 When it is wrong
     Where the GPUs of one job do different things by design (one evaluates, replicas of a server):
@@ -29,7 +34,8 @@ When it is wrong
 What to do
     Depends on what the late rank is doing: asynchronous, sharded or rarer checkpoints; more workers
     or cheaper samples on that rank; evaluation and logging off rank 0, or spread over all ranks.
-    Where another one is late each time: batches that cost the same.
+    Where another one is late each time: batches that cost the same. Where the network is slow: a
+    faster one, fewer or smaller exchanges.
 
 Thresholds
     waiting GPUs busy 85% of the time: see busy_without_work. The late one 8 points less: ranks in
@@ -43,6 +49,12 @@ Thresholds
     that wait for each other, 5% of the time on each of them and 10% on average, in 3 stretches,
     with mean powers no more than 15% apart (85% of the highest); or a correlation of 0.3 of their
     power, and as much of the opposite of their utilisation.
+
+    For the network 10 MB/s sent (logs and monitors send less), a correlation of -0.2 of their power
+    with it over three minutes (chance stays within 0.15), and 15% of the time lost: an exchange
+    that the work hides costs nothing, and one that shows a little is common. That share is how far
+    their activity is below what it would be with nothing sent, or how far the memory controller is
+    below its level at work, where some samples show it below 15% of that.
 
     What the late rank does: writes of 5 MB/s and three times the others' (logs and event files stay
     below 1 MB/s); waiting for data 10% of the time; disk wait of 20%, workers at 75% of a core or
@@ -59,6 +71,7 @@ Sources
 
 from dataclasses import dataclass
 
+from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, late_rank, loading, pauses, ranks, words
@@ -89,6 +102,22 @@ often as one."""
 HEDGED_SECONDS = 30.0
 """What may be no job at all, or a start that is not over, is not said of a moment."""
 
+LEAST_SENT_BYTES_PER_SECOND = 10e6
+SENT_AGAINST_POWER = -0.2
+"""Correlation."""
+LEAST_EXCHANGE_SHARE = 0.15  # of the time
+
+_FASTER = Advice(
+    "Have NCCL use the fastest network there is: NCCL_DEBUG=INFO says which it uses, "
+    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA choose.",
+    setting="NCCL_SOCKET_IFNAME",
+    why="over Ethernet an exchange of gradients takes many times as long as over InfiniBand",
+)
+_LESS = Advice(
+    "Exchange less: several batches to a step (no_sync() of DistributedDataParallel), gradients "
+    "compressed to 16 bits (bf16_compress_hook), a larger batch on each GPU.",
+    why="each step sends all gradients once, however much it computed",
+)
 _EVEN = Advice(
     "Give all ranks the same work in each step (bucket samples by length, shuffle shards), and "
     "profile a few steps of two of them to see whether they are late in turns or the network is.",
@@ -134,6 +163,9 @@ def check(window: Window) -> Verdict:
 
 def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     """No rank is the late one."""
+    slow = _network(window, gpus)
+    if slow is not None:
+        return slow
     spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
     idle = words.mean([max(0.0, pauses.idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
     spun, least = sum(spins) / len(gpus), min(p or 0.0 for p in power)
@@ -143,6 +175,10 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     in_turns = min(apart, moves) >= IN_TURNS and idle >= EACH_SPINS_SHARE
     spin = often and spun >= ALL_SPIN_SHARE
     if not (spin or in_turns) or least < SAME_WORK * most:
+        rests = min([gpu.memory_rests_share or 0.0 for gpu in gpus])
+        unread = window.host.network_transmit_bytes_per_second is None
+        if window.job is not None and unread and rests >= LEAST_EXCHANGE_SHARE:
+            return Unknown(("what the machine sends over its network",))
         return Clear("its GPUs are equally busy, or not busy all the time")
     if not in_turns and not ranks.are_one_job(window, gpus):
         return Unknown(loading.NO_JOB)
@@ -175,6 +211,45 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
         lost_share=spun + idle,
         explains=RULE.explains - {"loader_cpu_bound", "loader_io_bound", "checkpoint_pauses"},
     )  # fmt: skip
+
+
+def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
+    """What all of them wait for is exchanged over the network; ``None``: nothing shows that."""
+    sent = window.host.network_transmit_bytes_per_second or 0.0
+    phase, power = window.exchange.power_phase, [gpu.power_mean_watts or 0.0 for gpu in gpus]
+    if window.job is None or sent < LEAST_SENT_BYTES_PER_SECOND or _stays_here(window.job.job):
+        return None
+    if phase is None or phase > SENT_AGAINST_POWER or _busy(gpus) < cards.PINNED_PERCENT:
+        return None
+    share, rests = window.exchange.wait_share, [gpu.memory_rests_share for gpu in gpus]
+    how = "so much less they do than without an exchange"
+    if share is None and None not in rests:
+        share, how = words.mean(rests), "a kernel is resident, and their memory rests"
+    if share is None or share < LEAST_EXCHANGE_SHARE or min(power) < SAME_WORK * max(power):
+        return None
+    return Firing(
+        summary=f"{words.named(gpus)} wait for the network about {share:.0%} of the time, in "
+        f"collectives: {words.amount(sent)}/s leave the machine meanwhile",
+        evidence=[
+            Evidence("waits", words.percent_of(share), "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
+            Evidence("power, held against what is sent", round(phase, 2), "correlation",
+                     SENT_AGAINST_POWER, "the more is sent, the less they do"),
+            Evidence("sent over the network", round(sent), "bytes/s", LEAST_SENT_BYTES_PER_SECOND),
+            Evidence("least power of them", round(min(power), 1), "W",
+                     round(SAME_WORK * max(power), 1), "on average all do the same work"),
+        ],
+        advice=(_FASTER, _LESS),
+        strength=0.6 + 0.2 * words.ramp(share, LEAST_EXCHANGE_SHARE, 0.4)
+        + 0.2 * words.ramp(phase, SENT_AGAINST_POWER, -0.6),
+        lost_share=share,
+        hold_seconds=HEDGED_SECONDS,
+        explains=RULE.explains - {"loader_cpu_bound", "loader_io_bound", "checkpoint_pauses"},
+    )  # fmt: skip
+
+
+def _stays_here(job: Job) -> bool:
+    """Check whether all its ranks are on this machine."""
+    return job.world_size is not None and job.world_size <= len(job.ranks)
 
 
 def _is_plain(window: Window, split: _Split) -> bool:

@@ -28,8 +28,8 @@ What to do
     stacks of its main thread, or what the loop reports of itself (gpuwatch.torch).
 
 Thresholds
-    5 idle runs in the window: a rhythm, not an event. Lowest samples at 15% or less and highest
-    at 70% or more: swings that reach both ends (SageMaker's LowGPUUtilization calls it
+    5 idle runs in the window, or 3 in a rhythm: no single event. Lowest samples at 15% or less and
+    highest at 70% or more: swings that reach both ends (SageMaker's LowGPUUtilization calls it
     fluctuation when the 5th percentile is under 10% and the 95th over 70%).
     idle 15%, and as much of the time in those idle runs alone: above what TensorFlow's profiler
     calls moderately input-bound, below its 20%.
@@ -55,7 +55,7 @@ RULE = Rule(
     trust=0.85,
 )
 IDLE_SHARE = 0.15  # of the time
-LEAST_RUNS = 5
+LEAST_RUNS, LEAST_IN_RHYTHM = 5, 3
 MIDDLING_SHARE = 0.5
 """Of the samples: with more than this between both ends, a swing and a steady half are alike."""
 FINE_SECONDS = 0.3
@@ -77,7 +77,7 @@ def check(window: Window) -> Verdict:
     if not idle:
         return Clear("the GPUs idle for less than 15% of the time")
     waits = [(gpu, wave) for gpu, wave in idle if pauses.waits_share(window, gpu) >= IDLE_SHARE]
-    swinging = [one for one in waits if one[1].is_swinging and one[1].idle.count >= LEAST_RUNS]
+    swinging = [one for one in waits if _recurs(one[1])]
     if possible.runs_by_hand(window.job, [wave for _, wave in swinging]):
         return Clear("the cells of a notebook run when somebody runs them")
     if swinging:
@@ -93,6 +93,11 @@ def check(window: Window) -> Verdict:
     return Clear("the GPUs idle, but not in bursts")
 
 
+def _recurs(wave: Waveform) -> bool:
+    least = LEAST_RUNS if wave.period_seconds is None else LEAST_IN_RHYTHM
+    return wave.is_swinging and wave.idle.count >= least
+
+
 def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing:
     gpus, first = [gpu for gpu, _ in swinging], swinging[0][1]
     lost = sum([pauses.idle_outside_pauses(window, gpu) for gpu in gpus]) / len(gpus)
@@ -103,7 +108,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     outside = window.job is not None and possible.waits_outside(window.job, ranks)
     clear = words.strength(
         words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
-        words.ramp(first.idle.count, LEAST_RUNS - 1.0, 15.0),
+        words.ramp(first.idle.count, LEAST_IN_RHYTHM - 1.0, 15.0),
         1.0 if period is not None else 0.3,
     )
     return Firing(
@@ -137,6 +142,7 @@ def _evidence(
     copies = "copies run while no kernel does" + ("" if pinned else ", as from unpinned memory")
     copies = copies if much else "the wait comes before the copy"
     against = None if job is None else possible.against_loader(job, ranks)
+    least = LEAST_RUNS if period is None else LEAST_IN_RHYTHM
     runs, each = float(wave.idle.count), words.lasting(wave.idle.mean_seconds or 0.0)
     return [
         Evidence("idle", words.percent_of(lost), "%", words.percent_of(IDLE_SHARE),
@@ -144,7 +150,7 @@ def _evidence(
         Evidence("lowest samples (5%)", round(wave.low_percent, 1), "%", 15.0, "it drops to idle"),
         Evidence("highest samples (5%)", round(wave.high_percent, 1), "%", 70.0,
                  "and up to full work: the GPU could do more"),
-        Evidence("idle runs", runs, None, float(LEAST_RUNS),
+        Evidence("idle runs", runs, None, float(least),
                  f"of {each} each, seen in {words.lasting(wave.seconds)}"),
         words.measured("period", period, "s", says="it is periodic", digits=2),
         words.measured("host to GPU while it idles", rate, "bytes/s",

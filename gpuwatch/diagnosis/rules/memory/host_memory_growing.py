@@ -1,8 +1,8 @@
 """The job's use of host memory keeps growing.
 
 What it checks
-    The host memory in use grows steadily, long after start-up, and would be full within half a
-    day; or the machine swaps while the job runs.
+    The host memory in use grows steadily, long after start-up and the first work of the job's
+    GPUs, and would be full within half a day; or the machine swaps while the job runs.
 
 Why it matters
     When memory is full, the kernel kills the job (or another), often hours into a run. Swapping
@@ -33,6 +33,7 @@ Sources
     objects). Linux, /proc/PID/smaps_rollup (PSS).
 """
 
+from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import job_of, judgeable
@@ -66,7 +67,8 @@ WORKERS_PART = 0.3
 def check(window: Window) -> Verdict:
     job = job_of(window)
     judgeable(window)
-    host, steady = window.host, window.steady_seconds
+    host = window.host
+    steady = lowest([window.steady_seconds, host.memory_trend_seconds]) or 0.0
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
     left = _seconds_left(host)
     if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:

@@ -10,7 +10,8 @@ Why it matters
 
 Evidence needed
     Memory used over 45 s of steady work, better several minutes, and ten new maxima of it: a leak
-    adds a little in each step.
+    adds a little in each step. Growth counts from the GPU's first work on: what is gained while it
+    runs nothing is a model that is loaded. It must go on: growth that has stopped is none.
 
 When it is wrong
     Allocators grow until they have seen the largest batch: sequences of different lengths, a first
@@ -20,7 +21,8 @@ When it is wrong
 What to do
     Look for tensors that outlive their step (torch.cuda.memory._record_memory_history shows who
     allocated them); sum losses as numbers; detach what is kept. Until then: a smaller batch,
-    more frequent checkpoints, a restart in time.
+    more frequent checkpoints, a restart in time. A server's cache that grows to its limit looks
+    the same until it gets there: set its limit, or leave it.
 
 Thresholds
     slope 15 times its standard error after 45 s of steady work, 12 times after 90 s, 8 times after
@@ -31,9 +33,12 @@ Thresholds
 
     0.4% of the card and 256 MiB grown while watched, over ten minutes at most: less is noise.
 
+    busy 10% of the time: a GPU that runs next to nothing has no steps that could leave something.
+
     full within 24 h, at the earliest (slope plus two errors): a warning within 4 h, an error within
-    5 min, enough to save by hand. This project's choice. SageMaker's GPUMemoryIncrease fires on a
-    jump of 5% of the memory between two means; a slow leak makes none.
+    5 min, enough to save by hand; of a server a warning, since its cache may have a limit. This
+    project's choice. SageMaker's GPUMemoryIncrease fires on a jump of 5% of the memory between two
+    means; a slow leak makes none.
 
 Sources
     PyTorch's FAQ ("My model reports cuda runtime error(2): out of memory"). Statistics: ordinary
@@ -43,9 +48,10 @@ Sources
 import math
 from typing import NamedTuple
 
+from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import present
+from gpuwatch.diagnosis.rules.shared.cards import USED_PERCENT, present
 from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp
 from gpuwatch.diagnosis.sentence import GPUS, either
 
@@ -53,6 +59,14 @@ _OUTLIVE = Advice(
     "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
     "list, graphs kept by retain_graph.",
     why="what each step leaves behind adds up until the card is full",
+)
+_KEPT = Advice(
+    "Look for tensors that outlive their request: outputs kept in a list, sessions and caches "
+    "without a limit, a forward pass without torch.inference_mode().",
+    why="what each request leaves behind adds up until the card is full",
+)
+_LIMIT = Advice(
+    "Set a limit on the cache of the server, or leave it if it has one: it stops growing there.",
 )
 RULE = Rule(
     title="memory grows",
@@ -89,21 +103,35 @@ class _Growth(NamedTuple):
 
 
 def check(window: Window) -> Verdict:
-    gpus, missing = present(window), Unknown(("memory used over a minute",))
+    missing = Unknown(("memory used over a minute",))
+    gpus = [gpu for gpu in present(window) if _may_run(gpu)]
+    if not gpus and present(window):
+        return Clear("next to nothing runs that could leave memory behind")
     known = [gpu for gpu in gpus if None not in _slope(gpu)]
     if not known:
         return missing
     if window.starting:
         return Clear("the job is starting")
     seen = window.steady_seconds if window.job is not None else window.watched_seconds
-    still = Clear("its memory does not grow")
-    if seen < LEAST_SECONDS:
-        rises = any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known)
-        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",)) if rises else still
+    seen = lowest([seen, *[gpu.memory_trend_seconds for gpu in known]]) or 0.0
+    rises = any((gpu.memory_slope_bytes_per_second or 0.0) > 0.0 for gpu in known)
+    if seen < LEAST_SECONDS and rises:
+        return Unknown((f"{LEAST_SECONDS:.0f} s of steady work",))
     growing = [growth for gpu in known if (growth := _growth(gpu, seen)) is not None]
-    if not growing:
-        return missing if len(known) < len(gpus) else still
-    return _firing(growing, seen)
+    if growing:
+        return _firing(growing, seen, serves=window.job is not None and bool(window.job.job.serves))
+    if len(known) < len(gpus):
+        return missing
+    return Clear("its memory does not grow", at_once=not any(map(_may_grow, known)))
+
+
+def _may_run(gpu: GpuFacts) -> bool:
+    return gpu.busy_percent is None or gpu.busy_percent >= USED_PERCENT
+
+
+def _may_grow(gpu: GpuFacts) -> bool:
+    slope, error = _slope(gpu)
+    return (slope or 0.0) > 2.0 * (error or 0.0)
 
 
 def _slope(gpu: GpuFacts) -> tuple[float | None, float | None]:
@@ -129,7 +157,7 @@ def _growth(gpu: GpuFacts, seen: float) -> _Growth | None:
     return _Growth(gpu, slope, error, needed, soonest, within)
 
 
-def _firing(growing: list[_Growth], seen: float) -> Firing:
+def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
     first, gpus = min(growing, key=lambda one: one.soonest), [growth.gpu for growth in growing]
     soonest = lasting(first.soonest)
     latest = None if first.latest is None else lasting(first.latest)
@@ -137,15 +165,20 @@ def _firing(growing: list[_Growth], seen: float) -> Firing:
     if latest is None or latest == soonest:
         when = f"about {latest}" if latest else f"{soonest} at the earliest"
     severity = "warning" if first.soonest <= WARNING_SECONDS else "info"
-    save = (
-        f"Save a checkpoint within {soonest}; a smaller batch or gradient accumulation gains time."
+    act = Advice(
+        f"Save a checkpoint within {soonest}; a smaller batch or gradient accumulation gains time.",
+        setting="batch size",
     )
+    if serves:
+        act = _LIMIT
+    elif first.soonest <= IMMINENT_SECONDS:
+        severity = "error"
     return Firing(
-        severity="error" if first.soonest <= IMMINENT_SECONDS else severity,
+        severity=severity,
         summary=f"Memory use on {GPUS} grows by {_rate(first.slope)}: at this rate "
         f"{either('it is', 'the first is')} full in {when}",
         evidence=[item for growth in growing for item in _evidence(growth)],
-        advice=(*RULE.cure, Advice(save, setting="batch size")),
+        advice=(_KEPT, act) if serves else (*RULE.cure, act),
         strength=0.6 + 0.4 * ramp(seen, LEAST_SECONDS, SURE_SECONDS),
         gpus=keys(gpus),
     )

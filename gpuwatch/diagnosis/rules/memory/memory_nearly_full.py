@@ -8,7 +8,8 @@ Why it matters
     memory, and the caching allocator frees and reallocates, which synchronises the GPU each time.
 
 Evidence needed
-    Memory used and the card's size. Growth is memory_growing's, of which this is a symptom.
+    Memory used and the card's size, past the job's start-up: while weights are loaded nothing can
+    be said of what its steps need. Growth is memory_growing's, of which this is a symptom.
 
 When it is wrong
     The driver sees what the framework reserved, not what tensors need: PyTorch keeps freed memory,
@@ -65,6 +66,8 @@ def check(window: Window) -> Verdict:
     if not shares:
         return _UNREAD
     full = [gpu for gpu in gpus if shares.get(gpu.uuid, 0.0) >= FULL]
+    if full and window.starting:
+        return Unknown(("steady work: the job is still starting up",))
     if not full:
         if len(shares) < len(gpus):
             return _UNREAD

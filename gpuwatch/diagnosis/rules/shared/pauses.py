@@ -28,6 +28,10 @@ LATE_WORKER_PERCENT = 60.0
 """Of the time, that one worker is occupied; the machine may be crowded."""
 REMEMBERED_SECONDS = 900.0
 """How long a window keeps pauses."""
+FREED_SHARE = 0.2
+"""Of the memory held: who saves or evaluates keeps the model; a server that rests may unload it."""
+MOST_SHARE = 0.3
+"""Of the time: saves and evaluations that cost more are seldom, and waits that do are not."""
 REGULAR = 0.35
 """Coefficient of variation of the distances up to which pauses come in a rhythm: saves every N
 steps jitter with the steps; unrelated events scatter around 1."""
@@ -82,6 +86,20 @@ def _main_rests(pause: Pause, gpu_percent: float) -> bool:
     if busy is None or main is None or pause.phase in REPORTED:
         return False
     return busy < gpu_percent and main < RESTS_PERCENT
+
+
+def against_saving(window: Window) -> str | None:
+    """What speaks against saves and evaluations as the reason for the pauses, as a clause;
+    ``None``: nothing does."""
+    job, pauses = window.job, window.pauses
+    if job is not None and job.job.serves is not None:
+        return "it serves requests"
+    freed = [pause for pause in pauses if (pause.memory_freed_share or 0.0) >= FREED_SHARE]
+    if 2 * len(freed) > len(pauses):
+        return "memory was freed meanwhile, which speaks against saving and validation"
+    if lost_share(window, pauses) > MOST_SHARE:
+        return "more than saving and validation usually take"
+    return None
 
 
 def who_paused(window: Window) -> str:

@@ -23,6 +23,7 @@ MAIN_COMPUTES_PERCENT = 60.0
 OTHER_INPUTS = {"tensorflow": "its tf.data pipeline", "jax": "its input pipeline"}
 NOTEBOOKS = ("ipykernel", "colab_kernel_launcher")
 """In the command of a kernel of a notebook."""
+SAVES = ("saves", "a save")
 FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
 """Of a GPU alone."""
 

@@ -190,8 +190,8 @@ def verdict_parts(report: Report) -> tuple[str, str]:
             head = f"How busy the GPUs were is not known: {why}."
         if not isinstance(lead, Group):
             return head, ""
-    if lead is None and report.source is None:
-        # What was watched live was diagnosed on the screen.
+    if lead is None and report.source is None and not report.phases:
+        # Nobody has diagnosed it.
         return head, ""
     why = _lead_words(report, lead) if lead is not None else _nothing(report)
     others = len(_worst(report)) - isinstance(lead, Group)

@@ -77,7 +77,7 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
             when = ", ".join([*began, *([last.exit_words] if last.failed else [])])
             yield Said(f"Compared with the last run ({when}) at the end.")
     idle, busy = report.total.idle_gpu_seconds, report.total.busy_percent
-    if job is None or source is not None or not report.gpus:
+    if job is None or source is not None or report.phases or not report.gpus:
         head, why = verdict_parts(report)
         yield from (
             [Said(f"{head} {why}".strip(), "verdict")]

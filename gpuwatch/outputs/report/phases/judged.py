@@ -10,7 +10,6 @@ from gpuwatch.diagnosis.engine.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
     PAUSES_COST,
-    UNUSED_BYTES,
     how_paused,
 )  # fmt: skip
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
@@ -140,9 +139,12 @@ class Judged:
             # A window that ends in idleness still shows the work before it.
             parts = works if works and not (rule and rule.of_rest) else parts
             whole = sum([weight for _, weight in parts])
+            cost = stretch.cost_gpu_seconds or 0.0
+            if stretch.cost_gpu_seconds is None and rule is not None and rule.settles:
+                # Nothing is lost to it, and it says why the GPU idled.
+                cost = whole
             for span, weight in parts if whole > 0.0 else ():
-                cost = (stretch.cost_gpu_seconds or 0.0) * weight / whole
-                span.lose(use.rule, cost, idle=not while_busy)
+                span.lose(use.rule, cost * weight / whole, idle=not while_busy)
 
     def phases(self, near_seconds: float) -> tuple[Phase, ...]:
         """Those of GPUs that did the same at the same time as one."""
@@ -181,7 +183,13 @@ class Judged:
         yield from _lost(HELD, [_HELD], spans, HELD_SHARE * watched)
         unknown = list(_lost(UNKNOWN, cause, steady, NOTABLE_SHARE * seconds))
         yield from unknown
-        little = max(EARLY_SECONDS, MOSTLY * gpu.seen_seconds)
+        started = sum([span.seconds for span in spans if span.kind == "start"])
+        # What was asked while it started is answered by a minute of work.
+        little = max(
+            EARLY_SECONDS,
+            MOSTLY * (gpu.seen_seconds - started),
+            min(WINDOW_SECONDS, MOSTLY * gpu.seen_seconds),
+        )
         if not unknown and seconds < little and sum(asked.values()) > MOSTLY * gpu.seen_seconds:
             yield from [(UNKNOWN, says, spans, sum([x.left for x in spans])) for says in cause]
 
@@ -206,8 +214,8 @@ def _explain(spans: Sequence[Span], *, processes: bool) -> None:
             known = sum([x for to, x in span.lost.items() if to in _RULES and _RULES[to].of_pauses])
             idle = sum([one.seconds * idle_part(one) for one in span.pauses])
             span.lose(PAUSES, idle - known)
-        elif span.rests and span.held >= UNUSED_BYTES and not processes:
-            span.lose(HELD, span.left)
+        elif span.rests and not processes:
+            span.lose(HELD, span.held)
         found = sum([seconds for to, seconds in span.lost.items() if to in _RULES])
         # What is found of the ranks that wait explains those that keep them waiting.
         if span.kind == "steady" and span.left > max(least * span.seconds, found / MOSTLY):
@@ -264,5 +272,6 @@ def _question(about: str, says: str, of: Sequence[_Open]) -> OpenQuestion:
         paused=how_paused(pauses, lost / max(seconds, 1e-9)),
     )
     gpus = tuple([gpu.uuid for gpu, _, _ in of])
-    mean = seconds / len(of)
+    # A rest is not all spent with memory held.
+    mean = (lost if about == HELD else seconds) / len(of)
     return OpenQuestion(about=about, says=text, gpus=gpus, seconds=mean, lost_gpu_seconds=lost)

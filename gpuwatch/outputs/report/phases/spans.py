@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from gpuwatch.diagnosis.engine.verdict import FED_PERCENT
+from gpuwatch.diagnosis.engine.verdict import FED_PERCENT, UNUSED_BYTES
 from gpuwatch.diagnosis.facts.window import Pause
 
 IDLE_PERCENT = 5.0
@@ -54,6 +54,7 @@ class Span:
     seconds: float
     busy: float
     held: float
+    """Seconds idled while memory was held."""
     pauses: list[Pause] = field(default_factory=list)
     lost: dict[str, float] = field(default_factory=dict)
     """Seconds, by what they were lost to."""
@@ -94,7 +95,8 @@ class _Piece(NamedTuple):
 
     def span(self, kind: str) -> Span:
         seconds, first, last = self.seconds, self.cells[0], self.cells[-1]
-        held = sum([cell.held * cell.seconds for cell in self.cells]) / seconds
+        holding = [cell for cell in self.cells if cell.held >= UNUSED_BYTES]
+        held = sum([max(0.0, cell.seconds - cell.busy) for cell in holding])
         return Span(kind, first.begin, last.end, seconds, self.level * seconds, held)
 
 

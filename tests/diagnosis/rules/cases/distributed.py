@@ -7,6 +7,7 @@ import pytest
 
 from gpuwatch.core.model import JobRank
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
+from gpuwatch.diagnosis.signals.load import Exchange
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules.cases import Cases
 
@@ -52,6 +53,27 @@ def in_turns(job: JobFacts) -> Window:
     """All four wait in collectives, and none does more or less than the others."""
     gpus = tuple([w.gpu(n, **WAITS, spins_share=0.3, spins=6) for n in range(4)])
     return w.window(gpus=gpus, job=job)
+
+
+SENDS = {"network_transmit_bytes_per_second": 9e8}
+
+
+def sending(
+    share: float | None = None,
+    rests: float | None = 0.7,
+    phase: float | None = -0.4,
+    world_size: int = 8,
+    **host: Any,
+) -> Window:
+    """Four of eight ranks, whose memory rests and whose power falls while the machine sends."""
+    gpus = [w.gpu(n, **WAITS, memory_rests_share=rests) for n in range(4)]
+    return replace(
+        w.window(gpus=tuple(gpus), job=alike(), host=w.host(**(SENDS | host))),
+        job=w.job(ranks=FOUR.ranks, model={
+            "world_size": world_size, "ranks": tuple([JobRank(pid=n) for n in range(4)]),
+        }),
+        exchange=Exchange(phase, share),
+    )  # fmt: skip
 
 
 VERY_LATE: dict[str, Any] = {
@@ -118,6 +140,14 @@ COLLECTIVE = Cases("collective_wait", {
         in_turns(w.job(ranks=FOUR.ranks, model={"behind_elsewhere": "rank 21 on 10.0.0.3"})),
         {"summary": "rank 21 on 10.0.0.3 launches its collectives last"},
     ),
+    "for the network, by their memory": (
+        sending(),
+        {"summary": "wait for the network about 70% of the time, in collectives: 858.3M/s",
+         "lost_share": pytest.approx(0.7), "settings": ["NCCL_SOCKET_IFNAME", None]},
+    ),
+    "for the network, by their activity": (
+        sending(share=0.5, rests=None), {"summary": "about 50%", "says": "without an exchange"},
+    ),
     "the busy shares alone": (
         with_late_first(others=BLIND, **BLIND),
         {"weaker": UNSEEN, "missing": lambda names: "power" in names},
@@ -142,7 +172,14 @@ COLLECTIVE = Cases("collective_wait", {
     "a small gap that nothing explains": with_late_first(busy=w.steady(88.0)),
     "all ranks starve alike": w.window(gpus=tuple([late_gpu(n) for n in range(4)])),
     "one gpu": w.window(),
+    "what is sent is sent while they work": sending(phase=0.1),
+    "a little of the exchange shows": sending(rests=0.1),
+    "its ranks are all here, and something else sends": sending(world_size=4),
+    "a monitor sends a little": sending(network_transmit_bytes_per_second=1e5),
+    "work and waits are not seen apart": sending(rests=None),
 }, {
+    "what is sent was not read":
+        (sending(phase=None, network_transmit_bytes_per_second=None), "sends over its network"),
     "the other ranks are on other machines":
         (w.window(job=w.job(model={"world_size": 16})), "other machines"),
     "two GPUs of no known job": (w.gpu_only(late_gpu(0), w.gpu(1, **WAITS)), "processes"),

@@ -35,6 +35,9 @@ BURSTS = Cases("oscillation", {
          "missing": ("the job's processes",), "lost_share": pytest.approx(0.51),
          "strength": lambda strength: strength < 0.8},
     ),
+    "a slow swing, of which a minute shows three whole runs": (
+        gpu_only(gpu(busy=swinging(0.5, period_seconds=14.0))), {"summary": "every 14 s"},
+    ),
     "a loader that may be it: its stacks decide": (
         bursts(), {"settings": [None], "summary": "for its data loader or a synchronisation",
                    "advice.0.action": "get stacks of its main thread"},

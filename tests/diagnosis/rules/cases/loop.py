@@ -247,6 +247,12 @@ VALIDATED = Cases("validation_pauses", {
     "a single worker makes a late batch": pausing(*ASLEEP, busy_percent=0.0, **AT_WORK),
 }, {
     "writes not read": (pausing(100.0, 55.0), "written"),
+    "memory was freed in them, as who waits for requests does": (
+        pausing(*RARE, seconds=6.0, wrote_bytes=1e5, memory_freed_share=0.5), "stacks",
+    ),
+    "they take half of the time": (
+        pausing(*RARE, seconds=160.0, wrote_bytes=1e5), "stacks",
+    ),
     "two in which the GPU rests: a queue of jobs, perhaps": (
         pausing(100.0, 55.0, wrote_bytes=1e5, busy_percent=0.0), "nothing to do",
     ),

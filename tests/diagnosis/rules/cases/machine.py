@@ -16,7 +16,10 @@ MIB = 1024**2
 
 
 def growing(rate: float, error: float, rises: int = 30, **fields: Any) -> Window:
+    """``fields`` of the GPU, or of the window."""
+    of_gpu = {name: fields.pop(name) for name in ("busy", "memory_trend_seconds") if name in fields}
     grows = w.gpu(
+        **of_gpu,
         memory_used_bytes=100.0 * GIB,
         memory_slope_bytes_per_second=rate,
         memory_slope_error_bytes_per_second=error,
@@ -41,6 +44,10 @@ GROWS = Cases("memory_growing", {
     ),
     "a leak goes on at its pace": growing(20.0 * MIB, 20.0 * MIB / 25.0, steady_seconds=60.0),
     "a bend of many minutes": growing(20.0 * MIB, 20.0 * MIB / 6.0, steady_seconds=400.0),
+    "a server's cache may have a limit": (
+        growing(200.0 * MIB, 4.0 * MIB, job=w.job(model={"serves": "it listens on TCP port 80"})),
+        {"severity": "warning", "advice.1.action": "limit"},
+    ),
 }, {
     "an allocator that settles bends": growing(20.0 * MIB, 20.0 * MIB / 6.0, steady_seconds=60.0),
     "an allocator that meets its longest sequences rises a few times":
@@ -48,7 +55,12 @@ GROWS = Cases("memory_growing", {
     "the slope is within its error": growing(20.0 * MIB, 8.0 * MIB),
     "it would last for days": growing(0.2 * MIB, 0.001 * MIB),
     "at the start": growing(500.0 * MIB, 1.0 * MIB, starting=True),
+    "a model is loaded while next to nothing runs":
+        growing(500.0 * MIB, 1.0 * MIB, busy=w.steady(4.0)),
 }, {
+    "a server's first work has just begun": (
+        growing(200.0 * MIB, 1.0 * MIB, memory_trend_seconds=30.0), "steady work",
+    ),
     "in the first half minute": (
         growing(200.0 * MIB, 1.0 * MIB, steady_seconds=20.0), "steady work",
     ),
@@ -77,6 +89,8 @@ NEARLY_FULL = Cases("memory_nearly_full", {
     "a framework that reserves by design":
         w.window(gpus=(w.gpu(**FULL),), job=w.job(model={"framework": "jax"})),
 }, {
+    "while it is loaded, what steps need is not known":
+        (w.window(gpus=(w.gpu(**FULL),), starting=True), "steady work"),
     "without the size of the memory": (w.gpu_only(UNSIZED), "memory size"),
 })  # fmt: skip
 
@@ -110,6 +124,7 @@ HOST = Cases("host_memory_growing", {
     "no trend": (leaking(memory_slope_bytes_per_second=None), "trend"),
     "starting": (replace(leaking(), starting=True), "starting"),
     "too young": (replace(leaking(), steady_seconds=20.0), "past start-up"),
+    "its GPUs have just begun to work": (leaking(memory_trend_seconds=30.0), "past start-up"),
 })  # fmt: skip
 
 
