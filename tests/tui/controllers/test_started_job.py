@@ -127,7 +127,7 @@ async def test_once_it_has_ended_q_quits_with_its_exit_code(jobs: Jobs) -> None:
 
 
 async def test_nothing_is_logged_of_the_time_after_it(jobs: Jobs) -> None:
-    """Its dashboard stays open as long as a person looks at it, and a run's values are the job's."""
+    """Its dashboard stays open while a person looks at it; a run's values are the job's."""
 
     class Experiment:
         """Keeps the times at which it was given a snapshot."""
