@@ -125,6 +125,22 @@ def test_alert_rules_fire_on_their_faults() -> None:
     assert set(re.findall(r'alertname="(\w+)"', ALERT_TESTS.read_text())) == set(names)
 
 
+def test_the_scrape_configurations_of_the_docs_are_taken_by_prometheus(tmp_path: Path) -> None:
+    """Also that for an OpenTelemetry collector, whose receiver takes what Prometheus takes."""
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "docs/exporter.md").read_text()
+    given = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    (collector,) = [one for one in given if "receivers" in one]
+    (alone,) = [one for one in given if "scrape_configs" in one]
+    scraped = collector["receivers"]["prometheus"]["config"]
+    assert scraped["scrape_configs"] == alone["scrape_configs"]
+    (tmp_path / "scraped.yml").write_text(json.dumps(scraped))
+    promtool("check", "config", str(tmp_path / "scraped.yml"))
+    (pipeline,) = collector["service"]["pipelines"].values()
+    assert collector.keys() - {"service"} == pipeline.keys()
+    assert all([*collector[kind]] == names for kind, names in pipeline.items())
+
+
 class Servers(ExitStack):
     """Real servers in ``folder`` until the end, and two machines to scrape: one is starved, the
     other has lost a GPU."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,14 +57,6 @@ def _address(_context: object, _option: object, value: str) -> tuple[str, int]:
     metavar="NAME",
     help="A name that requests may use, besides this machine's host name and addresses (*: any).",
 )
-@click.option(
-    "--otlp",
-    is_flag=False,
-    flag_value="",
-    metavar="[URL]",
-    help="Also send metrics to an OpenTelemetry collector, by OTLP over HTTP.  [default URL: "
-    "$OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318]",
-)
 @click.option("--pids", is_flag=True, help="Serve the PIDs of jobs.")
 @click.option("--commands", is_flag=True, help="Serve the command lines of jobs.")
 @click.option(
@@ -81,7 +72,6 @@ def exporter_command(
     listen: tuple[str, int],
     web_config: Path | None,
     allow_host: tuple[str, ...],
-    otlp: str | None,
     pids: bool,
     commands: bool,
     printed: str | None,
@@ -89,11 +79,11 @@ def exporter_command(
     demo: str | None,
     gpus: int | None,
 ) -> None:
-    """Serve metrics and findings to Prometheus, and send them to OpenTelemetry if asked.
+    """Serve metrics and findings to Prometheus, or to an OpenTelemetry collector that scrapes.
 
-    Needs an extra: pip install 'gpuwatch-tui[prometheus]', or [otlp] for --otlp. GPUs are read at
-    their own interval; a scrape gets the latest readings. The busy minimum and maximum cover the
-    time since the same address last scraped, or ?window=SECONDS. See docs/exporter.md.
+    Needs an extra: pip install 'gpuwatch-tui[prometheus]'. GPUs are read at their own interval; a
+    scrape gets the latest readings. The busy minimum and maximum cover the time since the same
+    address last scraped, or ?window=SECONDS. See docs/exporter.md.
     """
     if printed is not None:
         import gpuwatch.outputs.exporter as folder
@@ -106,12 +96,9 @@ def exporter_command(
         from gpuwatch.outputs.exporter.server import WebConfig
 
         web = WebConfig(web_config)
-        if otlp is not None:
-            from gpuwatch.outputs.exporter.otlp import Sender
     except ImportError as error:
         needs = "gpuwatch exporter needs packages that are not installed: pip install "
-        extra = "prometheus" if otlp is None else "otlp"
-        raise SentenceError(f"{needs}'gpuwatch-tui[{extra}]'") from error
+        raise SentenceError(f"{needs}'gpuwatch-tui[prometheus]'") from error
 
     import asyncio
     from threading import Thread
@@ -130,9 +117,6 @@ def exporter_command(
 
     log = None if source.simulated else KernelLog()
     metrics = Metrics(age, log, pids=pids, commands=commands)
-    if otlp is not None:
-        host = "simulated" if source.simulated else os.uname().nodename
-        sender = Sender(otlp, host, lambda: metrics.samples("otlp").collect())
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)
@@ -145,8 +129,6 @@ def exporter_command(
     # To be stopped is how it ends.
     with server, contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
         Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-        if otlp is not None:
-            Thread(target=sender.run, args=(complain,), daemon=True).start()
         try:
             asyncio.run(watch(None, sampler, take))
         finally:

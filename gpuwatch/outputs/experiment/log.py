@@ -1,4 +1,7 @@
-"""What is logged of a job, a row every 15 seconds, and the process that hands it to the tool.
+"""What is logged of a job, and the process that hands it to the tool.
+
+A row covers 15 seconds, and none covers less: tools show the last row as a run's own value. What
+the run shows instead is its summary, which covers all of it, also the seconds after the last row.
 
 The tools' libraries take seconds to import, start servers and wait for networks: all that happens
 in a process of its own (``writer``), so that none of it is waited for before the end. A packet that
@@ -10,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import select
 import socket
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from statistics import fmean
 
@@ -30,19 +35,19 @@ from gpuwatch.recording.redaction import program_name
 EVERY_SECONDS = 15.0
 FLUSH_SECONDS = 15.0
 """How long the end waits for the tool to take the rest."""
+CHECK_SECONDS = 30.0
+"""How long the job's start waits for MLflow to say whether it can be used."""
 TEXT_MOST = 500
 _WRITER = "gpuwatch.outputs.experiment.writer"
-_READINGS: dict[str, Callable[[list[float]], float]] = {
-    "memory_used_bytes": max,
-    "power_watts": fmean,
-    "temperature_celsius": max,
-}
-"""Of a GPU, and what a row has of those since the row before."""
+_READINGS = {"memory_used_bytes": "high", "power_watts": "mean", "temperature_celsius": "high"}
+"""Readings of a GPU, and which attribute of their ``Spread`` is logged."""
+_BUSY = "busy"
 
 
 def checked(tool: str) -> str:
     """``wandb``, ``mlflow``, ``tensorboard`` or ``tensorboard:FOLDER``. Raises ``SentenceError``
-    for others, and where the tool's library is not installed."""
+    for others, and where the tool's library is not installed or, for MLflow, lacks what it needs to
+    store runs where they are to go."""
     found = re.fullmatch(r"(wandb|mlflow|tensorboard)(?:(?<=board):.+)?", tool)
     if found is None:
         raise SentenceError(
@@ -54,7 +59,54 @@ def checked(tool: str) -> str:
     if spec is None or spec.origin is None:
         needs = f"--log-to {found[1]} needs a package that is not installed: pip install"
         raise SentenceError(f"{needs} 'gpuwatch-tui[{found[1]}]'")
+    if tool == "mlflow" and (why := _why_mlflow_cannot_log()):
+        raise SentenceError(f"--log-to mlflow {clean(why, 2 * TEXT_MOST)}")
     return tool
+
+
+def _why_mlflow_cannot_log() -> str:
+    """Empty if it can, and where it does not say in time: a database may be far away."""
+    command = [sys.executable, "-P", "-m", _WRITER, "--check"]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CHECK_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            return done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return ""
+
+
+class Spread:
+    """The lowest and highest of the values that were added, and their mean."""
+
+    __slots__ = ("count", "high", "low", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+        self.low, self.high = float("inf"), float("-inf")
+
+    def add(self, values: Iterable[float]) -> None:
+        for value in values:
+            self.count += 1
+            self.total += value
+            self.low, self.high = min(self.low, value), max(self.high, value)
+
+    def merge(self, other: Spread) -> None:
+        self.count += other.count
+        self.total += other.total
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    @property
+    def mean(self) -> float:
+        """To be asked only where something was added."""
+        return self.total / self.count
+
+
+Spreads = defaultdict[tuple[GpuKey, str], Spread]
 
 
 class ExperimentLog:
@@ -66,9 +118,14 @@ class ExperimentLog:
         """Sentences about what went wrong."""
         self._tool, _, folder = tool.partition(":")
         self._job, self._uuids = key, frozenset[GpuKey]()
-        self._readings: defaultdict[tuple[GpuKey, str], list[float]] = defaultdict(list)
-        self._findings: dict[str, str] = {}
-        self._ever: set[str] = set()
+        self._interval, self._run = Spreads(Spread), Spreads(Spread)
+        """What was read since the last row, and in the whole run."""
+        self._found: set[str] = set()
+        """The findings that held since the last row."""
+        self._texts: dict[str, str] = {}
+        """Their sentences, where they were not sent yet."""
+        self._looks, self._held = 0, Counter[str]()
+        """How often the job was looked at, and how often each finding held."""
         self._began = self._due = 0.0
         self._last: Snapshot | None = None
         self._dropped = 0
@@ -100,27 +157,41 @@ class ExperimentLog:
                 self._uuids = frozenset(job.gpu_uuids)
         for gpu in snapshot.gpus:
             # The driver remembers the time before the job, too.
-            self._readings[gpu.uuid, "busy"] += busy_of(gpu, self._job[1] or 0.0)
+            self._interval[gpu.uuid, _BUSY].add(busy_of(gpu, self._job[1] or 0.0))
             for name in _READINGS:
                 if (value := getattr(gpu.reading, name)) is not None:
-                    self._readings[gpu.uuid, name].append(float(value))
+                    self._interval[gpu.uuid, name].add([float(value)])
+        holding = set()
         for one in () if diagnosis is None else diagnosis.findings:
             if one.job == self._job or not self._uuids.isdisjoint(one.gpus):
-                self._findings[one.rule] = one.summary
+                holding.add(one.rule)
+                if one.rule not in self._held or one.rule in self._texts:
+                    self._texts[one.rule] = clean(one.summary, TEXT_MOST)
+        self._found |= holding
+        self._held.update(holding)
+        self._looks += 1
         if now >= self._due:
             self._due = now + EVERY_SECONDS
-            self._log(snapshot)
+            held = {rule: float(rule in self._found) for rule in self._held}
+            self._send(self._packet(self._interval, held))
+            self._end_interval()
         return self.said[known:]
 
     def close(self, exit_code: int | None = None) -> None:
-        """The rest, and at most ``FLUSH_SECONDS`` for the tool to take it."""
-        if self._last is not None and self._readings:
-            self._log(self._last)
-        self._send({"exit_code": exit_code})
+        """Send the run's summary, and give the tool at most ``FLUSH_SECONDS`` to take the rest."""
+        until = time.monotonic() + FLUSH_SECONDS
+        end: dict[str, object] = {"exit_code": exit_code}
+        if self._last is not None:
+            self._end_interval()
+            shares = {rule: looks / self._looks for rule, looks in self._held.items()}
+            end |= self._packet(self._run, shares)
+        # A summary that is dropped would be missed more than a row.
+        select.select([], [self._link], [], FLUSH_SECONDS)
+        self._send(end)
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
         try:
-            self._process.wait(FLUSH_SECONDS)
+            self._process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.said.append(f"{self._tool} did not take everything within {FLUSH_SECONDS:.0f} s.")
             kill_all(lambda _pid, one: one.session == self._process.pid)
@@ -132,30 +203,37 @@ class ExperimentLog:
             )
         self._link.close()
 
-    def _log(self, snapshot: Snapshot) -> None:
+    def _end_interval(self) -> None:
+        for key, spread in self._interval.items():
+            # Before it had a GPU, what that did was not the job's.
+            if key[0] in self._uuids:
+                self._run[key].merge(spread)
+        self._interval.clear()
+        self._found.clear()
+
+    def _packet(self, spreads: Spreads, held: Mapping[str, float]) -> dict[str, object]:
+        """A row, or the run's summary, as of the last snapshot. ``held``: how much of the time each
+        finding did."""
+        assert self._last is not None
         values: dict[str, float] = {}
-        everywhere: list[list[float]] = []
-        for gpu in snapshot.gpus:
+        busy: list[Spread] = []
+        for gpu in self._last.gpus:
             if gpu.uuid not in self._uuids:
                 continue
             place = f"gpu{gpu_label(gpu)}"
-            if busy := self._readings[gpu.uuid, "busy"]:
-                everywhere.append(busy)
-                values |= _spread(place, [busy])
+            if (one := spreads[gpu.uuid, _BUSY]).count:
+                busy.append(one)
+                values |= _busy_values(place, [one])
             for name, of in _READINGS.items():
-                if read := self._readings[gpu.uuid, name]:
-                    values[f"gpuwatch/{place}/{name}"] = of(read)
-        if everywhere:
-            values |= _spread("job", everywhere)
-        self._readings.clear()
-        new = {f"gpuwatch/finding/{rule}": says for rule, says in self._findings.items()}
-        texts = {name: clean(new[name], TEXT_MOST) for name in new.keys() - self._ever}
-        self._ever |= new.keys()
-        values |= {name: float(name in new) for name in self._ever}
-        self._findings.clear()
-        at = snapshot.taken_at_unix_seconds
-        step = round(snapshot.monotonic_seconds - self._began)
-        self._send({"at": at, "step": step, "values": values, "texts": texts})
+                if (read := spreads[gpu.uuid, name]).count:
+                    values[f"gpuwatch/{place}/{name}"] = getattr(read, of)
+        values |= _busy_values("job", busy) if busy else {}
+        values |= {f"gpuwatch/finding/{rule}": round(share, 4) for rule, share in held.items()}
+        texts = {f"gpuwatch/finding/{rule}": says for rule, says in self._texts.items()}
+        self._texts.clear()
+        at = self._last.taken_at_unix_seconds
+        step = round(self._last.monotonic_seconds - self._began)
+        return {"at": at, "step": step, "values": values, "texts": texts}
 
     def _send(self, packet: object) -> None:
         self._hear()
@@ -175,9 +253,9 @@ class ExperimentLog:
                 )
 
 
-def _spread(place: str, gpus: list[list[float]]) -> dict[str, float]:
-    low, high = min(map(min, gpus)), max(map(max, gpus))
-    named = {"min": low, "mean": fmean(map(fmean, gpus)), "max": high}
+def _busy_values(place: str, gpus: list[Spread]) -> dict[str, float]:
+    low, high = min(one.low for one in gpus), max(one.high for one in gpus)
+    named = {"min": low, "mean": fmean([one.mean for one in gpus]), "max": high}
     return {
         f"gpuwatch/{place}/busy_{name}_percent": round(value, 2) for name, value in named.items()
     }

@@ -136,15 +136,11 @@ class Metrics:
     def page(
         self, scraper: str, window_seconds: float | None = None, accept: str = ""
     ) -> tuple[bytes, str]:
-        """The exposition and its content type, in the format that ``accept`` asks for."""
+        """The exposition and its content type, in the format that ``accept`` asks for.
+        ``window_seconds``: how far back the busy band reaches; ``None``: to when ``scraper`` (an
+        address) asked last."""
         encode, content_type = choose_encoder(accept)
-        page: Any = self.samples(scraper, window_seconds)
-        return encode(page), content_type
-
-    def samples(self, scraper: str, window_seconds: float | None = None) -> Samples:
-        """``window_seconds``: how far back the busy band reaches; ``None``: to when ``scraper``
-        (an address) asked last."""
-        page = Samples(self._process.collect())
+        page: Any = Samples(self._process.collect())
         age_seconds, stale = self._age()
         with self._lock:
             up = not stale and self._seen is not None and any(map(_answers, self._seen[0].gpus))
@@ -162,7 +158,7 @@ class Metrics:
                 if not stale:
                     self._add_gpus(page, snapshot, self._windows.of(scraper, window_seconds))
                     self._add_jobs(page, snapshot, diagnosis)
-        return page
+        return encode(page), content_type
 
     def _add_gpus(self, page: Samples, snapshot: Snapshot, busy: Mapping[str, Percents]) -> None:
         processes = _process_counts(snapshot)

@@ -72,11 +72,11 @@ class StartedJob(Controller):
     def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
         """Keep its report, also while another job is looked at: one is expected at its end.
         ``diagnosis``: of the snapshot before."""
-        if self._experiment is not None:
-            for sentence in self._experiment.push(snapshot, diagnosis):
-                self.display.say(sentence)
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
+        if self._experiment is not None and code is None:
+            for sentence in self._experiment.push(snapshot, diagnosis):
+                self.display.say(sentence)
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
             self.report.note_exit(code),

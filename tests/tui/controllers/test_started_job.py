@@ -126,6 +126,28 @@ async def test_once_it_has_ended_q_quits_with_its_exit_code(jobs: Jobs) -> None:
         assert drive.app.return_code == 3
 
 
+async def test_nothing_is_logged_of_the_time_after_it(jobs: Jobs) -> None:
+    """Its dashboard stays open while a person looks at it; a run's values are the job's."""
+
+    class Experiment:
+        """Keeps the times at which it was given a snapshot."""
+
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def push(self, snapshot: Snapshot, diagnosis: object) -> list[str]:
+            self.seen.append(snapshot.monotonic_seconds)
+            return []
+
+    job, experiment = jobs.start(WAITS), Experiment()
+    async with driven(seen(job), running=job, experiment=experiment) as drive:
+        await drive.feed(seen(job, 101.0))
+        job.kill()
+        await until(drive, lambda: job.poll() is not None)
+        await drive.feed(seen(job, 102.0, ended=time.time()))
+    assert experiment.seen == [100.0, 101.0]
+
+
 async def test_the_exit_code_is_not_said_of_another_job(jobs: Jobs) -> None:
     """Another job that is looked at meanwhile has none."""
     job = jobs.start(FAILS)
