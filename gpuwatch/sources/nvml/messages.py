@@ -180,6 +180,61 @@ def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Probl
     return problem(filled, gpus, reading=field, severity="info")
 
 
+def cannot_be(
+    said: Sequence[tuple[str, str, str]], gpus: Sequence[GpuIdentity], since: float | None
+) -> Problem:
+    """Values (the reading, its field, the value with its unit) that the driver gives of these GPUs
+    and that cannot be true."""
+    names = list(dict.fromkeys(name for name, _, _ in said))
+    values = list(dict.fromkeys(value for _, _, value in said))
+    for many in (names, values):
+        if len(many) > READINGS_NAMED + 1:
+            many[READINGS_NAMED:] = [f"{len(many) - READINGS_NAMED} more"]
+    subject = f"{units.listed(names)} of {labels(gpus)}"
+    subject = subject[0].upper() + subject[1:]
+    rest = "it is not shown" if len(values) == 1 else "they are not shown"
+    fields = {field for _, field, _ in said}
+    return problem(
+        f"{subject}: the driver says {units.listed(values)}, which cannot be true, so {rest}.",
+        gpus,
+        reading=fields.pop() if len(fields) == 1 else None,
+        since=since,
+        severity="warning",
+    )
+
+
+def power_from_elsewhere(
+    doubted: str, said: str, instead: str, gpus: Sequence[GpuIdentity]
+) -> Problem:
+    """A driver call says a power that cannot be, and another is believed."""
+    return problem(
+        f"The driver says that {doubted} of {labels(gpus)} is {said}, which cannot be true, so "
+        f"{instead} is shown as its power instead.",
+        gpus,
+        reading="power_watts",
+        severity="info",
+    )
+
+
+def no_utilisation(gpus: Sequence[GpuIdentity], divided: bool) -> Problem:
+    """GPUs of which the driver does not say how busy they are; ``divided``: into MIG instances."""
+    one = len(gpus) == 1
+    why = (
+        f" while {'it is' if one else 'they are'} divided into MIG instances; where an instance "
+        "shows its SM activity (Hopper and later), that says how busy it is"
+        if divided
+        else ", so gpuwatch cannot tell whether "
+        f"{'it waits' if one else 'they wait'}; power, clocks and memory are shown where the "
+        "driver gives them"
+    )
+    return problem(
+        f"The driver does not report the utilisation of {labels(gpus)}{why}.",
+        gpus,
+        reading="busy_percent",
+        severity="info",
+    )
+
+
 NO_SAMPLES = (
     "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
     "shorter than the interval can be missed."
