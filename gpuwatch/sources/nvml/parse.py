@@ -295,14 +295,15 @@ def processes(written: bytes, count: int) -> tuple[ProcessList, int]:
     where those before and after write 24, and some write 16. Where the driver stopped tells it;
     one that also wrote behind its last record is read by the size that makes every record one.
     """
-    # A field at the end of the last record may have been left out.
     size = -(-len(written) // count)
     size += -size % 8
-    if size in _PROCESS_BYTES:
+    # A field at the end of the last record may have been left out.
+    stopped = size * count - len(written) <= 8
+    if stopped and size in _PROCESS_BYTES:
         listed = list(_processes(written, size, count))
         return (listed, size) if listed else ([], 0)
     for other in (size, *_PROCESS_BYTES):
-        if min(_PROCESS_BYTES) <= other <= PROCESS_BYTES_MAX:
+        if 0 < other <= PROCESS_BYTES_MAX and other * count <= len(written):
             listed = list(_processes(written, other, count))
             if len(listed) == count:
                 return listed, other

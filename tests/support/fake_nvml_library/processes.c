@@ -133,6 +133,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,
                                              unsigned *count, unsigned long long after) {
     FAKE_DEVICE_CALL(nvmlDeviceGetProcessUtilization, device, FOR_CARD);
+    FAKE_NOT_DIVIDED();
     nvmlProcessUtilizationSample_t found[LIST_ROOM + FAKE_MAX_KERNEL_SLOTS];
     if (!count) return NVML_ERROR_INVALID_ARGUMENT;
     FAKE_COUNT(count);
@@ -154,6 +155,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *info) {
     FAKE_DEVICE_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, FOR_CARD);
+    FAKE_NOT_DIVIDED();
     nvmlProcessUtilizationSample_t found[LIST_ROOM + FAKE_MAX_KERNEL_SLOTS];
     if (info->version != ((1u << 24) | sizeof *info)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     unsigned have = utilization(gpu, info->lastSeenTimeStamp, found);
