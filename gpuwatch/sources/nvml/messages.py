@@ -156,7 +156,8 @@ def cannot_read(
     else:
         far = " in full" if code == tables.INCOMPLETE else ""
         message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
-    field = readings[0][1] if len(readings) == 1 else None
+    fields = {field for _, field in readings if field is not None}
+    field = fields.pop() if len(fields) == 1 else None
     severity = "info" if code == tables.NO_PERMISSION else "warning"
     return problem(message, gpus, reading=field, since=since, severity=severity)
 

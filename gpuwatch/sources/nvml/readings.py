@@ -175,7 +175,13 @@ throttle_reasons = _first_supported(
 )
 temperature = _call("temperature_celsius", "nvmlDeviceGetTemperature", tables.TEMPERATURE_GPU)
 sm_clock = _call("sm_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_SM)
-memory_clock = _call("memory_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_MEMORY)
+# 0 is said where the memory is the host's.
+memory_clock = _call(
+    "memory_clock_mhz",
+    "nvmlDeviceGetClockInfo",
+    tables.CLOCK_MEMORY,
+    convert=lambda megahertz: megahertz or None,
+)
 performance_state = _call(
     "performance_state",
     "nvmlDeviceGetPerformanceState",

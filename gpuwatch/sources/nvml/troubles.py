@@ -67,19 +67,27 @@ def _failing(devices: list[NvmlDevice]) -> list[Problem]:
                 since, worth_saying = slot.lacking_since_unix, True
             if worth_saying:
                 together.setdefault((slot.reading, error), []).append((device, since))
-    alike: dict[tuple[int, tuple[str, ...]], list[Reading]] = {}
+    # A list of processes that cannot be read must not be taken for an empty one: these are apart.
+    alike: dict[tuple[int, tuple[str, ...], bool], list[Reading]] = {}
     for (reading, error), affected in together.items():
         uuids = tuple(device.identity.uuid for device, _ in affected)
-        alike.setdefault((error, uuids), []).append(reading)
+        alike.setdefault((error, uuids, reading.name in readings.LISTS), []).append(reading)
     return [
         messages.cannot_read(
-            [(reading.name, reading.fields[0] if reading.fields else None) for reading in same],
+            [(reading.name, _field(reading)) for reading in same],
             [device.identity for device, _ in together[same[0], error]],
             error,
             min(since for reading in same for _, since in together[reading, error]),
         )
-        for (error, _), same in alike.items()
+        for (error, *_), same in alike.items()
     ]
+
+
+def _field(reading: Reading) -> str | None:
+    """What a problem of this reading is about."""
+    if reading.name == readings.PROCESS_LIST:
+        return "processes"
+    return reading.fields[0] if reading.fields else None
 
 
 def _nonsense(devices: list[NvmlDevice]) -> list[Problem]:

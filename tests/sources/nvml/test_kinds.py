@@ -107,7 +107,7 @@ def test_a_list_in_an_unknown_form_is_said(watch: Watch) -> None:
     assert watch.last.processes == ()
     problem = watch.problem("in a form that gpuwatch does not know")
     assert problem.message.startswith("The list of processes of GPU 0 cannot be read")
-    assert problem.severity == "warning"
+    assert (problem.severity, problem.reading) == ("warning", "processes")
     watch.fake.gpu[0].set(process_record_bytes=0)
     watch.ticks(3)
     assert sorted(sizes(watch)) == [5, 6, 7]
@@ -347,6 +347,8 @@ def test_unified_memory_has_no_total_and_no_zero(tmp_path: Path, answer: str) ->
         assert watch.gpu().identity.memory_unified
         assert watch.reading().memory_used_bytes == 0
         assert watch.reading().memory_used_is_process_sum
+        assert watch.reading().memory_clock_mhz is None
+        assert watch.gpu().identity.memory_clock_max_mhz is None
         assert watch.last.problems == ()
         watch.fake.fault("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN", gpu=0)
         watch.ticks(4)
