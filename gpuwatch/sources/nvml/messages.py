@@ -191,12 +191,12 @@ def cannot_be(
     for many in (names, values):
         if len(many) > READINGS_NAMED + 1:
             many[READINGS_NAMED:] = [f"{len(many) - READINGS_NAMED} more"]
-    subject = f"{units.listed(names)} of {labels(gpus)}"
-    subject = subject[0].upper() + subject[1:]
-    rest = "it is not shown" if len(values) == 1 else "they are not shown"
+    one = len(values) == 1
     fields = {field for _, field, _ in said}
     return problem(
-        f"{subject}: the driver says {units.listed(values)}, which cannot be true, so {rest}.",
+        f"The driver gives {'a value' if one else 'values'} for {units.listed(names)} of "
+        f"{labels(gpus)} that cannot be true ({units.listed(values)}), so "
+        f"{'it is' if one else 'they are'} not shown.",
         gpus,
         reading=fields.pop() if len(fields) == 1 else None,
         since=since,

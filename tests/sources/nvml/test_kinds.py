@@ -202,8 +202,8 @@ def test_a_utilisation_that_cannot_be_is_said(watch: Watch, value: int, said: st
     watch.ticks(2)
     assert watch.reading().busy_percent is None
     assert alone(watch) == (
-        f"The utilisation of GPU 0: the driver says {said}, which cannot be true, so it is not "
-        "shown."
+        f"The driver gives a value for the utilisation of GPU 0 that cannot be true ({said}), so "
+        "it is not shown."
     )
     assert watch.last.problems[0].reading == "busy_percent"
     watch.fake.gpu[0].set(utilization=40)
@@ -229,7 +229,7 @@ def test_more_memory_in_use_than_the_card_has_is_said(watch: Watch) -> None:
     watch.fake.gpu[0].set(memory_used_bytes=200 * GIB)
     watch.tick()
     assert watch.reading().memory_used_bytes is None
-    assert "memory in use of GPU 0: the driver says 200.0G, which cannot be true" in alone(watch)
+    assert "the memory in use of GPU 0 that cannot be true (200.0G)" in alone(watch)
 
 
 def test_values_of_several_gpus_that_cannot_be_are_one_sentence(pair: Watch) -> None:
@@ -238,8 +238,8 @@ def test_values_of_several_gpus_that_cannot_be_are_one_sentence(pair: Watch) -> 
         gpu.set(utilization=percent, temperature_c=4000)
     pair.ticks(4)
     assert alone(pair) == (
-        "The utilisation and the temperature of GPUs 0 and 1: the driver says 991%, 1001% and "
-        "4000 C, which cannot be true, so they are not shown."
+        "The driver gives values for the utilisation and the temperature of GPUs 0 and 1 that "
+        "cannot be true (991%, 1001% and 4000 C), so they are not shown."
     )
 
 
@@ -262,7 +262,7 @@ def test_clocks_that_are_not_available_are_unknown(watch: Watch) -> None:
     watch.fake.gpu[0].set(clock_sm_mhz=ALL_ONES_32)
     watch.ticks(2)
     assert watch.reading().sm_clock_mhz is None
-    assert "SM clock of GPU 0: the driver says 4294967295 MHz" in alone(watch)
+    assert "the SM clock of GPU 0 that cannot be true (4294967295 MHz)" in alone(watch)
 
 
 def test_a_fan_beyond_100_percent_is_shown(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_power_comes_from_the_energy_counter_where_no_call_can_be_true(watch: Wa
     power_machine(watch, 0, 0)
     watch.tick()
     assert watch.reading().power_watts is None
-    assert alone(watch).startswith("Power of GPU 0: the driver says 0 W, which cannot be true")
+    assert "a value for power of GPU 0 that cannot be true (0 W)" in alone(watch)
     for joules in (1000, 1250, 1500):
         watch.fake.gpu[0].set(energy_mj=joules * 1000)
         watch.tick()
