@@ -265,7 +265,8 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     if reading.name == readings.PROCESS_LIST and survey is not None and uuid in survey.lists:
         function, size = survey.lists[uuid]
         function = function.removeprefix("nvmlDeviceGet")
-        measured.append(Measured("record_bytes", size, None, "", "bytes a record"))
+        if size is not None:
+            measured.append(Measured("record_bytes", size, None, "", "bytes a record"))
         measured.append(Measured("function", function, None, "by"))
     if reading.name == readings.SAMPLES and survey is not None and uuid in survey.samples:
         check = _judged_samples(check, survey.samples[uuid])
@@ -294,8 +295,13 @@ def _judged_samples(check: Check, found: Samples) -> Check:
         Measured("newest_age_seconds", newest, "s", "the newest", "old"),
     )
     check = replace(check, measured=measured)
+    cure = "Set the clock right (timedatectl shows whether it is), then restart the jobs."
+    if found.shift_seconds:
+        off = units.duration(abs(found.shift_seconds))
+        side = "behind" if found.shift_seconds > 0 else "ahead of"
+        reason = f"stamped {off} {side} this machine's clock, so the newest is taken for now:"
+        return replace(check, status=WARN, reason=reason, cure=cure)
     if newest < -FUTURE_SAMPLE_SECONDS:
-        cure = "Set the clock right (timedatectl shows whether it is), then restart the jobs."
         reason = f"they are {units.duration(-newest)} ahead of this machine's clock:"
         return replace(check, status=WARN, reason=reason, cure=cure)
     if newest > OLD_SAMPLE_SECONDS:

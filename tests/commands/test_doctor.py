@@ -160,19 +160,28 @@ def test_each_reading_is_a_check_with_its_value_and_the_cost_of_a_call(
 def test_fine_samples_records_and_events_are_described(
     simulated: Machine, gpuwatch: Gpuwatch
 ) -> None:
-    simulated().gpu[0].waveform("square")
+    fake = simulated()
+    fake.gpu[0].waveform("square")
+    fake.gpu[0].processes = [GpuProcess(pid=os.getpid(), used_bytes=1 << 30)]
     ran = gpuwatch("doctor", "--json", code=OK)
     samples = check(ran, readings.SAMPLES)["values"]
     assert samples["samples"] == 120
     assert samples["spacing_seconds"] == pytest.approx(0.167)
     assert 0 <= samples["newest_age_seconds"] < samples["oldest_age_seconds"]
     records = check(ran, readings.PROCESS_LIST)["values"]
-    assert (records["record_bytes"], records["processes"]) == (24, 0)
+    assert (records["record_bytes"], records["processes"]) == (24, 1)
     assert records["function"] == "ComputeRunningProcesses_v3"
     assert check(ran, "event sets")["status"] == "pass"
 
 
-@pytest.mark.parametrize(("ahead", "says"), [(30, "ahead of this machine's clock"), (-60, "adds")])
+@pytest.mark.parametrize(
+    ("ahead", "says"),
+    [
+        (30, "ahead of this machine's clock"),
+        (7230, "stamped 2h00 ahead of this machine's clock, so the newest is taken for now"),
+        (-60, "adds"),
+    ],
+)
 def test_samples_of_another_time_are_a_warning(
     simulated: Machine, gpuwatch: Gpuwatch, ahead: int, says: str
 ) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import pynvml
 
-from tests.support.fake_nvml_build import OLD_DRIVER, NoCompilerError, build
+from tests.support.fake_nvml_build import DRIVERS, OLD_DRIVER, NoCompilerError, build
 from tests.support.fake_nvml_layout import CONSTANTS, FUNCTIONS, State
 from tests.support.fake_nvml_presets import (
     ALL_ONES_32,
@@ -40,8 +40,8 @@ from tests.support.fake_nvml_presets import (
 )
 
 __all__ = [
-    "ALL_ONES_32", "ALL_ONES_64", "OLD_DRIVER", "PRESETS", "FakeGpu", "FakeNvml", "GpuProcess",
-    "MigInstance", "NoCompilerError", "create_or_skip", "writing",
+    "ALL_ONES_32", "ALL_ONES_64", "DRIVERS", "OLD_DRIVER", "PRESETS", "FakeGpu", "FakeNvml",
+    "GpuProcess", "MigInstance", "NoCompilerError", "create_or_skip", "writing",
 ]  # fmt: skip
 
 STATE_VARIABLE = "FAKE_NVML_STATE"

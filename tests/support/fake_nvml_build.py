@@ -34,6 +34,39 @@ OLD_DRIVER = frozenset(
 """What a driver of the 440 series does not export."""
 
 
+_GPM = {name for name in FUNCTIONS if name.startswith("nvmlGpm")}
+_LISTS_V3 = {
+    f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")
+}
+_SINCE_510 = {"nvmlDeviceGetMemoryInfo_v2", *_LISTS_V3}
+_SINCE_535 = {
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetSupportedClocksEventReasons",
+    *_GPM,
+}
+_SINCE_555 = {
+    "nvmlDeviceGetProcessesUtilizationInfo",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetFanSpeedRPM",
+}
+DRIVERS = {
+    "450.36.06": _SINCE_510 | _SINCE_535 | _SINCE_555 | {name[:-1] + "2" for name in _LISTS_V3},
+    "470.57.02": _SINCE_510 | _SINCE_535 | _SINCE_555,
+    "510.39.01": _SINCE_535 | _SINCE_555,
+    "530.41.03": _SINCE_535 | _SINCE_555,
+    "535.54.03": _SINCE_555,
+    "535.98": _SINCE_555 | _LISTS_V3,
+    "535.104.05": _SINCE_555,
+    "550.163.01": _SINCE_555,
+    "580.95.05": set[str](),
+}
+"""What drivers do not export, of the functions here. The process lists are from nvitop (pull
+requests 79, 89 and 94, which cite NVIDIA's nvidia-settings) and gpustat (issue 138), the memory
+call and GPM from NVIDIA's mock of the library (k8s-test-infra, version.go). That the others came
+with the version in their name is an assumption."""
+
+
 class NoCompilerError(RuntimeError):
     """There is no C compiler, so the simulated library cannot be built."""
 

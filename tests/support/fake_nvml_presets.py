@@ -101,14 +101,43 @@ PRESETS: dict[str, dict[str, Any]] = {
         "memory_total_bytes": 0, "temperature_threshold_c": [0, 0, 0, 0, 0, 0, 0, 0],
         **_power(5_000, 140_000, 5_000), **_clocks(2405, 3003, 0, 1500, 208), **_pcie(1, 1),
     },
+    "wsl": {
+        "name": "NVIDIA GeForce RTX 3070 Laptop GPU", "brand": 5, "architecture": 7,
+        "compute_major": 8, "compute_minor": 6, "cores": 5120, "memory_bus_bits": 256,
+        "pci_device_id": 0x24DD10DE, "serial": "", "part_number": "",
+        "memory_total_bytes": 8192 * MIB, "memory_used_bytes": 161 * MIB, "display_active": 1,
+        "temperature_threshold_c": [0, 0, 0, 0, 0, 0, 0, 0], "temperature_c": 48,
+        **_power(3_000, 125_000, 1_000), **_clocks(1620, 2100, 7001, 1500, 210), **_pcie(4),
+    },
+    "vgpu": {
+        "name": "GRID A100-10C", "brand": 10, "architecture": 7, "compute_major": 8,
+        "compute_minor": 0, "cores": 6912, "pci_device_id": 0x20B010DE, "serial": "",
+        "part_number": "", "virtualization_mode": 2, "memory_total_bytes": 10240 * MIB,
+        "temperature_threshold_c": [0, 0, 0, 0, 0, 0, 0, 0],
+        **_power(0, 0, 0), **_clocks(1410, 1410, 1215, 1275, 210), **_pcie(4),
+    },
+    "jetson": {
+        "name": "Thor", "architecture": 10, "compute_major": 11, "compute_minor": 0, "cores": 2560,
+        "pci_device_id": 0x2B0010DE, "serial": "", "part_number": "", "memory_total_bytes": 0,
+        "temperature_threshold_c": [0, 0, 0, 0, 0, 0, 0, 0],
+        **_power(0, 0, 0), **_clocks(1575, 1575, 0, 0, 0), **_pcie(0, 0),
+    },
 }  # fmt: skip
-"""By name; ``gb10`` shares the host's memory and reports none of its own."""
+"""By name; ``gb10`` shares the host's memory and reports none of its own, ``wsl`` is a card of
+Windows seen from Linux, ``vgpu`` a share of a card in a guest. ``UNSUPPORTED`` says where the facts
+are from."""
 
 _NO_LIMIT = (
     "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetPowerManagementLimit",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     "nvmlDeviceGetPowerManagementLimitConstraints",
+)
+
+_PROCESS_LISTS = tuple(
+    f"nvmlDeviceGet{kind}RunningProcesses{version}"
+    for kind in ("Compute", "Graphics", "MPSCompute")
+    for version in ("", "_v2", "_v3")
 )
 
 UNSUPPORTED: dict[str, tuple[str, ...]] = {
@@ -118,7 +147,57 @@ UNSUPPORTED: dict[str, tuple[str, ...]] = {
         "nvmlDeviceGetBAR1MemoryInfo",
         "nvmlDeviceGetMemoryBusWidth",
         *_NO_LIMIT,
-    )
+    ),
+    # nvidia-smi in reports to nvtop (124), dask/distributed (5342) and WSL (7162): utilisation,
+    # fan and power limit "N/A", no processes; nvitop (49): a driver of 2022 has the utilisation.
+    "wsl": (
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetSamples",
+        "nvmlDeviceGetProcessUtilization",
+        *_PROCESS_LISTS,
+        "nvmlDeviceGetFanSpeed",
+        "nvmlDeviceGetPcieThroughput",
+        "nvmlDeviceGetMinorNumber",
+        *_NO_LIMIT,
+    ),
+    # TensorRT-LLM (1861) on a GRID guest: clock limits, links and bus width. NVIDIA's vGPU user
+    # guide, on monitoring from a guest: utilisation, frame buffer, encoder and decoder, no more.
+    "vgpu": (
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetFanSpeed",
+        "nvmlDeviceGetMaxClockInfo",
+        "nvmlDeviceGetMemoryBusWidth",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+        "nvmlDeviceGetMaxPcieLinkWidth",
+        "nvmlDeviceGetPcieThroughput",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+        *_NO_LIMIT,
+    ),
+    # jetson_stats (698), JetPack 7 on Thor: the name and the utilisation; memory, temperature,
+    # power and clocks are not supported.
+    "jetson": (
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetSamples",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetMaxClockInfo",
+        "nvmlDeviceGetPerformanceState",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+        "nvmlDeviceGetPcieThroughput",
+        "nvmlDeviceGetEncoderUtilization",
+        "nvmlDeviceGetDecoderUtilization",
+        *_NO_LIMIT,
+    ),
 }
 """Functions a card of that kind answers with NOT_SUPPORTED, beyond what its values imply."""
 

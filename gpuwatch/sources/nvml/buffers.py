@@ -8,7 +8,7 @@ The driver writes where it likes in a buffer: what it was asked is written anew 
 """
 
 from collections.abc import Callable
-from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer
+from ctypes import byref, c_int32, c_uint, c_ulonglong, create_string_buffer, memset
 from struct import Struct
 from typing import Any
 
@@ -20,6 +20,9 @@ GROWTH_TRIES = 4
 RECORDS_MAX = 1 << 16
 """No list of a driver is longer; a count beyond is rubbish, and room is never made for it."""
 STUCK_SECONDS = 10.0
+_MARK = b"\xa5"
+"""No value that a driver puts last in a record of a process (memory, an instance, or "not
+available") ends with it."""
 _NO_SAMPLES = frozenset({tables.NOT_FOUND, tables.NO_DATA})
 _NO_PROCESSES = frozenset({tables.NOT_FOUND})
 
@@ -186,6 +189,8 @@ class BusySampleBuffer(_StampedBuffer):
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         super().__init__(nvml, handle, parse.SAMPLE_RECORDS[0], 0)
+        self.shift_seconds = 0.0
+        """See ``parse.clock_shift``."""
         self._last_seen = c_ulonglong(0)
         self._value_type = c_uint(0)
         self._value_type_reference = byref(self._value_type)
@@ -195,10 +200,18 @@ class BusySampleBuffer(_StampedBuffer):
         raw = self._news(_NO_SAMPLES)
         samples: tuple[BusySample, ...] = ()
         if raw is not None:
-            kind = self._value_type.value
-            samples = parse.busy_samples(raw, kind, self._last_microseconds, unix_seconds)
-        newest = round(samples[-1].at_unix_seconds * 1e6) if samples else 0
-        self._seen(newest, monotonic_seconds, unix_seconds)
+            stamps = [stamp for stamp, _ in self._record.iter_unpack(raw)]
+            self.shift_seconds = parse.clock_shift(stamps, unix_seconds, self.shift_seconds)
+            samples = parse.busy_samples(
+                raw,
+                self._value_type.value,
+                self._last_microseconds,
+                unix_seconds,
+                self.shift_seconds,
+            )
+        shift = self.shift_seconds
+        newest = round((samples[-1].at_unix_seconds - shift) * 1e6) if samples else 0
+        self._seen(newest, monotonic_seconds, unix_seconds - shift)
         return samples
 
     def _fetch(self, last_microseconds: int) -> int:
@@ -213,54 +226,68 @@ class BusySampleBuffer(_StampedBuffer):
 
 
 class ProcessBuffer:
-    """One of the driver's process lists, in the newest version the driver has."""
+    """One of the driver's process lists, in the newest version the driver has.
+
+    Each record has room for more than any driver writes, and the room is marked before each call,
+    so that what was written shows how long the driver's records are.
+    """
 
     def __init__(self, nvml: Any, handle: Any, kind: str) -> None:
         """``kind``: ``Compute``, ``Graphics`` or ``MPSCompute``, as in NVML's function names."""
         self._nvml = nvml
         self._handle = handle
         self._kind = kind
-        self._version = 3
         self._call: Any = None
-        self._records: Any = None
-        self._last = b""
-        self._listed: list[tuple[parse.ProcessSlot, int | None]] = []
+        self._name = ""
+        self._records = _Records(nvml, parse.PROCESS_BYTES_MAX, 32)
+        self._last = (0, b"")
+        self._listed: parse.ProcessList = []
+        self.record_bytes: int | None = None
+        """Size of the driver's records; ``None`` until a process was listed."""
 
-    def read(self) -> list[tuple[parse.ProcessSlot, int | None]]:
+    def read(self) -> parse.ProcessList:
         """((pid, GPU instance), bytes) of each listed process: the same list object as before
-        where nothing changed."""
+        where nothing changed. Raises ``NVMLError`` for records that cannot be told apart."""
         if self._call is None:
             self._call = self._function()
-            self._records = _Records(self._nvml, parse.PROCESS_RECORDS[self._version].size, 32)
-        code = self._records.fetch(lambda count, buffer: self._call(self._handle, count, buffer))
+        code = self._records.fetch(self._fill)
         if code:
             raise self._nvml.NVMLError(code)
-        filled = bytes(self._records.filled())
-        if filled != self._last:
-            self._last = filled
-            self._listed = list(parse.processes(filled, self._version))
+        room = bytes(self._records.filled())
+        seen = len(room) // parse.PROCESS_BYTES_MAX, room.rstrip(_MARK)
+        if seen != self._last:
+            self._listed = self._parsed(*seen)
+            self._last = seen
         return self._listed
 
     @property
-    def _name(self) -> str:
-        suffix = f"_v{self._version}" if self._version > 1 else ""
-        return f"nvmlDeviceGet{self._kind}RunningProcesses{suffix}"
+    def function_and_record_bytes(self) -> tuple[str, int | None] | None:
+        """The function that gave the list, and the size of its records (``None`` until one was
+        listed); ``None`` before it was called."""
+        return None if self._call is None else (self._name, self.record_bytes)
 
-    @property
-    def function_and_record_bytes(self) -> tuple[str, int] | None:
-        """The function that gave the list, and the size of its records; ``None`` before it did."""
-        if self._call is None:
-            return None
-        return self._name, parse.PROCESS_RECORDS[self._version].size
+    def _fill(self, count: Any, buffer: Any) -> int:
+        memset(buffer, _MARK[0], len(buffer))
+        return int(self._call(self._handle, count, buffer))
+
+    def _parsed(self, count: int, written: bytes) -> parse.ProcessList:
+        if not count:
+            return []
+        listed, size = parse.processes(written, count)
+        if not listed:
+            raise self._nvml.NVMLError(tables.UNREADABLE_LIST)
+        self.record_bytes = size
+        return listed
 
     def _function(self) -> Any:
-        while True:
+        for suffix in ("_v3", "_v2", ""):
+            self._name = f"nvmlDeviceGet{self._kind}RunningProcesses{suffix}"
             try:
                 return self._nvml._nvmlGetFunctionPointer(self._name)
             except self._nvml.NVMLError as error:
-                if error.value != tables.FUNCTION_NOT_FOUND or self._version == 1:
+                if error.value != tables.FUNCTION_NOT_FOUND or not suffix:
                     raise
-                self._version -= 1
+        raise AssertionError("the oldest version was found or raised")
 
 
 class ProcessBusyBuffer(_StampedBuffer):

@@ -34,6 +34,10 @@ class Card:
         """Of calls that stand in for each other, by the best: the one that this GPU has."""
         self.before: dict[int, tuple[float, float]] = {}
         """Counters by field id: (monotonic seconds, value) when last read."""
+        self.energy_watts: float | None = None
+        """Mean power between the last two looks at the energy counter."""
+        self.power_doubted: tuple[str, float, str] | None = None
+        """(what reads the power, what it said and cannot be, what reads it instead)."""
         self.gpm_gives: set[str] = set()
         self.pcie_from_counters = False
         self.listed: dict[str, Listed] = {}

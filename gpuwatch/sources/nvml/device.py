@@ -95,7 +95,9 @@ class NvmlDevice:
     def _look_for_gaps(self, slot: Slot) -> None:
         names, values = readings.fields_set(self.card, slot.reading), self.card.values
         given = [name for name in names if values.get(name) is not None]
-        if len(given) == len(names) or slot.gave.intersection(names) <= set(given):
+        slot.refused = [name for name in names if name in values.refused]
+        complete = len(given) == len(names) or slot.gave.intersection(names) <= set(given)
+        if complete and not slot.refused:
             slot.lacking_reads = 0
         else:
             if not slot.lacking_reads:

@@ -151,7 +151,8 @@ def further_facts(ask: Inquirer, handle: Any) -> Iterator[dict[str, Any]]:
         ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", ()),
         ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", ()),
     ):
-        yield {name: ask.fact(name, ask.number(function, handle, *arguments))}
+        # 0 is said where there is no such clock or link.
+        yield {name: ask.fact(name, ask.number(function, handle, *arguments) or None)}
 
 
 def _watts(ask: Inquirer, field: str, milliwatts: int | None) -> dict[str, Any]:

@@ -156,7 +156,8 @@ def cannot_read(
     else:
         far = " in full" if code == tables.INCOMPLETE else ""
         message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
-    field = readings[0][1] if len(readings) == 1 else None
+    fields = {field for _, field in readings if field is not None}
+    field = fields.pop() if len(fields) == 1 else None
     severity = "info" if code == tables.NO_PERMISSION else "warning"
     return problem(message, gpus, reading=field, since=since, severity=severity)
 
@@ -178,6 +179,61 @@ def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Probl
     """Something a person would look for that these GPUs do not have; ``{gpus}`` is filled in."""
     filled = sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have")
     return problem(filled, gpus, reading=field, severity="info")
+
+
+def cannot_be(
+    said: Sequence[tuple[str, str, str]], gpus: Sequence[GpuIdentity], since: float | None
+) -> Problem:
+    """Values (the reading, its field, the value with its unit) that the driver gives of these GPUs
+    and that cannot be true."""
+    names = list(dict.fromkeys(name for name, _, _ in said))
+    values = list(dict.fromkeys(value for _, _, value in said))
+    for many in (names, values):
+        if len(many) > READINGS_NAMED + 1:
+            many[READINGS_NAMED:] = [f"{len(many) - READINGS_NAMED} more"]
+    one = len(values) == 1
+    fields = {field for _, field, _ in said}
+    return problem(
+        f"The driver gives {'a value' if one else 'values'} for {units.listed(names)} of "
+        f"{labels(gpus)} that cannot be true ({units.listed(values)}), so "
+        f"{'it is' if one else 'they are'} not shown.",
+        gpus,
+        reading=fields.pop() if len(fields) == 1 else None,
+        since=since,
+        severity="warning",
+    )
+
+
+def power_from_elsewhere(
+    doubted: str, said: str, instead: str, gpus: Sequence[GpuIdentity]
+) -> Problem:
+    """A driver call says a power that cannot be, and another is believed."""
+    return problem(
+        f"The driver says that {doubted} of {labels(gpus)} is {said}, which cannot be true, so "
+        f"{instead} is shown as its power instead.",
+        gpus,
+        reading="power_watts",
+        severity="info",
+    )
+
+
+def no_utilisation(gpus: Sequence[GpuIdentity], divided: bool) -> Problem:
+    """GPUs of which the driver does not say how busy they are; ``divided``: into MIG instances."""
+    one = len(gpus) == 1
+    why = (
+        f" while {'it is' if one else 'they are'} divided into MIG instances; where an instance "
+        "shows its SM activity (Hopper and later), that says how busy it is"
+        if divided
+        else ", so gpuwatch cannot tell whether "
+        f"{'it waits' if one else 'they wait'}; power, clocks and memory are shown where the "
+        "driver gives them"
+    )
+    return problem(
+        f"The driver does not report the utilisation of {labels(gpus)}{why}.",
+        gpus,
+        reading="busy_percent",
+        severity="info",
+    )
 
 
 NO_SAMPLES = (

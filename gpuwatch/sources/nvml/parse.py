@@ -6,7 +6,7 @@ Every number on its way into a ``GpuReading`` or ``GpuIdentity`` passes ``plausi
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from sys import byteorder
 from typing import Any
@@ -18,8 +18,13 @@ from gpuwatch.sources.nvml import tables
 ProcessSlot = tuple[int, int | None]
 """(pid, MIG GPU instance or ``None``)."""
 
-PROCESS_RECORDS = {1: struct.Struct("@I4xQ"), **dict.fromkeys((2, 3), struct.Struct("@I4xQII"))}
-"""``nvmlProcessInfo_v1/v2/v3_t``: pid, bytes used[, GPU instance, compute instance]."""
+PROCESS_RECORDS = {16: struct.Struct("@I4xQ"), 24: struct.Struct("@I4xQII")}
+"""``nvmlProcessInfo_v1_t`` and ``_v2_t`` by their sizes: pid, bytes used[, GPU instance, compute
+instance]. Longer records begin as the second does: drivers 535.43 to 535.86 put the memory
+protected by confidential computing behind it."""
+_PROCESS_BYTES = (24, 32, 16)
+PROCESS_BYTES_MAX = 64
+"""Room for a record of a process; the longest known has 32 bytes."""
 PID_MAX = 1 << 22
 """The kernel's own limit (proc(5): pid_max)."""
 BUSY_RECORD = struct.Struct("@I4xQI12x")
@@ -32,6 +37,14 @@ SAMPLE_RECORDS = tuple(struct.Struct(f"@Q{value}") for value in _VALUES)
 FUTURE_SECONDS = 60.0
 """A time stamp further ahead of the wall clock than this is not one (drivers have returned
 uninitialised ones); less can be a clock that was just set."""
+PAST_SECONDS = 86_400.0
+"""No driver holds samples that are older than this."""
+SPAN_SECONDS = 3600.0
+"""No driver's samples reach further back than this from the newest."""
+CLOCK_OFF_SECONDS = 400 * 86_400.0
+"""How far in the future time stamps may lie that are made by a clock that is wrong."""
+SHIFT_SECONDS = 5.0
+"""A look can come so late after the newest sample."""
 
 
 def text(raw: bytes | str) -> str:
@@ -51,7 +64,6 @@ _BY_NAME: dict[str, Range] = {
     "memory_total_bytes": (1, 1 << 44),
     # Over 100 is possible: the speed is relative to the fan's nominal maximum.
     "fan_percent": (0.0, 200.0),
-    # 32 is NVML_PSTATE_UNKNOWN.
     "performance_state": (0, tables.PSTATE_MAX),
     "mig_instance": (0, 255),
     **dict.fromkeys(("pcie_generation", "pcie_generation_max"), (1, 15)),
@@ -89,15 +101,42 @@ def plausible(name: str, value: Any) -> Any:
 class Values(dict[str, Any]):
     """Values by field name; a number that cannot be is put in as ``None``."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: dict[str, Any] = {}
+        """What the driver said last, of fields where that cannot be: the first of such values."""
+
     def __setitem__(
         self, name: str, value: Any, put: Callable[..., None] = dict.__setitem__
     ) -> None:
-        put(self, name, plausible(name, value))
+        believed = plausible(name, value)
+        put(self, name, believed)
+        if value is None or believed is not None:
+            self.refused.pop(name, None)
+        else:
+            self.refused.setdefault(name, value)
+
+    def refuse(self, name: str, value: Any) -> None:
+        """Put in ``None``, since ``value`` cannot be beside what else is known."""
+        super().__setitem__(name, None)
+        self.refused.setdefault(name, value)
+
+    def clear(self) -> None:
+        super().clear()
+        self.refused.clear()
+
+
+_ALL_ONES = (tables.ALL_ONES_32, tables.ALL_ONES_64)
 
 
 def available(value: int | None) -> int | None:
     """``None`` for the 32 and 64-bit "not available"."""
-    return None if value in (tables.ALL_ONES_32, tables.ALL_ONES_64) else value
+    return None if value in _ALL_ONES else value
+
+
+def not_available(value: float) -> bool:
+    """It is the driver's "not available", perhaps after a change of unit."""
+    return value in _ALL_ONES or value * 1000.0 in _ALL_ONES
 
 
 UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z./-]{1,100}")
@@ -170,19 +209,51 @@ def held_seconds(before: tuple[float, float] | None, now: float, value: float) -
 
 
 def busy_samples(
-    raw: memoryview, value_type: int, last_microseconds: int, unix_seconds: float
+    raw: memoryview,
+    value_type: int,
+    last_microseconds: int,
+    unix_seconds: float,
+    shift_seconds: float = 0.0,
 ) -> tuple[BusySample, ...]:
-    """The new, believable ones of ``nvmlSample_t`` records, oldest first."""
+    """The new, believable ones of ``nvmlSample_t`` records, oldest first; ``shift_seconds``: see
+    ``clock_shift``."""
     if not 0 <= value_type < len(SAMPLE_RECORDS):
         return ()
-    limit = (unix_seconds + FUTURE_SECONDS) * 1e6
+    now = unix_seconds - shift_seconds
+    oldest = max(last_microseconds, (now - PAST_SECONDS) * 1e6)
+    limit = (now + FUTURE_SECONDS) * 1e6
     found = [
-        BusySample(stamp / 1e6, float(value))
+        BusySample(stamp / 1e6 + shift_seconds, float(value))
         for stamp, value in SAMPLE_RECORDS[value_type].iter_unpack(raw)
-        if last_microseconds < stamp < limit and 0 <= value <= 100
+        if oldest < stamp < limit and 0 <= value <= 100
     ]
     found.sort()
     return tuple(found)
+
+
+def clock_shift(microseconds: Sequence[int], unix_seconds: float, known: float) -> float:
+    """Seconds by which wall time is ahead of the clock that new time stamps are made by: 0 where
+    that is wall time, as it nearly always is.
+
+    Some drivers count from the start of the machine (as the project gpu-metrics-agent found), and
+    a clock can be hours off. The newest of a list that hangs together is then taken for now.
+    ``known`` is what was found before.
+    """
+    low, high = (unix_seconds - PAST_SECONDS) * 1e6, (unix_seconds + FUTURE_SECONDS) * 1e6
+    if any(low < stamp < high for stamp in microseconds):
+        return 0.0
+    newest, oldest = max(microseconds, default=0), min(microseconds, default=0)
+    together = oldest > 0 and newest - oldest < SPAN_SECONDS * 1e6
+    if (
+        not together
+        or newest > high + CLOCK_OFF_SECONDS * 1e6
+        or len(microseconds) < 2 - bool(known)
+    ):
+        # Rubbish, as drivers have returned, or nothing.
+        return known
+    shift = unix_seconds - newest / 1e6
+    # The newest is never older than it seems, and a look that comes late moves nothing.
+    return known if known and 0.0 <= shift - known < SHIFT_SECONDS else shift
 
 
 def newest_stamp(microseconds: Iterable[int], unix_seconds: float) -> int:
@@ -212,12 +283,41 @@ def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
     return values, failures
 
 
-def processes(raw: bytes | memoryview, version: int) -> Iterator[tuple[ProcessSlot, int | None]]:
-    """((pid, GPU instance), bytes or ``None``) of one driver list, without what is no process."""
-    for record in PROCESS_RECORDS[version].iter_unpack(raw):
-        if 0 < record[0] <= PID_MAX:
-            instance = plausible("mig_instance", record[2]) if version > 1 else None
-            yield (record[0], instance), plausible("memory_used_bytes", record[1])
+ProcessList = list[tuple[ProcessSlot, int | None]]
+"""((pid, GPU instance), bytes or ``None``) of each process that a driver lists."""
+
+
+def processes(written: bytes, count: int) -> tuple[ProcessList, int]:
+    """The processes of ``count`` records that a driver wrote one after the other, without what is
+    no process, and the size of a record; (empty, 0) where the records cannot be told apart.
+
+    The version of the function does not tell the size: drivers 535.43 to 535.86 write 32 bytes
+    where those before and after write 24, and some write 16. Where the driver stopped tells it;
+    one that also wrote behind its last record is read by the size that makes every record one.
+    """
+    size = -(-len(written) // count)
+    size += -size % 8
+    # A field at the end of the last record may have been left out.
+    stopped = size * count - len(written) <= 8
+    if stopped and size in _PROCESS_BYTES:
+        listed = list(_processes(written, size, count))
+        return (listed, size) if listed else ([], 0)
+    for other in (size, *_PROCESS_BYTES):
+        if 0 < other <= PROCESS_BYTES_MAX and other * count <= len(written):
+            listed = list(_processes(written, other, count))
+            if len(listed) == count:
+                return listed, other
+    return [], 0
+
+
+def _processes(written: bytes, size: int, count: int) -> Iterator[tuple[ProcessSlot, int | None]]:
+    record = PROCESS_RECORDS[min(size, max(PROCESS_RECORDS))]
+    whole = written.ljust(size * count, b"\xff")
+    for at in range(0, size * count, size):
+        pid, used, *instances = record.unpack_from(whole, at)
+        if 0 < pid <= PID_MAX:
+            instance = plausible("mig_instance", instances[0]) if instances else None
+            yield (pid, instance), plausible("memory_used_bytes", used)
 
 
 ProcessTable = dict[ProcessSlot, tuple[int | None, str]]

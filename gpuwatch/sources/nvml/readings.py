@@ -68,7 +68,10 @@ def _memory(version: str | None) -> Step:
     def read(card: Card) -> None:
         number = None if version is None else getattr(card.nvml, version)
         used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle, number).used
-        card.values["memory_used_bytes"] = parse.at_most(used, card.identity.memory_total_bytes)
+        if parse.at_most(used, card.identity.memory_total_bytes) is None:
+            card.values.refuse("memory_used_bytes", used)
+        else:
+            card.values["memory_used_bytes"] = used
 
     return read
 
@@ -86,21 +89,78 @@ def memory(card: Card) -> None:
         _dedicated_memory(card)
 
 
-def _power_field(number: int) -> Step:
-    def read(card: Card) -> None:
-        card.values["power_watts"] = parse.in_thousands(card.fields(((number, 0),)).get(number))
-        if number == tables.FIELD_POWER_AVERAGE:
-            card.values["power_is_average"] = True
+Watts = tuple[float | None, bool]
+"""(watts, whether they are a mean over time)."""
+
+
+def _power_field(number: int) -> Callable[[Card], Watts]:
+    def read(card: Card) -> Watts:
+        milliwatts = card.fields(((number, 0),)).get(number)
+        return parse.in_thousands(milliwatts), number == tables.FIELD_POWER_AVERAGE
 
     return read
 
 
-def _power_usage(card: Card) -> None:
+def _power_usage(card: Card) -> Watts:
     milliwatts = card.nvml.nvmlDeviceGetPowerUsage(card.handle)
-    card.values["power_watts"] = parse.in_thousands(milliwatts)
     # A one-second average from Ampere on, but for GA100.
     major, minor = (card.identity.compute_capability or "99.0").split(".")
-    card.values["power_is_average"] = (int(major), int(minor)) > (8, 0)
+    return parse.in_thousands(milliwatts), (int(major), int(minor)) > (8, 0)
+
+
+def _power_by_energy(card: Card) -> Watts:
+    if card.energy_watts is None:
+        raise card.nvml.NVMLError(tables.NOT_SUPPORTED)
+    return card.energy_watts, True
+
+
+_POWERS: tuple[tuple[str, Callable[[Card], Watts]], ...] = (
+    # Each by itself: the instant value costs microseconds, while the average takes milliseconds on
+    # real drivers and would be paid for in the same call.
+    ("the instant power", _power_field(tables.FIELD_POWER_INSTANT)),
+    ("the average power", _power_field(tables.FIELD_POWER_AVERAGE)),
+    ("the power usage", _power_usage),
+    ("the growth of the energy counter", _power_by_energy),
+)
+"""Calls that give a GPU's power, best first, each with what it reads."""
+POWER_FACTOR = 2.0
+"""Instant power exceeds the limit for moments; at more than this many times it is not watts."""
+
+
+def power(card: Card) -> None:
+    """From the first of ``_POWERS`` that this GPU has and whose value can be true, and from then
+    on that one: another may mean something a little different."""
+    doubted: tuple[str, float] | None = None
+    for at in range(card.steps.get(power, 0), len(_POWERS)):
+        name, step = _POWERS[at]
+        try:
+            watts, average = step(card)
+        except card.nvml.NVMLError as error:
+            last = at + 1 == len(_POWERS) and doubted is None
+            if last or error.value not in tables.PERMANENT:
+                raise
+            continue
+        if watts is not None and not _can_be_power(card, watts):
+            doubted = doubted or (name, watts)
+            continue
+        card.steps[power] = at
+        if doubted is not None:
+            card.power_doubted = (*doubted, name)
+        card.values["power_watts"] = watts
+        card.values["power_is_average"] = average
+        return
+    assert doubted is not None
+    # A card that has nothing to do may be switched off.
+    if doubted[1] == 0 and not card.values.get("busy_percent"):
+        card.values["power_watts"] = 0.0
+    else:
+        card.values.refuse("power_watts", doubted[1])
+
+
+def _can_be_power(card: Card, watts: float) -> bool:
+    limit = card.identity.power_limit_max_watts or card.values.get("power_limit_watts")
+    most = parse.plausible("power_watts", watts)
+    return most is not None and most > 0 and (limit is None or most <= POWER_FACTOR * limit)
 
 
 _limit = partial(_call, "power_limit_watts", convert=parse.in_thousands)
@@ -115,25 +175,29 @@ throttle_reasons = _first_supported(
 )
 temperature = _call("temperature_celsius", "nvmlDeviceGetTemperature", tables.TEMPERATURE_GPU)
 sm_clock = _call("sm_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_SM)
-memory_clock = _call("memory_clock_mhz", "nvmlDeviceGetClockInfo", tables.CLOCK_MEMORY)
-performance_state = _call("performance_state", "nvmlDeviceGetPerformanceState")
+# 0 is said where the memory is the host's.
+memory_clock = _call(
+    "memory_clock_mhz",
+    "nvmlDeviceGetClockInfo",
+    tables.CLOCK_MEMORY,
+    convert=lambda megahertz: megahertz or None,
+)
+performance_state = _call(
+    "performance_state",
+    "nvmlDeviceGetPerformanceState",
+    convert=lambda state: None if state == tables.PSTATE_UNKNOWN else state,
+)
 fan = _call("fan_percent", "nvmlDeviceGetFanSpeed")
 # Both give the window over which they measure, too.
 encoder = _call("encoder_percent", "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0))
 decoder = _call("decoder_percent", "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0))
-power = _first_supported(
-    # Each by itself: the instant value costs microseconds, while the average takes milliseconds on
-    # real drivers and would be paid for in the same call.
-    _power_field(tables.FIELD_POWER_INSTANT),
-    _power_field(tables.FIELD_POWER_AVERAGE),
-    _power_usage,
-)
 
 
 def pcie_link(card: Card) -> None:
     nvml, handle = card.nvml, card.handle
-    card.values["pcie_generation"] = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
-    card.values["pcie_width"] = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
+    # 0 is said where there is no such link.
+    card.values["pcie_generation"] = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle) or None
+    card.values["pcie_width"] = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle) or None
 
 
 def pcie_throughput(card: Card) -> None:
@@ -148,6 +212,7 @@ def counters(card: Card) -> None:
     got = card.fields(card.counter_fields)
     values = card.values
     values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
+    card.energy_watts = card.growth(tables.FIELD_ENERGY_MILLIJOULES, got, 1e-3) or None
     # 0 is what boards without a memory sensor answer.
     values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
     if "nvlink" not in card.gpm_gives:
@@ -228,7 +293,9 @@ def _processes_moved(card: Card) -> bool:
 
 def process_busy(card: Card) -> None:
     window = max(2.0, 2 * card.interval_seconds)
-    card.process_busy = card.process_busy_buffer.read(card.now, card.unix, window)
+    # Both kinds of samples are taken to be stamped by the same clock.
+    driver_unix = card.unix - card.sample_buffer.shift_seconds
+    card.process_busy = card.process_busy_buffer.read(card.now, driver_unix, window)
 
 
 def fields_set(card: Card, reading: Reading) -> tuple[str, ...]:
@@ -254,6 +321,7 @@ RATES = {
     for name in ("pcie", "nvlink")
 }
 
+UTILISATION = "the utilisation"
 SAMPLES = "fine utilisation samples"
 PROCESS_LIST = "the list of processes"
 GRAPHICS_LIST = "the list of graphics processes"
@@ -269,7 +337,7 @@ GPM_NAME = "SM, tensor and memory activity (GPM)"
 # The order is that in which a GPU that was just found is read.
 READINGS = (
     Reading(
-        "the utilisation",
+        UTILISATION,
         ("busy_percent", "memory_controller_percent"),
         utilization,
         importance=IMPORTANT,

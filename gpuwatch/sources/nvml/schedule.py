@@ -139,6 +139,8 @@ class Slot:
     failed_since_unix: float = 0.0
     worked: bool = False
     gave: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+    """Fields of it of which the driver said last what cannot be."""
     lacking_reads: int = 0
     """How often in a row it worked but left out one of them."""
     lacking_since_unix: float = 0.0

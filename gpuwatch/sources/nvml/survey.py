@@ -4,7 +4,6 @@ The looks before it are those of the dashboard, so what they say of the driver a
 the dashboard says.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -52,10 +51,12 @@ class Answer:
 
 
 class Samples(NamedTuple):
-    """All that a GPU's buffer of fine samples holds, and when it was asked."""
+    """All that a GPU's buffer of fine samples holds, when it was asked, and by how much its time
+    stamps were moved (``parse.clock_shift``)."""
 
     samples: tuple[BusySample, ...]
     asked_at_unix_seconds: float
+    shift_seconds: float
 
 
 class Survey(NvmlSource):
@@ -79,7 +80,7 @@ class Survey(NvmlSource):
         """By the uuid and the reading's name."""
         self.samples: dict[str, Samples] = {}
         """By the uuid, of GPUs that keep some."""
-        self.lists: dict[str, tuple[str, int]] = {}
+        self.lists: dict[str, tuple[str, int | None]] = {}
         """The function that lists processes and the bytes of a record, by the uuid."""
         self.event_errors: dict[str, int] = {}
         """Why no event set can be had, by the uuid of the card; 0: one can."""
@@ -194,9 +195,9 @@ class Survey(NvmlSource):
         self._tally.doing = readings.SAMPLES, device.identity
         # What cannot be had, or makes no sense, costs this alone.
         with suppress(Exception):
-            # Also those whose stamps are in the future.
             buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
-            self.samples[uuid] = Samples(buffer.read(self._clock.monotonic(), math.inf), unix)
+            found = buffer.read(self._clock.monotonic(), unix)
+            self.samples[uuid] = Samples(found, unix, buffer.shift_seconds)
         self._tally.doing = "event sets", device.identity
         try:
             kinds = nvml.nvmlDeviceGetSupportedEventTypes(handle)

@@ -27,6 +27,8 @@ SENSELESS = -1
 """Ours: what the driver answered cannot be, or nobody foresaw it."""
 INCOMPLETE = -2
 """Ours: it leaves out a value that it gave before."""
+UNREADABLE_LIST = -3
+"""Ours: a list whose records cannot be told apart."""
 
 ERROR_WORDS = {
     UNINITIALIZED: "the driver library is not initialised",
@@ -58,6 +60,7 @@ ERROR_WORDS = {
     UNKNOWN: "unknown error",
     SENSELESS: "the driver gives no usable answer",
     INCOMPLETE: "the driver leaves some out",
+    UNREADABLE_LIST: "the driver writes it in a form that gpuwatch does not know",
 }
 
 PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
@@ -125,6 +128,7 @@ TEMPERATURE_GPU = 0
 PCIE_TX = 0
 PCIE_RX = 1
 PSTATE_MAX = 15
+PSTATE_UNKNOWN = 32
 
 
 def accumulator_fields(driver_version: str | None) -> dict[int, str]:

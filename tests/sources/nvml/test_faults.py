@@ -293,3 +293,16 @@ def test_the_list_of_gpus_is_followed(pair: Watch) -> None:
     pair.fake.set(gpu_count=1)
     pair.ticks(12)
     assert [gpu.lost for gpu in pair.last.gpus] == [False, True]
+
+
+def test_process_lists_that_fail_are_a_problem_of_their_own(watch: Watch) -> None:
+    """With other readings that fail alike they are not one sentence: whoever counts processes
+    must see that an empty list is none."""
+    watch.tick()
+    for function in ("Temperature", "PerformanceState"):
+        watch.fake.fault(f"nvmlDeviceGet{function}", "UNKNOWN")
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        watch.fake.fault(f"nvmlDeviceGet{kind}RunningProcesses_v3", "UNKNOWN")
+    watch.ticks(20)
+    assert watch.problem("list of processes, the list of graphics").reading == "processes"
+    assert watch.problem("temperature and the performance state").reading is None

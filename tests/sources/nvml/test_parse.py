@@ -34,6 +34,30 @@ def test_no_bytes_can_break_the_samples(raw: bytes, value_type: int, now: float)
     assert all(0 < sample.at_unix_seconds <= now + 61 for sample in found)
 
 
+@given(st.binary(max_size=600), st.integers(1, 40))
+def test_no_bytes_can_break_process_lists(written: bytes, count: int) -> None:
+    """At most as many processes come out as the driver counted, each with a PID there can be, and
+    none from behind what it wrote."""
+    found, size = parse.processes(written, count)
+    assert len(found) <= count
+    assert bool(found) == bool(size)
+    assert size * count <= len(written) + 8
+    assert all(0 < pid <= parse.PID_MAX for (pid, _), _ in found)
+
+
+@given(st.lists(st.integers(0, 1 << 64), max_size=8), st.floats(0, 4e9), st.floats(-1e9, 4e9))
+def test_the_shift_of_a_clock_never_puts_a_sample_in_the_future(
+    stamps: list[int], now: float, known: float
+) -> None:
+    """Whatever is in the buffer, what is moved by the shift and kept lies before now, or is wall
+    time that is at most a minute ahead."""
+    stamps = [stamp % (1 << 64) for stamp in stamps]
+    shift = parse.clock_shift(stamps, now, known)
+    raw = samples(*[(stamp, 7) for stamp in stamps])
+    found = parse.busy_samples(raw, 2, 0, now, shift)
+    assert all(sample.at_unix_seconds <= now + 61 for sample in found)
+
+
 @given(st.binary(max_size=480))
 def test_no_bytes_can_break_field_values(raw: bytes) -> None:
     """Each field id comes out as a value or as an error."""

@@ -56,6 +56,10 @@ nvmlReturn_t fake_copy_text(const char *text, unsigned size, char *out, unsigned
     fake_gpu_t *gpu = call.gpu; \
     (void)gpu
 
+/* What a divided card is not asked for, as nvml.h notes at each of these functions ("On MIG-enabled
+ * GPUs, querying ... is not currently supported"). */
+#define FAKE_NOT_DIVIDED() do { if (gpu->mig_mode) return NVML_ERROR_NOT_SUPPORTED; } while (0)
+
 /* What the call writes, so that its fault can put something else there before it returns. */
 #define FAKE_VALUE(out) fake_output(&call, out, sizeof *(out), 0)
 #define FAKE_VALUES(out, count) fake_output(&call, out, (unsigned)((count) * sizeof *(out)), 0)

@@ -55,6 +55,13 @@ static nvmlReturn_t size_race(fake_gpu_t *gpu, unsigned *count) {
     return NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
+/* Of each listed process: drivers 535.43 to 535.86 write 32 bytes by a function that writes 24
+ * before and after. */
+static unsigned record_bytes(const fake_gpu_t *gpu, int version) {
+    if (gpu->process_record_bytes) return gpu->process_record_bytes;
+    return version == 1 ? sizeof(nvmlProcessInfo_v1_t) : sizeof(nvmlProcessInfo_v2_t);
+}
+
 static nvmlReturn_t list(nvmlDevice_t device, fake_gpu_t *gpu, uint32_t kind, unsigned *count,
                          void *infos, int version) {
     fake_process_t found[LIST_ROOM];
@@ -66,18 +73,16 @@ static nvmlReturn_t list(nvmlDevice_t device, fake_gpu_t *gpu, uint32_t kind, un
     }
     nvmlReturn_t raced = infos ? size_race(gpu, count) : NVML_SUCCESS;
     if (raced) return raced;
+    unsigned size = record_bytes(gpu, version);
+    if (gpu->process_clears) memset(infos, 0, *count * size);
     for (unsigned i = 0; i < have; i++) {
-        if (version == 1) {
-            nvmlProcessInfo_v1_t *info = (nvmlProcessInfo_v1_t *)infos + i;
-            info->pid = found[i].pid;
-            info->usedGpuMemory = found[i].used_bytes;
-        } else {
-            nvmlProcessInfo_v2_t *info = (nvmlProcessInfo_v2_t *)infos + i;
-            info->pid = found[i].pid;
-            info->usedGpuMemory = found[i].used_bytes;
-            info->gpuInstanceId = found[i].gpu_instance;
-            info->computeInstanceId = found[i].compute_instance;
-        }
+        nvmlProcessInfo_v2_t whole = {found[i].pid, found[i].used_bytes, found[i].gpu_instance,
+                                      found[i].compute_instance};
+        unsigned char *info = (unsigned char *)infos + (size_t)i * size;
+        unsigned filled = size < sizeof whole ? size : sizeof whole;
+        memcpy(info, &whole, filled);
+        /* What newer records hold behind that: memory protected by confidential computing. */
+        memset(info + filled, 0, size - filled);
     }
     *count = have;
     return NVML_SUCCESS;
@@ -88,7 +93,7 @@ static nvmlReturn_t list(nvmlDevice_t device, fake_gpu_t *gpu, uint32_t kind, un
         FAKE_DEVICE_CALL(name, device, FOR_CARD_OR_MIG); \
         FAKE_COUNT(count); \
         nvmlReturn_t error = list(device, gpu, kind, count, infos, version); \
-        if (!error) fake_output(&call, infos, *count * (version == 1 ? 16 : 24), 0); \
+        if (!error) fake_output(&call, infos, *count * record_bytes(gpu, version), 0); \
         return error; \
     }
 LIST(nvmlDeviceGetComputeRunningProcesses, FAKE_PROCESS_COMPUTE, 1)
@@ -128,6 +133,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,
                                              unsigned *count, unsigned long long after) {
     FAKE_DEVICE_CALL(nvmlDeviceGetProcessUtilization, device, FOR_CARD);
+    FAKE_NOT_DIVIDED();
     nvmlProcessUtilizationSample_t found[LIST_ROOM + FAKE_MAX_KERNEL_SLOTS];
     if (!count) return NVML_ERROR_INVALID_ARGUMENT;
     FAKE_COUNT(count);
@@ -149,6 +155,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *info) {
     FAKE_DEVICE_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, FOR_CARD);
+    FAKE_NOT_DIVIDED();
     nvmlProcessUtilizationSample_t found[LIST_ROOM + FAKE_MAX_KERNEL_SLOTS];
     if (info->version != ((1u << 24) | sizeof *info)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     unsigned have = utilization(gpu, info->lastSeenTimeStamp, found);

@@ -70,6 +70,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned l
     FAKE_DEVICE_CALL(nvmlDeviceGetSamples, device, FOR_CARD);
     if (!value_type || !count) return NVML_ERROR_INVALID_ARGUMENT;
     if (type >= FAKE_SAMPLE_TYPES) return NVML_ERROR_NOT_SUPPORTED;
+    if (type >= GPU_UTILIZATION && type <= DECODER) FAKE_NOT_DIVIDED();
     FAKE_COUNT(count);
     *value_type = NVML_VALUE_UINT;
     if (!samples) {

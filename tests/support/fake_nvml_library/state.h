@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define FAKE_MAGIC 0x4c4d564eu
-#define FAKE_LAYOUT_VERSION 1
+#define FAKE_LAYOUT_VERSION 2
 #define FAKE_MAX_GPUS 32
 #define FAKE_MAX_MIG 8
 #define FAKE_MAX_PROCESSES 512
@@ -241,6 +241,8 @@ typedef struct {
     uint32_t process_count;
     uint32_t process_sequence;  /* odd while the list is being written */
     uint32_t process_growth;    /* so many filling calls find that the list has grown; all ones: each */
+    uint32_t process_record_bytes; /* of each listed process; 0: as the function's version says */
+    uint32_t process_clears;    /* 1: the room behind the listed processes is set to zeros */
     uint32_t process_blank_samples; /* all-zero entries before the real ones, as some drivers give */
     fake_process_t processes[FAKE_MAX_PROCESSES];
 

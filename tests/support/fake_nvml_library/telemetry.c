@@ -51,6 +51,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     FAKE_DEVICE_CALL(nvmlDeviceGetUtilizationRates, device, FOR_CARD);
+    FAKE_NOT_DIVIDED();
     uint64_t now = fake_now_us();
     FAKE_VALUE(rates);
     rates->gpu = fake_utilization(gpu, now);
@@ -61,6 +62,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 #define ENGINE(name, member) \
     nvmlReturn_t name(nvmlDevice_t device, unsigned *percent, unsigned *period_us) { \
         FAKE_DEVICE_CALL(name, device, FOR_CARD); \
+        FAKE_NOT_DIVIDED(); \
         *percent = fake_scaled(gpu, fake_now_us(), gpu->member); \
         *period_us = (unsigned)gpu->sample_period_us; \
         FAKE_VALUE(percent); \

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.model import Gpu, Host, OwnCost, Process, Snapshot
+from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import host as host_panel
@@ -116,6 +116,12 @@ def machine(*processes: Process, gpus: tuple[Gpu, ...] = TWO_GPUS) -> Snapshot:
     return snapshot(gpus=gpus, processes=processes, host=Host(name="box3"))
 
 
+UNLISTED = dataclasses.replace(
+    machine(),
+    problems=(Problem(source="nvml", message="GPU 0 has no list.", reading="processes"),),
+)
+
+
 def with_cost() -> Snapshot:
     cost = OwnCost(
         cpu_percent=0.7, memory_resident_bytes=34 * 1024**2, nvml_milliseconds_per_second=1.2
@@ -133,6 +139,12 @@ def with_cost() -> Snapshot:
         (scene().now, {"filter_text": "no such process"}, (80, 120), "No process matches"),
         (machine(gpus=()), {"all_processes": False}, (80,), "Press a to see all processes"),
         (machine(), {"this_gpu_only": True}, (80,), "No process uses this GPU. Press g"),
+        (
+            UNLISTED,
+            {"all_processes": False},
+            (80,),
+            "Which processes use a GPU cannot be read",
+        ),
         (scene("unified", 1).now, {}, (80, 120), "procs"),
         (scene("mig", 2).now, {}, (80, 120), "0.1"),
         (with_cost(), {}, (80,), "own 0.7%"),

@@ -192,9 +192,13 @@ def _nothing_text(view: View) -> str:
         return "  No process was reported."
     if view.all_processes:
         return "  Reading processes..."
-    if view.this_gpu_only:
-        return "  No process uses this GPU. Press g to see those on all GPUs."
-    return "  No process uses a GPU. Press a to see all processes."
+    if any(problem.reading == "processes" for problem in view.snapshot.problems):
+        nothing = "Which processes use a GPU cannot be read. Press a to see all processes."
+    elif view.this_gpu_only:
+        nothing = "No process uses this GPU. Press g to see those on all GPUs."
+    else:
+        nothing = "No process uses a GPU. Press a to see all processes."
+    return f"  {nothing}"
 
 
 _SPARK_SECONDS = 2.0
