@@ -148,7 +148,7 @@ class _Reading:
             ahead.append(row)
             if row is not None and row.key is not None:
                 return ahead, Grouping(1)
-        grouping = group(ahead)
+        grouping = group(ahead, whole_seconds=self.rows.stamps.whole_seconds)
         if self.options.gpus is not None:
             return ahead, grouping._replace(gpus=self.options.gpus)
         if grouping.gpus is None:

@@ -40,6 +40,8 @@ class StampReader:
         self._day = 0.0
         self._last_clock: float | None = None
         self._dated = False
+        self.whole_seconds = True
+        """No stamp so far said more."""
 
     def stamp(self, text: str) -> float | None:
         """``2025/01/31 12:34:56.789``, ISO 8601, unix time in any unit, what ``date`` prints, or
@@ -48,6 +50,8 @@ class StampReader:
         In a log whose dates are written otherwise (``31.01.2025 12:34:56``: which number is the
         day cannot be known) the time of day counts, from 1970.
         """
+        if self.whole_seconds and ("." in text[10:] or "," in text[10:]):
+            self.whole_seconds = False
         if _EPOCH.fullmatch(text) is not None:
             # Among dates a number is what damage has left of one.
             return None if self._dated else _counted(float(text))
