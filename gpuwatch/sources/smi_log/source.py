@@ -21,6 +21,7 @@ from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
 from gpuwatch.sources.smi_log.moments import Moments
 from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
+from gpuwatch.sources.smi_log.stamps import is_stamp
 
 LOOKED_AT_LINES = 512
 """For a heading: a shell may have written before it."""
@@ -77,7 +78,10 @@ def read_lines(
         # One table alone is what a script prints before its log.
         found = found or (known if columns is None else None)
         row = headings.stripped(line)
-        heading = headings.find_heading(row) if columns is None else headings.named_by(columns, row)
+        if columns is None:
+            heading = headings.find_heading(row)
+        elif not is_stamp(row):
+            heading = headings.named_by(columns, row)
         if heading is not None:
             break
     if heading is None and found is not None:
@@ -85,7 +89,7 @@ def read_lines(
         rows_of = partial(_FORMATS[found][1], rows=reading.rows)
         return reading.snapshots(chain(first, source), rows_of)
     if heading is None:
-        rows = [line for line in map(headings.stripped, first) if line]
+        rows = [line for line in map(headings.stripped, first) if line and not is_stamp(line)]
         heading = headings.without_heading(rows, columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
@@ -220,7 +224,7 @@ class _Delimited:
             yield from exports.tidy(cells_of, self._heading.names, rows, interval)
             return
         for line in map(headings.stripped, lines):
-            cells = self._split(line)
+            cells = None if self._is_stamp(line) else self._split(line)
             row = None
             if cells is not None and line[0] != "#" and line != self._heading.line:
                 if self._heading.cells:
@@ -233,16 +237,22 @@ class _Delimited:
             else:
                 yield row
 
+    def _is_stamp(self, line: str) -> bool:
+        """True of a date whose words could be the cells of a row."""
+        if self._heading.separator != headings.SPACES or self._reader.time_place is not None:
+            return False
+        return ":" in line and is_stamp(line)
+
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""
         stats, reader = self._stats, self._reader
-        heading = None if line[:1].isdigit() else headings.find_heading(line)
-        at = (
-            None
-            if heading or reader.time_place is not None
-            else self._reading.rows.stamps.alone(line)
-        )
-        if heading is not None or line[:1] == "#" or line == "ID":
+        at = None if reader.time_place is not None else self._reading.rows.stamps.alone(line)
+        heading = None if at is not None or line[:1].isdigit() else headings.find_heading(line)
+        if at is not None:
+            # What a script writes before each query.
+            yield None
+            self._reading.rows.now_is(at)
+        elif heading is not None or line[:1] == "#" or line == "ID":
             # The first heading, one again, or that of another log in the same file.
             if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
                 return
@@ -251,10 +261,6 @@ class _Delimited:
                 yield None
             if heading.names != self._heading.names:
                 self._begin(heading)
-        elif at is not None:
-            # What a script writes before each query.
-            yield None
-            self._reading.rows.now_is(at)
         elif line:
             stats.remark(line)
             if _GPU_IS_LOST.search(line):
