@@ -19,7 +19,7 @@ from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.smi_log import exports, headings, printed
 from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
-from gpuwatch.sources.smi_log.moments import Moments
+from gpuwatch.sources.smi_log.moments import Gaps, Moments
 from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
 from gpuwatch.sources.smi_log.stamps import is_stamp
 
@@ -128,12 +128,14 @@ class _Reading:
             of_processes=stats.kind == "pmon",
             marked=stats.kind in {*_FORMATS, "tidy"},
         )
+        gaps = Gaps(stats)
         for row in chain(ahead, rows, [None]):
             while self.lost:
                 moments.lost(self.lost.pop())
             done = moments.end_of_moment() if row is None else moments.add(row)
             if done is not None:
-                yield done
+                yield from gaps.add(done)
+        yield from gaps.rest()
         if self._interrupt is not None:
             raise self._interrupt
         if self.rows.shares_to:
