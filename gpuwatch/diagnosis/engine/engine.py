@@ -52,7 +52,8 @@ class Engine:
     ) -> None:
         self._rules = tuple(rules)
         self._observer = Observer() if observer is None else observer
-        self._every = evaluate_seconds
+        self.evaluate_seconds = evaluate_seconds
+        """Between two looks at all rules, at least."""
         self._begin()
 
     def _begin(self) -> None:
@@ -75,7 +76,9 @@ class Engine:
         """Take a snapshot; they come in the order of their time. One that is older than the one
         before is the beginning of another recording."""
         # Readings of different moments side by side would show faults that are not there.
-        snapshot = replace(snapshot, gpus=without_late(snapshot.gpus))
+        gpus = without_late(snapshot.gpus)
+        if gpus is not snapshot.gpus:
+            snapshot = replace(snapshot, gpus=gpus)
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()
@@ -91,7 +94,11 @@ class Engine:
         self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
-        if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:
+        if (
+            at_once
+            or self._last is None
+            or now - self._last >= self.evaluate_seconds - EARLY_BY_SECONDS
+        ):
             self._unix = snapshot.taken_at_unix_seconds
             self._evaluate(now)
         self._newest = snapshot

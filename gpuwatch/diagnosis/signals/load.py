@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import isnan, nan, sqrt
 from operator import mul
 
@@ -52,7 +52,9 @@ class Load:
         if number != self._number:
             if self._begun:
                 self._numbers.append(self._number)
-                means = [mean(column) for column in zip(*self._begun, strict=True)]
+                means = self._begun[0]
+                if len(self._begun) > 1:
+                    means = tuple([mean(column) for column in zip(*self._begun, strict=True)])
                 self._means.extend([nan if one is None else one for one in means])
             if len(self._numbers) >= 2 * CELLS_MAX:
                 old = bisect_right(self._numbers, number - CELLS_MAX)
@@ -100,25 +102,26 @@ def agreement(loads: Sequence[Load], since: float) -> tuple[float | None, float 
     if len(loads) < 2:
         return None, None
     pieces = [load.after(since) for load in loads]
-    common = set(pieces[0][0]).intersection(*[numbers for numbers, *_ in pieces[1:]])
-    busy, power = [
-        _agreement(
-            [
-                [mean for number, mean in zip(one[0], one[place], strict=True) if number in common]
-                for one in pieces
-            ]
-        )
-        for place in (1, 2)
-    ]
+    columns = [(percents, watts) for _, percents, watts in pieces]
+    if any(numbers != pieces[0][0] for numbers, *_ in pieces):
+        common = set(pieces[0][0]).intersection(*[numbers for numbers, *_ in pieces[1:]])
+        those = [[number in common for number in numbers] for numbers, *_ in pieces]
+        columns = [
+            (array("f", compress(percents, known)), array("f", compress(watts, known)))
+            for (percents, watts), known in zip(columns, those, strict=True)
+        ]
+    busy, power = [_agreement(column) for column in zip(*columns, strict=True)]
     return busy, power
 
 
 def _agreement(columns: Sequence[Sequence[float]]) -> float | None:
-    known = [row for row in zip(*columns, strict=True) if not isnan(sum(row))]
-    if len(known) < LEAST_CELLS:
+    if any(map(isnan, map(sum, columns))):
+        known = [row for row in zip(*columns, strict=True) if not isnan(sum(row))]
+        columns = [*zip(*known, strict=True)]
+    if not columns or len(columns[0]) < LEAST_CELLS:
         return None
     scaled = []
-    for column in zip(*known, strict=True):
+    for column in columns:
         spread = sqrt(max(0.0, variance(column)))
         if spread <= LEAST_SPREAD * sum(column) / len(column):
             return None

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 EVALUATE_SECONDS = 5.0
 """The diagnosis looks at windows of a minute; more often would find no more and take longer."""
+OFTEN_FOR_SECONDS = 3600.0
+SELDOM_SECONDS = 10.0
+"""After the first hour it looks less and less often, down to this after two: a fault that lasts a
+minute is still seen in more than the three looks that raise it."""
 GPUS_KEPT = 256
 JOBS_KEPT = 256
 PROBLEMS_KEPT = 12
@@ -52,6 +56,7 @@ class Accumulator:
         drawn in HTML only."""
         self._job = job
         self._live = live
+        self._newest = newest
         self._steps = Steps()
         self._grid: Grid | None = None
         self._host: HostAccumulator | None = None
@@ -118,6 +123,10 @@ class Accumulator:
             self._processes.add(snapshot, jobs, step.until, seconds)
         self._note_problems(snapshot)
         if self.engine is not None:
+            hours = (step.until - self._grid.start) / OFTEN_FOR_SECONDS
+            if hours > 1.0 and not self._newest:
+                often = EVALUATE_SECONDS * hours
+                self.engine.evaluate_seconds = min(SELDOM_SECONDS, often)
             self.engine.push(snapshot)
             self._note_diagnosis(self.engine.diagnosis)
 

@@ -28,6 +28,8 @@ one), and ``Fri 21 Nov 2025 11:41:31 PM EST``."""
 _CLOCK = re.compile(
     r"(\d{1,2}):(\d{2}):(\d{2}(?:[.,]\d{1,9})?)(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?", re.ASCII
 )
+_TO_MINUTE = len("2025/01/31 12:34:")
+_SECONDS = re.compile(r"[0-5]\d\.\d{3}", re.ASCII)
 _ALONE_LENGTH = 80
 _LABEL = re.compile(
     r"(?:(?:current|local|log|logged|poll|query|sample|sampled|server|system|unix|utc) )?"
@@ -64,6 +66,8 @@ class StampReader:
         self._day = 0.0
         self._last_clock: float | None = None
         self._dated = False
+        self._minute, self._minute_unix = "", 0.0
+        """The last that was read (``2025/01/31 12:34:``), for the others in it."""
         self.whole_seconds = True
         """No stamp so far said more."""
 
@@ -74,8 +78,13 @@ class StampReader:
         In a log whose dates are written otherwise (``31.01.2025 12:34:56``: which number is the
         day cannot be known) the time of day counts, from 1970.
         """
+        if text[:_TO_MINUTE] == self._minute and _SECONDS.fullmatch(text, _TO_MINUTE):
+            return self._minute_unix + float(text[_TO_MINUTE:])
         if self.whole_seconds and ("." in text[10:] or "," in text[10:]):
             self.whole_seconds = False
+        return self._stamp(text)
+
+    def _stamp(self, text: str) -> float | None:
         if _EPOCH.fullmatch(text) is not None:
             # Among dates a number is what damage has left of one.
             return None if self._dated else _counted(float(text))
@@ -86,7 +95,12 @@ class StampReader:
                 unix = datetime.fromisoformat(iso).timestamp()
             except (ValueError, OverflowError, OSError):
                 return None
-            return unix if is_moment(unix) else None
+            if not is_moment(unix):
+                return None
+            if _SECONDS.fullmatch(text, _TO_MINUTE):
+                self._minute = text[:_TO_MINUTE]
+                self._minute_unix = unix - float(text[_TO_MINUTE:])
+            return unix
         found = None if self._dated else _LOCAL.fullmatch(text)
         if found is not None:
             return self.clock(found[1])
