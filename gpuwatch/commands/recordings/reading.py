@@ -17,7 +17,9 @@ from gpuwatch.commands.options import (
     option_interval,
     option_pid,
 )
-from gpuwatch.commands.printing import STANDARD_STREAM, StatusLine
+from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
+from gpuwatch.commands.watching import terminated_as_interrupted
+from gpuwatch.core.text import SentenceError
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
@@ -183,8 +185,8 @@ def read_report(
     path: str, cut: Cut | None = None, options: LogOptions | None = None, *, partly: bool = False
 ) -> Report:
     """Read a recording or log, and diagnose it: what it costs is what its readings say, however
-    the recording ended. ``partly``: Ctrl-C ends the reading, and what came before is reported.
-    Raises ``LogError`` for what it is not."""
+    the recording ended. Ctrl-C and SIGTERM end the reading: with a sentence, or where ``partly``
+    with the report of what came before. Raises ``LogError`` for what it is not."""
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.outputs.report.model import Source
     from gpuwatch.outputs.report.recorder import JobRecorder
@@ -192,7 +194,10 @@ def read_report(
 
     cut = cut or Cut()
     made: Accumulator | JobRecorder | None = None
-    with part(path, cut._replace(pid=None), options) as (log, snapshots):
+    with (
+        terminated_as_interrupted(),
+        part(path, cut._replace(pid=None), options) as (log, snapshots),
+    ):
         try:
             for snapshot in progress(log, snapshots):
                 if made is None and cut.pid is not None:
@@ -203,8 +208,12 @@ def read_report(
                 if made is not None:
                     made.push(snapshot)
         except KeyboardInterrupt:
+            read = f"{log.stats.snapshots:,} moments of {log.shown} were read"
             if made is None or not partly:
-                raise
+                raise SentenceError(
+                    f"Interrupted when {read}: nothing is reported.", EXIT_INTERRUPTED
+                ) from None
+            log.stats.note(f"Interrupted when {read}: this is about them alone.")
         if made is None:
             raise click.UsageError(cut.nothing(log))
         stats = log.stats
@@ -248,10 +257,15 @@ def progress(
 ) -> Iterator[Snapshot]:
     """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
     line = StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
+    whole = log.lines.whole_bytes
     try:
         for snapshot in snapshots:
             yield snapshot
             if line.due:
-                line.show(f"gpuwatch: {doing} {log.shown}, {log.stats.snapshots} moments so far")
+                read = min(1.0, log.lines.bytes_read / whole) if whole else None
+                share = "" if read is None else f" {read:.0%},"
+                line.show(
+                    f"gpuwatch: {doing} {log.shown},{share} {log.stats.snapshots:,} moments so far"
+                )
     finally:
         line.end()

@@ -264,6 +264,8 @@ def _job_values(job: Job) -> tuple[float | None, ...]:
 
 def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
+    if not any(gpu.reading.late_readings for gpu in gpus):
+        return gpus
     return tuple([_without_late(gpu) if gpu.reading.late_readings else gpu for gpu in gpus])
 
 

@@ -75,7 +75,9 @@ class Engine:
         """Take a snapshot; they come in the order of their time. One that is older than the one
         before is the beginning of another recording."""
         # Readings of different moments side by side would show faults that are not there.
-        snapshot = replace(snapshot, gpus=without_late(snapshot.gpus))
+        gpus = without_late(snapshot.gpus)
+        if gpus is not snapshot.gpus:
+            snapshot = replace(snapshot, gpus=gpus)
         now = snapshot.monotonic_seconds
         if self._before is not None and now < self._before:
             self._begin()

@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -224,6 +225,15 @@ class TextLines:
     def bytes_read(self) -> int:
         """Of the file (packed), about."""
         return self._unpacked.read_bytes
+
+    @property
+    def whole_bytes(self) -> int | None:
+        """Bytes of the files when asked (packed); ``None`` of what has no size, such as a pipe."""
+        if self._files is None or not self._path.is_file():
+            return None
+        with suppress(OSError):
+            return sum(path.stat().st_size for path in (*self._files.aside, self._path))
+        return None
 
     def __enter__(self) -> TextLines:
         return self

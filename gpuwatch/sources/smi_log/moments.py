@@ -22,6 +22,7 @@ from gpuwatch.sources.smi_log.grouping import Grouping
 from gpuwatch.sources.smi_log.rows import Row
 
 LOG_HOST = "log"
+_HOST = Host(name=LOG_HOST)
 UNKNOWN_NAME = "GPU"
 GPUS_MAX = 64
 PROCESSES_MAX = 4096
@@ -34,6 +35,15 @@ _JUDGED = 31
 """Distances of moments that the usual one is the median of."""
 _LATE = 0.8
 """Of the usual distance of two moments: a row of a known GPU that comes later begins the next."""
+_LONG = 1.75
+"""Times the usual distance: moments further apart have others between, which are missing."""
+_JUDGED_WITH = 9
+_LOOKED_AHEAD = 4
+_RECURS = 3
+"""So many steps as long, among that many before a long one and those after it, and it is no gap:
+two loggers write in turn, or the interval is another from here on."""
+_UNJUDGED = 5
+"""Moments at the beginning of a log, in which nothing is usual yet."""
 _BACK_SECONDS = 1.0
 """Stamps in whole seconds repeat, and a clock that is kept by NTP moves by less than this."""
 _LEAP_SECONDS = 30 * 86400.0
@@ -74,16 +84,11 @@ class LogClock:
             self._stats.clock_jumps += 1
             self._stamps.clear()
             self._offset = expected - unix
-        step, usual, stats = unix + self._offset - before, self.usual_seconds, self._stats
-        # Of stamps in whole seconds one can be off by as much.
-        blurred = 1.0 if unix % 1.0 == 0.0 and self.interval_seconds < 1.0 else 0.0
+        step, stats = unix + self._offset - before, self._stats
         if step <= 0.0:
             step = self._between_stamps(step)
-        elif usual is not None and len(self._recent) >= 5 and step > 1.75 * usual + blurred:
-            stats.missing_ticks += round(step / usual) - 1
-            stats.longest_gap_seconds = max(stats.longest_gap_seconds, step)
         self._recent.append(step)
-        # A median of every one would cost more than reading the line.
+        # A median of every one would take longer than reading the line.
         if len(self._recent) < _JUDGED or stats.snapshots % _JUDGED == 0:
             self.usual_seconds = stats.interval_seconds = statistics.median(self._recent)
         self._monotonic = before + step
@@ -97,6 +102,75 @@ class LogClock:
         passed = stamps[-1] - stamps[0] if stamps else 0.0
         average = passed / (len(stamps) - 1) if passed > 0.0 else self.interval_seconds / 8
         return min(average, max(1.0 + behind, 0.02) / 2)
+
+
+class Gaps:
+    """Says of each snapshot of a log which interval it was taken at, and counts what is missing.
+
+    A step between two moments that is longer than usual is a gap, unless such steps recur: then
+    what was read after it stands for all of it. A snapshot after a long step waits for the next.
+    """
+
+    def __init__(self, stats: LogStats) -> None:
+        self._stats = stats
+        self._steps: deque[float] = deque(maxlen=_JUDGED_WITH)
+        self._waiting: list[tuple[Snapshot, float]] = []
+        self._count = 0
+        self._monotonic: float | None = None
+
+    def add(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshots that are judged now."""
+        at, before = snapshot.monotonic_seconds, self._monotonic
+        self._monotonic = at
+        step = 0.0 if before is None else at - before
+        usual = snapshot.interval_seconds
+        if not self._waiting and step <= _LONG * usual:
+            self._steps.append(step)
+            self._count += 1
+            return [self._at_interval(snapshot, usual)]
+        self._waiting.append((snapshot, step))
+        return self._judge() if len(self._waiting) > _LOOKED_AHEAD else []
+
+    def rest(self) -> list[Snapshot]:
+        """The snapshots that wait, at the end."""
+        found = []
+        while self._waiting:
+            found += self._judge()
+        return found
+
+    def _judge(self) -> list[Snapshot]:
+        """The first that waits, and those after it that need not."""
+        found: list[Snapshot] = []
+        while self._waiting:
+            snapshot, step = self._waiting[0]
+            usual = snapshot.interval_seconds
+            if found and step > _LONG * usual:
+                break
+            if step > _LONG * usual:
+                usual = self._long(snapshot, step)
+            del self._waiting[0]
+            self._steps.append(step)
+            self._count += 1
+            found.append(self._at_interval(snapshot, usual))
+        return found
+
+    def _long(self, snapshot: Snapshot, step: float) -> float:
+        """The interval at which a snapshot was taken that comes ``step`` after the one before."""
+        usual, stats = snapshot.interval_seconds, self._stats
+        around = [*self._steps, *[each for _, each in self._waiting]]
+        if sum(each * _LONG >= step for each in around) >= _RECURS:
+            return step
+        # Of stamps in whole seconds one can be off by as much.
+        whole = snapshot.taken_at_unix_seconds % 1.0 == 0.0
+        blurred = 1.0 if whole and usual < 1.0 else 0.0
+        if self._count > _UNJUDGED and step > _LONG * usual + blurred:
+            stats.missing_ticks += round(step / usual) - 1
+            stats.longest_gap_seconds = max(stats.longest_gap_seconds, step)
+        return usual
+
+    def _at_interval(self, snapshot: Snapshot, usual: float) -> Snapshot:
+        same = usual == snapshot.interval_seconds
+        return snapshot if same else replace(snapshot, interval_seconds=usual)
 
 
 class Moments:
@@ -221,18 +295,19 @@ class Moments:
         for place, row in rows:
             if place not in gpus:
                 gpus[place] = self._gpu(place, row, passed)
-            if row.process is not None:
-                processes.append(replace(row.process, gpu_uuid=gpus[place].uuid))
-                percent = row.process.gpu_busy_percent
-                if percent is not None:
-                    busy[place] = min(100.0, busy.get(place, 0.0) + percent)
+            if row.process is None:
+                continue
+            processes.append(replace(row.process, gpu_uuid=gpus[place].uuid))
+            percent = row.process.gpu_busy_percent
+            if percent is not None:
+                busy[place] = min(100.0, busy.get(place, 0.0) + percent)
         if self._some_lost and self._keyed:
             for place, (_, identity) in self._identities.items():
                 gpus.setdefault(place, Gpu(identity=identity, reading=GpuReading(), lost=True))
         self._some_process_was_busy = self._some_process_was_busy or bool(busy)
-        for place, gpu in gpus.items():
+        for place, gpu in gpus.items() if self._of_processes else ():
             idle = 0.0 if self._some_process_was_busy and not gpu.lost else None
-            if self._of_processes and gpu.reading.busy_percent is None:
+            if gpu.reading.busy_percent is None:
                 reading = GpuReading(busy_percent=busy.get(place, idle))
                 gpus[place] = Gpu(identity=gpu.identity, reading=reading, lost=gpu.lost)
         snapshot = Snapshot(
@@ -241,7 +316,7 @@ class Moments:
             monotonic_seconds=monotonic,
             interval_seconds=self._clock.interval_seconds,
             simulated=False,
-            host=Host(name=LOG_HOST),
+            host=_HOST,
             # A damaged line can give a GPU another's key.
             gpus=tuple({gpu.uuid: gpu for gpu in gpus.values()}.values()),
             processes=tuple(processes),

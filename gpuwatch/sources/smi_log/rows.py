@@ -50,6 +50,11 @@ class _Cell(NamedTuple):
     field: str
     name: str
     parse: Parse
+    known: dict[str, Value]
+    """What texts that came early stand for: most come again and again."""
+
+
+_NEW = ()
 
 
 class RowReader:
@@ -70,7 +75,7 @@ class RowReader:
             name = names[place]
             column = COLUMNS[name]
             parse = parser(column.kind, (units[place] if units else "") or column.unit)
-            self._parts.setdefault(part, []).append(_Cell(place, field, name, parse))
+            self._parts.setdefault(part, []).append(_Cell(place, field, name, parse, {}))
         places = {cell.field: cell.place for cell in self._parts.get("other", ())}
         written = [places[name] for name in ("timestamp", "time", "elapsed") if name in places]
         self.time_place = written[0] if written else None
@@ -111,8 +116,13 @@ class RowReader:
         self, part: str, cells: Sequence[str], unread: list[str] | None = None
     ) -> dict[str, Any]:
         found: dict[str, Value] = {}
-        for place, field, name, parse in self._parts.get(part, ()):
-            value = parse(cells[place])
+        for place, field, name, parse, known in self._parts.get(part, ()):
+            text = cells[place]
+            value = known.get(text, _NEW)
+            if value is _NEW:
+                value = parse(text)
+                if len(known) < _KEPT:
+                    known[text] = value
             if value is not None:
                 found[field] = value
             elif unread is not None:

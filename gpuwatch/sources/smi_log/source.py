@@ -19,8 +19,9 @@ from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.smi_log import exports, headings, pasted, printed
 from gpuwatch.sources.smi_log.columns import COLUMNS
 from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
-from gpuwatch.sources.smi_log.moments import Moments
+from gpuwatch.sources.smi_log.moments import Gaps, Moments
 from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
+from gpuwatch.sources.smi_log.stamps import is_stamp
 from gpuwatch.sources.smi_log.values import CARD_WATTS_MOST
 
 LOOKED_AT_LINES = 512
@@ -107,7 +108,7 @@ def read_lines(
         return reading.snapshots(lines, partial(_FORMATS[found][1], rows=reading.rows))
     if heading is None:
         bare = map(headings.stripped, pasted.unwrapped(first, before))
-        rows = [line for line in bare if line]
+        rows = [line for line in bare if line and not is_stamp(line)]
         heading = headings.without_heading(rows, columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
@@ -133,7 +134,7 @@ def _heading_of(
     """The heading that ``row`` is, or of which it is the first row: a person has named its
     ``columns``, or a ``command`` before it has."""
     if columns is not None:
-        return headings.named_by(columns, row)
+        return None if is_stamp(row) else headings.named_by(columns, row)
     heading = headings.find_heading(row)
     if heading is None and command:
         heading = headings.asked_for(command, row)
@@ -192,6 +193,7 @@ class _Reading:
             of_processes=stats.kind == "pmon",
             marked=stats.kind in {*_FORMATS, "tidy"},
         )
+        gaps = Gaps(stats)
         for row in chain(ahead, rows, [None]):
             while self.lost:
                 moments.lost(self.lost.pop())
@@ -199,7 +201,8 @@ class _Reading:
                 self._bound_power(row)
             done = moments.end_of_moment() if row is None else moments.add(row)
             if done is not None:
-                yield done
+                yield from gaps.add(done)
+        yield from gaps.rest()
         if self._interrupt is not None:
             raise self._interrupt
         if self.rows.shares_to:
@@ -245,7 +248,7 @@ class _Reading:
                 break
         if keyed:
             return ahead, Grouping(1)
-        grouping = group(ahead)
+        grouping = group(ahead, whole_seconds=self.rows.stamps.whole_seconds)
         if self.options.gpus is not None:
             return ahead, grouping._replace(gpus=self.options.gpus)
         if grouping.gpus is None:
@@ -321,7 +324,7 @@ class _Delimited:
             yield from exports.tidy(cells_of, self._heading.names, rows, interval)
             return
         for line in map(headings.stripped, lines):
-            cells = self._split(line)
+            cells = None if self._is_stamp(line) else self._split(line)
             row = None
             if cells is not None and line[0] != "#" and line != self._heading.line:
                 if self._heading.cells:
@@ -334,19 +337,28 @@ class _Delimited:
             else:
                 yield row
 
+    def _is_stamp(self, line: str) -> bool:
+        """True of a date whose words could be the cells of a row."""
+        if self._heading.separator != headings.SPACES or self._reader.time_place is not None:
+            return False
+        return ":" in line and is_stamp(line)
+
     def _other(self, line: str) -> RowsOrEnds:
         """A heading, a time, or nothing that is known."""
         stats, reader = self._stats, self._reader
-        asked = pasted.query_columns(line)
-        heading = headings.of_query(asked)
-        if heading is None and not line[:1].isdigit():
-            heading = headings.find_heading(line)
-        at = (
-            None
-            if heading or reader.time_place is not None
-            else self._reading.rows.stamps.alone(line)
-        )
-        if heading is not None or asked or line[:1] == "#" or line == "ID":
+        at = None if reader.time_place is not None else self._reading.rows.stamps.alone(line)
+        asked: tuple[str, ...] = ()
+        heading = None
+        if at is None:
+            asked = pasted.query_columns(line)
+            heading = headings.of_query(asked)
+            if heading is None and not line[:1].isdigit():
+                heading = headings.find_heading(line)
+        if at is not None:
+            # What a script writes before each query.
+            yield None
+            self._reading.rows.now_is(at)
+        elif heading is not None or asked or line[:1] == "#" or line == "ID":
             # The first heading, one again, or that of another log in the same file.
             if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
                 return
@@ -355,10 +367,6 @@ class _Delimited:
                 yield None
             if heading.names != self._heading.names:
                 self._begin(heading)
-        elif at is not None:
-            # What a script writes before each query.
-            yield None
-            self._reading.rows.now_is(at)
         elif line:
             stats.remark(line)
             if _GPU_IS_LOST.search(line):

@@ -28,7 +28,33 @@ one), and ``Fri 21 Nov 2025 11:41:31 PM EST``."""
 _CLOCK = re.compile(
     r"(\d{1,2}):(\d{2}):(\d{2}(?:[.,]\d{1,9})?)(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?", re.ASCII
 )
+_TO_MINUTE = len("2025/01/31 12:34:")
+_SECONDS = re.compile(r"[0-5]\d\.\d{3}", re.ASCII)
 _ALONE_LENGTH = 80
+_LABEL = re.compile(
+    r"(?:(?:current|local|log|logged|poll|query|sample|sampled|server|system|unix|utc) )?"
+    r"(?:time ?stamp|date(?: ?(?:and |& ?)?time)?|time|epoch|now|ts|at)\b[\s:=]*",
+    re.ASCII | re.IGNORECASE,
+)
+_UNIX = re.compile(r"[1-4]\d{9}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?", re.ASCII)
+_COMPACT = re.compile(
+    r"(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})[ T_-]+(\d{2})[:h-]?(\d{2})"
+    r"(?:[:m-]?(\d{2}))?([.,]\d{1,9})?s? ?(Z|[+-]\d{2}:?\d{2})?(?: ?[A-Z]{3,5})?",
+    re.ASCII,
+)
+"""``2025-02-26T13:50:00+01:00``, ``20250226_135000``, ``2025-02-26 13:50``."""
+_CLOCK_WITHIN = re.compile(
+    r"(?<![\d:])(\d{1,2})[:时時](\d\d)[:分](\d\d(?:[.,]\d{1,9})?)秒?"
+    r"( ?[AaPp]\.?[Mm]\b\.?)?(?![\d:])"
+)
+_PARTS_OF_DATE = re.compile(r"[^\W\d_]{1,12}|\d{1,4}")
+_BETWEEN_PARTS = " \t.,/-+:()'’年月日년월일"
+_YEAR = re.compile(r"(?:19|20)\d\d", re.ASCII)
+_DAY_OF_YEAR = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\.?,?", re.ASCII)
+_MONTH = re.compile(r"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
+_WORDS_MOST = 4
+"""The day of the week, the month, a word between them and the zone."""
+_SPACED = str.maketrans(dict.fromkeys("年月日년월일", " "))
 _AROUND = " \t=-#*[]>:"
 """What people put around the time of a block of a log."""
 
@@ -40,6 +66,10 @@ class StampReader:
         self._day = 0.0
         self._last_clock: float | None = None
         self._dated = False
+        self._minute, self._minute_unix = "", 0.0
+        """The last that was read (``2025/01/31 12:34:``), for the others in it."""
+        self.whole_seconds = True
+        """No stamp so far said more."""
 
     def stamp(self, text: str) -> float | None:
         """``2025/01/31 12:34:56.789``, ISO 8601, unix time in any unit, what ``date`` prints, or
@@ -48,6 +78,13 @@ class StampReader:
         In a log whose dates are written otherwise (``31.01.2025 12:34:56``: which number is the
         day cannot be known) the time of day counts, from 1970.
         """
+        if text[:_TO_MINUTE] == self._minute and _SECONDS.fullmatch(text, _TO_MINUTE):
+            return self._minute_unix + float(text[_TO_MINUTE:])
+        if self.whole_seconds and ("." in text[10:] or "," in text[10:]):
+            self.whole_seconds = False
+        return self._stamp(text)
+
+    def _stamp(self, text: str) -> float | None:
         if _EPOCH.fullmatch(text) is not None:
             # Among dates a number is what damage has left of one.
             return None if self._dated else _counted(float(text))
@@ -58,18 +95,51 @@ class StampReader:
                 unix = datetime.fromisoformat(iso).timestamp()
             except (ValueError, OverflowError, OSError):
                 return None
-            return unix if is_moment(unix) else None
+            if not is_moment(unix):
+                return None
+            if _SECONDS.fullmatch(text, _TO_MINUTE):
+                self._minute = text[:_TO_MINUTE]
+                self._minute_unix = unix - float(text[_TO_MINUTE:])
+            return unix
         found = None if self._dated else _LOCAL.fullmatch(text)
         if found is not None:
             return self.clock(found[1])
         return _named(text)
 
     def alone(self, line: str) -> float | None:
-        """Of a line that says a time and nothing else: that of the rows after it."""
-        if len(line) > _ALONE_LENGTH or ":" not in line:
+        """The time of the rows after ``line``, if it says a time and nothing else: what ``date``
+        prints in any format and language, an epoch, a clock time; with or without a label.
+
+        Of a date in another language than English the time of day counts, from 1970.
+        """
+        if not 8 <= len(line) <= _ALONE_LENGTH or not any(map(str.isdigit, line)):
             return None
-        text = line.strip(_AROUND)
-        return self.stamp(text) if _DATED.match(text.replace("/", "-")) else _named(text)
+        text = _LABEL.sub("", line.strip(_AROUND), count=1).strip(_AROUND)
+        if _UNIX.fullmatch(text) is not None:
+            return self.stamp(text)
+        found = _COMPACT.fullmatch(text)
+        if found is not None:
+            year, month, day, hour, minute, second, fraction, zone = found.groups(default="")
+            clock = f"{hour}:{minute}:{second or '00'}{fraction.replace(',', '.')}{zone}"
+            return self.stamp(f"{year}-{month}-{day} {clock}")
+        at = _named(text)
+        return self._clock_of_date(text) if at is None else at
+
+    def _clock_of_date(self, text: str) -> float | None:
+        found = _CLOCK_WITHIN.search(text)
+        if found is None:
+            return None
+        rest = (text[: found.start()] + " " + text[found.end() :]).strip()
+        parts = _PARTS_OF_DATE.findall(rest.translate(_SPACED))
+        words = [part for part in parts if not part.isdigit()]
+        if _PARTS_OF_DATE.sub("", rest).strip(_BETWEEN_PARTS) or len(words) > _WORDS_MOST:
+            return None
+        if rest and not words and _DAY_OF_YEAR.fullmatch(rest) is None:
+            return None
+        if words and not any(map(_YEAR.fullmatch, parts)) and _MONTH.search(rest) is None:
+            return None
+        hour, minute, second, half = found.groups(default="")
+        return self.clock(f"{hour}:{minute}:{second}{half}")
 
     def clock(self, text: str) -> float | None:
         """The time of day alone; a day is added each time it passes midnight."""
@@ -89,6 +159,11 @@ class StampReader:
             self._day += _DAY_SECONDS
         self._last_clock = seconds
         return self._day + seconds
+
+
+def is_stamp(line: str) -> bool:
+    """True of a line that says a time and nothing else (``StampReader.alone``)."""
+    return StampReader().alone(line) is not None
 
 
 def _counted(value: float) -> float | None:

@@ -5,12 +5,19 @@ import csv
 import gzip
 import io
 import os
+import signal
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuwatch.commands import printing
+from gpuwatch.commands.cli import run
+from gpuwatch.commands.recordings import reading
+from gpuwatch.core.model import Snapshot
+from gpuwatch.outputs.report.accumulator import Accumulator
 from tests.commands.conftest import Gpuwatch
 from tests.support.recordings import recorded, simulated, written
 
@@ -279,3 +286,65 @@ def test_csv_goes_to_standard_output(starved: str, gpuwatch: Gpuwatch) -> None:
     rows = list(csv.DictReader(io.StringIO(printed)))
     assert len(rows) == 20
     assert rows[0]["time_utc"] == "2026-03-01T20:00:50.000Z"
+
+
+# --- a long log: how far it is, and ended early ----------------------------------------------
+
+
+def long_log(folder: Path) -> Path:
+    log = folder / "smi.csv"
+    rows = [f"{1_738_326_896 + second}, 0, 90 %" for second in range(200)]
+    log.write_text("\n".join(["timestamp, index, utilization.gpu [%]", *rows, ""]))
+    return log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("command", ["report", "diagnose", "compare"])
+def test_a_signal_ends_the_reading_with_a_sentence(
+    command: str,
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``report`` and ``compare`` say no more and give 130; ``diagnose`` says what is known."""
+    push, pushed = Accumulator.push, 0
+
+    def ended(self: Accumulator, snapshot: Snapshot) -> None:
+        nonlocal pushed
+        push(self, snapshot)
+        pushed += 1
+        if pushed == 120:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Accumulator, "push", ended)
+    log = str(long_log(tmp_path))
+    before = signal.getsignal(signal.SIGTERM)
+    code = run([command, log, *([log] if command == "compare" else [])])
+    out, said = capsys.readouterr()
+    assert "Interrupted when 120 moments" in said or "Interrupted when 121 moments" in said
+    assert signal.getsignal(signal.SIGTERM) is before
+    if command == "diagnose":
+        assert code != 130
+        assert "of 1m59" in out
+    else:
+        assert code == 130
+        assert out == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_alone(
+    terminal: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """How much of the file is read, on standard error, and gone at the end."""
+    monkeypatch.setattr(reading, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(printing, "is_terminal", lambda stream: terminal and stream is sys.stderr)
+    monkeypatch.setattr(printing, "terminal_width", lambda _stream: 500)
+    monkeypatch.setenv("TERM", "xterm")
+    assert run(["report", str(long_log(tmp_path))]) == 0
+    said = capsys.readouterr().err
+    assert ("reading" in said and "100%, 200 moments so far" in said) == terminal
+    assert said.endswith("\r") == terminal

@@ -272,3 +272,104 @@ def test_a_line_that_never_ends_is_given_up(
     monkeypatch.setattr(log_text, "ENDLESS_LENGTH", 20_000_000)
     with pytest.raises(LogError, match="does not end"), open_any("/dev/zero"):
         pass
+
+
+# --- times on lines of their own -------------------------------------------------------------
+
+DATES = [
+    "%a %b %d %H:%M:%S UTC %Y",
+    "%a %b %d %I:%M:%S %p EST %Y",
+    "%a, %d %b %Y %H:%M:%S +0000",
+    "Mi %d. Feb %H:%M:%S CET %Y",
+    "mer. %d févr. %Y %H:%M:%S CET",
+    "%Y年 02月 %d日 水曜日 %H:%M:%S JST",
+    "%d.%m.%Y %H:%M:%S",
+    "%m/%d/%Y, %I:%M:%S %p",
+    "%Y-%m-%dT%H:%M:%S+00:00",
+    "%Y-%m-%d %H:%M:%S.250000000",
+    "%Y%m%d_%H%M%S",
+    "=== %Y-%m-%d %H:%M:%S ===",
+    "# %Y-%m-%d %H:%M:%S",
+    "Timestamp: %Y-%m-%d %H:%M:%S",
+    "Current time: %H:%M:%S",
+    "%H:%M:%S",
+    "%I:%M:%S %p",
+    "%s",
+    "time=%s.5",
+]
+"""As ``date`` prints it, in several languages, and as scripts write it."""
+
+
+def dated(form: str, head: str, *rows: str) -> str:
+    """Blocks 7 s apart that a line with the time begins, over noon."""
+    start = time.mktime((2025, 2, 26, 11, 59, 30, 0, 0, -1))
+    blocks = []
+    for number in range(12):
+        at = start + 7 * number
+        line = time.strftime(form.replace("%s", f"{at:.0f}"), time.localtime(at))
+        blocks += [line, *([head] if head else []), *rows]
+    return "\n".join(blocks)
+
+
+@pytest.mark.parametrize("form", DATES)
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize(
+    ("head", "columns"),
+    [
+        ("utilization.gpu [%], memory.used [MiB], power.draw [W]", None),
+        ("", "utilization.gpu,memory.used,power.draw"),
+        ("# gpu sm mem enc dec", None),
+    ],
+    ids=["heading", "--columns", "dmon"],
+)
+def test_a_line_that_says_a_time_is_the_stamp_of_the_rows_after_it(
+    form: str, gpus: int, head: str, columns: str | None
+) -> None:
+    """In any format of ``date``, under headings or with names that were given; never a reading."""
+    rows = ["90 %, 7042 MiB, 82.53 W", "40 %, 4 MiB, 32.10 W"]
+    if "dec" in head:
+        rows = ["0 90 3 0 0", "1 40 3 0 0"]
+    options = {} if columns is None else {"columns": parse_columns(columns)}
+    stats = LogStats()
+    found = read(dated(form, head, *rows[:gpus]), stats, **options)
+    assert steps(found) == {7.0}
+    assert busy(found) == [[90.0, 40.0][:gpus]] * 12
+    assert stats.other_lines == stats.torn_lines == 0
+
+
+def test_units_keep_their_columns_behind_a_line_with_the_date() -> None:
+    """Used and total memory, temperature and power stay what ``--columns`` names them."""
+    columns = "utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw"
+    row = "7 %, 7042 MiB, 46068 MiB, 32, 82.53 W"
+    for form in DATES:
+        found = read(dated(form, "", row), columns=parse_columns(columns))
+        gpu = found[0].gpus[0]
+        assert gpu.identity.memory_total_bytes == 46_068 * 2**20
+        assert gpu.reading.memory_used_bytes == 7042 * 2**20
+        assert (gpu.reading.temperature_celsius, gpu.reading.power_watts) == (32, 82.53)
+
+
+def test_blocks_without_headings_are_known_by_their_units() -> None:
+    """One row after each time: the times are none of the columns."""
+    found = read(dated("%s", "", "7 %, 7042 MiB, 82.53 W"))
+    assert steps(found) == {7.0}
+    assert first_busy(found) == [7.0] * 12
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Elapsed: 00:05:00",
+        "Uptime: 03:02:01",
+        "Job 12345 started 13:50:00",
+        "Epoch 3 13:50:00",
+        "Error at 13:50:00: no GPU is there",
+        "GPU 00000000:17:00.0",
+    ],
+)
+def test_a_line_that_says_more_than_a_time_is_no_stamp(line: str) -> None:
+    """Durations, bus ids and sentences with a time in them are left out and counted."""
+    stats = LogStats()
+    read(f"utilization.gpu [%], power.draw [W]\n{line}\n" + "5 %, 7 W\n" * 5, stats)
+    assert stats.other_lines == 1
+    assert any("no timestamps" in note for note in stats.notes)

@@ -64,6 +64,70 @@ def test_rows_of_a_moment_come_together(
     assert len(found) >= 95
 
 
+def starting(
+    gpus: int, apart_ms: Sequence[int], first: int | None, ramp: int = 1, noise: int = 0
+) -> list[str]:
+    """A log of GPUs that do the same: their job starts in moment ``first`` and fills the memory in
+    ``ramp`` moments; rows of a moment come one of ``apart_ms`` after the other."""
+    chance = random.Random(7)
+    found = []
+    for moment in range(1200 // gpus):
+        at = START + moment
+        done = 0.0 if first is None else min(1.0, max(0.0, (moment - first + 1) / ramp))
+        for _ in range(gpus):
+            mib = 4 + round(30_506 * done) + (chance.randint(-noise, noise) if done else 0)
+            found.append(f"{stamp(at)}, {95 if done else 0} %, {mib} MiB, 40, {60 + 240 * done} W")
+            at += chance.choice(apart_ms) / 1000
+    return found
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("apart_ms", [[3], [0], [0, 1, 2, 3], [0, 3, 10, 30]], ids=str)
+@pytest.mark.parametrize(
+    ("first", "ramp", "noise"),
+    [(None, 1, 0), (1, 1, 0), (30, 1, 0), (30, 1, 5), (30, 25, 2), (70, 1, 0)],
+)
+def test_a_job_that_starts_on_all_gpus_does_not_make_them_one(
+    gpus: int, apart_ms: list[int], first: int | None, ramp: int, noise: int
+) -> None:
+    """Whenever it starts and however it fills the memory; also with stamps that repeat."""
+    assert set(gpus_in(starting(gpus, apart_ms, first, ramp, noise))) == {gpus}
+
+
+@pytest.mark.parametrize("every", [0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("first", [None, 30, 500])
+def test_fast_looks_at_one_gpu_do_not_make_it_many(every: float, first: int | None) -> None:
+    """With a loop that takes its own time for each look, before and while a job runs."""
+    chance = random.Random(11)
+    at, found = START, []
+    for number in range(1200):
+        at += every + abs(chance.gauss(0.004, 0.003))
+        mib = 4 if first is None or number < first else 30_510
+        found.append(f"{stamp(at)}, 50 %, {mib} MiB, 40, 100 W")
+    assert set(gpus_in(found)) == {1}
+
+
+@pytest.mark.parametrize("pauses", [[1.0], [0.0]], ids=["groups of any size", "no pauses"])
+def test_looks_every_3_ms_are_not_believed(pauses: list[float]) -> None:
+    """Readings that hold still and come faster than nvidia-smi can look are asked about."""
+    chance = random.Random(5)
+    times = [0.0]
+    while len(times) < 600:
+        pause = chance.choice(pauses) if chance.random() < 0.3 else 0.0
+        times.append(times[-1] + 0.003 + pause)
+    with pytest.raises(LogError, match="--gpus"):
+        gpus_in([f"{stamp(START + at)}, 50 %, 20000 MiB, 50, 100 W" for at in times])
+
+
+def test_several_rows_a_second_without_more_of_a_stamp_are_asked_about() -> None:
+    """Five GPUs each second, or one five times a second: nothing tells."""
+    lines = [
+        f"{stamp(START + number // 5)[:-4]}, 50 %, 20000 MiB, 50, 100 W" for number in range(100)
+    ]
+    with pytest.raises(LogError, match="--gpus 5"):
+        gpus_in(lines)
+
+
 @pytest.mark.parametrize(
     "times",
     [

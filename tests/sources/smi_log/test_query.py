@@ -1,15 +1,20 @@
 """``nvidia-smi --query-gpu`` logs: what was written comes back, whatever the columns."""
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from gpuwatch.commands.recordings.reading import read_report
 from gpuwatch.core.model import Snapshot
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import parse_columns
-from gpuwatch.sources.smi_log.source import read_lines
+from gpuwatch.sources.smi_log.source import LogOptions, read_lines
 from tests.sources.smi_writing import ALL, MIB, USUAL, busy, query_log, read, row, simulated, stamp
 
 HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB]"
@@ -223,6 +228,75 @@ def test_missing_moments_are_counted_and_leave_a_gap() -> None:
     assert stats.missing_ticks == 5
     assert any("longest gap 6s" in sentence for sentence in stats.sentences())
     assert found[10].monotonic_seconds - found[9].monotonic_seconds == pytest.approx(6.0)
+
+
+def usage(times: Sequence[float], busy_from: float, path: Path) -> tuple[dict[str, Any], str]:
+    """The report of GPU 0 that idles at 50 W, and is 90% busy at 300 W from ``busy_from`` on; and
+    what is said of how well the log could be read."""
+    start = time.mktime((2025, 1, 31, 10, 0, 0, 0, 0, -1))
+    rows = [
+        f"{stamp(start + at)}, 0, {'90 %, 300' if at >= busy_from else '0 %, 50'}.00 W"
+        for at in times
+    ]
+    path.write_text("\n".join(["timestamp, index, utilization.gpu [%], power.draw [W]", *rows, ""]))
+    report = read_report(str(path))
+    assert report.source is not None
+    return msgspec.to_builtins(report.gpus[0]), " ".join(report.source.notes)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [1800.0 + 60.0 * number for number in range(60)],
+        [1800.0 + 15.0 * (number // 2) + 2.0 * (number % 2) for number in range(480)],
+        [1800.0 + 0.5 * number for number in range(7200)],
+    ],
+    ids=["every minute", "two loggers", "every half second"],
+)
+def test_where_the_spacing_changes_means_and_energy_are_those_of_the_time(
+    later: list[float], tmp_path: Path
+) -> None:
+    """Every 5 s for half an hour, then otherwise for an hour: a step that recurs is no gap."""
+    times = [*[5.0 * number for number in range(360)], *later]
+    gpu, said = usage(times, 1800.0, tmp_path / "smi.csv")
+    seconds = times[-1] - times[0]
+    worked = times[-1] - 1795.0
+    assert gpu["watched_seconds"] == pytest.approx(seconds)
+    assert gpu["busy_seconds"] == pytest.approx(0.9 * worked)
+    assert gpu["energy_joules"] == pytest.approx(300.0 * worked + 50.0 * (seconds - worked))
+    assert "missing" not in said
+
+
+@pytest.mark.parametrize("holes", [[100], [100, 300], [100, 101], [100, 110, 120]], ids=str)
+def test_a_hole_now_and_then_stays_a_gap(holes: list[int], tmp_path: Path) -> None:
+    """Of a minute each, in a log of one reading a second: nothing is known of that time."""
+    times = [number + 60.0 * sum(number >= hole for hole in holes) for number in range(600)]
+    gpu, said = usage(times, 1e9, tmp_path / "smi.csv")
+    assert gpu["watched_seconds"] == pytest.approx(599.0 - len(holes))
+    assert f"{60 * len(holes)} moments are missing" in said
+
+
+def test_what_comes_after_a_hole_is_not_kept_back_for_long() -> None:
+    """A few moments later it is known whether it is one; at the end at once."""
+    seconds = [*range(20), *range(50, 70), 100]
+    taken: list[str] = []
+
+    def source() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    lines = ["timestamp, index, utilization.gpu [%]"]
+    lines += [f"{stamp(1_738_326_896 + second)}, 0, 5 %" for second in seconds]
+    came = [
+        (snapshot.monotonic_seconds, len(taken))
+        for snapshot in read_lines(source(), LogStats(), LogOptions())
+    ]
+    assert [round(at - came[0][0]) for at, _ in came] == seconds
+    late = [lines_taken - place for place, (_, lines_taken) in enumerate(came)]
+    assert max(late) <= 8
+    # The heading, the row that begins the next moment, and one in which the log may be cut off.
+    assert late[30] == 4
 
 
 @pytest.mark.parametrize("interval", [None, 0.2])

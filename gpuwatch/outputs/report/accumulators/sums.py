@@ -4,6 +4,7 @@ which become figures and time profiles of a report.
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from gpuwatch.core.model import GpuReading, Host
@@ -138,25 +139,29 @@ class Readings:
     def __init__(self, figures: Figures, profiled: Iterable[str], grid: Grid) -> None:
         """``profiled``: those of the readings that have a time profile too."""
         self._figures = figures
-        limits = {name: 100.0 if name.endswith("percent") else 1e18 for _, name, _ in figures}
-        self._gauges = {name: (Gauge(), most) for name, most in limits.items()}
+        names = dict.fromkeys([name for _, name, _ in figures])
+        self._gauges = {name: Gauge() for name in names}
         self._profiles = {name: grid.recorder() for name in profiled}
+        # Once for each GPU in each look: everything in one tuple.
+        self._read = attrgetter(*names)
+        self._rows = [
+            (gauge, 100.0 if name.endswith("percent") else 1e18, self._profiles.get(name))
+            for name, gauge in self._gauges.items()
+        ]
 
     def add(self, item: object, step: Step) -> None:
         """``item`` said so for the time of ``step``; over a gap only for its end."""
         seconds = 0.0 if step.is_gap else step.seconds
-        for name, (gauge, most) in self._gauges.items():
-            said = getattr(item, name)
-            value = None if said is None else sane(said, most)
-            if value is None:
+        for value, (gauge, most, profile) in zip(self._read(item), self._rows, strict=True):
+            if value is None or not 0.0 <= value <= most:
                 continue
             gauge.add(value, seconds)
-            if seconds and name in self._profiles:
-                self._profiles[name].add(step.since, step.until, value)
+            if seconds and profile is not None:
+                profile.add(step.since, step.until, value)
 
     def figures(self) -> dict[str, Any]:
         """By the fields of the report."""
-        return {name: getattr(self._gauges[of][0], what) for name, of, what in self._figures}
+        return {name: getattr(self._gauges[of], what) for name, of, what in self._figures}
 
     def cells(self, name: str) -> list[tuple[float, float, float, float]]:
         """See ``ProfileRecorder``; of a reading without a profile none."""
@@ -193,8 +198,14 @@ class HostAccumulator:
     def __init__(self, grid: Grid) -> None:
         self._readings = Readings(_FIGURES, _PROFILES, grid)
         self._facts: dict[str, Any] = {}
+        self._silent: Host | None = None
+        """One that says nothing but its name: in a log it is the same each time."""
 
     def add(self, host: Host, step: Step) -> None:
+        if host is self._silent:
+            return
+        if host == Host(name=host.name):
+            self._silent = host
         said = {name: getattr(host, name) for name in _FACTS}
         self._facts |= {name: value for name, value in said.items() if value is not None}
         self._readings.add(host, step)
