@@ -27,9 +27,8 @@ from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
 from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpans
-from gpuwatch.recording.frames import Entry, packed_entry
+from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
 from gpuwatch.recording.redaction import redacted
-from gpuwatch.recording.writer import RecordingError, RecordingFile
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
 
 if TYPE_CHECKING:

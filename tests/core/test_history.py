@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import Column, History, Series, bucket_index
-from gpuwatch.core.history.machine import JOBS_KEPT
+from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 

@@ -21,10 +21,9 @@ from typing import IO, cast
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import REPLACEMENT, bug_place, clean
-from gpuwatch.recording.chunks import share
+from gpuwatch.recording.file import RECORDING, OpenedLog, open_any
 from gpuwatch.recording.hosts.names import HostNameError, host_names
-from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
-from gpuwatch.recording.replay import KeptTape
+from gpuwatch.recording.replay import KeptTape, share
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.smi_log.source import LogOptions
 
