@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.facts.observer import spoken_for
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.rules.shared.words import named_of_all
 from gpuwatch.outputs.report.accumulators.findings import MERGE_SECONDS, Key, key_of
-from gpuwatch.outputs.report.parts import Part
+from gpuwatch.outputs.report.model import Part
 
 RAISED, CLEARED = "raised", "cleared"
 _FOR_CHATS = str.maketrans("<>@", "‹›＠")

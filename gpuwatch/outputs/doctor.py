@@ -30,7 +30,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.doctor.check import FAIL, PASS, SKIP, STATUSES, WARN, Check, measured_text, worst
 from gpuwatch.doctor.driver import CALL_MICROSECONDS
-from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import dumps
 from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page, cell_width, cut, wrap
 
 SCHEMA = 1

@@ -31,7 +31,7 @@ from gpuwatch.jobs.stacks.summary import (
     cost_sentence,
     name_of,
 )
-from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import dumps
 from gpuwatch.outputs.terminal import Column, as_ascii, cell_width, cut, table
 
 SCHEMA = 2

@@ -7,7 +7,7 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import samples
-from gpuwatch.outputs.report.content.document import grouped
+from gpuwatch.outputs.report.words import grouped
 from gpuwatch.outputs.terminal import Column, Page
 from gpuwatch.tuning.memory import AS_IS, BATCH_MAX, MemoryReport, Series
 from gpuwatch.tuning.records import KNOBS, MemoryPoint

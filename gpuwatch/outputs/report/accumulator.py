@@ -19,13 +19,18 @@ from gpuwatch.outputs.report.accumulators.usage import (
     by_weight,
     gpu_memory,
 )
-from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.report.parts import BUCKETS_MAX, HostUsage
+from gpuwatch.outputs.report.model import (
+    BUCKETS_MAX,
+    HostUsage,
+    OpenQuestion,
+    Phase,
+    Report,
+    Source,
+)
+from gpuwatch.outputs.report.phases import DiagnosisNotes, JudgedPhases
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
-    from gpuwatch.outputs.report.parts import OpenQuestion, Phase
-    from gpuwatch.outputs.report.phases.judged import Watch
 
 EVALUATE_SECONDS = 5.0
 """The diagnosis looks at windows of a minute; more often would find no more and take longer."""
@@ -62,7 +67,7 @@ class Accumulator:
         self._loop_seconds = 0.0
         self._processes = ProcessesAccumulator()
         self.engine: Engine | None = None
-        self._watch: Watch | None = None
+        self._watch: DiagnosisNotes | None = None
         if not live:
             # Slow to import.
             from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
@@ -187,10 +192,7 @@ class Accumulator:
         if diagnosis is self._diagnosis or step is None:
             return
         if self._watch is None:
-            # Slow to import, unless there is an engine.
-            from gpuwatch.outputs.report.phases.judged import Watch  # noqa: PLC0415
-
-            self._watch = Watch()
+            self._watch = DiagnosisNotes()
         self._diagnosis = diagnosis
         self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
         self._watch.add(diagnosis, step.until, step.offset)
@@ -210,12 +212,10 @@ class Accumulator:
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
         if self._watch is not None:
-            from gpuwatch.outputs.report.phases.judged import Judged  # noqa: PLC0415
-
             self._watch.finish(end)
             spans = {uuid: gpu.spans(end) for uuid, gpu in self._gpus.items()}
             known = bool(jobs or self._processes.usages())
-            judged = Judged(gpus, spans, findings, self._watch, processes=known)
+            judged = JudgedPhases(gpus, spans, findings, self._watch, processes=known)
             findings, phases = judged.findings, judged.phases(2.0 * self._grid.seconds)
             questions = judged.questions()
         return Report(

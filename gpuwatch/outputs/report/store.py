@@ -25,8 +25,7 @@ from gpuwatch.core.private_files import (
     write_whole,
 )
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.outputs.report.encoding import ReportError, decode, dumps, encode
-from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
+from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report, ReportError, decode, dumps, encode
 
 REPORTS_KEPT = 200
 REPORT_BYTES_MAX = 16 * 2**20

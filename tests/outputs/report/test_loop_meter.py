@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import TrainingLoop
-from gpuwatch.outputs.report.accumulators.loops import Did, LoopMeter
+from gpuwatch.outputs.report.accumulators.usage import LoopMeter, LoopWork
 
 UNIX = 1_700_000_000.0
 Share = Callable[[float], float]
@@ -35,14 +35,14 @@ def told(at: float, waited: Share, steps: Callable[[float], int], **fields: Any)
     )
 
 
-def looked(times: list[float], waited: Share, steps: Callable[[float], int]) -> list[Did]:
+def looked(times: list[float], waited: Share, steps: Callable[[float], int]) -> list[LoopWork]:
     meter = LoopMeter()
     return [
         meter.add(told(at, waited, steps), since, at, UNIX + at) for since, at in pairwise(times)
     ]
 
 
-def spent(did: list[Did]) -> float:
+def spent(did: list[LoopWork]) -> float:
     return sum(one.spent[0] or 0.0 for one in did)
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, rank
-from gpuwatch.outputs.report.model import FindingUse
-from gpuwatch.outputs.report.parts import Stretch
+from gpuwatch.outputs.report.model import FindingUse, Stretch
 
 MERGE_SECONDS = 60.0
 """A finding that is back so soon was never gone: the diagnosis looks at windows of a minute."""

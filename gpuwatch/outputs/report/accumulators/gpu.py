@@ -15,8 +15,8 @@ from gpuwatch.core.model import BusySample, Gpu, GpuReading
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch, TimeProfile
-from gpuwatch.outputs.report.phases.spans import Cell, Span, spans
+from gpuwatch.outputs.report.model import GpuUsage, Stretch, TimeProfile
+from gpuwatch.outputs.report.phases import Cell, Span, spans
 
 USERS_KEPT = 4
 LOSSES_KEPT = 50

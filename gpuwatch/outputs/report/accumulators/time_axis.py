@@ -15,8 +15,7 @@ from operator import add
 
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Snapshot
-from gpuwatch.outputs.report.model import Time
-from gpuwatch.outputs.report.parts import BUCKETS_MAX, Profiles, Stretch, TimeProfile
+from gpuwatch.outputs.report.model import BUCKETS_MAX, Profiles, Stretch, Time, TimeProfile
 
 GAPS_KEPT = 20
 

@@ -1,12 +1,13 @@
 """Words that all forms of a report share: times, GPUs, amounts, how a job ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch
-from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
+from gpuwatch.outputs.report.model import GpuUsage, JobUsage, ProcessUsage, Report, Stretch
+
+T = TypeVar("T")
 
 DAY_SECONDS = 86400.0
 FINE_SECONDS = 3600.0
@@ -159,8 +160,8 @@ def hours(seconds: float | None) -> str:
     return f"{seconds / 3600:,.0f}h"
 
 
-def grouped(value: float | None) -> str:
-    """An amount of seconds."""
+def amount(value: float | None) -> str:
+    """Return an amount of seconds: ``4.2``, ``12,345``."""
     if value is None:
         return units.UNKNOWN
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
@@ -193,3 +194,11 @@ def waited_most(job: JobUsage) -> str:
     rank = loop.data_wait_most_rank
     which = "one rank" if rank is None else f"rank {rank}"
     return f"{which} ({units.percent(most)} of the time)"
+
+
+def grouped(pairs: Iterable[tuple[str, T]]) -> Mapping[str, list[T]]:
+    """Items of the same text together, in the order of their first."""
+    found: dict[str, list[T]] = {}
+    for text, item in pairs:
+        found.setdefault(text, []).append(item)
+    return found

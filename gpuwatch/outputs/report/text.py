@@ -1,17 +1,142 @@
-"""A report for a terminal: plain text in lines that fit."""
+"""A report for a terminal: plain text in lines that fit, with charts on one time axis."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.content import document, words
-from gpuwatch.outputs.report.content.document import Column, Document, Found, Row, Timeline, tabled
-from gpuwatch.outputs.report.content.report import report_document
-from gpuwatch.outputs.report.forms import charts
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import TimeProfile
-from gpuwatch.outputs.report.usage import JobUsage
+from gpuwatch.outputs.report import document, words
+from gpuwatch.outputs.report.document import (
+    Column,
+    Document,
+    Found,
+    Row,
+    Timeline,
+    report_document,
+    tabled,
+)
+from gpuwatch.outputs.report.model import JobUsage, Report, TimeProfile
 from gpuwatch.outputs.terminal import BOLD, COLOURS, CYAN, DIM, LABEL, RED, YELLOW, Page, cut, wrap
 from gpuwatch.outputs.terminal import Column as Printed
+
+# Charts.
+
+
+LABEL_CELLS = 5
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class ChartColumn(NamedTuple):
+    """The values of one column; ``None`` in a list of columns is a gap."""
+
+    mean: float
+    highest: float
+
+
+class TimeAxis(NamedTuple):
+    """The time charts span: seconds since the job's start."""
+
+    start: float
+    seconds: float
+
+
+def chart_columns(profile: TimeProfile, count: int) -> list[ChartColumn | None]:
+    """The profile in ``count`` columns, however many buckets it has."""
+    buckets = len(profile.mean)
+    if not buckets:
+        return [None] * count
+    out: list[ChartColumn | None] = []
+    for place in range(count):
+        first = place * buckets // count
+        last = max(first + 1, -(-(place + 1) * buckets // count))
+        means = _known(profile.mean[first:last])
+        highest = _known(profile.maximum[first:last])
+        out.append(
+            ChartColumn(sum(means) / len(means), max(highest)) if means and highest else None
+        )
+    return out
+
+
+def mean_profile(profiles: Sequence[TimeProfile]) -> TimeProfile:
+    """The mean over several profiles, with the lowest and highest of any."""
+    lows, means, highs = (
+        [_known(values) for values in zip_longest(*series)]
+        for series in zip(*[(one.minimum, one.mean, one.maximum) for one in profiles], strict=True)
+    )
+    return TimeProfile(
+        minimum=tuple([min(values, default=None) for values in lows]),
+        mean=tuple([sum(values) / len(values) if values else None for values in means]),
+        maximum=tuple([max(values, default=None) for values in highs]),
+    )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def canvas_cells(width: int) -> int:
+    return max(8, width - LABEL_CELLS - 1)
+
+
+def chart(
+    profile: TimeProfile, time: TimeAxis, *, width: int, rows: int, time_labels: bool
+) -> list[str]:
+    """``rows`` lines of data and one or two of axis, none wider than ``width``."""
+    cells = canvas_cells(width)
+    area = [[" "] * cells for _ in range(rows)]
+    for place, column in enumerate(chart_columns(profile, cells)):
+        if column is None:
+            continue
+        eighths = _level(column.mean, 8 * rows)
+        for row in range(-(-eighths // 8)):
+            area[-1 - row][place] = _BLOCKS[min(7, eighths - 8 * row - 1)]
+        highest = (_level(column.highest, 8 * rows) - 1) // 8
+        if area[-1 - highest][place] == " ":
+            area[-1 - highest][place] = "·"
+    labels = [""] * rows
+    labels[-1], labels[0] = "0%", "100%"
+    lines = [
+        f"{label:>{LABEL_CELLS}}{'┤' if label else '│'}{''.join(line)}"
+        for label, line in zip(labels, area, strict=True)
+    ]
+    axis, below = ["─"] * cells, [" "] * width
+    # About one every 12 cells; the text of the last would be cut off at the edge.
+    marks = units.round_marks(
+        time.start, time.seconds * (1 - 4 / cells), time.seconds * 12 / cells
+    )[1]
+    for moment in marks if time_labels and time.seconds > 0 else ():
+        cell = int((moment - time.start) / time.seconds * (cells - 1) + 0.5)
+        axis[cell] = "┬"
+        text = _moment(moment)
+        start = LABEL_CELLS + 1 + cell - (len(text) - 1) // 2
+        below[start : start + len(text)] = text
+    lines.append(f"{'':{LABEL_CELLS}}└{''.join(axis)}")
+    lines += ["".join(below)] if time_labels else []
+    return [line.rstrip() for line in lines]
+
+
+def _level(percent: float, up: int) -> int:
+    """Of ``up`` steps; a measured zero is one."""
+    return max(1, min(up, round(percent / 100.0 * up)))
+
+
+def _moment(seconds: float) -> str:
+    """``0s``, ``5m``, ``1h30``."""
+    return units.age(seconds).removesuffix("00") if seconds >= 60 else units.age(seconds)
+
+
+def strips(named: Sequence[tuple[str, TimeProfile]], width: int) -> Iterator[str]:
+    """One line a profile, on the same columns as a chart of this width: its means."""
+    for name, profile in named:
+        cells = [
+            " " if column is None else _BLOCKS[_level(column.mean, len(_BLOCKS)) - 1]
+            for column in chart_columns(profile, canvas_cells(width))
+        ]
+        yield f"{name[:LABEL_CELLS]:>{LABEL_CELLS}} {''.join(cells)}".rstrip()
+
+
+# Lines.
+
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140
@@ -55,12 +180,12 @@ def document_text(
 
 def write_block(page: Page, block: document.Block) -> None:
     match block:
-        case document.Said(text, "command"):
+        case document.Paragraph(text, "command"):
             lines = wrap(text, page.width, most=COMMAND_LINES)
             page.lines += [page.paint(line, BOLD) for line in lines]
-        case document.Said(text, style):
+        case document.Paragraph(text, style):
             page.say(cut(text, 2000), style=_STYLES.get(style, ""))
-        case document.Listed(facts, style):
+        case document.FactLine(facts, style):
             page.facts(facts, " · ", style=_STYLES.get(style, ""))
         case document.Labelled(_, facts):
             for label, text in facts:
@@ -110,7 +235,7 @@ def _charts(page: Page, made: Timeline) -> None:
     gpus = [row for row in made.gpus if row.profile]
     drawn: list[tuple[str, TimeProfile, int]] = []
     if gpus:
-        mean = charts.together([row.profile for row in gpus if row.profile])
+        mean = mean_profile([row.profile for row in gpus if row.profile])
         name = f"{gpus[0].label} busy" if len(gpus) == 1 else f"GPUs busy, mean of {len(gpus)}"
         drawn.append((name, mean, CHART_ROWS))
     elif made.cpu is not None and made.cpu.profile:
@@ -128,24 +253,24 @@ def _charts(page: Page, made: Timeline) -> None:
         # Of a job that was watched time counts from its start.
         start = job.started_at_unix_seconds
     seconds = report.time.bucket_seconds * max(len(profile.mean) for _, profile, _ in drawn)
-    time = charts.TimeAxis(0.0 if start is None else max(0.0, first - start), seconds)
+    time = TimeAxis(0.0 if start is None else max(0.0, first - start), seconds)
     for place, (name, profile, rows) in enumerate(drawn):
         said = name if place else f"{name} (filled: mean, dots: highest)"
         page.lines.append(page.paint(cut(said, page.width), BOLD))
         last = place == len(drawn) - 1
-        picture = charts.chart(
+        picture = chart(
             profile,
             time,
             width=page.width,
             rows=rows,
             time_labels=last,
         )
-        edge = charts.LABEL_CELLS
+        edge = LABEL_CELLS
         page.lines += [
             page.paint(line[:edge], DIM) + page.paint(line[edge:], CYAN) for line in picture
         ]
         if not place:
-            page.lines += charts.strips(_strips(made, gpus), page.width)
+            page.lines += strips(_strips(made, gpus), page.width)
     page.lines += _lanes(page.width, made, seconds)
 
 
@@ -158,7 +283,7 @@ def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]
 
 def _lanes(width: int, made: Timeline, seconds: float) -> list[str]:
     """``seconds``: what the charts span."""
-    room, start = charts.canvas_cells(width), made.report.time.begin_unix_seconds
+    room, start = canvas_cells(width), made.report.time.begin_unix_seconds
     lines = []
     for one in made.lanes:
         lane = [" "] * room
@@ -168,11 +293,11 @@ def _lanes(width: int, made: Timeline, seconds: float) -> list[str]:
             begin = min(room - 1, max(0, first))
             end = min(room, max(begin + 1, last))
             lane[begin:end] = "━" * (end - begin)
-        lines.append(f"{f'#{one.number}':>{charts.LABEL_CELLS}} {''.join(lane)}".rstrip())
+        lines.append(f"{f'#{one.number}':>{LABEL_CELLS}} {''.join(lane)}".rstrip())
     return lines
 
 
-_Listed = tuple[int, Report, JobUsage]
+_NumberedJob = tuple[int, Report, JobUsage]
 
 
 def list_text(
@@ -185,18 +310,18 @@ def list_text(
     """One line a report, in lines of at most ``width`` cells."""
     jobs = [(number, report, job) for number, report in numbered if (job := report.job) is not None]
 
-    def started(one: _Listed) -> str:
+    def started(one: _NumberedJob) -> str:
         start = one[2].started_at_unix_seconds
         return units.UNKNOWN if start is None else words.clock(start, "%F %H:%M")
 
-    columns: tuple[Column[_Listed], ...] = (
+    columns: tuple[Column[_NumberedJob], ...] = (
         Column("", "NO", lambda one: str(one[0])),
         Column("", "STARTED", started, "text", 1),
         Column("", "TOOK", lambda one: units.age(one[1].duration_seconds)),
         Column("", "EXIT", lambda one: one[2].end_words.removeprefix("exit "), "text", 3),
         Column("", "GPUS", lambda one: str(len(one[1].gpus)), "number", 4),
         Column("", "BUSY", lambda one: units.percent(one[1].total.busy_percent)),
-        Column("", "IDLE GPU-S", lambda one: words.grouped(one[1].total.idle_gpu_seconds), rank=2),
+        Column("", "IDLE GPU-S", lambda one: words.amount(one[1].total.idle_gpu_seconds), rank=2),
         Column("", "COMMAND", lambda one: _short(words.command(one[2])), "long"),
     )
     page = Page(max(width, WIDTH_MIN), colour)

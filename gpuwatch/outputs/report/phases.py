@@ -1,25 +1,239 @@
-"""What a diagnosis of a whole time says: what was lost in each phase, and what stays undecided."""
+"""Phases of a time: a GPU's busy share cut into start-up, steady work, idleness and the end; what
+was lost in each by the diagnosis of the whole, and what stays undecided.
+
+Idle runs are cut out first; what is left is cut where its level changes for good, each time at the
+place that explains most of its variance. A signal that swings has no such place.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
     PAUSES_COST,
+    UNUSED_BYTES,
     how_paused,
-)  # fmt: skip
+)
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
 from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
-from gpuwatch.outputs.report.model import FindingUse
-from gpuwatch.outputs.report.parts import GpuUsage, Loss, OpenQuestion, Phase, replaced
-from gpuwatch.outputs.report.phases.spans import Span, are_alike
+from gpuwatch.outputs.report.model import FindingUse, GpuUsage, Loss, OpenQuestion, Phase, replaced
+
+# One GPU's busy share, cut into spans.
+
+
+IDLE_PERCENT = 5.0
+"""A desktop, or a query of the driver, keeps a GPU busy for some percent of a moment."""
+IDLE_SECONDS = 60.0
+"""Shorter idling between work is a pause of it."""
+EDGE_SECONDS = 12.0
+"""At the beginning and the end, where nothing says how much longer it was."""
+BLIP_SECONDS = 10.0
+"""Work that is shorter, between long rests, is no job."""
+LEVELS_APART_PERCENT = 15.0
+LEVELS_CLEAR = 30.0
+"""How many times the variance that chance would explain a cut must explain: more than five
+standard deviations."""
+CELLS_LEAST = 3
+SPANS_MOST = 12
+"""More is a rhythm, of which a person wants to know the whole."""
+LOW_SHARE = 0.25
+"""Work first seen at less than this share of the level, and for less, than what follows is its
+start-up; last seen so, and for less than this share of it, it is the end, or a pause."""
+
+
+class Cell(NamedTuple):
+    """The shortest piece of time that is looked at."""
+
+    begin: float
+    end: float
+    seconds: float
+    """Of it, those in which the GPU was read."""
+    busy: float
+    """Of those, the busy ones."""
+    held: float = 0.0
+    """Bytes of the card's memory in use; 0: not read."""
+
+
+@dataclass(slots=True)
+class Span:
+    kind: str
+    """``start``, ``steady``, ``idle`` or ``end``."""
+    begin: float
+    end: float
+    seconds: float
+    busy: float
+    held: float
+    """Seconds idled while memory was held."""
+    pauses: list[Pause] = field(default_factory=list)
+    lost: dict[str, float] = field(default_factory=dict)
+    """Seconds, by what they were lost to."""
+    idle_lost: float = 0.0
+    """Of those, the idle ones."""
+
+    @property
+    def rests(self) -> bool:
+        return 100.0 * self.busy < IDLE_PERCENT * self.seconds
+
+    @property
+    def fed(self) -> bool:
+        return 100.0 * self.busy >= FED_PERCENT * self.seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds idled that nothing has been found for."""
+        return max(0.0, self.seconds - self.busy - self.idle_lost)
+
+    def lose(self, to: str, seconds: float, *, idle: bool = True) -> None:
+        seconds = min(seconds, self.left) if idle else seconds
+        if seconds > 0.0:
+            self.lost[to] = self.lost.get(to, 0.0) + seconds
+            self.idle_lost += seconds if idle else 0.0
+
+
+class _Piece(NamedTuple):
+    works: bool
+    cells: Sequence[Cell]
+
+    @property
+    def seconds(self) -> float:
+        return sum([cell.seconds for cell in self.cells])
+
+    @property
+    def level(self) -> float:
+        return sum([cell.busy for cell in self.cells]) / self.seconds
+
+    def span(self, kind: str) -> Span:
+        seconds, first, last = self.seconds, self.cells[0], self.cells[-1]
+        holding = [cell for cell in self.cells if cell.held >= UNUSED_BYTES]
+        held = sum([max(0.0, cell.seconds - cell.busy) for cell in holding])
+        return Span(kind, first.begin, last.end, seconds, self.level * seconds, held)
+
+
+def spans(cells: Sequence[Cell]) -> list[Span]:
+    """In the order of time, at most ``SPANS_MOST``; of cells in which the GPU was read."""
+    scale = 1.0
+    while len(found := _named(_pieces(cells, scale))) > SPANS_MOST:
+        scale *= 2.0
+    return found
+
+
+def _pieces(cells: Sequence[Cell], scale: float) -> list[_Piece]:
+    seconds = sum([cell.seconds for cell in cells])
+    works = [100.0 * cell.busy >= IDLE_PERCENT * cell.seconds for cell in cells]
+    worked = sum([cell.seconds for cell, one in zip(cells, works, strict=True) if one])
+    # A try of some seconds in a long rest is no work.
+    any_ = worked >= min(BLIP_SECONDS, 0.1 * seconds)
+    pieces = [_Piece(any_ and one, (cell,)) for cell, one in zip(cells, works, strict=True)]
+    runs = _joined(pieces, scale)
+    rests = [IDLE_SECONDS, *[0.0 if run.works else run.seconds for run in runs], IDLE_SECONDS]
+    between = [min(rests[at], rests[at + 2]) >= IDLE_SECONDS for at in range(len(runs))]
+    runs = _joined(
+        [
+            run._replace(works=run.works and not (alone and run.seconds < BLIP_SECONDS < seconds))
+            for run, alone in zip(runs, between, strict=True)
+        ],
+        scale,
+    )
+    last = len(runs) - 1
+    least = [IDLE_SECONDS if 0 < at < last else EDGE_SECONDS for at in range(len(runs))]
+    runs = _joined(
+        [
+            run._replace(works=run.works or (last > 0 and run.seconds < scale * seconds))
+            for run, seconds in zip(runs, least, strict=True)
+        ],
+        scale,
+    )
+    return [piece for run in runs for piece in (_levels(run, scale) if run.works else [run])]
+
+
+def _joined(pieces: Sequence[_Piece], scale: float) -> list[_Piece]:
+    """Neighbours of one kind together, where nothing long lies unread between them."""
+    found: list[_Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        near = last and piece.cells[0].begin - last.cells[-1].end < scale * IDLE_SECONDS
+        if last and near and last.works == piece.works:
+            found[-1] = _Piece(last.works, [*last.cells, *piece.cells])
+        else:
+            found.append(piece)
+    return found
+
+
+def _levels(run: _Piece, scale: float, *, first: bool = True, last: bool = True) -> list[_Piece]:
+    """Cut where its level changes; ``first`` and ``last`` of the work between two idle runs."""
+    before = scale * (EDGE_SECONDS if first else IDLE_SECONDS)
+    place = _cut(run.cells, before, scale * (EDGE_SECONDS if last else IDLE_SECONDS))
+    if place is None:
+        return [run]
+    one, two = _Piece(True, run.cells[:place]), _Piece(True, run.cells[place:])
+    return [
+        *_levels(one, scale, first=first, last=False),
+        *_levels(two, scale, first=False, last=last),
+    ]
+
+
+def _cut(cells: Sequence[Cell], before: float, after: float) -> int | None:
+    """The place, if there is one; seconds that must lie ``before`` and ``after`` it."""
+    seconds = list(accumulate([cell.seconds for cell in cells]))
+    busy = list(accumulate([cell.busy for cell in cells]))
+    whole, level = seconds[-1], busy[-1] / seconds[-1]
+    scatter = sum([c.seconds * (c.busy / c.seconds - level) ** 2 for c in cells])
+    best, place = 0.0, None
+    for at in range(CELLS_LEAST, len(cells) - CELLS_LEAST + 1):
+        left, right = seconds[at - 1], whole - seconds[at - 1]
+        apart = abs(busy[at - 1] / left - (busy[-1] - busy[at - 1]) / right)
+        explained = apart * apart * left * right / whole
+        long = left >= before and right >= after
+        if long and explained > best and 100.0 * apart >= LEVELS_APART_PERCENT:
+            best, place = explained, at
+    by_chance = (scatter - best) / max(1, len(cells) - 2)
+    return place if best > LEVELS_CLEAR * by_chance else None
+
+
+def _named(pieces: Sequence[_Piece]) -> list[Span]:
+    works = [at for at, piece in enumerate(pieces) if piece.works]
+    kinds = ["steady" if piece.works else "idle" for piece in pieces]
+    for at, piece in enumerate(pieces):
+        if works and not works[0] <= at <= works[-1]:
+            kinds[at] = "start" if at < works[0] else "end"
+        elif piece.works and at + 1 < len(pieces) and kinds[at - 1 : at] != ["steady"]:
+            kinds[at] = "start" if _is_low(piece, pieces[at + 1]) else "steady"
+    if len(pieces) > 1 and _is_low(pieces[-1], pieces[-2], LOW_SHARE):
+        kinds[-1] = "end"
+    joined = list(pieces)
+    for at, (one, two) in reversed(list(enumerate(pairwise(kinds)))):
+        if one == two == "start":
+            joined[at : at + 2] = [_Piece(True, [*joined[at].cells, *joined[at + 1].cells])]
+            del kinds[at]
+    return [piece.span(kind) for piece, kind in zip(joined, kinds, strict=True)]
+
+
+def _is_low(piece: _Piece, beside: _Piece, most: float = 1.0) -> bool:
+    shorter = piece.seconds < most * beside.seconds
+    return piece.works and beside.works and shorter and piece.level < LOW_SHARE * beside.level
+
+
+def are_alike(one: Sequence[Span], other: Sequence[Span], near_seconds: float) -> bool:
+    return [span.kind for span in one] == [span.kind for span in other] and all(
+        abs(a.begin - b.begin) <= near_seconds
+        and abs(a.end - b.end) <= near_seconds
+        and abs(a.busy - b.busy) < LEVELS_APART_PERCENT / 200.0 * a.seconds
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+# All GPUs, with what was said of them.
+
 
 MOSTLY = 0.5
 """Of its time: what was asked of a GPU for so long is open where its work does not answer it."""
@@ -35,13 +249,20 @@ _HELD = (
     f"{GPUS} held memory and ran nothing: a service that waits for requests, a person's session, "
     "or a job that hangs; its processes show which (gpuwatch beside the job)"
 )
-_RULES = {rule.name: rule for rule in RULES}
 _Open = tuple[GpuUsage, Sequence[Span], float]
 """The GPU, the spans that a question is about, and what was lost."""
 
 
+@cache
+def _rules() -> Mapping[str, Rule]:
+    # Slow to import, unless something is diagnosed.
+    from gpuwatch.diagnosis.engine.catalogue import RULES  # noqa: PLC0415
+
+    return {rule.name: rule for rule in RULES}
+
+
 @dataclass(slots=True)
-class _Said:
+class _GpuNotes:
     """Of one GPU, by all diagnoses."""
 
     pauses: list[Pause] = field(default_factory=list)
@@ -50,11 +271,11 @@ class _Said:
     """For how many seconds each question was."""
 
 
-class Watch:
+class DiagnosisNotes:
     """Fed with each new diagnosis: what it says beside its findings."""
 
     def __init__(self) -> None:
-        self._gpus: dict[GpuKey, _Said] = {}
+        self._gpus: dict[GpuKey, _GpuNotes] = {}
         self._last: Diagnosis | None = None
         self._at = 0.0
 
@@ -79,11 +300,11 @@ class Watch:
                     asked[question.says] = held + max(0.0, now - self._at)
         self._at = now
 
-    def of(self, uuid: GpuKey) -> _Said:
-        return self._gpus.setdefault(uuid, _Said())
+    def of(self, uuid: GpuKey) -> _GpuNotes:
+        return self._gpus.setdefault(uuid, _GpuNotes())
 
 
-class Judged:
+class JudgedPhases:
     """``findings`` that stand, phases and open questions of all GPUs, whose ``spans`` are given.
     ``processes``: those on the GPUs are known, so rules say what they do there."""
 
@@ -92,7 +313,7 @@ class Judged:
         gpus: Sequence[GpuUsage],
         spans: Mapping[GpuKey, Sequence[Span]],
         findings: Sequence[FindingUse],
-        watch: Watch,
+        watch: DiagnosisNotes,
         *,
         processes: bool,
     ) -> None:
@@ -110,7 +331,7 @@ class Judged:
     def _at_rest(self, use: FindingUse) -> FindingUse | None:
         """Of a rest only the last stretch, if it is longer than those that work ended: such a GPU
         was waited for, and will be again."""
-        rule = _RULES.get(use.rule)
+        rule = _rules().get(use.rule)
         if rule is None or not rule.of_rest:
             return use
         *before, last = sorted(use.stretches, key=lambda one: one.end_unix_seconds)
@@ -123,7 +344,7 @@ class Judged:
 
     def _allot(self, use: FindingUse) -> None:
         """Share the cost of its stretches among the spans in which its GPUs idled."""
-        rule = _RULES.get(use.rule)
+        rule = _rules().get(use.rule)
         while_busy = rule is not None and rule.lost_while_busy
         for stretch in use.stretches:
             # What it cost began before it was found, up to a window earlier.
@@ -206,17 +427,17 @@ def _lost(
 
 def _explain(spans: Sequence[Span], *, processes: bool) -> None:
     """What no finding took of them is lost to something else."""
-    least = 1.0 - FED_PERCENT / 100.0
+    least, rules = 1.0 - FED_PERCENT / 100.0, _rules()
     for span in spans:
         if span.kind == "start":
             span.lose(START, span.left)
         elif span.kind == "steady":
-            known = sum([x for to, x in span.lost.items() if to in _RULES and _RULES[to].of_pauses])
+            known = sum([x for to, x in span.lost.items() if to in rules and rules[to].of_pauses])
             idle = sum([one.seconds * idle_part(one) for one in span.pauses])
             span.lose(PAUSES, idle - known)
         elif span.rests and not processes:
             span.lose(HELD, span.held)
-        found = sum([seconds for to, seconds in span.lost.items() if to in _RULES])
+        found = sum([seconds for to, seconds in span.lost.items() if to in rules])
         # What is found of the ranks that wait explains those that keep them waiting.
         if span.kind == "steady" and span.left > max(least * span.seconds, found / MOSTLY):
             span.lose(UNKNOWN, span.left)
