@@ -34,11 +34,11 @@ TOLERANCE = 1e-6
 Band = tuple[float, float, float]
 """Minimum, mean, maximum."""
 Part = tuple[float, float, float, float]
-"""The same, and for how many seconds."""
+"""Minimum, mean, maximum, and for how many seconds they hold."""
 
 
 class Column(NamedTuple):
-    """What one column of a chart shows."""
+    """Lowest, mean and highest reading in one column of a chart."""
 
     minimum: float
     mean: float
@@ -55,14 +55,14 @@ def bucket_index(at: float, column_seconds: float) -> int:
 
 
 _SPARE_COLUMNS = 32
-"""Forgotten at once, of those that no chart shows any more."""
+"""Columns no longer shown by any chart that are kept until they are forgotten together."""
 
 # A column is made for every bucket that is folded: without the call of its constructor.
 _make = tuple.__new__
 
 
 def column_of(values: Sequence[float], seconds: Sequence[float]) -> Column | None:
-    """The column of readings that are each weighted with the time they speak for."""
+    """Return the column of readings, each weighted with the time it speaks for."""
     if len(values) < 2:
         value = values[0] if values else NAN
         return _make(Column, (value, value, value)) if math.isfinite(value) else None
@@ -75,21 +75,21 @@ def column_of(values: Sequence[float], seconds: Sequence[float]) -> Column | Non
 
 
 class Growing:
-    """The newest column of a chart, which still grows: what it holds so far, so that a reading
-    more costs the same however long the column is."""
+    """The newest column of a chart, with running sums: another reading costs the same however long
+    the column is."""
 
     __slots__ = ("bucket", "count", "high", "low", "plain", "seconds", "upto", "weighted")
 
     def __init__(self, bucket: int, upto: int) -> None:
         self.bucket = bucket
         self.upto = upto
-        """The number of the first reading that is not in it, of all that were ever taken."""
+        """Number, among all readings ever taken, of the first that is not in it yet."""
         self.low = math.inf
         self.high = -math.inf
         self.weighted = self.seconds = self.plain = 0.0
         self.count = 0
 
-    def add(self, low: float, mean: float, high: float, seconds: float) -> None:
+    def add_part(self, low: float, mean: float, high: float, seconds: float) -> None:
         self.low = min(self.low, low)
         self.high = max(self.high, high)
         self.weighted += mean * seconds
@@ -105,7 +105,7 @@ class Growing:
 
 
 class View:
-    """The columns of one width that were put together before, from the bucket ``first`` on."""
+    """Columns of one width that were made before, from the bucket ``first`` on."""
 
     __slots__ = ("columns", "first", "growing", "seen", "widest")
 
@@ -113,12 +113,12 @@ class View:
         self.first = first
         self.columns: list[Column | None] = []
         self.seen = -math.inf
-        """Up to this moment it is up to date."""
+        """Time of the newest reading that the columns include."""
         self.growing: Growing | None = None
         self.widest = 0
 
     def reaches(self, first: int) -> bool:
-        """A chart that begins at ``first`` can go on from it."""
+        """Whether a chart that begins at ``first`` can reuse these columns."""
         return self.first <= first <= self.first + len(self.columns)
 
     def begin(self, first: int, count: int) -> None:
@@ -130,7 +130,8 @@ class View:
             self.first += surplus
 
     def outdated_from(self, width: float, *, fed: bool) -> int:
-        """The first column that is missing or may hold more by now; ``fed``: there are readings."""
+        """Return the first column that is missing or may have changed; ``fed``: there are
+        readings."""
         end = self.first + len(self.columns)
         if self.seen > -math.inf:
             return max(self.first, min(end, bucket_index(self.seen, width)))
@@ -138,7 +139,7 @@ class View:
         return self.first if fed else end
 
     def spoil(self, changed_from: float) -> None:
-        """A reading came late."""
+        """Mark columns from this time on as out of date: a reading came late."""
         self.seen = min(self.seen, changed_from)
         self.growing = None
 
@@ -172,7 +173,8 @@ class Rows:
         self._code = code
         self._room = room
         self.count = 0
-        """Of the rows; ``len`` is a call more, which what is pushed every second pays for."""
+        """Number of rows: an attribute, since ``len`` is one call more for each reading of each
+        second."""
         self._make_room(width, 0)
 
     def _make_room(self, width: int, rows: int) -> None:
@@ -192,13 +194,14 @@ class Rows:
         return self.count
 
     def column(self, number: int, start: int = 0, stop: int | None = None) -> memoryview[float]:
-        """One number of the rows from ``start`` to before ``stop``; it can be written to. Not of
-        half precision."""
+        """Return one column of the rows from ``start`` to before ``stop``, writable; not for half
+        precision."""
         stop = self.count if stop is None else min(stop, self.count)
         return self._cells[start * self.width + number : stop * self.width : self.width]
 
     def numbers(self, number: int, start: int, stop: int) -> Sequence[float]:
-        """The same of any precision, to be read only."""
+        """Return one column of the rows from ``start`` to before ``stop``, in any precision,
+        read-only."""
         column = self.column(number, start, stop)
         return unpack(f"{len(column)}{self._code}", column.tobytes())
 
@@ -229,7 +232,7 @@ class Rows:
             self._cells[:end] = kept[:end]
 
     def drop(self, count: int) -> None:
-        """Forget the oldest."""
+        """Forget the oldest ``count`` rows."""
         count = min(count, self.count)
         if count > 0:
             start, end = count * self.width, self.count * self.width
@@ -237,7 +240,7 @@ class Rows:
             self.count -= count
 
     def widen(self, more: int, filling: float) -> None:
-        """Have room for ``more`` numbers in each."""
+        """Make each row ``more`` numbers wider, filled with ``filling``."""
         kept, row, count = self._cells, self._row, self.count
         self._make_room(self.width + more, self._capacity)
         self.count = 0
@@ -257,19 +260,25 @@ TIERS: Tiers = ((1.0, 15 * 60.0), (5.0, 3600.0), (30.0, 12 * 3600.0))
 _GAP = (NAN, NAN, NAN)
 LONG_TIERS = TIERS[1:]
 SPARK_TIERS = ((5.0, 15 * 60.0), (60.0, 12 * 3600.0))
-"""Of what is only drawn in a few columns, up to now."""
+"""Tiers for series that are only drawn as sparklines, up to now."""
 _UNITS = {"bytes": float(1 << 27), "samples": float(1 << 8)}
-"""Up to 8 TiB, of which 8 KiB are still counted; up to 16 million a second."""
+"""Units in which half precision reaches 8 TiB in steps of 8 KiB, and 16 million samples a
+second."""
 
 
 def unit_of(name: object) -> float:
-    """What a series of this name is counted in here: a power of two, which costs no precision."""
+    """Return the unit in which a tier stores the series: a power of two, which costs no
+    precision."""
     return next((unit for word, unit in _UNITS.items() if word in str(name)), 1.0)
 
 
 class Tier:
-    """Buckets of one width, contiguous: of each series the minimum, mean and maximum. ``first`` is
-    the number of the oldest."""
+    """Contiguous buckets of one width: minimum, mean and maximum of each series. ``first`` is the
+    number of the oldest.
+
+    In half precision (0.05%, of numbers up to 65504): charts show less, and hours of a machine with
+    many GPUs and processes are some MiB. Bytes and samples are therefore kept in larger units.
+    """
 
     __slots__ = ("_rows", "_units", "first", "reach", "width")
 
@@ -285,12 +294,12 @@ class Tier:
         return len(self._rows)
 
     def widen(self, names: Sequence[object]) -> None:
-        """Take these series as well."""
+        """Begin to hold these series as well."""
         self._units += map(unit_of, names)
         self._rows.widen(3 * len(names), NAN)
 
     def extend(self, bucket: int, columns: Sequence[Sequence[Band | None]]) -> None:
-        """Take the buckets of each series from the number ``bucket`` on, with gaps since the last
+        """Append the buckets of each series from number ``bucket`` on, with gaps since the last
         one."""
         missing = bucket - self.first - len(self)
         if not self or missing * self.width > self.reach:
@@ -313,7 +322,8 @@ class Tier:
         self.first += count
 
     def parts(self, series: int, start: float, end: float) -> list[Part]:
-        """The buckets with a reading in (start, end], each with the seconds that lie in it."""
+        """Return the buckets with a reading in (start, end], each with the seconds that lie in
+        it."""
         width = self.width
         low = max(0, math.floor(start / width + TOLERANCE) - self.first)
         high = max(0, math.ceil(end / width - TOLERANCE) - self.first)
@@ -335,7 +345,7 @@ class Tier:
 
 READINGS_KEPT = 1024
 _ROOM = 128
-"""For readings beyond those kept: they are folded by whole blocks."""
+"""Room for readings beyond those kept, since whole blocks are folded."""
 
 
 class Axis:
@@ -358,16 +368,16 @@ class Axis:
         self.latest_at = -math.inf
         self.folded_until = -math.inf
         self.dropped = 0
-        """How many readings have been folded so far."""
+        """Number of readings folded so far."""
         self.numbers: dict[Hashable, int] = {}
-        """In each row, of those that have had a reading; only they are series."""
+        """Place in each row of every series: a name is one from its first reading on."""
         self.name(names)
         self.times = Rows("d", 2, kept + _ROOM)
-        """When each was taken, and for how many seconds it speaks."""
+        """Time of each reading, and the seconds that it speaks for."""
         self.readings = Rows("f", 0, kept + _ROOM)
 
     def start(self, names: Sequence[Hashable]) -> None:
-        """Keep these as well, from now on."""
+        """Begin to keep these series, from now on."""
         new = [name for name in names if name not in self.numbers]
         if new:
             for name in new:
@@ -378,7 +388,8 @@ class Axis:
             self.name(self.names)
 
     def name(self, names: Sequence[Hashable]) -> None:
-        """Take readings of these: those of before, and more after them."""
+        """Set the names of the readings that come from now on: those before, and more after
+        them."""
         self.names = names
         self._places = [names.index(name) for name in self.numbers]
         self._absent = [each for each in enumerate(names) if each[1] not in self.numbers]
@@ -392,13 +403,13 @@ class Axis:
         return self.times.column(1)
 
     def before(self, at: float) -> tuple[int, float]:
-        """How many readings were taken up to ``at``, and when the last of them was."""
+        """Return the number of readings taken up to ``at``, and the time of the last of them."""
         if at >= self.latest_at:
             return self.times.count, self.latest_at
         place = bisect_right(self.at, at)
         return place, self.at[place - 1] if place else -math.inf
 
-    def push(self, at: float, longest: float, values: Sequence[float | None]) -> None:
+    def push_readings(self, at: float, longest: float, values: Sequence[float | None]) -> None:
         """Take one reading of every series; ``longest`` is the longest time it may speak for."""
         since_last = at - self.latest_at
         self.times.append((at, since_last if since_last <= longest else 0.0))
@@ -421,12 +432,13 @@ class Axis:
 
     @property
     def earliest_at(self) -> float | None:
-        """The first moment of which something is kept."""
+        """Earliest moment of which something is kept."""
         begins = [tier.first * tier.width for tier in self.tiers if tier]
         return min([*begins, *self.at[:1]], default=None)
 
     def buckets(self, first: int, last: int, width: float) -> list[tuple[int, int]]:
-        """Which readings belong to the buckets ``first`` to ``last``: (start, stop) of each.
+        """Return which readings belong to the buckets ``first`` to ``last``: (start, stop) of
+        each.
 
         A bucket holds the readings taken in it; one in which none was taken holds the one that
         speaks for it, and none (``start == stop``) where none does.
@@ -474,7 +486,7 @@ class Axis:
             self.folded_until = end
 
     def summarise(self, number: int, buckets: Sequence[tuple[int, int]]) -> list[Column | None]:
-        """Of one series the column of each (start, stop) of the readings kept as they came."""
+        """Return one series' column for each (start, stop) of the readings kept as they came."""
         if not buckets:
             return []
         first, last = buckets[0][0], buckets[-1][1]
@@ -490,7 +502,7 @@ class Axis:
         return [made[one] for one in buckets]
 
     def take_block(self, block: int, bands: dict[Hashable, Band]) -> None:
-        """Take what is known of a whole block before the first reading, by the series' names."""
+        """Take the bands of a whole block before the first reading, by the series' names."""
         end = (block + 1) * BLOCK_SECONDS
         if (self.times and end > self.at[0]) or end <= self.folded_until:
             return
@@ -505,23 +517,23 @@ class Axis:
 SAMPLES_KEPT = 4096
 
 LONGEST_SAMPLE_SECONDS = 1.5
-"""NVML's sample period is at most 1 s: before a sample that comes much later there is a gap."""
+"""Longest time that a fine sample speaks for: NVML's sample period is at most 1 s."""
 
 _LONG_COLUMN_SECONDS = 5.0
-"""From here on the newest column is added to, not put together anew."""
+"""Width from which the newest column is added to, not made anew."""
 
 _PARTS_LEAST = 12
-"""A column is put together from at least so many buckets of a tier, if there are any as fine."""
+"""Least number of a tier's buckets that make a column, if there are any as fine."""
 
 _ALONE = (None,)
-"""The name of a series that is not read together with others."""
+"""Name of a series that is not read together with others."""
 _VIEWS_KEPT = 3
-"""The overview's, a detail's, a mark's. Old widths are not asked for again."""
+"""Widths remembered: the overview's, a detail's, a mark's. Old widths are not asked for again."""
 
 
 class Series:
-    """One reading over time. Made by itself it is fed by ``push`` and ``push_samples`` and keeps
-    about ``readings_kept`` as they came; those of an ``axis`` are fed by that alone."""
+    """One reading over time. Made by itself it is fed by ``push_reading`` and ``push_samples`` and
+    keeps about ``readings_kept`` as they came; those of an ``axis`` are fed by that alone."""
 
     __slots__ = ("_axis", "_views", "number")
 
@@ -533,12 +545,12 @@ class Series:
             axis.start(_ALONE)
         self._axis = axis
         self.number = number
-        """Of this series in the rows of its axis."""
+        """Place of this series in the rows of its axis."""
         self._views: dict[float, View] = {}
 
     # -- what goes in ----------------------------------------------------------------------
 
-    def push(self, at: float, value: float | None, since: float | None = None) -> None:
+    def push_reading(self, at: float, value: float | None, since: float | None = None) -> None:
         """Take one reading made at ``at`` that speaks for the time after ``since``.
 
         Without ``since`` it speaks for its own moment. ``None`` (and NaN, and infinity) is a
@@ -568,9 +580,9 @@ class Series:
         more than a second apart have a gap between them."""
         for at, value in samples:
             _, before = self._axis.before(at)
-            self.push(at, value, before if at - before <= LONGEST_SAMPLE_SECONDS else None)
+            self.push_reading(at, value, before if at - before <= LONGEST_SAMPLE_SECONDS else None)
 
-    def take(
+    def push_latest(
         self,
         samples: Iterable[BusySample] | None,
         value: float | None,
@@ -578,7 +590,8 @@ class Series:
         offset: float,
         longest: float,
     ) -> None:
-        """Take what a snapshot at ``at`` brought: fine samples, else the one polled ``value``.
+        """Take the readings of a snapshot at ``at``: fine samples, else the one polled
+        ``value``.
 
         ``offset`` takes the samples' wall time to this axis; ``longest`` is the longest time a
         polled value may speak for.
@@ -588,16 +601,16 @@ class Series:
             axis.kept = SAMPLES_KEPT
             self.push_samples([(sample[0] + offset, sample[1]) for sample in samples])
             return
-        self.push(at, value, axis.latest_at if at - axis.latest_at <= longest else None)
+        self.push_reading(at, value, axis.latest_at if at - axis.latest_at <= longest else None)
 
     def take_block(self, block: int, band: Band) -> None:
-        """Take what is known of a whole block before the first reading."""
+        """Take the band of a whole block before the first reading."""
         self._axis.take_block(block, {None: band})
 
     # -- what comes out --------------------------------------------------------------------
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
-        """The last ``count`` columns up to the one that holds ``end``, oldest first.
+        """Return the last ``count`` columns up to the one that holds ``end``, oldest first.
 
         The boundaries are multiples of ``column_seconds`` (see ``bucket_index``), so a column
         keeps its content while time passes; ``None`` is a gap. A column that has ended changes
@@ -631,7 +644,7 @@ class Series:
         return [*self._closed(first, newest - 1, width), grown, *[None] * (last - newest)]
 
     def _grown(self, bucket: int, width: float, view: View) -> Column | None:
-        """The column of the newest reading: what it held before, and what has come since."""
+        """Return the column of the newest reading: its content before, and the readings since."""
         axis = self._axis
         grown = view.growing
         if grown is None or grown.bucket != bucket or grown.upto < axis.dropped:
@@ -640,12 +653,12 @@ class Series:
             grown = view.growing = Growing(bucket, axis.dropped + first)
             if start < folded - width * TOLERANCE:
                 for part in self._folded(start, folded, width):
-                    grown.add(*part)
+                    grown.add_part(*part)
         new = grown.upto - axis.dropped
         values = axis.readings.column(self.number, new)
         for value, seconds in zip(values, axis.times.column(1, new), strict=True):
             if math.isfinite(value):
-                grown.add(value, value, value, seconds)
+                grown.add_part(value, value, value, seconds)
         grown.upto = axis.dropped + len(axis.times)
         return grown.column()
 
@@ -659,20 +672,20 @@ class Series:
         return columns + self._axis.summarise(self.number, buckets)
 
     def _from_tiers(self, bucket: int, width: float) -> Column | None:
-        """A column of which some lies in the tiers."""
+        """Return a column that lies in the tiers, at least in part."""
         start, end = bucket * width, (bucket + 1) * width
         axis, folded = self._axis, self._axis.folded_until
         held = Growing(bucket, 0)
         for part in self._folded(start, min(end, folded), width):
-            held.add(*part)
+            held.add_part(*part)
         low, high = bisect_right(axis.at, folded), bisect_right(axis.at, end)
         (rest,) = axis.summarise(self.number, [(low, high)])
         if rest is not None:
-            held.add(*rest, min(end, axis.at[high - 1]) - folded)
+            held.add_part(*rest, min(end, axis.at[high - 1]) - folded)
         return held.column()
 
     def _folded(self, start: float, end: float, width: float) -> list[Part]:
-        """The parts of a column of this width from ``start`` that lie in the tiers."""
+        """Return the parts of a column of this width from ``start`` that lie in the tiers."""
         filled = [tier for tier in self._axis.tiers if tier]
         if not filled:
             return []
@@ -700,7 +713,7 @@ class Group(Axis):
         return self._series.setdefault(name, Series(axis=self, number=number))
 
 
-class Finer:
+class PolledThenSampled:
     """A series that is polled up to ``since`` and has ``fine`` samples after it."""
 
     def __init__(self, polled: Group, name: Hashable, since: float) -> None:
@@ -708,7 +721,7 @@ class Finer:
         self._polled, self._name, self._since = polled, name, since
 
     def columns(self, end: float, column_seconds: float, count: int) -> list[Column | None]:
-        """As those of ``Series``."""
+        """Return columns as ``Series.columns`` does."""
         columns = self.fine.columns(end, column_seconds, count)
         polled = self._polled.one(self._name)
         first = bucket_index(end, column_seconds) - count + 1
@@ -732,7 +745,7 @@ GPU_SERIES = (
     "decoder_percent", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second",
     "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
 )  # fmt: skip
-"""The readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
+"""Readings of a GPU that have a series, beside ``busy_percent``, which has its own axis."""
 _MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
 _MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 
@@ -750,25 +763,26 @@ FINE_JOB_SERIES = {
     "main_thread_cpu_percent": "main_thread_samples",
     "loader_worker_cpu_percent": "loader_worker_samples",
 }
-"""Of a job; fed by its fine samples too while it has any, which have axes of their own."""
+"""Series of a job with the field of its fine samples, which have axes of their own."""
 _JOB_READINGS = (
     "read_bytes_per_second", "write_bytes_per_second", "data_wait_share", "samples_per_second",
     *FINE_JOB_SERIES,
 )  # fmt: skip
 JOB_SERIES = (*_JOB_READINGS, "data_wait_least_share", "data_wait_most_share")
-"""Of a job; ``least`` and ``most`` are those of its ranks."""
+"""Series of a job; ``least`` and ``most`` are those of its ranks."""
 
 GAP_INTERVALS = 2.5
-"""A poll this many intervals after the one before still speaks for the time between them."""
+"""Intervals between two polls up to which the later one speaks for the time between them."""
 
 JOB_READINGS_KEPT = 600
 PROCESS_READINGS_KEPT = 256
-"""Of processes only sparks are drawn, up to now."""
+"""Readings kept of a process, of which only sparklines are drawn, up to now."""
 PROCESSES_KEPT = 512
-"""With all processes of a large machine shown, those without a GPU beyond this have no series."""
+"""Most series of processes: with all of a large machine shown, those without a GPU beyond this have
+none."""
 JOBS_KEPT = 128
 PROCESS_FORGOTTEN_SECONDS = 60.0
-"""After the last snapshot it was in; jobs alike."""
+"""Time after the last snapshot with a process, or a job, at which its series are forgotten."""
 
 K = TypeVar("K")
 _gpu_values = attrgetter(*GPU_SERIES)
@@ -778,7 +792,7 @@ _job_readings = attrgetter(*_JOB_READINGS)
 
 
 class History:
-    """The series of everything in the snapshots pushed so far.
+    """Series of everything in the snapshots pushed so far.
 
     A series exists from its first reading on. Names are the field names of ``GpuReading``,
     ``Host``, ``Process`` and ``Job``; an unknown name is a ``KeyError``.
@@ -791,11 +805,11 @@ class History:
         self._processes: dict[tuple[ProcessKey, GpuKey | None], Group] = {}
         self._jobs: dict[ProcessKey, Group] = {}
         self._busy: dict[GpuKey, Series] = {}
-        self._fine: dict[tuple[ProcessKey, str], Finer] = {}
-        """Of a job, by name."""
+        self._fine: dict[tuple[ProcessKey, str], PolledThenSampled] = {}
+        """Fine series of jobs, by name."""
         self._read: dict[ProcessKey, tuple[Job, tuple[float | None, ...]]] = {}
-        """Of each job what was read of it last, with the object that was read: most are the same
-        one for several snapshots."""
+        """Last values of each job, with the object they were read from: most jobs are the same
+        object for several snapshots."""
         self._reporting: set[ProcessKey] = set()
         self._at = -math.inf
         self._interval_seconds = 0.0
@@ -804,16 +818,17 @@ class History:
 
     @property
     def latest_at(self) -> float | None:
-        """The monotonic time of the last snapshot pushed: what ``end`` of a live chart is."""
+        """Monotonic time of the last snapshot pushed: the ``end`` of a live chart."""
         return None if self._at == -math.inf else self._at
 
     @property
     def earliest_at(self) -> float | None:
-        """The first moment of which something is kept."""
+        """Earliest moment of which something is kept."""
         return self._host.earliest_at
 
     def gpu(self, uuid: GpuKey, name: str) -> Series | None:
-        """A GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has any."""
+        """Return a GPU's series; ``busy_percent`` is fed by the driver's fine samples where it has
+        any."""
         if name == "busy_percent":
             return self._busy.get(uuid)
         return _named(self._gpus.get(uuid), name, GPU_SERIES)
@@ -822,22 +837,23 @@ class History:
         return _named(self._host, name, HOST_SERIES)
 
     def host_core(self, core: int) -> Series | None:
-        """One core's busy percent."""
+        """Return one core's busy percent."""
         return self._cores.one(core)
 
     def process(self, key: ProcessKey, gpu_uuid: GpuKey | None, name: str) -> Series | None:
         return _named(self._processes.get((key, gpu_uuid)), name, PROCESS_SERIES)
 
-    def job(self, key: ProcessKey, name: str) -> Series | Finer | None:
-        """A job's series, by ``Job.key``."""
+    def job(self, key: ProcessKey, name: str) -> Series | PolledThenSampled | None:
+        """Return a job's series, by ``Job.key``."""
         return self._fine.get((key, name)) or _named(self._jobs.get(key), name, JOB_SERIES)
 
     def job_reported(self, key: ProcessKey) -> bool:
-        """The job has reported its own loop since it was seen first."""
+        """Whether the job has reported its own loop since it was seen first."""
         return key in self._reporting
 
     def push(self, snapshot: Snapshot) -> None:
-        """Take a snapshot in. One no later than the last, as after a failed read, is ignored."""
+        """Add a snapshot's readings. One no later than the last, as after a failed read, is
+        ignored."""
         at = snapshot.monotonic_seconds
         if at <= self._at:
             return
@@ -848,18 +864,18 @@ class History:
         offset = at - snapshot.taken_at_unix_seconds
         for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
-            self._gpu_axis(uuid).push(at, longest, _gpu_values(reading))
+            self._gpu_axis(uuid).push_readings(at, longest, _gpu_values(reading))
             samples, percent = reading.busy_samples, reading.busy_percent
             if samples is not None or percent is not None or uuid in self._busy:
-                self._busy_series(uuid).take(samples, percent, at, offset, longest)
-        self._host.push(at, longest, _host_values(snapshot.host))
+                self._busy_series(uuid).push_latest(samples, percent, at, offset, longest)
+        self._host.push_readings(at, longest, _host_values(snapshot.host))
         cores = snapshot.host.core_percents
         if cores is not None:
             if len(cores) > len(self._cores.names):
                 self._cores.name(range(len(cores)))
             # A core taken offline leaves fewer than there were.
             offline = len(self._cores.names) - len(cores)
-            self._cores.push(at, longest, (*cores, *[None] * offline))
+            self._cores.push_readings(at, longest, (*cores, *[None] * offline))
         shown = set()
         for process in snapshot.processes:
             key = process.key
@@ -874,9 +890,9 @@ class History:
     def take_block(
         self, begin: float, gpus: Mapping[GpuKey, Mapping[str, Band]], host: Mapping[str, Band]
     ) -> None:
-        """Take what is known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
-        ``begin`` (a multiple of them): of a recording, the time before the first snapshot that is
-        pushed. In the order of time, and before any snapshot."""
+        """Take readings known only as (minimum, mean, maximum) of the ``BLOCK_SECONDS`` from
+        ``begin`` (a multiple of them): a recording's time before the first snapshot that is pushed.
+        To be called in the order of time, and before any snapshot."""
         block = round(begin / BLOCK_SECONDS)
         for uuid, bands in gpus.items():
             if "busy_percent" in bands:
@@ -903,7 +919,7 @@ class History:
         if axis is None and (key[1] is not None or len(axes) < PROCESSES_KEPT):
             axis = self._begin(axes, key, PROCESS_SERIES, PROCESS_READINGS_KEPT, SPARK_TIERS)
         if axis is not None and axis.latest_at < at:
-            axis.push(at, longest, values)
+            axis.push_readings(at, longest, values)
 
     def _push_jobs(
         self, snapshot: Snapshot, shown: set[ProcessKey], offset: float, longest: float
@@ -920,18 +936,18 @@ class History:
             if job is not before:
                 values = _job_values(job)
                 self._read[key] = job, values
-            axis.push(at, longest, values)
+            axis.push_readings(at, longest, values)
             if job.loops:
                 self._reporting.add(key)
             for name, field in FINE_JOB_SERIES.items():
                 samples = getattr(job, field)
                 if samples is None and not self._fine:
                     continue
-                finer = self._fine.get((key, name))
-                if finer is None and samples is not None:
-                    finer = self._fine[key, name] = Finer(axis, name, max(0.0, self._at))
-                if finer is not None:
-                    finer.fine.take(samples, getattr(job, name), at, offset, longest)
+                both = self._fine.get((key, name))
+                if both is None and samples is not None:
+                    both = self._fine[key, name] = PolledThenSampled(axis, name, max(0.0, self._at))
+                if both is not None:
+                    both.fine.push_latest(samples, getattr(job, name), at, offset, longest)
             for member in job.members:
                 child = member.key
                 if child not in shown:
@@ -976,7 +992,8 @@ def _job_values(job: Job) -> tuple[float | None, ...]:
 
 
 def without_late(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """``gpus`` without the late readings of what moves by the second: charts have a gap there."""
+    """Return ``gpus`` without late readings of what moves by the second: charts have a gap
+    there."""
     return tuple([_without_late(gpu) if gpu.reading.late_readings else gpu for gpu in gpus])
 
 

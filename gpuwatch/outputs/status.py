@@ -28,7 +28,8 @@ def status_page(
     colour: bool = False,
     processes_shown: int | None = PROCESSES_SHOWN,
 ) -> str:
-    """The page, without a line end; with an attached job in the snapshot it is about that job.
+    """Return the page, without a line end; with an attached job in the snapshot it is about that
+    job.
 
     ``processes_shown`` is how long a list of processes may be; ``None``: no list is shortened.
     """
@@ -69,7 +70,7 @@ def _title(page: Page, snapshot: Snapshot) -> None:
 
 
 def _age(gpu: Gpu) -> str:
-    """How old the oldest of its main numbers is, where one is late."""
+    """Return how old the oldest of its main numbers is, where one is late."""
     ages = [age for name, age in gpu.reading.late_readings if name in _MAIN]
     return f"{units.age(max(ages))} ago" if ages else units.UNKNOWN
 
@@ -174,7 +175,8 @@ def _host_facts(page: Page, host: Host) -> None:
 def _process_table(
     page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None
 ) -> None:
-    """By GPU, the largest first; loader workers, which are alike, are rows only of ``--all``."""
+    """Print processes by GPU, the largest first; loader workers, which are alike, are rows only of
+    ``--all``."""
     if not snapshot.processes:
         return
     places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus)}
@@ -230,7 +232,7 @@ _NAME_WIDTH = 30
 
 
 def _read_facts(*readings: tuple[str, float | None, Callable[[float], str]]) -> list[str]:
-    """Label and value of what was read."""
+    """Return label and value of each reading that is known."""
     return [f"{label} {write(value)}" for label, value, write in readings if value is not None]
 
 
@@ -242,7 +244,7 @@ def _say_left_out(page: Page, left_out: int) -> None:
 def _job_table(
     page: Page, snapshot: Snapshot, labels: Mapping[GpuKey, str], shown: int | None
 ) -> None:
-    """Two lines a job: a row of numbers, and how it gets its data."""
+    """Print two lines a job: a row of numbers, and how it gets its data."""
     listed = snapshot.jobs[:shown]
     if not listed:
         return
@@ -342,7 +344,7 @@ def _cores(job: Job, host: Host) -> list[str]:
 
 
 def _rank_table(page: Page, job: Job, labels: Mapping[GpuKey, str]) -> None:
-    """A row per rank; none for a job of one, whose header says it all."""
+    """Print a row for each rank; none for a job of one, whose header says it all."""
     if len(job.ranks) < 2:
         return
     columns: tuple[Column[_RankRow], ...] = (

@@ -24,7 +24,7 @@ class Column(NamedTuple, Generic[T_contra]):
 
 
 def cell_width(text: str) -> int:
-    """How many terminal cells ``text`` (made safe before) takes."""
+    """Return how many terminal cells ``text`` (made safe before) takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -38,7 +38,7 @@ _east_asian = unicodedata.east_asian_width
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` in at most ``width`` cells, with an ellipsis where something is missing."""
+    """Return ``text`` in at most ``width`` cells, with an ellipsis where something is missing."""
     if cell_width(text) <= width:
         return text
     kept = []
@@ -54,7 +54,8 @@ def cut(text: str, width: int) -> str:
 def wrap(
     text: str, width: int, *, first: str = "", later: str = "", most: int | None = None
 ) -> list[str]:
-    """``text`` in lines of at most ``width`` cells, broken between words where that is possible.
+    """Return ``text`` in lines of at most ``width`` cells, broken between words where that is
+    possible.
 
     The first line begins with ``first``, those after it with ``later``; what does not fit in
     ``most`` lines ends in an ellipsis.
@@ -81,7 +82,7 @@ def as_ascii(text: str) -> str:
 
 
 def table(headings: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The lines of a table no wider than ``width``, the titles first.
+    """Return the lines of a table no wider than ``width``, the titles first.
 
     A text in the last column is cut to what is left of the width. A column with nothing but
     ``-`` in it is left out.
@@ -130,7 +131,7 @@ def _line(
 
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
 COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
-"""Of a finding, by its severity."""
+"""Colour of a finding, by its severity."""
 _RESET = "\x1b[0m"
 _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆▇█▏▎▍▌▋▊▉…·→▸×²", "+++++|+++-|=_.:-=+*#   ####~->>x2") | {
     ord("±"): "+-",
@@ -142,12 +143,12 @@ _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆�
 Item = TypeVar("Item")
 
 LABEL = 10
-"""Cells of what stands before a line that is labelled."""
+"""Cells of the label before a line."""
 _KEEP = "\ue000"
 
 
 class Page:
-    """Filled from the top; ``lines`` is what stands on it."""
+    """A page that is filled from the top; ``lines`` is its content."""
 
     def __init__(self, width: int, colour: bool) -> None:
         self.lines: list[str] = []
@@ -172,13 +173,13 @@ class Page:
     def facts(
         self, facts: Iterable[str], between: str = ", ", *, style: str = "", later: str = ""
     ) -> None:
-        """In one line where there is room; no line ends within a fact that fits one."""
+        """Print facts in one line where there is room; no line ends within a fact that fits one."""
         kept = between.join(fact.replace(" ", _KEEP) for fact in facts)
         lines = wrap(kept, self.width, later=later)
         self.lines += [self.paint(line.replace(_KEEP, " "), style) for line in lines]
 
     def labelled(self, label: str, text: str, mark: str = "") -> None:
-        """``  Because   - busy 47% ...``, wrapped under itself."""
+        """Print `` Because - busy 47% ...``, wrapped under itself."""
         first = f"  {label:<{LABEL}}{mark}"
         self.say(text, first=first, later=" " * cell_width(first))
 
@@ -194,7 +195,7 @@ class Page:
         style: Callable[[Item], str] = lambda _item: "",
         below: Callable[[Item], Iterable[str]] = lambda _item: (),
     ) -> None:
-        """A row each, painted in its ``style``, with what stands ``below`` it."""
+        """Print a row for each item, painted in its ``style``, with the lines ``below`` it."""
         rows = [[column.cell(item) for column in columns] for item in items]
         titles, *lines = table(columns, rows, self.width)
         self.lines.append(self.paint(titles, BOLD))

@@ -46,45 +46,46 @@ if TYPE_CHECKING:
 
 
 ENTRY = b"\x50\x2a\x4d\x18"
-"""A skippable frame begins so; its length follows."""
+"""First bytes of a skippable frame; its length follows."""
 _LENGTH_BYTES = 4
 _ENTRY_MOST = 256 * 1024
 _UNPACKED_MOST = 4 * 1024 * 1024
 _UNPACKED_A_BYTE = 100
-"""All entries together, a byte of the file: many times what ``record`` writes. Rubbish that was
-made to look like entries would take hours."""
+"""Most bytes of all entries unpacked, for each byte of the file: many times what ``record`` writes.
+Rubbish that was made to look like entries would take hours."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 _LEVEL = 6
-"""Of compression: 9 takes half as much time again and a fifteenth less room."""
+"""Compression level: 9 takes half as much time again and a fifteenth less room."""
 _WINDOW_LOG = 20
-"""Some snapshots of a large machine: what has not changed since is found in them."""
+"""Window of some snapshots of a large machine, in which what has not changed since is found."""
 _encode = Encoder().encode
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """The text of the skippable frame before a frame."""
+    """Content of the skippable frame before a frame."""
 
     run: Text
-    """Tells recordings in one file apart."""
+    """Random name of the recording: one file can hold several."""
     begin_unix_seconds: UnixSeconds | None = None
-    """When the first snapshot of the frame was taken; ``None``: the recording ends here."""
+    """Time of the frame's first snapshot; ``None``: the recording ends here."""
     buckets: tuple[Bucket, ...] = ()
     findings: tuple[FindingSpan, ...] = ()
-    """Those that hold, and those that ended since the entry before."""
+    """Findings that hold, and those that ended since the entry before."""
 
 
 class Mark(NamedTuple):
-    """A place where reading can begin."""
+    """A place in a file where reading can begin."""
 
     unix_seconds: float
     file: Path
     offset: int
     begin_unix_seconds: float
-    """As its entry has it; ``unix_seconds`` never goes back."""
+    """Time in its entry; ``unix_seconds`` is the same unless a clock went back."""
 
     @property
     def is_there(self) -> bool:
-        """False once the file was put aside, and another has its name."""
+        """Whether the entry is still there: not once the file was put aside, and another has its
+        name."""
         with suppress(OSError), self.file.open("rb", buffering=0) as file:
             entry = _entry(_text_at(file.fileno(), self.offset))
             return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
@@ -95,7 +96,8 @@ _DECODER = EntryDecoder(Entry)
 
 
 def compressor() -> zstd.ZstdCompressor:
-    """For one frame. Without a checksum, so that a frame that was torn off can be ended later."""
+    """Return a compressor for one frame, without a checksum, so that a frame that was torn off can
+    be ended later."""
     parameter = zstd.CompressionParameter
     return zstd.ZstdCompressor(
         options={parameter.compression_level: _LEVEL, parameter.window_log: _WINDOW_LOG}
@@ -108,8 +110,8 @@ def packed_entry(entry: Entry) -> bytes:
 
 
 def frame_end(tail: bytes) -> bytes:
-    """The bytes that end the last frame of a file that ends with ``tail``: none where it is ended,
-    or torn off within a block (which no reader can use)."""
+    """Return the bytes that end the last frame of a file that ends with ``tail``: none where it is
+    ended, or torn off within a block (which no reader can use)."""
     place = tail.rfind(ZSTD)
     end = b"\x01\x00\x00"
     with suppress(zstd.ZstdError):
@@ -129,8 +131,7 @@ def _ends(data: bytes) -> bool:
 
 
 def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
-    """All that can be read of a recording, with the file and place of each: none of any other
-    file."""
+    """Read all entries of a recording, with the file and place of each: none of any other file."""
     # A pipe is not opened to see.
     if Path(path).is_file():
         with suppress(OSError), closing(FileSet(path)) as files:
@@ -156,7 +157,7 @@ def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
 
 
 def _text_at(descriptor: int, offset: int) -> bytes:
-    """The text of an entry; none where none stands at ``offset``."""
+    """Return the text of the entry at ``offset``; empty where there is none."""
     head = os.pread(descriptor, len(ENTRY) + _LENGTH_BYTES, offset)
     size = int.from_bytes(head[len(ENTRY) :], "little")
     if not head.startswith(ENTRY) or size > _ENTRY_MOST:
@@ -176,8 +177,8 @@ def _entry(text: bytes) -> Entry | None:
 
 
 def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
-    """In the order of the file. Their times never go back, so that a clock that was set back hides
-    nothing before it."""
+    """Return the marks of a recording in the order of the file. Their times never go back, so that
+    a clock that was set back hides nothing before it."""
     marks: list[Mark] = []
     for file, offset, entry in entries:
         at = entry.begin_unix_seconds
@@ -188,14 +189,14 @@ def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
 
 
 def mark_before(marks: Sequence[Mark], unix_seconds: float) -> Mark | None:
-    """The last place at or before a moment, else the first."""
+    """Return the last place at or before a moment, else the first."""
     times = [mark.unix_seconds for mark in marks]
     return marks[place_before(times, unix_seconds)] if marks else None
 
 
 def place_before(times: Sequence[float], at: float) -> int:
-    """The place of the last of ``times`` at or before ``at``, else of the first; of those that a
-    clock that was set back makes one time of, the first."""
+    """Return the place of the last of ``times`` at or before ``at``, else of the first; where a
+    clock that was set back made several equal, of the first of them."""
     place = max(0, bisect_right(times, at) - 1)
     return bisect_left(times, times[place]) if times else 0
 
@@ -207,7 +208,7 @@ FLUSH_SECONDS = 3.0
 SYNC_SECONDS = 10.0
 _BUFFER_BYTES = 256 * 1024
 _TAIL_BYTES = 8 * 1024 * 1024
-"""In which the beginning of an open frame is looked for."""
+"""Bytes at the end in which the beginning of an open frame is looked for."""
 
 
 class RecordingError(SentenceError):
@@ -237,7 +238,7 @@ class RecordingFile:
         self.path = path
         self.packed = path.name.endswith(".zst")
         self.written_bytes = 0
-        """That this has added to the file (packed)."""
+        """Bytes added to the file so far (packed)."""
         self.trouble: OSError | None = None
         """The error of the last attempt to write, if it did not succeed."""
         self._monotonic = monotonic
@@ -255,7 +256,7 @@ class RecordingFile:
 
     @property
     def stuck(self) -> bool:
-        """Something was not taken by the disk, and waits."""
+        """Whether the disk refused something, which waits to be written."""
         return self.trouble is not None
 
     def begin(self, entry: bytes, text: str) -> None:
@@ -280,7 +281,7 @@ class RecordingFile:
             self._put()
 
     def flush(self) -> None:
-        """All that was written can be read from now on, if the machine goes on."""
+        """Make all that was written readable from now on, if the machine goes on."""
         if self._frame is not None and self._unflushed:
             self._pending += self._frame.flush(self._frame.FLUSH_BLOCK)
             self._unflushed = False
@@ -290,7 +291,7 @@ class RecordingFile:
             self.sync()
 
     def sync(self) -> None:
-        """As ``flush``, also if the machine does not go on."""
+        """Make all that was flushed durable, also if the machine does not go on."""
         self._synced_at = self._monotonic()
         try:
             os.fsync(self._descriptor)
@@ -304,7 +305,7 @@ class RecordingFile:
         return not self.stuck
 
     def fate(self) -> str | None:
-        """``moved`` or ``deleted`` where the file no longer has its name, else ``None``."""
+        """Return ``moved`` or ``deleted`` where the file no longer has its name, else ``None``."""
         own = os.fstat(self._descriptor)
         try:
             if os.path.samestat(self.path.lstat(), own):
@@ -317,7 +318,7 @@ class RecordingFile:
         return "moved" if own.st_nlink else "deleted"
 
     def close(self) -> None:
-        """End it well, as far as the disk takes it."""
+        """End the file well, as far as the disk takes it."""
         self._end_frame()
         self._put()
         with suppress(OSError):
@@ -342,7 +343,8 @@ class RecordingFile:
         self.trouble = None
 
     def _open(self) -> int:
-        """The file, locked. Only one of this user: another could read on in theirs, or plant it."""
+        """Open the file and lock it. It must be this user's: another could read on in theirs, or
+        plant it."""
         if self.path.name.endswith(".gz"):
             raise RecordingError(
                 "A recording is compressed with zstd, not gzip: choose a name that ends in "
@@ -412,8 +414,9 @@ class RecordingFile:
 
 
 def holder_of(found: os.stat_result) -> tuple[int, bool] | None:
-    """The gpuwatch of this user and PID namespace that has locked the file to write to it, and
-    whether that is all it does (``gpuwatch record``); ``None`` where none can be seen."""
+    """Return the PID of the gpuwatch (of this user and PID namespace) that has locked the file to
+    write to it, and whether that is all it does (``gpuwatch record``); ``None`` where none can be
+    seen."""
     for process in Path("/proc").glob("[1-9]*"):
         with suppress(OSError, ValueError):
             words = (process / "cmdline").read_bytes().split(b"\0")
@@ -433,12 +436,13 @@ def holder_of(found: os.stat_result) -> tuple[int, bool] | None:
 
 RECORDING = "recording"
 LINE_LENGTH = 16 * 1024 * 1024
-"""Ten times a snapshot of 16 GPUs and 4000 processes."""
+"""Longest line: ten times a snapshot of 16 GPUs and 4000 processes."""
 _BLANK_LINES_MAX = 1000
 _RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
-"""Its first line; other programs write objects that begin with other keys, or with nothing else."""
+"""First line of a recording; other programs write objects that begin with other keys, or with
+nothing else."""
 _RESULT = re.compile(r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|reports?|tune(?:_memory)?)"')
-"""In the first lines of what a command prints with --json."""
+"""First lines of what a command prints with --json."""
 
 
 @dataclass(slots=True)
@@ -500,7 +504,7 @@ def open_any(
 
 
 def _first_lines(source: Iterator[str]) -> list[str]:
-    """Up to the first that is neither blank nor a brace alone."""
+    """Return the lines up to the first that is neither blank nor a brace alone."""
     found: list[str] = []
     for line in source:
         found.append(line)
@@ -524,7 +528,7 @@ def _stripped(line: str) -> str:
 
 
 def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> Iterator[Snapshot]:
-    """The snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
+    """Read the snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
     decoder = Decoder()
     first_error: str | None = None
     for line in lines:
@@ -577,9 +581,9 @@ class RecordingIndex:
                 key=lambda bucket: bucket.begin_unix_seconds,
             )
         )
-        """In the order of their time."""
+        """Half minutes in the order of their time."""
         self.findings = _spans([entry for _, _, entry in entries])
-        """In the order in which they began."""
+        """Findings in the order in which they began."""
         times = [entry.begin_unix_seconds for _, _, entry in entries]
         known = [at for at in times if at is not None]
         self.first_unix_seconds = known[0] if known else None
@@ -588,11 +592,11 @@ class RecordingIndex:
         self._read_end()
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be read at its end."""
+        """Return sentences about what could not be read at its end."""
         return self._notes
 
     def place(self, unix_seconds: float) -> tuple[Path, int] | None:
-        """Where to begin to read for what was taken from ``unix_seconds`` on."""
+        """Return where to begin to read for what was taken from ``unix_seconds`` on."""
         mark = mark_before(self._marks, unix_seconds)
         if mark is not None and not mark.is_there:
             self._marks = marks_of(list(entries_of(self.path)))
@@ -600,13 +604,13 @@ class RecordingIndex:
         return None if mark is None else (mark.file, mark.offset)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        """From the last frame that begins at or before ``from_unix_seconds`` to the end. Raises
-        ``LogError`` where the file is gone."""
+        """Read from the last frame that begins at or before ``from_unix_seconds`` to the end.
+        Raises ``LogError`` where the file is gone."""
         with open_any(self.path, begin=self.place(from_unix_seconds)) as log, suppress(LogError):
             yield from log.snapshots
 
     def close(self) -> None:
-        """Nothing is open; iterators that ``snapshots`` gave go on."""
+        """Do nothing: no file is open; iterators that ``snapshots`` gave go on."""
 
     def _read_end(self) -> None:
         folder, found = BucketFolder(), list(self.buckets)
@@ -631,7 +635,7 @@ class RecordingIndex:
 
 
 def is_indexed(path: str) -> bool:
-    """True of what ``record`` wrote: opening it reads no more than the last minute."""
+    """Whether ``record`` wrote the file, of which opening it reads no more than the last minute."""
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 

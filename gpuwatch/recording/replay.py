@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 _LEVEL = 1
-"""Of compression: what is kept is read back once or twice."""
+"""Compression level, low: kept snapshots are read back once or twice."""
 
 
 class ChunkStore:
@@ -58,7 +58,7 @@ class ChunkStore:
         self._most = most
         self._in_file = 0
         self.trouble: str | None = None
-        """The reason why they are in memory instead, as a sentence."""
+        """Reason why the chunks are in memory instead, as a sentence."""
         self._dropped = 0
         self._begins: list[float] = []
         self._places: list[tuple[IO[bytes], int, int]] = []
@@ -69,10 +69,10 @@ class ChunkStore:
         return self._dropped + len(self._places)
 
     def place(self, unix_seconds: float) -> int:
-        """The number of the chunk that holds this moment."""
+        """Return the number of the chunk that holds this moment."""
         return self._dropped + place_before(self._begins, unix_seconds)
 
-    def add(self, begin: float, data: bytes) -> None:
+    def add_chunk(self, begin: float, data: bytes) -> None:
         with self._lock:
             self._in_file += 1
             if self._in_file > self._most:
@@ -139,8 +139,8 @@ _SHARING = (Snapshot, Gpu, Host, Process, Job, JobMember, JobRank)
 
 
 def share(new: Any, old: Any) -> Any:
-    """``old`` where ``new`` equals it, else ``new`` with the parts of ``old`` that are equal in the
-    place of its own. ``new`` was just decoded."""
+    """Return ``old`` where ``new`` equals it, else ``new`` with the parts of ``old`` that are equal
+    in the place of its own. ``new`` was just decoded."""
     kind: type[object] = type(new)
     if kind is tuple and new and old and type(new[0]) in _SHARING:
         return (*map(share, new, old), *new[len(old) :])
@@ -171,13 +171,14 @@ CHUNK_SECONDS = 60.0
 CHUNK_SNAPSHOTS = 240
 _JOIN_SECONDS = 0.5
 _ENDED_SECONDS = 5.0
-"""For a thread whose input was ended: it does no more than notice that."""
+"""Time for a thread whose input was ended: it does no more than notice that."""
 _WAIT_SECONDS = 0.25
-"""How long a reader at the end waits before it looks whether it is still wanted."""
+"""Time that a reader at the end waits before it looks whether it is still wanted."""
 
 
 class KeptTape:
-    """Anything else, read once from its beginning. Raises ``LogError`` where nothing can be read.
+    """A tape of anything but an indexed recording, read once from its beginning. Raises
+    ``LogError`` where nothing can be read.
 
     ``size`` is that of the file, ``None`` where it has none. ``diagnoses``: findings are looked
     for. ``end`` has reading end that may wait for what comes in. ``chunk_seconds`` are held before
@@ -196,7 +197,7 @@ class KeptTape:
     ) -> None:
         self.shown = log.shown
         self.arriving = True
-        """Snapshots are still coming in."""
+        """Whether snapshots are still coming in."""
         self._log = log
         self._size = size
         self._end = end
@@ -213,7 +214,7 @@ class KeptTape:
         self._followed = 0.0 if diagnoses else 1.0
         self.findings: Sequence[FindingSpan] = ()
         self.diagnosis: Diagnosis | None = None
-        """Of the snapshots up to now."""
+        """Diagnosis of the snapshots up to now."""
         self.first_unix_seconds: float | None = None
         self.last_unix_seconds: float | None = None
         try:
@@ -226,13 +227,13 @@ class KeptTape:
 
     @property
     def error(self) -> BaseException | None:
-        """A bug that ended the reading. Where nothing more can be read, what there was is kept."""
+        """Bug that ended the reading. Where nothing more can be read, what there was is kept."""
         errors = [] if self._closing else [task.error for task in self._tasks]
         return next((one for one in errors if one and not isinstance(one, LogError)), None)
 
     @property
     def progress(self) -> float:
-        """Share of it that ``buckets`` and ``findings`` cover, 0 to 1."""
+        """Share of the tape that ``buckets`` and ``findings`` cover, 0 to 1."""
         if not self.arriving:
             return self._followed
         if self._size is None:
@@ -241,19 +242,20 @@ class KeptTape:
 
     @property
     def buckets(self) -> Sequence[Bucket]:
-        """With the one that has begun: of what comes in, half a minute is long to wait for."""
+        """Half minutes, with the one that has begun: for live input, half a minute is long to wait
+        for."""
         with self._grown:
             begun = self._folder.so_far() if self.arriving else None
             return tuple(self._buckets) if begun is None else (*self._buckets, begun)
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be read, as far as it is known."""
+        """Return sentences about what could not be read, as far as it is known."""
         notes = tuple(self._log.stats.sentences())
         return notes if self._store.trouble is None else (*notes, self._store.trouble)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        """In the order of the file, from at most a minute before that moment to the end, where it
-        waits for what is still coming in."""
+        """Yield snapshots in the order of the file, from at most a minute before that moment to the
+        end, where it waits for what is still coming in."""
         while not self._closing:
             with self._grown:
                 last = self.last_unix_seconds
@@ -325,7 +327,7 @@ class KeptTape:
         ):
             data = packed(begun)
             with self._grown:
-                self._store.add(begun[0].taken_at_unix_seconds, data)
+                self._store.add_chunk(begun[0].taken_at_unix_seconds, data)
                 self._open = []
         with self._grown:
             self._open.append(snapshot)
@@ -361,7 +363,7 @@ Tape = RecordingIndex | KeptTape
 def open_tape(
     path: str, options: LogOptions | None = None, *, end: Callable[[], None] | None = None
 ) -> Tape:
-    """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
+    """Open ``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
     ``LogError`` with a sentence."""
     if is_indexed(path):
         return RecordingIndex(path)
@@ -401,12 +403,12 @@ class EndableInput(io.RawIOBase):
         return len(data)
 
     def end(self) -> None:
-        """End it: a reader gets what there is and the end."""
+        """End the input: a reader gets what there is and the end."""
         self._ended = True
         os.write(self._waker, b"x")
 
 
 def on_wall_clock(snapshot: Snapshot) -> Snapshot:
-    """With the time of its charts counted as the wall clock counts, which all parts of a file and
-    its overview share; a machine's monotonic clock begins anew at each start."""
+    """Return the snapshot with the time of its charts on the wall clock, which all parts of a file
+    and its overview share; a machine's monotonic clock begins anew at each start."""
     return replace(snapshot, monotonic_seconds=snapshot.taken_at_unix_seconds)

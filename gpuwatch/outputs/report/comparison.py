@@ -22,7 +22,7 @@ from gpuwatch.outputs.report.words import grouped
 
 
 SAME_SHARE = 0.02
-"""Of a reading: less is noise from one run of the same job to the next."""
+"""Smallest change of a reading, as a share, that is not noise between two runs of the same job."""
 SAME_POINTS = 1.0
 STATES = ("new", "still", "gone")
 
@@ -35,11 +35,11 @@ class Figure(Part, frozen=True):
     name: str
     label: str
     kind: str
-    """Its unit, or ``text``."""
+    """Unit of the figure, or ``text``."""
     before: Value = None
     after: Value = None
     difference: float | None = None
-    """After minus before."""
+    """Figure after minus figure before."""
     judged: str | None = None
     """``better``, ``worse``, ``same``; null where that cannot be said of it."""
 
@@ -49,25 +49,25 @@ class FindingChange(Part, frozen=True):
 
     rule: str
     severity: str
-    """Of the newer finding."""
+    """Severity of the newer finding."""
     state: str
     """``new``, ``still`` or ``gone``."""
     before_share: Share | None = None
-    """Cost of its findings, of all GPU time."""
+    """Cost of its findings as a share of all GPU time."""
     after_share: Share | None = None
     before: FindingUse | None = None
-    """The most costly of them."""
+    """Most costly of its findings."""
     after: FindingUse | None = None
 
 
 class Outcome(Part, frozen=True):
-    """A condition that holds, or of which that is unknown."""
+    """A condition that holds, or of which it is unknown whether it holds."""
 
     condition: str
     says: str
     """A sentence with both figures."""
     change: float | None = None
-    """In points or percent, or findings; null: unknown."""
+    """Change in points, percent or findings; null: unknown."""
 
 
 class Comparison(Part, frozen=True, kw_only=True):
@@ -80,20 +80,20 @@ class Comparison(Part, frozen=True, kw_only=True):
     verdict: str | None = None
     """The headline sentence."""
     comparable: bool = True
-    """false: hardly; ``doubts`` say why."""
+    """Whether the two can be compared; if not, ``doubts`` say why."""
     doubts: tuple[str, ...] = ()
-    """Sentences."""
+    """Reasons against comparing the two, in sentences."""
     figures: tuple[Figure, ...] = ()
     findings: tuple[FindingChange, ...] = ()
-    """New first, then what is still there, then what is gone."""
+    """Findings: new ones first, then those still there, then those gone."""
     failed: tuple[Outcome, ...] = ()
     """Conditions (``--fail-if``) that hold."""
     undecided: tuple[Outcome, ...] = ()
-    """Conditions of which it is unknown."""
+    """Conditions (``--fail-if``) of which it is unknown whether they hold."""
     before: Report
     after: Report
 
-    def having(self, state: str) -> list[str]:
+    def rules_in(self, state: str) -> list[str]:
         return [change.rule for change in self.findings if change.state == state]
 
     def figure(self, name: str) -> Figure:
@@ -101,14 +101,15 @@ class Comparison(Part, frozen=True, kw_only=True):
 
 
 Measure = tuple[str, str, str, str | Callable[[Report], Value], str | None, str]
-"""The name and label of a figure, its kind (``percent``, ``seconds``, ``bytes``, ``bytes/s``,
-``watts``, ``joules``, ``celsius``, ``per minute``, ``per second``, ``GPU-s``, ``cores``, ``count``,
-``unix``, ``text``), where it is in a report, whether ``more`` or ``less`` of it is better (or
-neither by itself), and whether it is of two jobs or two machines only."""
+"""(name, label, kind, where it is in a report, whether ``more`` or ``less`` is better or neither,
+whether it is for two jobs or two machines only). The kind is ``percent``, ``seconds``, ``bytes``,
+``bytes/s``, ``watts``, ``joules``, ``celsius``, ``per minute``, ``per second``, ``GPU-s``,
+``cores``, ``count``, ``unix`` or ``text``."""
 
 
 def _value(report: Report, read: str | Callable[[Report], Value]) -> Value:
-    """The value that ``read`` gives, or that is at that path; ``None`` where there is none."""
+    """Return the value that ``read`` gives, or that is at that path; ``None`` where there is
+    none."""
     if callable(read):
         return read(report)
     value: Any = report
@@ -134,7 +135,7 @@ def _rate(name: str) -> Callable[[Report], Value]:
 
 
 def _lost_percent(report: Report) -> Value:
-    """Where nothing was found nothing was lost, once it was watched."""
+    """Return the share of GPU time that was lost: 0 where it was watched and nothing was found."""
     watched = report.total.watched_gpu_seconds
     lost = share_of(report.findings, watched)
     return _percent(0.0 if lost is None and watched else lost)
@@ -257,7 +258,7 @@ def _order(change: FindingChange) -> tuple[object, ...]:
 
 
 def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:
-    """0 to 1: the part of the GPU time watched that these cost together."""
+    """Return the part of the GPU time watched, 0 to 1, that these cost together."""
     cost = total(use.cost_gpu_seconds for use in uses)
     return None if cost is None or not watched else min(1.0, cost / watched)
 
@@ -269,7 +270,7 @@ MUCH_LONGER = 3.0
 
 
 def _percent_words(value: float) -> str:
-    """Below ten percent a digit more says something."""
+    """Return ``4.2%``, ``42%``: below ten percent another digit says something."""
     return f"{value:.1f}%" if 0 < value < 9.95 else units.percent(value)
 
 
@@ -297,7 +298,7 @@ def figure_words(figure: Figure, value: float | str | None) -> str:
 
 
 def change_words(figure: Figure) -> str:
-    """``+61 points``, ``-12%``, ``same``; empty where one is unknown."""
+    """Return ``+61 points``, ``-12%``, ``same``; empty where one is unknown."""
     difference, before = figure.difference, figure.before
     if difference is None or not isinstance(before, (int, float)):
         return ""
@@ -330,13 +331,13 @@ def comparison_verdict(comparison: Comparison) -> str:
         ratio = f" ({change_words(speed)})" if change_words(speed) else ""
         parts.append(f"As reported by the jobs, {both}{ratio}.")
     for state, word in (("gone", "Gone"), ("still", "Still there"), ("new", "New")):
-        if rules := comparison.having(state):
+        if rules := comparison.rules_in(state):
             parts.append(f"{word}: {', '.join(rules)}.")
     return " ".join(parts)
 
 
 def doubts(comparison: Comparison) -> Iterable[str]:
-    """Reasons against comparing the two, in sentences."""
+    """Return reasons against comparing the two, in sentences."""
     before, after = comparison.before, comparison.after
     one, two = words.gpu_names(before), words.gpu_names(after)
     if one != two:
@@ -385,7 +386,7 @@ METRICS = {
     "energy": "energy_joules",
     "memory": "gpu_memory_peak_bytes",
 }
-"""What can be asked of, and its figure."""
+"""Metrics that a condition can name, each with its figure."""
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _CHANGE = re.compile(r"([a-z/]+)\s*(<=?|>=?)\s*([+-]?\d{1,9}(?:\.\d{1,9})?)\s*%", re.ASCII)
 
@@ -400,7 +401,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Raises ``SentenceError``."""
+        """Parse a condition as a person writes it. Raises ``SentenceError``."""
         # Slow to import.
         from gpuwatch.diagnosis.engine.catalogue import RULES  # noqa: PLC0415
 
@@ -416,7 +417,7 @@ class Condition(NamedTuple):
         )
 
     def judge(self, comparison: Comparison) -> Outcome | None:
-        """``None``: it does not hold."""
+        """Return the outcome, or ``None`` where the condition does not hold."""
         change, says = (self._found if self.metric == "new" else self._changed)(comparison)
         if change is None or _OPERATORS[self.operator](change, self.value):
             return Outcome(condition=self.text, says=says, change=change)
@@ -440,7 +441,7 @@ class Condition(NamedTuple):
 
     def _found(self, comparison: Comparison) -> tuple[float | None, str]:
         after, rule = comparison.after, self.rule
-        names = [name for name in comparison.having("new") if rule in (None, name)]
+        names = [name for name in comparison.rules_in("new") if rule in (None, name)]
         unchecked = not after.decided or rule in {one.rule for one in after.unknown}
         if not names and unchecked and rule not in {one.rule for one in after.findings}:
             return None, "unknown: what was read after does not decide it."

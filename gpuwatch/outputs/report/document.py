@@ -52,7 +52,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Paragraph(NamedTuple):
-    """A paragraph; ``style`` is ``verdict``, ``bad``, ``warn``, ``note`` or nothing."""
+    """A paragraph of text; ``style`` is ``verdict``, ``why``, ``command``, ``bad``, ``warn``,
+    ``note`` or nothing."""
 
     text: str
     style: str = ""
@@ -119,13 +120,13 @@ class Found(NamedTuple):
     what: Sequence[str]
     advice: Sequence[str]
     evidence: Sequence[tuple[str, str, str, str]] = ()
-    """Reading, value, threshold, meaning; what speaks against it begins its meaning so."""
+    """(reading, value, threshold, meaning); evidence against the cause says so in its meaning."""
     because: Sequence[str] = ()
-    """The same in a line each, without what speaks against it."""
+    """Evidence in a line each, without what speaks against it."""
     against: Sequence[str] = ()
     ruled_out: Sequence[str] = ()
     sure: str = ""
-    """How likely the cause named is the right one."""
+    """Likelihood that the cause named is the right one."""
 
 
 class Lane(NamedTuple):
@@ -143,15 +144,15 @@ class Row(NamedTuple):
     label: str
     short: str
     of: str
-    """A few words more about what it is of."""
+    """A few words more about its subject."""
     profile: TimeProfile | None
     end: str
-    """The figure that stands for all of it."""
+    """Figure at the end of the row, for all of its time."""
     described: str
     missing: str = ""
     top: float = 100.0
     marks: Sequence[tuple[str, Stretch]] = ()
-    """Severity of what held on it, and when."""
+    """Findings on it: severity and time."""
     lost: Sequence[Stretch] = ()
 
 
@@ -162,10 +163,10 @@ class Timeline(NamedTuple):
     lanes: Sequence[Lane]
     gpus: Sequence[Row]
     others: Sequence[Row]
-    """Charts of their own on a terminal."""
+    """Rows that are charts of their own on a terminal."""
     cpu: Row | None
     name: str = ""
-    """Makes the ids of a page unique."""
+    """Prefix that makes the ids of a page unique."""
 
 
 class Cards(NamedTuple):
@@ -181,7 +182,7 @@ Block = Paragraph | FactLine | Labelled | Bullets | Table | Found | Timeline | C
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks that belong together; ``title`` is for pages."""
+    """Blocks that belong together; only pages show the ``title``."""
 
     title: str
     blocks: Sequence[Block]
@@ -208,8 +209,8 @@ def tabled(
     most: int | None = None,
     totals: Report | None = None,
 ) -> Table:
-    """The first ``most`` of ``items`` in the columns of ``form`` (``text`` or ``page``) that have
-    anything in them."""
+    """Return a table of the first ``most`` of ``items``, in the columns of ``form`` (``text`` or
+    ``page``) that have anything in them."""
     shown = items[:most]
     kept: list[tuple[Column[T], list[str]]] = []
     for column in columns:
@@ -240,7 +241,7 @@ JOBS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Findings of one cause. ``number`` is theirs in the report."""
+    """Findings of one cause. ``number`` is their number in the report."""
 
     number: int
     cause: Finding
@@ -257,13 +258,13 @@ class Group:
 
     @property
     def share(self) -> float | None:
-        """0 to 1, of all GPU time watched."""
+        """Cost as a share of all GPU time watched, 0 to 1."""
         all_ = self.report.gpu_seconds
         return None if self.cost is None or not all_ else min(1.0, self.cost / all_)
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """When it held for any of them."""
+        """Stretches in which it held for any of them."""
         spans: list[list[float]] = []
         every = [stretch for use in self.uses for stretch in use.stretches]
         for one in sorted(every, key=lambda stretch: stretch.begin_unix_seconds):
@@ -278,18 +279,18 @@ class Group:
         return sum(stretch.seconds for stretch in self.stretches)
 
     def when(self, most: int = words.STRETCHES_SHOWN) -> str:
-        """``03:04 to 04:04 (1h00)``, and how often else."""
+        """Return ``03:04 to 04:04 (1h00)``, and how often else."""
         text, left = Times(self.report).stretches(self.stretches, most)
         if left > 0:
             text += f" and {units.plural(left, 'more time')}, {units.age(self.seconds)} in all"
         return text
 
     def cost_words(self) -> str:
-        """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
+        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
         return words.cost(self.cost, self.report)
 
     def _what(self) -> Iterable[str]:
-        """The sentence, and each job, where there are several."""
+        """Return the sentence, and each job, where there are several."""
         yield self.cause.summary
         commands = {job.key: f" ({job.command})" for job in self.report.jobs if job.command}
         several = len(self.uses) > 1
@@ -353,7 +354,7 @@ def _identity(gpu: GpuUsage) -> GpuIdentity:
 
 
 def advice_line(advice: Advice) -> str:
-    """``Raise num_workers from 2 to 8: the workers are at their limit``."""
+    """Return ``Raise num_workers from 2 to 8: the workers are at their limit``."""
     text = advice.action.rstrip(".")
     if advice.setting is not None and advice.wanted is not None and advice.wanted not in text:
         present = "" if advice.present is None else f"{advice.present} -> "
@@ -362,7 +363,7 @@ def advice_line(advice: Advice) -> str:
 
 
 def evidence_line(evidence: Evidence) -> str:
-    """``busy 47% (threshold 90%): it idles half of the time``."""
+    """Return ``busy 47% (threshold 90%): it idles half of the time``."""
     text = evidence.name
     if evidence.value is not None:
         text += f" {units.quantity(evidence.value, evidence.unit)}"
@@ -374,12 +375,12 @@ def evidence_line(evidence: Evidence) -> str:
 
 
 NOTABLE_SHARE = 0.05
-"""Of all GPU time: what costs as much is said first, though it may be as it should."""
+"""Share of all GPU time from which a loss is said first, though it may be as it should."""
 MOST_OF = 0.95
 WORKS_PERCENT = 5.0
 RESTS_SHOWN = 3
 MOMENTS_SAID = 3
-"""Different readings of one moment that the sentence names; more are in the table."""
+"""Most different readings of one moment that the sentence names; more are in the table."""
 
 
 def verdict(report: Report) -> str:
@@ -387,7 +388,7 @@ def verdict(report: Report) -> str:
 
 
 def verdict_parts(report: Report) -> tuple[str, str]:
-    """One sentence on how busy it was, and why it was no busier."""
+    """Return one sentence on how busy it was, and one on why it was no busier."""
     length, covered = units.age(report.time.seconds), report.time.covered_seconds
     if 0.0 < covered < MOST_OF * report.time.seconds:
         length = f"the {units.age(covered)} read, within {length}"
@@ -416,7 +417,7 @@ def verdict_parts(report: Report) -> tuple[str, str]:
 
 
 def _moment(report: Report) -> str:
-    """How busy each GPU was in the one moment that was read; empty where nothing says so."""
+    """Return how busy each GPU was in the one moment that was read; empty where nothing says so."""
     known = [(one.busy_last_percent, one) for one in report.gpus]
     read = [(percent, one.uuid) for percent, one in known if percent is not None]
     if not read:
@@ -433,7 +434,7 @@ def _moment(report: Report) -> str:
 
 
 def outcome(report: Report) -> str:
-    """``found``, ``nothing``, or ``undecided`` where nobody can say what cost most."""
+    """Return ``found``, ``nothing``, or ``undecided`` where nobody can say what cost most."""
     lead, worst = _leading(report), _worst(report)
     grave = [one for one in worst if one.severity == "error" or _group_share(one) >= NOTABLE_SHARE]
     if isinstance(lead, Group) or grave:
@@ -452,7 +453,8 @@ def _worst(report: Report) -> list[Group]:
 
 
 def _leading(report: Report) -> Group | OpenQuestion | None:
-    """What is in danger, else what cost most: a finding, or something that cannot be decided."""
+    """Return the finding that endangers work, else what cost most: a finding, or an open
+    question."""
     worst = _worst(report)
     grave = [one for one in worst if one.severity == "error"]
     costly = max(grave or worst, key=lambda group: group.cost or 0.0, default=None)
@@ -490,7 +492,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
 
 
 def _rests(report: Report) -> Iterable[str]:
-    """What GPUs did but work, of those of which it was much."""
+    """Return sentences on what GPUs did besides work, where it took much of the time."""
     phases = grouped((words.labels(phase.gpus, report), phase) for phase in report.phases)
     found = {who: units.listed(_rested(report, of)) for who, of in phases.items()}
     shown = [f"{who[:1].upper()}{who[1:]} {what}." for who, what in found.items() if what]
@@ -539,7 +541,8 @@ def quality_sentences(report: Report) -> Iterable[str]:
 
 
 def unchecked(report: Report) -> Iterable[str]:
-    """The readings that were missing at the end, with how many rules wanted them."""
+    """Return a sentence on the readings that were missing at the end, and how many rules wanted
+    them."""
     wanted = grouped((missing, one.rule) for one in report.unknown for missing in one.missing)
     if not wanted or not report.gpus:
         return
@@ -595,7 +598,7 @@ def place_facts(report: Report, job: JobUsage) -> list[str]:
 
 
 def watched_sentence(report: Report) -> str:
-    """The part of a job that was watched; empty where it was nearly all."""
+    """Return a sentence on the part of a job that was watched; empty where it was nearly all."""
     duration, covered = report.duration_seconds, report.time.covered_seconds
     if duration - covered <= max(2.0, 0.02 * duration):
         return ""
@@ -730,11 +733,12 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
 
 
 MOST_OF_IT = 0.75
-"""Importing libraries and loading a model comes before the first use of a GPU in any job."""
+"""Share of the time that a GPU was used from which the rest needs no note: any job imports
+libraries and loads a model before its first use of a GPU."""
 SHOWN = {"text": {"jobs": 10, "processes": 10}, "page": {"jobs": 30, "processes": 40}}
 LOSSES_SHOWN = 3
 LOSS_SHARE = 0.1
-"""Of the most: less is for --json."""
+"""Share of the largest loss from which another is shown; less is for --json."""
 _N, _T = "number", "text"
 
 
@@ -781,7 +785,7 @@ def _held(usage: Usage) -> str:
 
 
 def _used(*, cpu: int, memory: int) -> tuple[Column[Usage], ...]:
-    """``cpu`` and ``memory``: the ranks of these columns."""
+    """Return the columns of use; ``cpu`` and ``memory`` are ranks of columns."""
     return (
         Column("GPU memory", "GPU-MEM", lambda u: size(u.gpu_memory_peak_bytes), _N, 2),
         Column("CPU time", "CPU-TIME", lambda u: hours(u.cpu_core_seconds), _N, cpu),
@@ -865,7 +869,7 @@ def gpu_blocks(report: Report, form: str) -> Iterable[Block]:
 
 
 def gpu_notes(report: Report) -> Iterable[str]:
-    """Explanations of numbers in the table, alike for several GPUs in one line."""
+    """Return explanations of numbers in the table, alike for several GPUs in one line."""
     found = grouped(
         (text, (gpu, seconds)) for gpu in report.gpus for text, seconds in _notes_of(gpu, report)
     )
@@ -919,7 +923,7 @@ def phase_blocks(report: Report, form: str) -> Iterable[Block]:
 
 
 def job_blocks(report: Report, form: str) -> Iterable[Block]:
-    """Of a report about one job all of it has been said."""
+    """Return the table of jobs, unless the report is about one, which it describes elsewhere."""
     if report.job is not None or not report.jobs:
         return
     yield tabled("Jobs", job_columns(report), report.jobs, form, most=SHOWN[form]["jobs"])
@@ -1008,7 +1012,7 @@ def _job_rows(job: JobUsage) -> Iterable[Row]:
 
 
 def cards_section(report: Report) -> Section:
-    """Memory, power and temperature of each GPU on their own fixed scales."""
+    """Return memory, power and temperature of each GPU on their own fixed scales."""
     shown = [gpu for gpu in report.gpus if set(gpu.profiles) - {"busy_percent"}]
     made = [(f"GPU {gpu.label}", list(_card_rows(gpu))) for gpu in shown[:CARDS_SHOWN]]
     left = max(0, len(shown) - CARDS_SHOWN)
@@ -1037,7 +1041,7 @@ def _card_rows(gpu: GpuUsage) -> Iterable[Row]:
 
 
 _ONLY_CHANGES = {"gpus", "throttled_percent"}
-"""Of these only a difference says something."""
+"""Figures that are shown only where they differ."""
 _PROPORTIONAL, _RESIDENT = "memory_proportional_peak_bytes", "memory_resident_peak_bytes"
 
 
@@ -1144,8 +1148,8 @@ PROBLEMS_SHOWN = {"text": 4, "page": 12}
 
 
 def report_document(report: Report, form: str, *, previous: Report | None = None) -> Document:
-    """In the order of ``form`` (``text`` or ``page``). ``previous``: the run before, of the report
-    of a job."""
+    """Return the document in the order of ``form`` (``text`` or ``page``). ``previous``: the report
+    of the job's run before."""
     job = report.job
     chart = Section("Over time", [timeline(report)])
     found = Section("Findings", [group.found() for group in groups(report)])
@@ -1215,5 +1219,5 @@ def _head(report: Report, form: str, previous: Report | None) -> Iterable[Block]
 
 
 def report_json(report: Report) -> str:
-    """One JSON object, without a line end."""
+    """Return the report as one JSON object, without a line end."""
     return dumps(worded(report))

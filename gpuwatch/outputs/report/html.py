@@ -17,9 +17,9 @@ from gpuwatch.outputs.report.model import Report, Stretch, TimeProfile
 from gpuwatch.outputs.report.words import Times
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Whatever a process is called, a browser loads and runs nothing for this page."""
+"""Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
 SEVERITY_MARKS = {"error": "\u25b2 error", "warning": "\u25cf warning", "info": "\u25cb info"}
-"""A shape beside the colour."""
+"""Severity as a shape beside the colour."""
 JUDGED = {"better": ("up", "\u25b2 better"), "worse": ("down", "\u25bc worse")}
 _STYLES = {"bad": "bad", "warn": "alert", "": "note"}
 TICKS = 13
@@ -96,7 +96,7 @@ def _cards(report: Report, cards: Sequence[tuple[str, Sequence[Row]]]) -> Iterab
 
 
 def _table(made: document.Table) -> str:
-    """It scrolls by itself; the first cell of a row names it."""
+    """Return a table that scrolls by itself; the first cell of a row names it."""
     kinds = [{"number": "", "text": "t", "long": "c"}[one.kind] for one in made.columns]
     titles = "".join(
         f'<th scope="col"{_kind("t" if kind else "")}>{escape(heading.title)}</th>'
@@ -193,7 +193,7 @@ def _row(report: Report, row: Row, name: str, title: str) -> str:
 
 
 def _framed(kind: str, label: str, picture: str, end: str) -> str:
-    """``label`` and ``picture`` are HTML."""
+    """Return a row of a plot; ``label`` and ``picture`` are HTML."""
     return (
         f'<div class="row {kind}"><div class="name">{label}</div><div class="draw">{picture}</div>'
         f"{_element('div', end, 'end')}</div>"
@@ -207,7 +207,7 @@ def _area(report: Report, stretch: Stretch, kind: str) -> Area:
 
 
 def ticks(report: Report) -> list[tuple[float, str]]:
-    """Round local times (round times since the start for a log without dates) and where they
+    """Return round local times (round times since the start for a log without dates) and where they
     lie, 0 to 1; none so near an edge that its text would be cut off."""
     seconds, begin = report.time.seconds, report.time.begin_unix_seconds
     if seconds <= 0:
@@ -249,7 +249,7 @@ def _legend(made: Timeline) -> str:
 WIDTH = 1000
 HEIGHT = 100
 THINNEST = 3.0
-"""A moment must be seen at all."""
+"""Least width of an area, so that a moment is seen at all."""
 
 
 class Area(NamedTuple):
@@ -279,8 +279,10 @@ def chart_svg(
     marks: Iterable[Area] = (),
     gaps: Iterable[Area] = (),
 ) -> str:
-    """``top`` is the value at the upper edge; the profile's buckets fill 0 to ``filled`` of the
-    width. ``name`` makes the ids of the page unique."""
+    """Return a chart on a fixed scale: filled up to the mean, a lighter band from there to the
+    maximum. What is filled was used, what is empty was not. ``top`` is the value at the upper edge;
+    the profile's buckets fill 0 to ``filled`` of the width. ``name`` makes the ids of the page
+    unique."""
     parts = [_opening(name, title, description)]
     parts += [_gap(area) for area in gaps]
     if top > 0 and profile.mean:
@@ -325,7 +327,7 @@ def _gap(area: Area) -> str:
 
 
 def _path(kind: str, levels: Sequence[int | None], step: float, *, filled: bool = False) -> str:
-    """Along the levels to the right (``filled``: from the ground up to them), levels alike as one
+    """Return a path along the heights (``filled``: from the ground up to them), equal ones as one
     line, and nothing where there is a gap."""
     path, place, before = "", 0, None
     for level, alike in groupby([*levels, None]):
@@ -345,13 +347,13 @@ def _heights(values: Sequence[float | None], top: float) -> list[int | None]:
 
 
 def _y(value: float, top: float) -> int:
-    """A pixel off the edges, where half a line would be cut off."""
+    """Return the height of a value, a pixel off the edges, where half a line would be cut off."""
     part = min(1.0, max(0.0, value / top))
     return round(HEIGHT - 2 - part * (HEIGHT - 4))
 
 
 def _short(value: float) -> str:
-    """As few characters as say it."""
+    """Return a number in as few characters as say it."""
     return f"{value:.1f}".removesuffix(".0")
 
 

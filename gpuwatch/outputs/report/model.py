@@ -49,7 +49,7 @@ class Stretch(Part, frozen=True):
     begin_unix_seconds: Unix
     end_unix_seconds: Unix
     cost_gpu_seconds: Amount | None = None
-    """Loss in it, if known."""
+    """GPU time lost in it, if known."""
 
     @property
     def seconds(self) -> float:
@@ -79,13 +79,13 @@ class Throttling(Part, frozen=True):
     """A reason for lower clocks, and how long it held."""
 
     reason: str
-    """NVML's name for it, in snake case."""
+    """NVML's name for the reason, in snake case."""
     seconds: Amount
 
 
 class GpuUsage(Part, frozen=True):
-    """One GPU over the time it was there (of a job: in which the job was on it). Readings of the
-    GPU (all but ``job_memory_peak_bytes``) include what other tenants did there."""
+    """One GPU over the time it was there (in a job's report: in which the job was on it). Readings
+    of the GPU (all but ``job_memory_peak_bytes``) include what other tenants did there."""
 
     uuid: GpuKey
     """UUID, or a made-up name where a log has none."""
@@ -93,75 +93,75 @@ class GpuUsage(Part, frozen=True):
     name: str
     mig_instance: Count | None = None
     machine: str | None = None
-    """The one that it is in, in a report of several."""
+    """Machine that it is in, in a report of several."""
     mig_parent_uuid: GpuKey | None = None
-    """The card that a MIG instance is a part of."""
+    """UUID of the card that a MIG instance is a part of."""
     memory_total_bytes: Count | None = None
     temperature_slowdown_celsius: Amount | None = None
     seen_seconds: Amount = 0.0
-    """Time it was there, without gaps (of a job: with them)."""
+    """Time it was there, without gaps (in a job's report: with them)."""
     watched_seconds: Amount | None = None
-    """Part of that for which its utilisation is known."""
+    """Part of ``seen_seconds`` for which its utilisation is known."""
     busy_readings: Count = 0
-    """Looks that had it."""
+    """Readings of its utilisation."""
     busy_percent: Percent | None = None
     """Share of the time watched with a kernel resident."""
     busy_low_percent: Percent | None = None
-    """The lowest."""
+    """Lowest reading of its utilisation."""
     busy_high_percent: Percent | None = None
-    """The highest."""
+    """Highest reading of its utilisation."""
     busy_last_percent: Percent | None = None
-    """The newest reading."""
+    """Newest reading of its utilisation."""
     busy_seconds: Amount | None = None
     idle_seconds: Amount | None = None
     """Time watched without a kernel."""
     busy_from_samples: bool = False
-    """From the driver's fine samples, at least in part."""
+    """Whether the busy time is from the driver's fine samples, at least in part."""
     busy_missing: str | None = None
-    """Why it was never read, as a clause."""
+    """Reason why its utilisation was never read, as a clause."""
     sm_active_percent: Percent | None = None
     """Mean SM activity (Hopper and later)."""
     tensor_active_percent: Percent | None = None
     job_memory_peak_bytes: Count | None = None
-    """Of the job's processes on it, together."""
+    """Memory of the job's processes on it, together."""
     memory_mean_bytes: Amount | None = None
     memory_peak_bytes: Count | None = None
     power_mean_watts: Amount | None = None
     power_peak_watts: Amount | None = None
     power_limit_watts: Amount | None = None
-    """As last read."""
+    """Power limit as last read."""
     energy_joules: Amount | None = None
     energy_from: str | None = None
-    """``counter``: the GPU's own; ``power``: power times time."""
+    """Source of the energy: ``counter`` (the GPU's own) or ``power`` (power times time)."""
     throttled: tuple[Throttling, ...] | None = None
-    """The longest first; reasons overlap. Empty: never throttled."""
+    """Reasons for lower clocks, the longest first; they overlap. Empty: never throttled."""
     temperature_peak_celsius: Amount | None = None
     duty: Share | None = None
     """Share of the time in busy runs."""
     rhythm_seconds: Amount | None = None
-    """For how long the shape of the busy signal was known."""
+    """Time for which the shape of the busy signal was known."""
     oscillating_seconds: Amount | None = None
-    """For how long of that it went between idle and busy again and again."""
+    """Part of ``rhythm_seconds`` in which it went between idle and busy again and again."""
     period_seconds: Amount | None = None
-    """From one busy run to the next, the median; null: there was no rhythm."""
+    """Median time from one busy run to the next; null: there was no rhythm."""
     cycles: Amount | None = None
-    """Busy runs, in the time in which there was a period."""
+    """Busy runs in the time in which there was a period."""
     sm_clock_mean_mhz: Amount | None = None
     sm_clock_peak_mhz: Amount | None = None
     memory_clock_mean_mhz: Amount | None = None
     received_bytes: Amount | None = None
-    """Host to GPU over PCIe: rates read, times the time."""
+    """Bytes from host to GPU over PCIe: rates read, times the time."""
     received_seconds: Amount = 0.0
-    """For how long those were read."""
+    """Time for which the PCIe rates were read."""
     sent_bytes: Amount | None = None
     other_tenant_seconds: Amount = 0.0
-    """Of a job: how long processes of others were on this GPU too."""
+    """Time for which processes of others were on this GPU beside the job's."""
     other_tenants_peak: Count = 0
     other_users: tuple[str, ...] = ()
     lost: tuple[Stretch, ...] = ()
-    """When it had fallen off the bus."""
+    """Stretches in which it had fallen off the bus."""
     profiles: Profiles = field(default_factory=dict)
-    """``busy_percent`` (of the fine samples), ``power_watts``, ``memory_used_bytes``,
+    """Time profiles ``busy_percent`` (of the fine samples), ``power_watts``, ``memory_used_bytes``,
     ``temperature_celsius``; those never read are left out."""
 
     def __post_init__(self) -> None:
@@ -174,23 +174,23 @@ class GpuUsage(Part, frozen=True):
 
     @property
     def label(self) -> str:
-        """``0``; ``0.3`` for MIG instance 3 of GPU 0."""
+        """Label of the GPU: ``0``; ``0.3`` for MIG instance 3 of GPU 0."""
         return str(self.index) if self.mig_instance is None else f"{self.index}.{self.mig_instance}"
 
     @property
     def busy_shown_percent(self) -> float | None:
-        """The mean; where it was read once only, which is no mean, that reading."""
+        """Mean utilisation; where it was read once only, which is no mean, that reading."""
         once = self.busy_percent is None and self.busy_readings == 1
         return self.busy_last_percent if once else self.busy_percent
 
     @property
     def power_shown_watts(self) -> float | None:
-        """The mean; where it was there for one moment, what it drew then."""
+        """Mean power; where it was there for one moment, what it drew then."""
         return self.power_peak_watts if self.seen_seconds == 0.0 else self.power_mean_watts
 
     @property
     def throttled_seconds(self) -> float | None:
-        """The longest of its reasons: they overlap."""
+        """Time with lower clocks by the longest of its reasons: they overlap."""
         if self.throttled is None:
             return None
         return max((one.seconds for one in self.throttled), default=0.0)
@@ -200,8 +200,8 @@ class Loss(Part, frozen=True):
     """GPU time lost to one thing."""
 
     to: str
-    """A rule; ``start``: the start of a job; ``pauses``: those whose reason is not known; ``held``:
-    memory was held and nothing ran; ``unknown``: what no finding explains."""
+    """Cause of the loss: a rule; ``start``: the start of a job; ``pauses``: those whose reason is
+    not known; ``held``: memory was held and nothing ran; ``unknown``: what no finding explains."""
     gpu_seconds: Amount
 
 
@@ -209,34 +209,35 @@ class Phase(Part, frozen=True):
     """A part of the time in which GPUs did much the same."""
 
     kind: str
-    """``start`` of the first work, ``steady`` work, ``idle`` between work (or without any), ``end``
-    after the last."""
+    """Kind of phase: ``start`` of the first work, ``steady`` work, ``idle`` between work (or
+    without any), ``end`` after the last."""
     gpus: tuple[GpuKey, ...]
     begin_unix_seconds: Unix
     end_unix_seconds: Unix
     seconds: Amount = 0.0
-    """Of it, those in which the GPUs were read."""
+    """Time in it in which the GPUs were read."""
     busy_percent: Percent | None = None
     idle_gpu_seconds: Amount = 0.0
     """GPU time without a kernel."""
     pauses: Count = 0
-    """Of steady work, of each GPU."""
+    """Pauses of each GPU in steady work."""
     paused_seconds: Amount = 0.0
-    """All of them together."""
+    """Time of all its pauses together."""
     lost: tuple[Loss, ...] = ()
-    """The most first; the time of ``idle`` and ``end`` is lost only where a finding says so."""
+    """Losses, the most first; the time of ``idle`` and ``end`` is lost only where a finding says
+    so."""
 
 
 class OpenQuestion(Part, frozen=True):
-    """What could not be decided."""
+    """A question that could not be decided."""
 
     about: str
-    """What the time was lost to, as in ``phases``."""
+    """Cause of the loss, as in ``phases``."""
     says: str
     """A sentence: what was seen, the causes that are left, and what would decide."""
     gpus: tuple[GpuKey, ...]
     seconds: Amount = 0.0
-    """For how long it was so."""
+    """Time for which it was open."""
     lost_gpu_seconds: Amount = 0.0
 
 
@@ -244,10 +245,10 @@ class HostUsage(Part, frozen=True):
     """The machine around the GPUs."""
 
     cpu_mean_percent: Percent | None = None
-    """Of all cores."""
+    """CPU use, mean over the time, of all cores."""
     cpu_peak_percent: Percent | None = None
     cpu_iowait_mean_percent: Percent | None = None
-    """Waiting for disks."""
+    """CPU time spent waiting for disks."""
     core_count: Count | None = None
     usable_cores: Amount | None = None
     """Cores that a job here may use."""
@@ -265,7 +266,7 @@ class HostUsage(Part, frozen=True):
     network_received_bytes: Amount | None = None
     network_sent_bytes: Amount | None = None
     profiles: Profiles = field(default_factory=dict)
-    """``cpu_percent``, ``memory_used_bytes``, ``disk_read_bytes_per_second``,
+    """Time profiles ``cpu_percent``, ``memory_used_bytes``, ``disk_read_bytes_per_second``,
     ``disk_write_bytes_per_second``."""
 
 
@@ -287,19 +288,20 @@ class Usage(Part, frozen=True):
     command: str | None = None
     gpus: tuple[GpuKey, ...] = ()
     gpu_held_seconds: Amount = 0.0
-    """Time on GPUs, each counted."""
+    """Time on GPUs, each GPU counted."""
     gpu_busy_seconds: Amount | None = None
-    """GPU time used (of a job: of its GPUs, whoever used them)."""
+    """GPU time used (for a job: by whoever was on its GPUs)."""
     gpu_memory_peak_bytes: Count | None = None
-    """On all GPUs together."""
+    """Peak of its memory on all GPUs together."""
     cpu_core_seconds: Amount | None = None
     memory_peak_bytes: Count | None = None
-    """Of a job: PSS where it is known for all its processes, else the sum of RSS."""
+    """Peak of its memory: for a job PSS where it is known for all its processes, else the sum of
+    RSS."""
     read_bytes: Amount | None = None
-    """From storage."""
+    """Bytes read from storage."""
     written_bytes: Amount | None = None
     first_unix_seconds: Unix = 0.0
-    """When it was first seen."""
+    """Time at which it was first seen."""
     last_unix_seconds: Unix = 0.0
 
     @property
@@ -312,30 +314,30 @@ class ProcessUsage(Usage, frozen=True):
 
     name: str | None = None
     role: str | None = None
-    """In its job: rank, loader_worker ..."""
+    """Role in its job: rank, loader_worker ..."""
 
 
 class Loading(Part, frozen=True):
     """Ways in which the job got its data. Shares are means over the time each process was seen."""
 
     sentence: str | None = None
-    """As seen for most of the time in which there were workers: ``4 loader workers, pinned
-    memory on``."""
+    """Sentence on its loading for most of the time in which there were workers: ``4 loader workers,
+    pinned memory on``."""
     loader_workers: Count | None = None
-    """Of all ranks together, by the same rule."""
+    """Workers of all ranks together, for most of the time in which there were any."""
     loader_workers_peak: Count | None = None
     loader_workers_started: Count | None = None
     """Worker processes seen to appear: more than the peak when each epoch starts its own."""
     pinned_memory: bool | None = None
     loader_worker_cpu_percent: Amount | None = None
-    """Of one core each."""
+    """CPU use of a worker, in percent of one core."""
     loader_worker_at_limit_percent: Percent | None = None
     """Share of the workers' time in which one used 90% of a core or more."""
     loader_worker_queue_wait_percent: Amount | None = None
     """Share of the time in which one could have run and waited for a core."""
     loader_worker_disk_wait_percent: Amount | None = None
     main_thread_cpu_percent: Amount | None = None
-    """Of one core, mean over the ranks."""
+    """CPU use of a main thread in percent of one core, mean over the ranks."""
     main_thread_at_limit_percent: Percent | None = None
     main_thread_queue_wait_percent: Amount | None = None
 
@@ -345,28 +347,28 @@ class Loop(Part, frozen=True):
     the time in which they ran, and over the ranks that reported."""
 
     reported_seconds: Amount = 0.0
-    """For how long they ran; 0: it reported nothing."""
+    """Time for which loops ran; 0: it reported nothing."""
     ranks: Count | None = None
-    """That reported."""
+    """Ranks that reported."""
     samples_per_second: Amount | None = None
-    """Of all of them together, pauses included."""
+    """Samples a second of all ranks together, pauses included."""
     steps: Count | None = None
-    """Of the rank with the fewest."""
+    """Steps of the rank with the fewest."""
     last_epoch: Count | None = None
     data_wait_percent: Percent | None = None
     """Share of the time in which the loop waited for its data."""
     data_wait_most_percent: Percent | None = None
-    """Of the rank that waited most, where several reported."""
+    """Share of the time that the rank waited that waited most, where several reported."""
     data_wait_most_rank: Count | None = None
     compute_percent: Percent | None = None
     compute_on_device: bool | None = None
-    """``compute_percent`` was measured on the GPU; false: on the CPU's clock."""
+    """Whether ``compute_percent`` was measured on the GPU; false: on the CPU's clock."""
     copy_percent: Percent | None = None
     validation_percent: Percent | None = None
     checkpoint_percent: Percent | None = None
     memory_allocated_peak_bytes: Count | None = None
     memory_reserved_peak_bytes: Count | None = None
-    """Of any rank, by PyTorch's own counters."""
+    """Peak of any rank, by PyTorch's own counters."""
 
 
 class JobUsage(Usage, frozen=True):
@@ -374,11 +376,11 @@ class JobUsage(Usage, frozen=True):
 
     ended_at_unix_seconds: Unix | None = None
     end_is_last_seen: bool = False
-    """Nobody saw it end: it was there at that moment, and gone at the next look."""
+    """Whether nobody saw it end: it was there at that moment, and gone in the next snapshot."""
     exit_code: int | None = None
     working_directory: str | None = None
     run_digest: str | None = None
-    """The same for the same command of the same user in the same folder."""
+    """Digest that runs of the same command by the same user in the same folder share."""
     launcher: str | None = None
     framework: str | None = None
     ranks: Count | None = None
@@ -395,13 +397,13 @@ class JobUsage(Usage, frozen=True):
     cpu_throttled_percent: Amount | None = None
     """Share of the quota's periods in which the job was held back, mean over the time."""
     memory_proportional_peak_bytes: Count | None = None
-    """PSS: true for processes that share pages, but read seldom."""
+    """Peak of PSS: true for processes that share pages, but read seldom."""
     memory_resident_peak_bytes: Count | None = None
     """Sum of RSS, which counts shared pages once for each process."""
     loading: Loading = Loading()
     loop: Loop = Loop()
     profiles: Profiles = field(default_factory=dict)
-    """Of a report about this job alone: ``loader_worker_cpu_percent`` and
+    """Time profiles in a report about this job alone: ``loader_worker_cpu_percent`` and
     ``main_thread_cpu_percent`` (of one core, mean), ``data_wait_percent``."""
 
     @property
@@ -410,12 +412,13 @@ class JobUsage(Usage, frozen=True):
 
     @property
     def exit_words(self) -> str:
-        """``exit code 3``, ``ended by SIGKILL``; ``ended`` where its exit code is not known."""
+        """Words for its exit: ``exit code 3``, ``ended by SIGKILL``; ``ended`` where its exit code
+        is not known."""
         return "ended" if self.exit_code is None else exit_words(self.exit_code)
 
     @property
     def end_words(self) -> str:
-        """``running``, ``exit 3``, ``SIGKILL``."""
+        """Short words for its end: ``running``, ``exit 3``, ``SIGKILL``."""
         if self.ended_at_unix_seconds is None:
             return "running"
         return self.exit_words.removeprefix("ended by ").replace("exit code", "exit")
@@ -432,7 +435,7 @@ class Source(Part, frozen=True):
 
     name: str
     kind: str
-    """``recording``, or a key of ``LOG_KINDS``."""
+    """Kind of file: ``recording``, or a key of ``LOG_KINDS``."""
     interval_seconds: Amount | None = None
     """Usual time between two readings."""
     lines: Count = 0
@@ -441,11 +444,11 @@ class Source(Part, frozen=True):
     torn_lines: Count = 0
     overlong_lines: Count = 0
     left_out_lines: Count = 0
-    """Those together."""
+    """Lines left out: all of these together."""
     unread_values: Count = 0
-    """[N/A], [Unknown Error], - and the like."""
+    """Values such as [N/A], [Unknown Error] and -."""
     unread_readings: tuple[str, ...] = ()
-    """Readings of GPUs, by their names in the JSON, that it has and some rows gave no value for."""
+    """Readings of GPUs, by their names in the JSON, that some rows gave no value for."""
     incomplete_ticks: Count = 0
     """Moments with too few rows to tell the GPUs apart."""
     missing_ticks: Count = 0
@@ -461,21 +464,21 @@ class Time(Part, frozen=True):
     begin_unix_seconds: Unix
     end_unix_seconds: Unix
     seconds: Amount = 0.0
-    """Between the two."""
+    """Time from begin to end."""
     has_dates: bool = True
-    """false: times count from 1970."""
+    """Whether the file has dates; if not, times count from 1970."""
     zone: str | None = None
-    """The time zone of the texts."""
+    """Time zone of the texts."""
     snapshots: Count = 0
     """Moments that were read."""
     interval_seconds: Amount | None = None
-    """Usual time between two."""
+    """Usual time between two moments."""
     covered_seconds: Amount = 0.0
     """The time less the gaps."""
     gap_count: Count = 0
     gap_seconds: Amount = 0.0
     gaps: tuple[Stretch, ...] = ()
-    """The longest of them, in the order of their time."""
+    """The longest gaps, in the order of their time."""
     clock_set_back: Count = 0
     """Times that the wall clock went back; what followed is taken as if it had not."""
     bucket_seconds: Amount = 1.0
@@ -495,15 +498,15 @@ class Total(Part, frozen=True):
     idle_gpu_seconds: Amount | None = None
     duty: Share | None = None
     oscillating_share: Share | None = None
-    """Of the time in which the shape of the busy signal was known."""
+    """Share of oscillation in the time in which the shape of the busy signal was known."""
     period_seconds: Amount | None = None
     cycles_per_minute: Amount | None = None
-    """Of a GPU, while it had a period."""
+    """Cycles a minute of a GPU, while it had a period."""
     energy_joules: Amount | None = None
     power_mean_watts: Amount | None = None
-    """The sum of the GPUs' means."""
+    """Sum of the GPUs' means."""
     received_bytes_per_second: Amount | None = None
-    """Host to GPU, while it was read."""
+    """Traffic from host to GPU, while it was read."""
     finding_gpu_seconds: Amount | None = None
     """Cost of all findings together."""
 
@@ -515,19 +518,19 @@ class FindingUse(Part, frozen=True):
     severity: str
     """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
     confidence: Share
-    """Likelihood that the cause named is the right one, when it was surest; what follows is as it
-    was then."""
+    """Likelihood that the cause named is the right one, when it was surest; summary, evidence and
+    advice are as they were then."""
     summary: str
-    """A sentence: what and where, with its numbers."""
+    """Sentence that says what and where, with its numbers."""
     says: str = ""
-    """The same with places for the names of GPUs, as it is said of several jobs at once."""
+    """The summary with places for the names of GPUs, as it is said of several jobs at once."""
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     job: ProcessKey | None = None
-    """Its PID, and when it started."""
+    """PID of the job, and when it started."""
     gpus: tuple[GpuKey, ...] = ()
-    """All it was ever about."""
+    """All GPUs that it was ever about."""
     holds_at_end: bool = False
     seconds: Amount = 0.0
     """Time in which it held."""
@@ -545,30 +548,31 @@ class Report(Part, frozen=True, kw_only=True):
     verdict: str | None = None
     """The headline sentence."""
     decided: bool = False
-    """false: not diagnosed, or not enough data to say that nothing (else) was wrong."""
+    """Whether the diagnosis is complete; false: not diagnosed, or not enough data to say that
+    nothing (else) was wrong."""
     simulated: bool = False
     machine: str | None = None
     pid: Count | None = None
-    """The report is about the job of this process alone."""
+    """PID of the job that the report is about; null: it is about the machine."""
     source: Source | None = None
-    """null: watched live."""
+    """File that the report is of; null: watched live."""
     time: Time
     total: Total = Total()
     gpus: Annotated[tuple[GpuUsage, ...], Meta(max_length=256)] = ()
     findings: tuple[FindingUse, ...] = ()
-    """Those in danger first, then by cost."""
+    """Findings: those that endanger work first, then by cost."""
     phases: tuple[Phase, ...] = ()
-    """GPUs that did the same at the same time together, each in the order of time."""
+    """Phases in the order of time; GPUs that did the same at the same time share theirs."""
     questions: tuple[OpenQuestion, ...] = ()
-    """What could not be decided, the most costly first."""
+    """Open questions, the most costly first."""
     jobs: tuple[JobUsage, ...] = ()
-    """Those that used most GPU time first."""
+    """Jobs, those that used most GPU time first."""
     processes: tuple[ProcessUsage, ...] = ()
-    """Those that used most GPU time first."""
+    """Processes, those that used most GPU time first."""
     left_out_processes: Count = 0
     """Processes with little use that are not listed."""
     loop_seconds: Amount = 0.0
-    """For how long a job that reported its own loops was in one."""
+    """Time for which a job that reported its own loops was in one."""
     host: HostUsage = HostUsage()
     problems: tuple[str, ...] = ()
     """Sentences about what could not be read on the machine."""
@@ -580,7 +584,7 @@ class Report(Part, frozen=True, kw_only=True):
 
     @property
     def job(self) -> JobUsage | None:
-        """The job that the report is about; ``None`` if it is about the machine."""
+        """Job that the report is about; ``None`` if it is about the machine."""
         return self.jobs[0] if self.pid is not None and self.jobs else None
 
     @property
@@ -602,7 +606,7 @@ class Report(Part, frozen=True, kw_only=True):
     def with_end(
         self, unix_seconds: float | None = None, *, exit_code: int | None = None, seen: bool = False
     ) -> Report:
-        """The report of a job that is known to have ended then, or with this exit code.
+        """Return the report of a job that is known to have ended then, or with this exit code.
 
         ``seen``: it was last seen then, and nobody saw it end.
         """
@@ -617,20 +621,21 @@ class Report(Part, frozen=True, kw_only=True):
 
     @property
     def cards(self) -> tuple[GpuUsage, ...]:
-        """The GPUs less those MIG instances whose card is there too: adding both up would count
+        """GPUs less those MIG instances whose card is there too: adding both up would count
         twice."""
         there = {gpu.uuid for gpu in self.gpus}
         return tuple([gpu for gpu in self.gpus if gpu.mig_parent_uuid not in there])
 
     @property
     def gpu_seconds(self) -> float:
-        """Of which a cost is a share: the time watched, and that in which a GPU was lost."""
+        """GPU time that a cost is a share of: the time watched, and that in which a GPU was
+        lost."""
         lost = sum(stretch.seconds for gpu in self.cards for stretch in gpu.lost)
         return (self.total.watched_gpu_seconds or 0.0) + lost
 
     @property
     def duration_seconds(self) -> float:
-        """Of a job from its start to its end, however much of that was watched."""
+        """Duration of the job from its start to its end, however much of that was watched."""
         job = self.job
         if job is None or job.started_at_unix_seconds is None:
             return self.time.seconds
@@ -641,7 +646,8 @@ class Report(Part, frozen=True, kw_only=True):
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of the jobs that reported their loops together, over the time in which one ran."""
+        """Samples a second of all jobs that reported their loops, over the time in which one
+        ran."""
         samples = total(
             None
             if job.loop.samples_per_second is None
@@ -652,7 +658,8 @@ class Report(Part, frozen=True, kw_only=True):
 
     @property
     def data_wait_percent(self) -> float | None:
-        """Of those jobs, by the time in which their loops ran."""
+        """Data wait of all jobs that reported their loops, weighted by the time in which these
+        ran."""
         return _weighted(
             [(job.loop.data_wait_percent, job.loop.reported_seconds) for job in self.jobs]
         )
@@ -692,7 +699,7 @@ def _total(report: Report) -> Total:
 
 
 def without_profiles(report: Report) -> Report:
-    """For JSON in which nothing is drawn."""
+    """Return the report without time profiles, for JSON from which nothing is drawn."""
     return replaced(
         report,
         gpus=tuple([replaced(gpu, profiles={}) for gpu in report.gpus]),
@@ -712,12 +719,13 @@ class ReportError(SentenceError):
 
 
 def encode(report: msgspec.Struct) -> bytes:
-    """As it is kept: exact, on one line, without a line end."""
+    """Return the JSON that is kept: exact, on one line, without a line end."""
     return msgspec.json.encode(report)
 
 
 def dumps(value: object, indent: int | None = 2) -> str:
-    """As it is printed: numbers rounded to what means something, without a line end."""
+    """Return the JSON that is printed: numbers rounded to what means something, without a line
+    end."""
     return json.dumps(
         _rounded(msgspec.to_builtins(value)), ensure_ascii=False, allow_nan=False, indent=indent
     )

@@ -32,20 +32,20 @@ from gpuwatch.outputs.report.model import FindingUse, GpuUsage, Loss, OpenQuesti
 
 
 IDLE_PERCENT = 5.0
-"""A desktop, or a query of the driver, keeps a GPU busy for some percent of a moment."""
+"""Busy share below which a GPU rests: a desktop, or a query of the driver, keeps it busy for some
+percent of a moment."""
 IDLE_SECONDS = 60.0
-"""Shorter idling between work is a pause of it."""
+"""Shortest idle span between work; shorter idling is a pause of the work."""
 EDGE_SECONDS = 12.0
-"""At the beginning and the end, where nothing says how much longer it was."""
+"""Shortest span at the beginning and the end, where nothing says how much longer it was."""
 BLIP_SECONDS = 10.0
-"""Work that is shorter, between long rests, is no job."""
+"""Shortest work between long rests that is a job."""
 LEVELS_APART_PERCENT = 15.0
 LEVELS_CLEAR = 30.0
-"""How many times the variance that chance would explain a cut must explain: more than five
-standard deviations."""
+"""Times the variance by chance that a cut must explain: more than five standard deviations."""
 CELLS_LEAST = 3
 SPANS_MOST = 12
-"""More is a rhythm, of which a person wants to know the whole."""
+"""Most spans: more is a rhythm, of which a person wants to know the whole."""
 LOW_SHARE = 0.25
 """Work first seen at less than this share of the level, and for less, than what follows is its
 start-up; last seen so, and for less than this share of it, it is the end, or a pause."""
@@ -57,9 +57,9 @@ class Cell(NamedTuple):
     begin: float
     end: float
     seconds: float
-    """Of it, those in which the GPU was read."""
+    """Seconds of it in which the GPU was read."""
     busy: float
-    """Of those, the busy ones."""
+    """Busy seconds of those."""
     held: float = 0.0
     """Bytes of the card's memory in use; 0: not read."""
 
@@ -67,7 +67,7 @@ class Cell(NamedTuple):
 @dataclass(slots=True)
 class Span:
     kind: str
-    """``start``, ``steady``, ``idle`` or ``end``."""
+    """Kind of span: ``start``, ``steady``, ``idle`` or ``end``."""
     begin: float
     end: float
     seconds: float
@@ -76,9 +76,9 @@ class Span:
     """Seconds idled while memory was held."""
     pauses: list[Pause] = field(default_factory=list)
     lost: dict[str, float] = field(default_factory=dict)
-    """Seconds, by what they were lost to."""
+    """Seconds lost, by cause."""
     idle_lost: float = 0.0
-    """Of those, the idle ones."""
+    """Idle seconds of those lost."""
 
     @property
     def rests(self) -> bool:
@@ -120,7 +120,8 @@ class _Piece(NamedTuple):
 
 
 def spans(cells: Sequence[Cell]) -> list[Span]:
-    """In the order of time, at most ``SPANS_MOST``; of cells in which the GPU was read."""
+    """Return at most ``SPANS_MOST`` spans in the order of time, of cells in which the GPU was
+    read."""
     scale = 1.0
     while len(found := _named(_pieces(cells, scale))) > SPANS_MOST:
         scale *= 2.0
@@ -157,7 +158,7 @@ def _pieces(cells: Sequence[Cell], scale: float) -> list[_Piece]:
 
 
 def _joined(pieces: Sequence[_Piece], scale: float) -> list[_Piece]:
-    """Neighbours of one kind together, where nothing long lies unread between them."""
+    """Join neighbours of one kind, where nothing long lies unread between them."""
     found: list[_Piece] = []
     for piece in pieces:
         last = found[-1] if found else None
@@ -183,7 +184,8 @@ def _levels(run: _Piece, scale: float, *, first: bool = True, last: bool = True)
 
 
 def _cut(cells: Sequence[Cell], before: float, after: float) -> int | None:
-    """The place, if there is one; seconds that must lie ``before`` and ``after`` it."""
+    """Return the place of the best cut, if there is one; ``before`` and ``after``: seconds that
+    must lie on either side."""
     seconds = list(accumulate([cell.seconds for cell in cells]))
     busy = list(accumulate([cell.busy for cell in cells]))
     whole, level = seconds[-1], busy[-1] / seconds[-1]
@@ -236,21 +238,22 @@ def are_alike(one: Sequence[Span], other: Sequence[Span], near_seconds: float) -
 
 
 MOSTLY = 0.5
-"""Of its time: what was asked of a GPU for so long is open where its work does not answer it."""
+"""Share of a GPU's time from which a question is open, where its work does not answer it."""
 NOTABLE_SHARE = 0.05
-"""Of its work: what cost less is not worth a question."""
+"""Share of a GPU's work that a loss must reach to be worth a question."""
 HELD_SHARE = 0.25
-"""Of its time, resting with its memory held: less is a job between two others."""
+"""Share of a GPU's time at rest with memory held from which that is a question: less is a job
+between two others."""
 PAUSES_KEPT = 1000
 QUESTIONS_KEPT = 32
 START, PAUSES, HELD, UNKNOWN = "start", "pauses", "held", "unknown"
-"""What time is lost to, beside the rules."""
+"""Causes of lost time, beside the rules."""
 _HELD = (
     f"{GPUS} held memory and ran nothing: a service that waits for requests, a person's session, "
     "or a job that hangs; its processes show which (gpuwatch beside the job)"
 )
 _Open = tuple[GpuUsage, Sequence[Span], float]
-"""The GPU, the spans that a question is about, and what was lost."""
+"""(GPU, spans that a question is about, seconds lost)."""
 
 
 @cache
@@ -263,74 +266,75 @@ def _rules() -> Mapping[str, Rule]:
 
 @dataclass(slots=True)
 class _GpuNotes:
-    """Of one GPU, by all diagnoses."""
+    """Pauses and open questions of one GPU, by all diagnoses."""
 
     pauses: list[Pause] = field(default_factory=list)
-    """Times on the report's axis, oldest first."""
+    """Pauses with times on the report's axis, oldest first."""
     asked: dict[str, float] = field(default_factory=dict)
-    """For how many seconds each question was."""
+    """Seconds for which each question was open."""
 
 
 class DiagnosisNotes:
-    """Fed with each new diagnosis: what it says beside its findings."""
+    """Pauses and open questions of all diagnoses so far, beside their findings."""
 
     def __init__(self) -> None:
         self._gpus: dict[GpuKey, _GpuNotes] = {}
         self._last: Diagnosis | None = None
         self._at = 0.0
 
-    def add(self, diagnosis: Diagnosis, now: float, offset: float) -> None:
-        """``now`` on the report's axis; ``offset`` of the wall clock against it."""
+    def add_diagnosis(self, diagnosis: Diagnosis, now: float, offset: float) -> None:
+        """Take a new diagnosis. ``now``: on the report's axis; ``offset``: of the wall clock
+        against it."""
         self.finish(now)
         self._last = diagnosis
         for pause in diagnosis.pauses:
             begin = pause.at_unix_seconds - offset
-            for pauses in [self.of(uuid).pauses for uuid in pause.gpus]:
+            for pauses in [self.of_gpu(uuid).pauses for uuid in pause.gpus]:
                 if not pauses or begin > pauses[-1].at_unix_seconds + pauses[-1].seconds:
                     pauses.append(replace(pause, at_unix_seconds=begin))
                     if len(pauses) > PAUSES_KEPT:
                         pauses.remove(min(pauses[:-1], key=lambda one: one.seconds))
 
     def finish(self, now: float) -> None:
-        """What was undecided has been so until now."""
+        """Count the time until ``now`` as undecided where the last diagnosis was."""
         for question in () if self._last is None else self._last.questions:
-            for asked in [self.of(uuid).asked for uuid in question.gpus]:
+            for asked in [self.of_gpu(uuid).asked for uuid in question.gpus]:
                 if question.says in asked or len(asked) < QUESTIONS_KEPT:
                     held = asked.get(question.says, 0.0)
                     asked[question.says] = held + max(0.0, now - self._at)
         self._at = now
 
-    def of(self, uuid: GpuKey) -> _GpuNotes:
+    def of_gpu(self, uuid: GpuKey) -> _GpuNotes:
         return self._gpus.setdefault(uuid, _GpuNotes())
 
 
 class JudgedPhases:
-    """``findings`` that stand, phases and open questions of all GPUs, whose ``spans`` are given.
-    ``processes``: those on the GPUs are known, so rules say what they do there."""
+    """Phases and open questions of all GPUs, whose ``spans`` are given, and those ``findings`` that
+    stand. ``processes``: those on the GPUs are known, so rules say what they do there."""
 
     def __init__(
         self,
         gpus: Sequence[GpuUsage],
         spans: Mapping[GpuKey, Sequence[Span]],
         findings: Sequence[FindingUse],
-        watch: DiagnosisNotes,
+        notes: DiagnosisNotes,
         *,
         processes: bool,
     ) -> None:
-        self._gpus, self._spans, self._watch = gpus, spans, watch
+        self._gpus, self._spans, self._notes = gpus, spans, notes
         kept = [self._at_rest(use) for use in findings]
         self.findings = tuple([use for use in kept if use is not None])
         for uuid, own in spans.items():
             for span in own:
-                span.pauses = _within(watch.of(uuid).pauses, span)
+                span.pauses = _within(notes.of_gpu(uuid).pauses, span)
         for use in self.findings:
             self._allot(use)
         for own in spans.values():
             _explain(own, processes=processes)
 
     def _at_rest(self, use: FindingUse) -> FindingUse | None:
-        """Of a rest only the last stretch, if it is longer than those that work ended: such a GPU
-        was waited for, and will be again."""
+        """Cut a finding about a rest to its last stretch, and drop it where a stretch that work
+        ended was as long: such a GPU was waited for, and will be again."""
         rule = _rules().get(use.rule)
         if rule is None or not rule.of_rest:
             return use
@@ -368,7 +372,7 @@ class JudgedPhases:
                 span.lose(use.rule, cost * weight / whole, idle=not while_busy)
 
     def phases(self, near_seconds: float) -> tuple[Phase, ...]:
-        """Those of GPUs that did the same at the same time as one."""
+        """Return the phases, with GPUs that did the same at the same time as one."""
         groups: list[list[tuple[GpuKey, Sequence[Span]]]] = []
         for uuid, own in self._spans.items():
             near = [x for x in groups if are_alike(own, x[0][1], near_seconds)]
@@ -383,7 +387,7 @@ class JudgedPhases:
         )
 
     def questions(self) -> tuple[OpenQuestion, ...]:
-        """What is open, the most costly first."""
+        """Return the open questions, the most costly first."""
         groups: dict[tuple[str, str], list[_Open]] = {}
         for gpu in self._gpus:
             for about, says, spans, lost in self._open(gpu):
@@ -392,7 +396,7 @@ class JudgedPhases:
         return tuple(sorted(made, key=lambda one: -one.lost_gpu_seconds))
 
     def _open(self, gpu: GpuUsage) -> Iterable[tuple[str, str, Sequence[Span], float]]:
-        asked, spans = self._watch.of(gpu.uuid).asked, self._spans[gpu.uuid]
+        asked, spans = self._notes.of_gpu(gpu.uuid).asked, self._spans[gpu.uuid]
         watched = gpu.watched_seconds or 0.0
         longest = sorted(asked, key=lambda says: -asked[says])
         pauses = [says for says in longest if PAUSED in says][:1]
@@ -418,7 +422,7 @@ class JudgedPhases:
 def _lost(
     about: str, sentences: Iterable[str], spans: Iterable[Span], least: float
 ) -> Iterable[tuple[str, str, Sequence[Span], float]]:
-    """The sentence, if more than ``least`` was lost to it."""
+    """Return the sentence, if more than ``least`` was lost to it."""
     # Pauses are a share of all the work.
     found = [span for span in spans if about == PAUSES or span.lost.get(about)]
     lost = sum([span.lost.get(about, 0.0) for span in found])
@@ -426,7 +430,7 @@ def _lost(
 
 
 def _explain(spans: Sequence[Span], *, processes: bool) -> None:
-    """What no finding took of them is lost to something else."""
+    """Name causes for the idle time that no finding explains."""
     least, rules = 1.0 - FED_PERCENT / 100.0, _rules()
     for span in spans:
         if span.kind == "start":
@@ -444,7 +448,7 @@ def _explain(spans: Sequence[Span], *, processes: bool) -> None:
 
 
 def _within(pauses: Iterable[Pause], span: Span) -> list[Pause]:
-    """Those that are mostly a part of its work: longer ones are spans of their own."""
+    """Return the pauses that are mostly a part of its work: longer ones are spans of their own."""
     found = []
     for one in pauses if span.kind == "steady" else ():
         begin = one.at_unix_seconds
@@ -455,7 +459,7 @@ def _within(pauses: Iterable[Pause], span: Span) -> list[Pause]:
 
 
 def _phase(gpus: tuple[GpuKey, ...], spans: Sequence[Span]) -> Phase:
-    """``spans`` that are alike."""
+    """Return the phase of ``spans`` that are alike."""
     watched = sum([span.seconds for span in spans])
     busy = sum([span.busy for span in spans])
     named = dict.fromkeys([to for span in spans for to in span.lost])

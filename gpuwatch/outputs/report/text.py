@@ -1,4 +1,9 @@
-"""A report for a terminal: plain text in lines that fit, with charts on one time axis."""
+"""A report for a terminal: plain text in lines that fit, with charts on one time axis.
+
+The filled area of a chart is the mean, so that what is filled is the work done and what is empty
+was lost; a dot above it is the highest that was reached. Where nothing was measured nothing is
+drawn; a measured zero is a line on the ground. The scale is always 0 to 100%.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -27,21 +32,21 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class ChartColumn(NamedTuple):
-    """The values of one column; ``None`` in a list of columns is a gap."""
+    """Values of one column; ``None`` in a list of columns is a gap."""
 
     mean: float
     highest: float
 
 
 class TimeAxis(NamedTuple):
-    """The time charts span: seconds since the job's start."""
+    """Time that charts span: seconds since the job's start."""
 
     start: float
     seconds: float
 
 
 def chart_columns(profile: TimeProfile, count: int) -> list[ChartColumn | None]:
-    """The profile in ``count`` columns, however many buckets it has."""
+    """Return the profile in ``count`` columns, however many buckets it has."""
     buckets = len(profile.mean)
     if not buckets:
         return [None] * count
@@ -58,7 +63,7 @@ def chart_columns(profile: TimeProfile, count: int) -> list[ChartColumn | None]:
 
 
 def mean_profile(profiles: Sequence[TimeProfile]) -> TimeProfile:
-    """The mean over several profiles, with the lowest and highest of any."""
+    """Return the mean over several profiles, with the lowest and highest of any."""
     lows, means, highs = (
         [_known(values) for values in zip_longest(*series)]
         for series in zip(*[(one.minimum, one.mean, one.maximum) for one in profiles], strict=True)
@@ -81,7 +86,7 @@ def canvas_cells(width: int) -> int:
 def chart(
     profile: TimeProfile, time: TimeAxis, *, width: int, rows: int, time_labels: bool
 ) -> list[str]:
-    """``rows`` lines of data and one or two of axis, none wider than ``width``."""
+    """Return ``rows`` lines of data and one or two of axis, none wider than ``width``."""
     cells = canvas_cells(width)
     area = [[" "] * cells for _ in range(rows)]
     for place, column in enumerate(chart_columns(profile, cells)):
@@ -116,17 +121,18 @@ def chart(
 
 
 def _level(percent: float, up: int) -> int:
-    """Of ``up`` steps; a measured zero is one."""
+    """Return how many of ``up`` steps are filled; a measured zero is one."""
     return max(1, min(up, round(percent / 100.0 * up)))
 
 
 def _moment(seconds: float) -> str:
-    """``0s``, ``5m``, ``1h30``."""
+    """Return ``0s``, ``5m``, ``1h30``."""
     return units.age(seconds).removesuffix("00") if seconds >= 60 else units.age(seconds)
 
 
 def strips(named: Sequence[tuple[str, TimeProfile]], width: int) -> Iterator[str]:
-    """One line a profile, on the same columns as a chart of this width: its means."""
+    """Yield a line for each profile with its means, on the same columns as a chart of this
+    width."""
     for name, profile in named:
         cells = [
             " " if column is None else _BLOCKS[_level(column.mean, len(_BLOCKS)) - 1]
@@ -140,7 +146,7 @@ def strips(named: Sequence[tuple[str, TimeProfile]], width: int) -> Iterator[str
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140
-"""Wider charts and sentences are no easier to read."""
+"""Widest page: wider charts and sentences are no easier to read."""
 COMMAND_LINES = 3
 CHART_ROWS = 6
 SMALL_CHART_ROWS = 4
@@ -156,7 +162,7 @@ def report_text(
     unicode: bool = True,
     previous: Report | None = None,
 ) -> str:
-    """The report in lines of at most ``width`` cells (40 or more), without a line end.
+    """Return the report in lines of at most ``width`` cells (40 or more), without a line end.
 
     ``previous``: of the report of a job, that of the run before.
     """
@@ -166,7 +172,7 @@ def report_text(
 def document_text(
     made: Document, width: int = 80, colour: bool = False, unicode: bool = True
 ) -> str:
-    """Lines of at most ``width`` cells, without a line end."""
+    """Return the document in lines of at most ``width`` cells, without a line end."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     if made.simulated:
         page.say("SIMULATED: none of this ran.", style=YELLOW)
@@ -231,7 +237,8 @@ def _finding(page: Page, found: Found) -> None:
 
 
 def _charts(page: Page, made: Timeline) -> None:
-    """One below the other on one time axis, and a line each for GPUs, CPU and findings."""
+    """Draw the charts one below the other on one time axis, and a line each for GPUs, CPU and
+    findings."""
     gpus = [row for row in made.gpus if row.profile]
     drawn: list[tuple[str, TimeProfile, int]] = []
     if gpus:
@@ -282,7 +289,7 @@ def _strips(made: Timeline, gpus: Sequence[Row]) -> list[tuple[str, TimeProfile]
 
 
 def _lanes(width: int, made: Timeline, seconds: float) -> list[str]:
-    """``seconds``: what the charts span."""
+    """Return a line for each finding; ``seconds``: the time that the charts span."""
     room, start = canvas_cells(width), made.report.time.begin_unix_seconds
     lines = []
     for one in made.lanes:
@@ -307,7 +314,7 @@ def list_text(
     colour: bool = False,
     unicode: bool = True,
 ) -> str:
-    """One line a report, in lines of at most ``width`` cells."""
+    """Return a line for each report, of at most ``width`` cells."""
     jobs = [(number, report, job) for number, report in numbered if (job := report.job) is not None]
 
     def started(one: _NumberedJob) -> str:
@@ -330,6 +337,6 @@ def list_text(
 
 
 def _short(command: str) -> str:
-    """Without the path of the program: ``python train.py``."""
+    """Return the command without the path of the program: ``python train.py``."""
     program, *rest = command.split(" ")
     return " ".join([program.rpartition("/")[2] or program, *rest])

@@ -30,7 +30,7 @@ from gpuwatch.outputs.report.model import JobUsage, Loading, Loop, ProcessUsage,
 
 
 AT_LIMIT_PERCENT = 90.0
-"""Of one core: a process at this much is held back by its core more than by anything else."""
+"""Share of one core from which a process is held back by its core more than by anything else."""
 STATES_KEPT = 32
 _OF_WORKERS = (
     "loader_worker_cpu_percent",
@@ -57,8 +57,8 @@ class _LoadingState:
 
     @property
     def weight(self) -> tuple[float, ...]:
-        """Workers are started and ended with every epoch; that there are some says more than the
-        time without them."""
+        """Rank of the state: workers are started and ended with every epoch, so that there are some
+        says more than the time without them."""
         some = bool(self.workers)
         return (some and self.pinned is not None, some, self.workers is not None, self.seconds)
 
@@ -71,7 +71,7 @@ class LoadingAccumulator:
         self._workers: frozenset[ProcessKey] = frozenset()
         self._gauges = {name: Gauge() for name in (*_OF_WORKERS, *_OF_RANKS)}
 
-    def add(self, job: Job, seconds: float) -> None:
+    def add_job(self, job: Job, seconds: float) -> None:
         if job.ranks:
             self._note_state(job, seconds)
         names: tuple[str, ...]
@@ -129,7 +129,7 @@ class FineProfile:
         self.profile = profile
         self._until = now
 
-    def add(
+    def add_samples(
         self, samples: tuple[BusySample, ...] | None, percent: float | None, step: Step
     ) -> None:
         if samples is None:
@@ -155,16 +155,16 @@ class FineProfile:
 RANKS_KEPT = 512
 SHARES = ("data_wait_share", "compute_share", "copy_share", "validation_share", "checkpoint_share")
 SAME_SECONDS = 0.5
-"""Times of one moment, as reported and as seen, differ by less."""
+"""Largest difference of two times of one moment, as reported and as seen."""
 _KEPT_SECONDS = 60.0
-"""Windows are ten seconds, and what a step or a wait lasts longer."""
+"""Time for which sums are kept: windows are ten seconds, and longer by a step or a wait."""
 
 _Sums = tuple[float, ...]
 
 
 class LoopWork(NamedTuple):
     seconds: float
-    """For how long of it the loop ran; all else is about those."""
+    """Time for which the loop ran; all else is about it."""
     samples: float | None
     spent: tuple[float | None, ...]
     """Seconds, for each of ``SHARES``; a little negative where it was reported late that
@@ -174,16 +174,16 @@ class LoopWork(NamedTuple):
 class LoopMeter:
     def __init__(self) -> None:
         self._points: deque[tuple[float, _Sums]] = deque()
-        """Seconds spent up to some moments."""
+        """Seconds spent on each of ``SHARES`` up to some moments."""
         self._kinds: tuple[bool, ...] = ()
         self._steps: int | None = None
         self._idle = True
         self._until: float | None = None
-        """When it was looked at last."""
+        """Time of the last look."""
 
-    def add(self, loop: TrainingLoop, since: float, at: float, unix: float) -> LoopWork:
-        """Its work from ``since`` (the look before) to ``at``, in monotonic seconds; ``unix``:
-        wall time ``at`` that moment."""
+    def work_of(self, loop: TrainingLoop, since: float, at: float, unix: float) -> LoopWork:
+        """Return the loop's work from ``since`` (the look before) to ``at``, in monotonic seconds;
+        ``unix``: wall time ``at`` that moment."""
         window = sane(loop.window_seconds)
         seconds = at - since
         if self._until is None and window is not None:
@@ -229,7 +229,8 @@ class LoopMeter:
         )
 
     def _sums_at(self, at: float) -> _Sums | None:
-        """Straight between the moments; ``None`` outside of them."""
+        """Return the sums at a moment, interpolated between those kept; ``None`` outside of
+        them."""
         points = self._points
         if not points or points[-1][0] < at:
             return None
@@ -245,7 +246,7 @@ class LoopMeter:
 
 
 def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | None:
-    """By the steps, which are counted; rates are reported from step to step."""
+    """Return the samples by the steps, which are counted; rates are reported from step to step."""
     rate, step_rate = sane(loop.samples_per_second), sane(loop.steps_per_second)
     if rate is None:
         return None
@@ -255,7 +256,7 @@ def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | N
 
 
 class TimeSpent(Gauge):
-    """Seconds that were spent on something, of those in which it is known."""
+    """Seconds that were spent on something, out of those in which it is known."""
 
     def add(self, spent: float | None, seconds: float) -> None:
         if spent is not None and seconds > 0.0:
@@ -283,15 +284,15 @@ class LoopsAccumulator:
         self._ranks: dict[ProcessKey, _ReportingRank] = {}
         self._spent = {name: TimeSpent() for name in SHARES}
         self._seconds = 0.0
-        """For how long a loop ran."""
+        """Time for which a loop ran."""
         self._samples = Gauge()
-        """A second."""
+        """Samples a second."""
         self._allocated, self._reserved = Gauge(), Gauge()
         self._epoch: int | None = None
         self._on_device: bool | None = None
 
-    def add(self, job: Job, step: Step) -> float:
-        """Take what the job says of its loops; for how long of the step one ran."""
+    def add_job(self, job: Job, step: Step) -> float:
+        """Take what the job reports of its loops, and return for how long of the step one ran."""
         numbers = {rank.key: rank.rank for rank in job.ranks}
         waits = TimeSpent()
         longest, samples = 0.0, 0.0
@@ -303,16 +304,16 @@ class LoopsAccumulator:
             if numbers.get(loop.key) is not None:
                 rank.number = numbers[loop.key]
             self._note(loop, rank)
-            did = rank.meter.add(loop, step.since, step.until, step.until + step.offset)
-            if did.seconds <= 0.0:
+            work = rank.meter.work_of(loop, step.since, step.until, step.until + step.offset)
+            if work.seconds <= 0.0:
                 continue
-            longest = max(longest, did.seconds)
-            all_known = all_known and did.samples is not None
-            samples += did.samples or 0.0
-            for name, spent in zip(SHARES, did.spent, strict=True):
-                self._spent[name].add(spent, did.seconds)
+            longest = max(longest, work.seconds)
+            all_known = all_known and work.samples is not None
+            samples += work.samples or 0.0
+            for name, spent in zip(SHARES, work.spent, strict=True):
+                self._spent[name].add(spent, work.seconds)
             for one in (rank.waits, waits):
-                one.add(did.spent[0], did.seconds)
+                one.add(work.spent[0], work.seconds)
         self._seconds += longest
         if longest > 0.0 and all_known:
             self._samples.add(samples / longest, longest)
@@ -362,7 +363,8 @@ class LoopsAccumulator:
 
 
 PROCESSES_KEPT = 1024
-"""Loader workers are started anew each epoch: a long recording sees very many."""
+"""Most processes kept: loader workers are started anew each epoch, so a long recording sees very
+many."""
 
 
 class UsageAccumulator:
@@ -395,13 +397,13 @@ class UsageAccumulator:
             self.memory_peak_bytes = max(self.memory_peak_bytes or 0, memory)
 
     def add_storage(self, read: float | None, written: float | None, seconds: float) -> None:
-        """Both in bytes a second."""
+        """Add storage traffic; both rates are in bytes a second."""
         self.read_bytes = _plus(self.read_bytes, read, seconds)
         self.written_bytes = _plus(self.written_bytes, written, seconds)
 
     @property
     def sums(self) -> dict[str, Any]:
-        """The fields of ``Usage`` but for who it is."""
+        """Fields of ``Usage`` but for who it is."""
         sums = {name: getattr(self, name) for name in Usage.__struct_fields__[2:]}
         return sums | {"gpus": tuple(self.gpus)}
 
@@ -412,29 +414,30 @@ class UsageAccumulator:
 
 
 def _plus(sum_: float | None, rate: float | None, seconds: float) -> float | None:
-    """The sum with ``rate`` times ``seconds``, if that is an amount."""
+    """Return the sum with ``rate`` times ``seconds`` added, if that is an amount."""
     if rate is None or not 0.0 <= rate < math.inf:
         return sum_
     return (sum_ or 0.0) + rate * seconds
 
 
 class _ProcessUsageAccumulator(UsageAccumulator):
-    """Keeps what is not known any more of a process that ends."""
+    """Sums of one process, with facts that are not known any more once it ends."""
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
         self.name: str | None = None
         self.role: str | None = None
-        self.look = 0
-        """The number of the snapshot that its CPU time and memory were taken from last."""
+        self.snapshot_number = 0
+        """Number of the snapshot that its CPU time and memory were taken from last."""
 
-    def see(
-        self, process: Process | JobMember, user: str | None, look: int, seconds: float
+    def add_process(
+        self, process: Process | JobMember, user: str | None, number: int, seconds: float
     ) -> None:
-        """Once a snapshot: it has a row for each GPU, with the same of the host in all of them."""
-        if self.look == look:
+        """Add CPU time and memory once a snapshot: a process has a row for each GPU, with the same
+        readings of the host in all of them."""
+        if self.snapshot_number == number:
             return
-        self.look = look
+        self.snapshot_number = number
         self.user = user or self.user
         self.name = process.name or self.name
         self.command = process.command or self.command
@@ -444,24 +447,26 @@ class _ProcessUsageAccumulator(UsageAccumulator):
 class ProcessesAccumulator:
     def __init__(self) -> None:
         self._processes: dict[ProcessKey, _ProcessUsageAccumulator] = {}
-        self._look = 0
+        self._snapshots = 0
         self.left_out = 0
 
-    def add(self, snapshot: Snapshot, jobs: Iterable[Job], now: float, seconds: float) -> None:
-        """``seconds``: what rates hold for."""
-        self._look += 1
+    def add_snapshot(
+        self, snapshot: Snapshot, jobs: Iterable[Job], now: float, seconds: float
+    ) -> None:
+        """Add all processes of a snapshot; ``seconds``: the time that rates hold for."""
+        self._snapshots += 1
         for process in snapshot.processes:
             used = self._process((process.pid, process.started_at_unix_seconds), now)
             if process.gpu_uuid is not None:
                 used.add_gpu(process.gpu_uuid, process.gpu_busy_percent, seconds)
-            used.see(process, process.user, self._look, seconds)
+            used.add_process(process, process.user, self._snapshots, seconds)
         for key, held in gpu_memory(snapshot).items():
             self._processes[key].add_gpu_memory(held)
         for job in jobs:
             for member in job.members:
                 used = self._process((member.pid, member.started_at_unix_seconds), now)
                 used.role = member.role
-                used.see(member, job.user, self._look, seconds)
+                used.add_process(member, job.user, self._snapshots, seconds)
                 read, written = member.read_bytes_per_second, member.write_bytes_per_second
                 used.add_storage(read, written, seconds)
         self._forget(now)
@@ -474,7 +479,7 @@ class ProcessesAccumulator:
         return used
 
     def _forget(self, now: float) -> None:
-        """Of those that are gone, the ones that used least."""
+        """Forget those gone processes that used least."""
         if len(self._processes) <= PROCESSES_KEPT:
             return
         gone = [item for item in self._processes.items() if item[1].last_unix_seconds < now]
@@ -491,7 +496,7 @@ class ProcessesAccumulator:
 
 
 def gpu_memory(snapshot: Snapshot) -> dict[ProcessKey, int]:
-    """Bytes that each process holds, on all its GPUs."""
+    """Return the bytes that each process holds, on all its GPUs."""
     memory: dict[ProcessKey, int] = {}
     for process in snapshot.processes:
         if process.gpu_uuid is not None and process.gpu_memory_bytes is not None:
@@ -509,8 +514,8 @@ def by_weight(usages: Mapping[ProcessKey, U]) -> list[tuple[ProcessKey, U]]:
 
 
 GROWN_SINCE = 1.25
-"""Resident memory that grew by more since the proportional one was at its peak: it was read too
-early, of a process that was still importing, say."""
+"""Growth of resident memory since the proportional one's peak from which that was read too early:
+of a process that was still importing, say."""
 FACTS = (
     *("command", "user", "working_directory", "launcher", "framework", "world_size", "container"),
     *("pod", "slurm_job", "environment", "exit_code", "usable_cores", "quota_cores"),
@@ -523,7 +528,7 @@ class JobAccumulator(UsageAccumulator):
         super().__init__(now)
         self._key = job.key
         self._facts: dict[str, Any] = {}
-        """As last said, of each of ``FACTS``: of a process that ended little can be read."""
+        """Last known value of each of ``FACTS``: little can be read of a process that ended."""
         self._ended: Unix | None = None
         self._ranks = 0
         self._cpu, self._throttled, self._shared, self._resident = [Gauge() for _ in range(4)]
@@ -540,15 +545,15 @@ class JobAccumulator(UsageAccumulator):
                 "data_wait_percent": grid.recorder(),
             }
 
-    def add(
+    def add_job(
         self,
         job: Job,
         step: Step,
         busy: Mapping[GpuKey, float | None],
         memory: Mapping[ProcessKey, int],
     ) -> float:
-        """``busy`` percent of each GPU, GPU ``memory`` of each process; for how long of the step a
-        loop of the job ran."""
+        """Add a snapshot of the job, with the ``busy`` percent of each GPU and the GPU ``memory``
+        of each process; return for how long of the step a loop of the job ran."""
         # What a rate says holds for the time since the look before; over a gap it says nothing.
         seconds = 0.0 if step.is_gap else step.seconds
         for name in FACTS:
@@ -568,22 +573,22 @@ class JobAccumulator(UsageAccumulator):
             self.add_gpu_memory(sum(held))
         self._add_members(job.members, seconds)
         self._throttled.add(job.cpu_throttled_percent, seconds)
-        self._loading.add(job, seconds)
+        self._loading.add_job(job, seconds)
         if not step.is_gap:
             self.add_fine(job, step)
         return self._add_loops(job, step)
 
     def add_fine(self, job: Job, step: Step) -> None:
         if self._profiles:
-            self._worker.add(job.loader_worker_samples, job.loader_worker_cpu_percent, step)
-            self._main.add(job.main_thread_samples, job.main_thread_cpu_percent, step)
+            self._worker.add_samples(job.loader_worker_samples, job.loader_worker_cpu_percent, step)
+            self._main.add_samples(job.main_thread_samples, job.main_thread_cpu_percent, step)
 
     def _add_loops(self, job: Job, step: Step) -> float:
         if not job.loops or step.is_gap:
             return 0.0
         if self._loops is None:
             self._loops = LoopsAccumulator(self._profiles.get("data_wait_percent"))
-        return self._loops.add(job, step)
+        return self._loops.add_job(job, step)
 
     def _add_members(self, members: tuple[JobMember, ...], seconds: float) -> None:
         if not members:
@@ -605,8 +610,9 @@ class JobAccumulator(UsageAccumulator):
         self._resident.add(resident, seconds)
 
     def _shared_peak(self) -> int | None:
-        """PSS is read seldom, and of young workers not yet: a peak over the little time in which
-        all of it was known, or from before most of it was there, would leave out most of it."""
+        """Return the peak of PSS where it is worth something. PSS is read seldom, and not yet for
+        young workers: a peak over the little time in which all of it was known, or from before most
+        of it was there, would leave out most of it."""
         if 2 * self._shared.seconds < self._resident.seconds:
             return None
         if (self._resident.peak or 0.0) > GROWN_SINCE * self._resident_at_shared_peak > 0:
@@ -633,7 +639,8 @@ class JobAccumulator(UsageAccumulator):
 
 
 def run_digest(facts: Mapping[str, Any]) -> str | None:
-    """The same for every run of the same command by the same user in the same folder.
+    """Return a digest that is equal for every run of the same command by the same user in the same
+    folder.
 
     Made from what a ``Job`` says, so that it holds for ended, simulated and replayed jobs too;
     ``None`` where one of the three is not known.

@@ -69,7 +69,7 @@ def test_two_are_compared(
 ) -> None:
     """What was repaired is gone, and the other way round it is new, with what to do about it."""
     comparison = compare(summaries[before], summaries[after])
-    found = {name: comparison.having(name) for name in ("gone", "new", "still")}
+    found = {name: comparison.rules_in(name) for name in ("gone", "new", "still")}
     assert found == {"gone": [], "new": [], "still": []} | {state: ["loader_cpu_bound"]}
     assert comparison.doubts == ()
     assert comparison.figure("busy_percent").judged == judged
