@@ -23,8 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
 
-# Columns of a chart.
-
+# --- columns of a chart -----------------------------------------------------------------------
 
 NAN = math.nan
 
@@ -144,8 +143,7 @@ class View:
         self.growing = None
 
 
-# Rows of numbers in memory of their own.
-
+# --- rows of numbers in memory of their own ---------------------------------------------------
 
 Code = Literal["e", "f", "d"]
 _MOST = {"e": 65504.0, "f": 3.4e38, "d": math.inf}
@@ -248,8 +246,7 @@ class Rows:
             self.append([*row.unpack_from(kept, place * row.size), *[filling] * more])
 
 
-# Tiers: buckets of what is too old to be kept as it came.
-
+# --- tiers: buckets of what is too old to be kept as it came ----------------------------------
 
 BLOCK_SECONDS = 30.0
 """Readings are folded in whole blocks: a multiple of every tier's width."""
@@ -340,8 +337,7 @@ class Tier:
         return [part for part in parts if math.isfinite(part[1])]
 
 
-# The axis of readings that are taken together.
-
+# --- the axis of readings that are taken together ---------------------------------------------
 
 READINGS_KEPT = 1024
 _ROOM = 128
@@ -349,7 +345,7 @@ _ROOM = 128
 
 
 class Axis:
-    """The times of series that are read together.
+    """Times of series that are read together: another reading costs an append for each.
 
     Reading ``i`` was taken at ``at[i]``, which ascends, and speaks for the ``seconds[i]`` up to
     then: 0 where it speaks for its own moment only. No time is spoken for twice. A series is
@@ -511,8 +507,7 @@ class Axis:
         self.folded_until = end
 
 
-# One series.
-
+# --- one series -------------------------------------------------------------------------------
 
 SAMPLES_KEPT = 4096
 
@@ -533,7 +528,8 @@ _VIEWS_KEPT = 3
 
 class Series:
     """One reading over time. Made by itself it is fed by ``push_reading`` and ``push_samples`` and
-    keeps about ``readings_kept`` as they came; those of an ``axis`` are fed by that alone."""
+    keeps about ``readings_kept`` as they came; those of an ``axis`` are fed by that alone. Columns
+    that were drawn are remembered: the next frame computes only what is new."""
 
     __slots__ = ("_axis", "_views", "number")
 
@@ -735,8 +731,7 @@ def _divides(part: float, width: float) -> bool:
     return abs(width / part - round(width / part)) < TOLERANCE <= width
 
 
-# The series of a machine.
-
+# --- the series of a machine ------------------------------------------------------------------
 
 GPU_SERIES = (
     "memory_controller_percent", "memory_used_bytes", "power_watts", "power_limit_watts",

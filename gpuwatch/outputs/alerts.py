@@ -21,8 +21,8 @@ _FOR_CHATS = str.maketrans("<>@", "‹›＠")
 
 
 class Event(Part, frozen=True, kw_only=True):
-    """What commands and webhooks are given. ``schema`` as in reports: raised when a name goes or
-    changes its meaning."""
+    """Event that commands and webhooks are given. ``schema`` as in reports: raised when a name goes
+    or changes its meaning."""
 
     kind: str = "alert"
     schema: int = 1

@@ -90,7 +90,7 @@ class DiagnosisSeen(Report, frozen=True, kw_only=True):
 
     kind: str = "diagnosis"
     causes: tuple[str, ...] = ()
-    """What was found, in a sentence for each cause: findings of several jobs can have one."""
+    """Causes found, a sentence for each: findings of several jobs can share one."""
     stacks: tuple[dict[str, Any], ...] = ()
     """Python stacks, if requested: processes as ``gpuwatch stacks --json`` has them."""
 

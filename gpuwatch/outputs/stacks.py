@@ -152,7 +152,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
     names: list[Column[str]] = [
         Column(name_of(one), rank=place) for place, one in enumerate(reports, start=1)
     ]
-    lines = table([Column("", text=True), *names], rows, width)
+    lines = table([Column("", kind="text"), *names], rows, width)
     left = len(names) - len(re.findall("  \\S", lines[0]))
     lines += [f"({left} more do not fit the width)"] if left else []
     sentence = compare_ranks(reports)

@@ -109,7 +109,7 @@ def _performance_state(value: float | None) -> str:
 
 _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("GPU", units.gpu_label),
-    Column("NAME", lambda gpu: gpu.identity.name, True, 3),
+    Column("NAME", lambda gpu: gpu.identity.name, "text", 3),
     Column("BUSY", lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
     Column("READ", _age, rank=1),
     Column("MEMORY", units.gpu_memory),
@@ -123,7 +123,7 @@ _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("SM", _reading("sm_active_percent", units.percent), rank=8),
     Column("TENSOR", _reading("tensor_active_percent", units.percent), rank=8),
     Column("FAN", _reading("fan_percent", units.percent), rank=9),
-    Column("THROTTLED BY", _throttled, True, 4),
+    Column("THROTTLED BY", _throttled, "text", 4),
 )
 
 
@@ -202,21 +202,20 @@ def _process_table(
     columns: tuple[Column[Process], ...] = (
         Column("GPU", lambda one: labels.get(one.gpu_uuid, "?") if one.gpu_uuid else units.UNKNOWN),
         Column("PID", lambda one: str(one.pid)),
-        Column("USER", lambda one: one.user or units.UNKNOWN, True, 3),
+        Column("USER", lambda one: one.user or units.UNKNOWN, "text", 3),
         Column("GPU-MEM", lambda one: units.size(one.gpu_memory_bytes)),
         Column("SM", lambda one: units.percent(one.gpu_busy_percent), rank=1),
         Column("CPU", lambda one: units.percent(one.cpu_percent), rank=1),
         Column("MEM", lambda one: units.size(one.memory_resident_bytes), rank=2),
         Column("TIME", time, rank=4),
-        Column("COMMAND", lambda one: one.command or one.name or units.UNKNOWN, True),
+        Column("COMMAND", lambda one: one.command or one.name or units.UNKNOWN, "text"),
     )
     page.gap()
     page.items(columns, rows)
     _say_left_out(page, len(snapshot.processes) - len(rows))
 
 
-# Jobs: a few lines for each, or one in full.
-
+# --- jobs: a few lines for each, or one in full -----------------------------------------------
 
 JOBS_SHOWN = 8
 MEMBERS_SHOWN = 40
@@ -257,13 +256,13 @@ def _job_table(
 
     columns: tuple[Column[Job], ...] = (
         Column("JOB", lambda job: str(job.pid)),
-        Column("USER", lambda job: job.user or units.UNKNOWN, True, 2),
+        Column("USER", lambda job: job.user or units.UNKNOWN, "text", 2),
         Column("GPU", lambda job: _gpus(job, labels)),
         Column("RANKS", lambda job: str(len(job.ranks))),
         Column("MAIN CPU", lambda job: units.percent(job.main_thread_cpu_percent), rank=1),
         Column("WORKER CPU", lambda job: units.percent(job.loader_worker_cpu_percent), rank=1),
         Column("CORES", _usable_cores, rank=3),
-        Column("COMMAND", lambda job: job.command or units.UNKNOWN, True),
+        Column("COMMAND", lambda job: job.command or units.UNKNOWN, "text"),
     )
     page.gap()
     page.items(columns, listed, below=below)
@@ -355,7 +354,7 @@ def _rank_table(page: Page, job: Job, labels: Mapping[GpuKey, str]) -> None:
         Column("WORKERS", lambda one: one.workers_text),
         Column("WORKER CPU", lambda one: one.mean_of_workers("cpu_percent"), rank=1),
         Column("CPU-WAIT", lambda one: one.mean_of_workers("run_queue_wait_percent"), rank=2),
-        Column("PINNED", lambda one: _PINNED[one.rank.pinned_memory], True),
+        Column("PINNED", lambda one: _PINNED[one.rank.pinned_memory], "text"),
     )
     if job.loops:
         columns += (
@@ -421,11 +420,11 @@ def _member_state(row: _MemberRow) -> str:
 
 
 _MEMBER_COLUMNS: tuple[Column[_MemberRow], ...] = (
-    Column("PROCESS", _member_name, True),
+    Column("PROCESS", _member_name, "text"),
     Column("PID", lambda row: str(row.member.pid)),
     Column("CPU", lambda row: units.percent(row.member.cpu_percent)),
     Column("MAIN", lambda row: units.percent(row.member.main_thread_cpu_percent), rank=2),
-    Column("STATE", _member_state, True, 1),
+    Column("STATE", _member_state, "text", 1),
     Column("CPU-WAIT", lambda row: units.percent(row.member.run_queue_wait_percent), rank=3),
     Column("DISK-WAIT", lambda row: units.percent(row.member.disk_wait_percent), rank=5),
     Column("READ", lambda row: units.rate(row.member.read_bytes_per_second), rank=4),

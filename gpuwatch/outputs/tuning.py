@@ -112,7 +112,7 @@ def _columns(result: Result) -> list[Column[Row]]:
         return units.size(value) if value else "-"
 
     return [
-        Column("", lambda row: "▸" if row.recommended else " ", text=True),
+        Column("", lambda row: "▸" if row.recommended else " ", kind="text"),
         *[knob(name) for name in KNOBS if name == "num_workers" or result.varied(name)],
         Column("samples/s", lambda row: samples(row.samples_per_second)),
         Column("lowest", lambda row: samples(row.low), rank=2),

@@ -42,8 +42,7 @@ from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
 if TYPE_CHECKING:
     from gpuwatch.sources.smi_log.source import LogOptions
 
-# Layout: frames, and between them what sums them up.
-
+# --- layout: frames, and between them what sums them up ---------------------------------------
 
 ENTRY = b"\x50\x2a\x4d\x18"
 """First bytes of a skippable frame; its length follows."""
@@ -201,8 +200,7 @@ def place_before(times: Sequence[float], at: float) -> int:
     return bisect_left(times, times[place]) if times else 0
 
 
-# Writing.
-
+# --- writing ----------------------------------------------------------------------------------
 
 FLUSH_SECONDS = 3.0
 SYNC_SECONDS = 10.0
@@ -431,8 +429,7 @@ def holder_of(found: os.stat_result) -> tuple[int, bool] | None:
     return None
 
 
-# Reading: a recording or a log, told by what is in it.
-
+# --- reading: a recording or a log, told by what is in it -------------------------------------
 
 RECORDING = "recording"
 LINE_LENGTH = 16 * 1024 * 1024

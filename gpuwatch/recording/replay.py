@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
 
 
-# Chunks of snapshots, packed in temporary files.
-
+# --- chunks of snapshots, packed in temporary files -------------------------------------------
 
 _LEVEL = 1
 """Compression level, low: kept snapshots are read back once or twice."""
@@ -164,8 +163,7 @@ def _parts(kind: Any) -> tuple[tuple[str, ...], attrgetter[tuple[object, ...]]]:
     return names, attrgetter(*names)
 
 
-# Tapes.
-
+# --- tapes ------------------------------------------------------------------------------------
 
 CHUNK_SECONDS = 60.0
 CHUNK_SNAPSHOTS = 240

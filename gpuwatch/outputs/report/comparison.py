@@ -18,8 +18,7 @@ from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.model import SCHEMA_VERSION, FindingUse, Part, Report, Share
 from gpuwatch.outputs.report.words import grouped
 
-# Figures and findings, before and after.
-
+# --- figures and findings, before and after ---------------------------------------------------
 
 SAME_SHARE = 0.02
 """Smallest change of a reading, as a share, that is not noise between two runs of the same job."""
@@ -263,8 +262,7 @@ def share_of(uses: Iterable[FindingUse], watched: float | None) -> float | None:
     return None if cost is None or not watched else min(1.0, cost / watched)
 
 
-# In words.
-
+# --- in words ---------------------------------------------------------------------------------
 
 MUCH_LONGER = 3.0
 
@@ -371,8 +369,7 @@ def report_name(report: Report) -> str:
     return ", ".join(known) + simulated
 
 
-# Conditions: ``busy<-5%``, ``energy>10%``, ``new``, ``new:power_throttle``.
-
+# --- conditions: ``busy<-5%``, ``energy>10%``, ``new``, ``new:power_throttle`` ----------------
 
 METRICS = {
     "busy": "busy_percent",

@@ -2,9 +2,9 @@
 form (text, HTML) can write.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
@@ -43,12 +43,11 @@ from gpuwatch.outputs.report.model import (
     without_profiles,
 )
 from gpuwatch.outputs.report.words import Times, grouped, hours
+from gpuwatch.outputs.terminal import Column
 
-# Blocks.
-
+# --- blocks -----------------------------------------------------------------------------------
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Paragraph(NamedTuple):
@@ -79,21 +78,6 @@ class Bullets(NamedTuple):
     title: str
     sentences: Sequence[str]
     style: str = "note"
-
-
-class Column(NamedTuple, Generic[T_contra]):
-    """One column of a table, declared once for all forms."""
-
-    title: str
-    """Of a page."""
-    short: str
-    """Of a terminal."""
-    cell: Callable[[T_contra], str]
-    kind: str = "number"
-    """``number``, ``text`` or ``long`` (a command line)."""
-    rank: int = 0
-    """Columns of the highest rank are left out first when a terminal is narrow; 0 stays."""
-    total: Callable[[Report], str] | None = None
 
 
 class Table(NamedTuple):
@@ -231,8 +215,7 @@ def tabled(
     )
 
 
-# Findings, those of one cause together, and the headline that they make.
-
+# --- findings, those of one cause together, and the headline that they make -------------------
 
 EVIDENCE_SHOWN = 4
 LANE_STRETCHES = 12
@@ -561,7 +544,7 @@ def worded(report: Report) -> Report:
     return replaced(report, verdict=verdict(report), time=time)
 
 
-# Facts of a job and its machine, a line for each part.
+# --- facts of a job and its machine, a line for each part -------------------------------------
 
 
 def time_facts(report: Report, job: JobUsage) -> list[str]:
@@ -729,8 +712,7 @@ def host_facts(report: Report) -> Iterable[tuple[str, str]]:
         yield "Disk", f"read {read} (at most {fastest}), written {written} (at most {fastest_out})"
 
 
-# Tables: each column declared once, for every form.
-
+# --- tables: each column declared once, for every form ----------------------------------------
 
 MOST_OF_IT = 0.75
 """Share of the time that a GPU was used from which the rest needs no note: any job imports
@@ -739,7 +721,7 @@ SHOWN = {"text": {"jobs": 10, "processes": 10}, "page": {"jobs": 30, "processes"
 LOSSES_SHOWN = 3
 LOSS_SHARE = 0.1
 """Share of the largest loss from which another is shown; less is for --json."""
-_N, _T = "number", "text"
+_T = "text"
 
 
 def _period(gpu: GpuUsage) -> str:
@@ -747,32 +729,31 @@ def _period(gpu: GpuUsage) -> str:
 
 
 GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
-    Column("GPU", "GPU", lambda g: g.label, total="all".format),
-    Column("Host", "HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
-    Column("Name", "NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
-           lambda r: units.plural(len(r.cards), "GPU")),
-    Column("Busy", "BUSY", lambda g: percent(g.busy_shown_percent), _N, 0,
-           lambda r: percent(r.total.busy_percent)),
-    Column("Duty", "DUTY", lambda g: words.share(g.duty), _N, 5,
-           lambda r: words.share(r.total.duty)),
-    Column("Idle", "IDLE", lambda g: hours(g.idle_seconds), _N, 1,
-           lambda r: hours(r.total.idle_gpu_seconds)),
-    Column("Period", "PERIOD", _period, _N, 3),
-    Column("Job memory", "JOB-MEM", lambda g: size(g.job_memory_peak_bytes), _N, 1),
-    Column("Memory peak", "MEM-PEAK",
-           lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes), _N, 2),
-    Column("Power mean", "POWER",
-           lambda g: units.watts_of(g.power_shown_watts, g.power_limit_watts), _N, 4,
-           lambda r: units.watts(r.total.power_mean_watts)),
-    Column("Power peak", "PEAK", lambda g: units.watts(g.power_peak_watts), _N, 10),
-    Column("Energy", "ENERGY", lambda g: units.energy(g.energy_joules), _N, 2,
-           lambda r: units.energy(r.total.energy_joules)),
-    Column("Hottest", "TEMP", lambda g: units.celsius(g.temperature_peak_celsius), _N, 6),
-    Column("Throttled", "THROTTLED", lambda g: units.age(g.throttled_seconds), _N, 3),
-    Column("SM clock", "SM-CLOCK", lambda g: units.megahertz(g.sm_clock_mean_mhz), _N, 7),
-    Column("From host", "FROM-HOST", lambda g: size(g.received_bytes), _N, 8),
-    Column("SM active", "SM", lambda g: percent(g.sm_active_percent), _N, 11),
-    Column("Tensor", "TENSOR", lambda g: percent(g.tensor_active_percent), _N, 12),
+    Column("GPU", lambda g: g.label, page="GPU", total="all".format),
+    Column("HOST", lambda g: g.machine or units.UNKNOWN, _T, 1),
+    Column("NAME", lambda g: g.name.removeprefix("NVIDIA "), _T, 9,
+           total=lambda r: units.plural(len(r.cards), "GPU")),
+    Column("BUSY", lambda g: percent(g.busy_shown_percent),
+           total=lambda r: percent(r.total.busy_percent)),
+    Column("DUTY", lambda g: words.share(g.duty), rank=5,
+           total=lambda r: words.share(r.total.duty)),
+    Column("IDLE", lambda g: hours(g.idle_seconds), rank=1,
+           total=lambda r: hours(r.total.idle_gpu_seconds)),
+    Column("PERIOD", _period, rank=3),
+    Column("JOB-MEM", lambda g: size(g.job_memory_peak_bytes), rank=1, page="Job memory"),
+    Column("MEM-PEAK", lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes),
+           rank=2, page="Memory peak"),
+    Column("POWER", lambda g: units.watts_of(g.power_shown_watts, g.power_limit_watts),
+           rank=4, page="Power mean", total=lambda r: units.watts(r.total.power_mean_watts)),
+    Column("PEAK", lambda g: units.watts(g.power_peak_watts), rank=10, page="Power peak"),
+    Column("ENERGY", lambda g: units.energy(g.energy_joules), rank=2,
+           total=lambda r: units.energy(r.total.energy_joules)),
+    Column("TEMP", lambda g: units.celsius(g.temperature_peak_celsius), rank=6, page="Hottest"),
+    Column("THROTTLED", lambda g: units.age(g.throttled_seconds), rank=3),
+    Column("SM-CLOCK", lambda g: units.megahertz(g.sm_clock_mean_mhz), rank=7, page="SM clock"),
+    Column("FROM-HOST", lambda g: size(g.received_bytes), rank=8, page="From host"),
+    Column("SM", lambda g: percent(g.sm_active_percent), rank=11, page="SM active"),
+    Column("TENSOR", lambda g: percent(g.tensor_active_percent), rank=12),
 )  # fmt: skip
 
 
@@ -787,19 +768,19 @@ def _held(usage: Usage) -> str:
 def _used(*, cpu: int, memory: int) -> tuple[Column[Usage], ...]:
     """Return the columns of use; ``cpu`` and ``memory`` are ranks of columns."""
     return (
-        Column("GPU memory", "GPU-MEM", lambda u: size(u.gpu_memory_peak_bytes), _N, 2),
-        Column("CPU time", "CPU-TIME", lambda u: hours(u.cpu_core_seconds), _N, cpu),
-        Column("Memory", "MEM", lambda u: size(u.memory_peak_bytes), _N, memory),
-        Column("Read", "READ", lambda u: size(u.read_bytes), _N, 4),
-        Column("Written", "WRITTEN", lambda u: size(u.written_bytes), _N, 6),
+        Column("GPU-MEM", lambda u: size(u.gpu_memory_peak_bytes), rank=2, page="GPU memory"),
+        Column("CPU-TIME", lambda u: hours(u.cpu_core_seconds), rank=cpu, page="CPU time"),
+        Column("MEM", lambda u: size(u.memory_peak_bytes), rank=memory, page="Memory"),
+        Column("READ", lambda u: size(u.read_bytes), rank=4),
+        Column("WRITTEN", lambda u: size(u.written_bytes), rank=6),
     )
 
 
 def _who(report: Report, title: str, gpus_rank: int) -> tuple[Column[Usage], ...]:
     return (
-        Column("PID", title, lambda u: str(u.pid % PIDS_OF_A_MACHINE)),
-        Column("User", "USER", lambda u: u.user or units.UNKNOWN, _T, 5),
-        Column("GPUs", "GPUS", lambda u: words.gpu_labels(u.gpus, report), _T, gpus_rank),
+        Column(title, lambda u: str(u.pid % PIDS_OF_A_MACHINE), page="PID"),
+        Column("USER", lambda u: u.user or units.UNKNOWN, _T, 5),
+        Column("GPUS", lambda u: words.gpu_labels(u.gpus, report), _T, gpus_rank, page="GPUs"),
     )
 
 
@@ -811,13 +792,13 @@ def job_columns(report: Report) -> tuple[Column[JobUsage], ...]:
 
     return (
         *_who(report, "JOB", 3),
-        Column("Seen", "SEEN", seen, _T, 9),
-        Column("GPU time", "GPU-TIME", _held),
-        Column("Busy", "BUSY", _busy, _N, 1),
-        Column("Samples/s", "SAMPLES/S", lambda j: samples(j.loop.samples_per_second), _N, 1),
-        Column("Data wait", "DATA-WAIT", lambda j: percent(j.loop.data_wait_percent), _N, 1),
+        Column("SEEN", seen, _T, 9),
+        Column("GPU-TIME", _held, page="GPU time"),
+        Column("BUSY", _busy, rank=1),
+        Column("SAMPLES/S", lambda j: samples(j.loop.samples_per_second), rank=1),
+        Column("DATA-WAIT", lambda j: percent(j.loop.data_wait_percent), rank=1, page="Data wait"),
         *_used(cpu=2, memory=7),
-        Column("Command", "COMMAND", lambda j: j.command or units.UNKNOWN, "long"),
+        Column("COMMAND", lambda j: j.command or units.UNKNOWN, "long"),
     )
 
 
@@ -837,24 +818,24 @@ def phase_columns(report: Report) -> tuple[Column[Phase], ...]:
         return f"{phase.pauses}, {units.age(phase.paused_seconds)}" if phase.pauses else "-"
 
     return (
-        Column("GPU", "GPU", lambda p: words.gpu_labels(p.gpus, report), _T),
-        Column("Phase", "PHASE", lambda p: p.kind, _T),
-        Column("From", "FROM", lambda p: moment(p.begin_unix_seconds), _T, 2),
-        Column("To", "TO", lambda p: moment(p.end_unix_seconds), _T, 3),
-        Column("Time", "TIME", lambda p: units.age(p.seconds)),
-        Column("Busy", "BUSY", lambda p: percent(p.busy_percent)),
-        Column("Pauses", "PAUSES", paused, _N, 1),
-        Column("Lost to", "GPU TIME LOST TO", lost, "long"),
+        Column("GPU", lambda p: words.gpu_labels(p.gpus, report), _T, page="GPU"),
+        Column("PHASE", lambda p: p.kind, _T),
+        Column("FROM", lambda p: moment(p.begin_unix_seconds), _T, 2),
+        Column("TO", lambda p: moment(p.end_unix_seconds), _T, 3),
+        Column("TIME", lambda p: units.age(p.seconds)),
+        Column("BUSY", lambda p: percent(p.busy_percent)),
+        Column("PAUSES", paused, rank=1),
+        Column("GPU TIME LOST TO", lost, "long", page="Lost to"),
     )
 
 
 def process_columns(report: Report) -> tuple[Column[ProcessUsage], ...]:
     return (
         *_who(report, "PID", 7),
-        Column("GPU time", "GPU-TIME", _held, _N, 1),
-        Column("GPU busy", "GPU-BUSY", _busy, _N, 3),
+        Column("GPU-TIME", _held, rank=1, page="GPU time"),
+        Column("GPU-BUSY", _busy, rank=3, page="GPU busy"),
         *_used(cpu=0, memory=2),
-        Column("Command", "COMMAND", words.process_name, "long"),
+        Column("COMMAND", words.process_name, "long"),
     )
 
 
@@ -943,8 +924,7 @@ def process_blocks(report: Report, form: str) -> Iterable[Block]:
         yield tabled("Processes", columns, report.processes, form, most=SHOWN[form]["processes"])
 
 
-# Rows on one time axis.
-
+# --- rows on one time axis --------------------------------------------------------------------
 
 CARDS_SHOWN = 16
 
@@ -1037,8 +1017,7 @@ def _card_rows(gpu: GpuUsage) -> Iterable[Row]:
             yield Row(label, label, "", profiles[name], end, described, top=top, lost=gpu.lost)
 
 
-# Two reports compared.
-
+# --- two reports compared ---------------------------------------------------------------------
 
 _ONLY_CHANGES = {"gpus", "throttled_percent"}
 """Figures that are shown only where they differ."""
@@ -1061,11 +1040,11 @@ def compared_table(comparison: Comparison) -> Table:
         judged = one.judged if one.judged in {"better", "worse"} else ""
         rows.append([one.label, before, after, change_words(one), judged])
     columns = (
-        Column("Figure", "COMPARED", str, "text"),
-        Column("Before", "BEFORE", str),
-        Column("After", "AFTER", str),
-        Column("Change", "CHANGE", str, "text", 1),
-        Column("", "", str, "text", 2),
+        Column("COMPARED", str, "text", page="Figure"),
+        Column("BEFORE", str),
+        Column("AFTER", str),
+        Column("CHANGE", str, "text", 1),
+        Column("", str, "text", 2),
     )
     return Table("Figures", columns, rows, judged=True)
 
@@ -1141,8 +1120,7 @@ def comparison_json(comparison: Comparison) -> str:
     return dumps(made)
 
 
-# The report.
-
+# --- the report -------------------------------------------------------------------------------
 
 PROBLEMS_SHOWN = {"text": 4, "page": 12}
 

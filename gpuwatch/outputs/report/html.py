@@ -12,9 +12,10 @@ from typing import NamedTuple
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.outputs.report import document, words
-from gpuwatch.outputs.report.document import Column, Document, Found, Row, Timeline
+from gpuwatch.outputs.report.document import Document, Found, Row, Timeline
 from gpuwatch.outputs.report.model import Report, Stretch, TimeProfile
 from gpuwatch.outputs.report.words import Times
+from gpuwatch.outputs.terminal import Column
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy by which a browser loads and runs nothing for this page, whatever a process is called."""
@@ -63,7 +64,7 @@ def _block(block: document.Block) -> Iterable[str]:
         case document.FactLine(facts):
             yield f'<p class="meta">{"".join(_element("span", fact) for fact in facts)}</p>'
         case document.Labelled(title, facts):
-            columns = [Column(name, "", str, "text") for name in ("Part", "Use")]
+            columns: list[Column[str]] = [Column(name, kind="text") for name in ("Part", "Use")]
             rows = [(label.strip(), text) for label, text in facts]
             yield _table(document.Table(title, columns, rows))
         case document.Bullets(_, sentences):
@@ -99,8 +100,8 @@ def _table(made: document.Table) -> str:
     """Return a table that scrolls by itself; the first cell of a row names it."""
     kinds = [{"number": "", "text": "t", "long": "c"}[one.kind] for one in made.columns]
     titles = "".join(
-        f'<th scope="col"{_kind("t" if kind else "")}>{escape(heading.title)}</th>'
-        for heading, kind in zip(made.columns, kinds, strict=True)
+        f'<th scope="col"{_kind("t" if kind else "")}>{escape(one.page_heading)}</th>'
+        for one, kind in zip(made.columns, kinds, strict=True)
     )
     body = "".join(f"<tr>{_cells(row, kinds, made.judged)}</tr>\n" for row in made.rows)
     foot = ""
@@ -136,7 +137,9 @@ def _finding(found: Found) -> Iterable[str]:
             yield _element("dt", label) + _element("dd", line, label.lower())
         if found.evidence:
             kinds = (("Reading", "text"), ("Value", "number"), ("Threshold", "number"))
-            columns = [Column(one, "", str, kind) for one, kind in (*kinds, ("Meaning", "text"))]
+            columns: list[Column[str]] = [
+                Column(one, kind=kind) for one, kind in (*kinds, ("Meaning", "text"))
+            ]
             label = f"Evidence for finding {found.name.removeprefix('#')}"
             rows = _table(document.Table(label, columns, found.evidence))
             yield f"<dt>Because</dt><dd>{rows}</dd>"
@@ -243,8 +246,10 @@ def _legend(made: Timeline) -> str:
     return f'<div class="key">{keys}{_element("span", scale)}</div>'
 
 
-# Charts as inline SVG.
-
+# --- charts as inline SVG ---------------------------------------------------------------------
+#
+# Shapes stretch with the page (``preserveAspectRatio="none"``, lines keep their width); text is
+# never inside, since it would be stretched too.
 
 WIDTH = 1000
 HEIGHT = 100
@@ -357,8 +362,7 @@ def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-# The looks: one style sheet, light and dark, screen, phone and paper.
-
+# --- the looks: one style sheet, light and dark, screen, phone and paper ----------------------
 
 STYLE = """
 :root{color-scheme:light dark;

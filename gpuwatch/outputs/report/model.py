@@ -276,7 +276,7 @@ def share_percent(part: float | None, whole: float | None) -> float | None:
     return min(100.0, 100.0 * part / whole)
 
 
-# Processes and jobs: who used what.
+# --- processes and jobs: who used what --------------------------------------------------------
 
 
 class Usage(Part, frozen=True):
@@ -424,8 +424,7 @@ class JobUsage(Usage, frozen=True):
         return self.exit_words.removeprefix("ended by ").replace("exit code", "exit")
 
 
-# The report.
-
+# --- the report -------------------------------------------------------------------------------
 
 SCHEMA_VERSION = 2
 
@@ -708,8 +707,7 @@ def without_profiles(report: Report) -> Report:
     )
 
 
-# Its JSON, as it is kept and as it is printed.
-
+# --- its JSON, as it is kept and as it is printed ---------------------------------------------
 
 TEXT_MAX = 65_536
 
@@ -740,7 +738,11 @@ def _rounded(value: Any) -> Any:
 
 
 def decode(data: bytes) -> Report:
-    """Read what ``encode`` or ``dumps`` wrote; raises ``ReportError``."""
+    """Read what ``encode`` or ``dumps`` wrote; raises ``ReportError``.
+
+    A file may come from anyone: text is cleaned, numbers are checked, lengths are bounded, and
+    fields that a newer version added are ignored.
+    """
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:

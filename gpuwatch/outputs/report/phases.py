@@ -28,8 +28,7 @@ from gpuwatch.diagnosis.rules.shared.pauses import idle_part
 from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
 from gpuwatch.outputs.report.model import FindingUse, GpuUsage, Loss, OpenQuestion, Phase, replaced
 
-# One GPU's busy share, cut into spans.
-
+# --- one GPU's busy share, cut into spans -----------------------------------------------------
 
 IDLE_PERCENT = 5.0
 """Busy share below which a GPU rests: a desktop, or a query of the driver, keeps it busy for some
@@ -234,8 +233,7 @@ def are_alike(one: Sequence[Span], other: Sequence[Span], near_seconds: float) -
     )
 
 
-# All GPUs, with what was said of them.
-
+# --- all GPUs, with what was said of them -----------------------------------------------------
 
 MOSTLY = 0.5
 """Share of a GPU's time from which a question is open, where its work does not answer it."""

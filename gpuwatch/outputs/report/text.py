@@ -12,7 +12,6 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.outputs.report import document, words
 from gpuwatch.outputs.report.document import (
-    Column,
     Document,
     Found,
     Row,
@@ -21,11 +20,21 @@ from gpuwatch.outputs.report.document import (
     tabled,
 )
 from gpuwatch.outputs.report.model import JobUsage, Report, TimeProfile
-from gpuwatch.outputs.terminal import BOLD, COLOURS, CYAN, DIM, LABEL, RED, YELLOW, Page, cut, wrap
-from gpuwatch.outputs.terminal import Column as Printed
+from gpuwatch.outputs.terminal import (
+    BOLD,
+    COLOURS,
+    CYAN,
+    DIM,
+    LABEL,
+    RED,
+    YELLOW,
+    Column,
+    Page,
+    cut,
+    wrap,
+)
 
-# Charts.
-
+# --- charts -----------------------------------------------------------------------------------
 
 LABEL_CELLS = 5
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -141,8 +150,7 @@ def strips(named: Sequence[tuple[str, TimeProfile]], width: int) -> Iterator[str
         yield f"{name[:LABEL_CELLS]:>{LABEL_CELLS}} {''.join(cells)}".rstrip()
 
 
-# Lines.
-
+# --- lines ------------------------------------------------------------------------------------
 
 WIDTH_MIN = 40
 WIDTH_MAX = 140
@@ -210,8 +218,7 @@ def write_block(page: Page, block: document.Block) -> None:
 
 
 def _table(page: Page, made: document.Table) -> None:
-    columns = [Printed(one.short, str, one.kind != "number", one.rank) for one in made.columns]
-    page.table(columns, [*made.rows, *([] if made.total is None else [made.total])])
+    page.table(made.columns, [*made.rows, *([] if made.total is None else [made.total])])
     if made.left > 0:
         page.say(f"and {made.left:,} more (--json has them)", style=DIM)
 
@@ -322,14 +329,14 @@ def list_text(
         return units.UNKNOWN if start is None else words.clock(start, "%F %H:%M")
 
     columns: tuple[Column[_NumberedJob], ...] = (
-        Column("", "NO", lambda one: str(one[0])),
-        Column("", "STARTED", started, "text", 1),
-        Column("", "TOOK", lambda one: units.age(one[1].duration_seconds)),
-        Column("", "EXIT", lambda one: one[2].end_words.removeprefix("exit "), "text", 3),
-        Column("", "GPUS", lambda one: str(len(one[1].gpus)), "number", 4),
-        Column("", "BUSY", lambda one: units.percent(one[1].total.busy_percent)),
-        Column("", "IDLE GPU-S", lambda one: words.amount(one[1].total.idle_gpu_seconds), rank=2),
-        Column("", "COMMAND", lambda one: _short(words.command(one[2])), "long"),
+        Column("NO", lambda one: str(one[0])),
+        Column("STARTED", started, "text", 1),
+        Column("TOOK", lambda one: units.age(one[1].duration_seconds)),
+        Column("EXIT", lambda one: one[2].end_words.removeprefix("exit "), "text", 3),
+        Column("GPUS", lambda one: str(len(one[1].gpus)), rank=4),
+        Column("BUSY", lambda one: units.percent(one[1].total.busy_percent)),
+        Column("IDLE GPU-S", lambda one: words.amount(one[1].total.idle_gpu_seconds), rank=2),
+        Column("COMMAND", lambda one: _short(words.command(one[2])), "long"),
     )
     page = Page(max(width, WIDTH_MIN), colour)
     _table(page, tabled("", columns, jobs, "text"))

@@ -33,8 +33,7 @@ from gpuwatch.core.text import SentenceError
 from gpuwatch.jobs.identity.job_filter import only_job
 from gpuwatch.recording.hosts.remote import RemoteHost, RemoteTape
 
-# Snapshots of several machines as one.
-
+# --- snapshots of several machines as one -----------------------------------------------------
 
 JobKey = tuple[str, int]
 """Text that all parts of a job have in common, and its number of ranks."""
@@ -235,8 +234,7 @@ def _joined(parts: Sequence[tuple[int, Job]]) -> Job:
     )
 
 
-# A job on several machines, as a tape.
-
+# --- a job on several machines, as a tape -----------------------------------------------------
 
 _LOOKS_PER_INTERVAL = 8
 _WAITS_INTERVALS = 2.0

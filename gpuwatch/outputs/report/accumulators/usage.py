@@ -26,8 +26,7 @@ from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, ProfileRecorder, Step, profiles
 from gpuwatch.outputs.report.model import JobUsage, Loading, Loop, ProcessUsage, Unix, Usage
 
-# How a job loads its data.
-
+# --- how a job loads its data -----------------------------------------------------------------
 
 AT_LIMIT_PERCENT = 90.0
 """Share of one core from which a process is held back by its core more than by anything else."""
@@ -149,8 +148,7 @@ class FineProfile:
             self._until = at
 
 
-# Training loops that a job reports, the ranks together.
-
+# --- training loops that a job reports, the ranks together ------------------------------------
 
 RANKS_KEPT = 512
 SHARES = ("data_wait_share", "compute_share", "copy_share", "validation_share", "checkpoint_share")
@@ -172,6 +170,14 @@ class LoopWork(NamedTuple):
 
 
 class LoopMeter:
+    """Meter of one rank's loop, from look to look.
+
+    The window that is reported reaches further back than the look before. A mean of it over the
+    looks would count the beginning of a loop many times and smear what changes, so the sums behind
+    it are put together again: what was spent up to now is what was spent in the window, and what
+    had been spent by its beginning.
+    """
+
     def __init__(self) -> None:
         self._points: deque[tuple[float, _Sums]] = deque()
         """Seconds spent on each of ``SHARES`` up to some moments."""
@@ -359,8 +365,7 @@ class LoopsAccumulator:
         )
 
 
-# Processes and jobs.
-
+# --- processes and jobs -----------------------------------------------------------------------
 
 PROCESSES_KEPT = 1024
 """Most processes kept: loader workers are started anew each epoch, so a long recording sees very
