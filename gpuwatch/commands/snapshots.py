@@ -74,11 +74,7 @@ def status_command(watched: Watched, as_json: bool, as_csv: bool, quick: bool) -
 
         text = csv_text(snapshot)
     else:
-        from gpuwatch.outputs.status.text import (
-            PROCESSES_SHOWN,
-            WIDTH_WITHOUT_TERMINAL,
-            status_page,
-        )
+        from gpuwatch.outputs.status import PROCESSES_SHOWN, WIDTH_WITHOUT_TERMINAL, status_page
 
         look = drawing(out, width_without_terminal=WIDTH_WITHOUT_TERMINAL)
         shown = None if watched.all_processes else PROCESSES_SHOWN

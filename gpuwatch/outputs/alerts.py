@@ -13,7 +13,7 @@ from gpuwatch.diagnosis.facts.observer import spoken_for
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.rules.shared.words import named_of_all
 from gpuwatch.outputs.report.accumulators.findings import MERGE_SECONDS, Key, key_of
-from gpuwatch.outputs.report.parts import Part
+from gpuwatch.outputs.report.model import Part
 
 RAISED, CLEARED = "raised", "cleared"
 _FOR_CHATS = str.maketrans("<>@", "‹›＠")
@@ -21,8 +21,8 @@ _FOR_CHATS = str.maketrans("<>@", "‹›＠")
 
 
 class Event(Part, frozen=True, kw_only=True):
-    """What commands and webhooks are given. ``schema`` as in reports: raised when a name goes or
-    changes its meaning."""
+    """Event that commands and webhooks are given. ``schema`` as in reports: raised when a name goes
+    or changes its meaning."""
 
     kind: str = "alert"
     schema: int = 1

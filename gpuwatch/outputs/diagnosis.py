@@ -11,11 +11,18 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.stacks.summary import StackReport, name_of
-from gpuwatch.outputs.report.content import tables, words
-from gpuwatch.outputs.report.content.findings import groups, outcome, unchecked, verdict, worded
-from gpuwatch.outputs.report.encoding import dumps
-from gpuwatch.outputs.report.forms.text import write_block
-from gpuwatch.outputs.report.model import Report, without_profiles
+from gpuwatch.outputs.report import words
+from gpuwatch.outputs.report.document import (
+    gpu_blocks,
+    groups,
+    outcome,
+    phase_blocks,
+    unchecked,
+    verdict,
+    worded,
+)
+from gpuwatch.outputs.report.model import Report, dumps, without_profiles
+from gpuwatch.outputs.report.text import write_block
 from gpuwatch.outputs.stacks import process_object
 from gpuwatch.outputs.terminal import BOLD, DIM, Page
 from gpuwatch.sources.files.log_text import LOG_KINDS
@@ -83,7 +90,7 @@ class DiagnosisSeen(Report, frozen=True, kw_only=True):
 
     kind: str = "diagnosis"
     causes: tuple[str, ...] = ()
-    """What was found, in a sentence for each cause: findings of several jobs can have one."""
+    """Causes found, a sentence for each: findings of several jobs can share one."""
     stacks: tuple[dict[str, Any], ...] = ()
     """Python stacks, if requested: processes as ``gpuwatch stacks --json`` has them."""
 
@@ -140,7 +147,7 @@ def _seen(page: Page, report: DiagnosisReport) -> None:
         return
     page.gap()
     several = report.is_file and whole.phases
-    for block in tables.phases(whole, "text") if several else tables.gpus(whole, "text"):
+    for block in phase_blocks(whole, "text") if several else gpu_blocks(whole, "text"):
         write_block(page, block)
     if not report.found and not report.decided:
         page.gap()

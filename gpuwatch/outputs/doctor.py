@@ -1,4 +1,4 @@
-"""What ``gpuwatch doctor`` found, as a page for a person and as JSON.
+"""Results of ``gpuwatch doctor``, as a page for a person and as JSON.
 
 The JSON is one object, ``schema`` 1::
 
@@ -30,7 +30,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
 from gpuwatch.doctor.check import FAIL, PASS, SKIP, STATUSES, WARN, Check, measured_text, worst
 from gpuwatch.doctor.driver import CALL_MICROSECONDS
-from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import dumps
 from gpuwatch.outputs.terminal import BOLD, DIM, RED, YELLOW, Page, cell_width, cut, wrap
 
 SCHEMA = 1
@@ -194,14 +194,14 @@ def _where(same: list[Check], gpus: Sequence[Gpu]) -> str:
 
 
 def _reason(same: Sequence[Check]) -> str:
-    """What was found and what was measured, as one sentence or less."""
+    """Return what was found and what was measured, as one sentence or less."""
     reason, measured = same[0].reason, measured_text([check.measured for check in same])
     between = " " if reason.endswith(":") else ", "
     return between.join(filter(None, (reason, measured)))
 
 
 def _closing(names: Mapping[str, Sequence[str]], gpus: Sequence[Gpu]) -> str:
-    """What it comes to, and which lines to look for: the first may have scrolled away."""
+    """Return the conclusion, and which lines to look for: the first may have scrolled away."""
     verdict = "Nothing is wrong" if gpus else "Nothing is wrong, but there is no GPU to watch"
     verdict = "It works, with warnings" if names[WARN] else verdict
     verdict = "Something is broken" if names[FAIL] else verdict

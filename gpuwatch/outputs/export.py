@@ -36,7 +36,7 @@ _SAMPLES = (
 
 
 def names(made: type[Any], *left_out: str) -> tuple[str, ...]:
-    """Of the fields of a class of the model."""
+    """Return the names of the fields of a class of the model."""
     return tuple([field.name for field in dataclasses.fields(made) if field.name not in left_out])
 
 
@@ -148,7 +148,7 @@ def _iso(unix_seconds: float) -> str | None:
 
 
 def cell(value: Any) -> Any:
-    """What is written for a value of the model."""
+    """Return the text that is written for a value of the model."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -31,7 +31,7 @@ from gpuwatch.jobs.stacks.summary import (
     cost_sentence,
     name_of,
 )
-from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import dumps
 from gpuwatch.outputs.terminal import Column, as_ascii, cell_width, cut, table
 
 SCHEMA = 2
@@ -152,7 +152,7 @@ def _comparison(reports: Sequence[StackReport], width: int) -> list[str]:
     names: list[Column[str]] = [
         Column(name_of(one), rank=place) for place, one in enumerate(reports, start=1)
     ]
-    lines = table([Column("", text=True), *names], rows, width)
+    lines = table([Column("", kind="text"), *names], rows, width)
     left = len(names) - len(re.findall("  \\S", lines[0]))
     lines += [f"({left} more do not fit the width)"] if left else []
     sentence = compare_ranks(reports)

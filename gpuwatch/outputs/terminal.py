@@ -11,20 +11,30 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Column(NamedTuple, Generic[T_contra]):
-    """One column: its title, what it says of an item, whether that is a text (left) or a number
-    (right), and its rank.
+    """One column of a table, declared once for terminal and HTML."""
 
-    Columns of the highest ``rank`` are left out first when the width is short; rank 0 stays.
-    """
-
-    title: str
+    heading: str
     cell: Callable[[T_contra], str] = str
-    text: bool = False
+    kind: str = "number"
+    """Alignment: ``number`` (right), ``text`` or ``long`` (left; ``long`` is a command line)."""
     rank: int = 0
+    """Order in which columns give way: the highest first when a terminal is narrow; 0 stays."""
+    page: str = ""
+    """Heading in HTML, where it is not the heading in sentence case."""
+    total: Callable[[Any], str] | None = None
+    """Cell below all rows, made of the report."""
+
+    @property
+    def page_heading(self) -> str:
+        return self.page or self.heading.capitalize()
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind != "number"
 
 
 def cell_width(text: str) -> int:
-    """How many terminal cells ``text`` (made safe before) takes."""
+    """Return how many terminal cells ``text`` (made safe before) takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -38,7 +48,7 @@ _east_asian = unicodedata.east_asian_width
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` in at most ``width`` cells, with an ellipsis where something is missing."""
+    """Return ``text`` in at most ``width`` cells, with an ellipsis where something is missing."""
     if cell_width(text) <= width:
         return text
     kept = []
@@ -54,7 +64,8 @@ def cut(text: str, width: int) -> str:
 def wrap(
     text: str, width: int, *, first: str = "", later: str = "", most: int | None = None
 ) -> list[str]:
-    """``text`` in lines of at most ``width`` cells, broken between words where that is possible.
+    """Return ``text`` in lines of at most ``width`` cells, broken between words where that is
+    possible.
 
     The first line begins with ``first``, those after it with ``later``; what does not fit in
     ``most`` lines ends in an ellipsis.
@@ -80,33 +91,33 @@ def as_ascii(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def table(headings: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The lines of a table no wider than ``width``, the titles first.
+def table(columns: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of a table no wider than ``width``, the headings first.
 
     A text in the last column is cut to what is left of the width. A column with nothing but
     ``-`` in it is left out.
     """
     widths = [
-        max(cell_width(text) for text in (heading.title, *column))
-        for heading, column in zip(headings, zip(*rows, strict=True), strict=True)
+        max(cell_width(text) for text in (one.heading, *cells))
+        for one, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
     shown = [
         place
-        for place, heading in enumerate(headings)
-        if heading.rank == 0 or any(row[place] not in {"-", ""} for row in rows)
+        for place, one in enumerate(columns)
+        if one.rank == 0 or any(row[place] not in {"-", ""} for row in rows)
     ]
-    last = len(headings) - 1
-    if headings[last].text:
-        widths[last] = min(widths[last], max(len(headings[last].title), 16))
+    last = len(columns) - 1
+    if columns[last].is_text:
+        widths[last] = min(widths[last], max(len(columns[last].heading), 16))
     while _total(widths, shown) > width:
-        rank = max(headings[place].rank for place in shown)
+        rank = max(columns[place].rank for place in shown)
         if rank == 0:
             break
-        shown.remove(max(place for place in shown if headings[place].rank == rank))
-    if headings[last].text and last in shown:
+        shown.remove(max(place for place in shown if columns[place].rank == rank))
+    if columns[last].is_text and last in shown:
         widths[last] += max(0, width - _total(widths, shown))
-    cells = [[heading.title for heading in headings], *rows]
-    return [_line(headings, row, widths, shown, width) for row in cells]
+    cells = [[one.heading for one in columns], *rows]
+    return [_line(columns, row, widths, shown, width) for row in cells]
 
 
 def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
@@ -114,7 +125,7 @@ def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def _line(
-    headings: Sequence[Column[Any]],
+    columns: Sequence[Column[Any]],
     row: Sequence[str],
     widths: Sequence[int],
     shown: Sequence[int],
@@ -124,13 +135,13 @@ def _line(
     for place in shown:
         text = cut(row[place], widths[place])
         padding = " " * (widths[place] - cell_width(text))
-        parts.append(text + padding if headings[place].text else padding + text)
+        parts.append(text + padding if columns[place].is_text else padding + text)
     return cut(GAP.join(parts).rstrip(), width)
 
 
 BOLD, DIM, RED, YELLOW, CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
 COLOURS = {"error": RED, "warning": YELLOW, "info": CYAN}
-"""Of a finding, by its severity."""
+"""Colour of a finding, by its severity."""
 _RESET = "\x1b[0m"
 _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆▇█▏▎▍▌▋▊▉…·→▸×²", "+++++|+++-|=_.:-=+*#   ####~->>x2") | {
     ord("±"): "+-",
@@ -142,12 +153,12 @@ _ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│━▁▂▃▄▅▆�
 Item = TypeVar("Item")
 
 LABEL = 10
-"""Cells of what stands before a line that is labelled."""
+"""Cells of the label before a line."""
 _KEEP = "\ue000"
 
 
 class Page:
-    """Filled from the top; ``lines`` is what stands on it."""
+    """A page that is filled from the top; ``lines`` is its content."""
 
     def __init__(self, width: int, colour: bool) -> None:
         self.lines: list[str] = []
@@ -172,13 +183,13 @@ class Page:
     def facts(
         self, facts: Iterable[str], between: str = ", ", *, style: str = "", later: str = ""
     ) -> None:
-        """In one line where there is room; no line ends within a fact that fits one."""
+        """Print facts in one line where there is room; no line ends within a fact that fits one."""
         kept = between.join(fact.replace(" ", _KEEP) for fact in facts)
         lines = wrap(kept, self.width, later=later)
         self.lines += [self.paint(line.replace(_KEEP, " "), style) for line in lines]
 
     def labelled(self, label: str, text: str, mark: str = "") -> None:
-        """``  Because   - busy 47% ...``, wrapped under itself."""
+        """Print `` Because - busy 47% ...``, wrapped under itself."""
         first = f"  {label:<{LABEL}}{mark}"
         self.say(text, first=first, later=" " * cell_width(first))
 
@@ -194,7 +205,7 @@ class Page:
         style: Callable[[Item], str] = lambda _item: "",
         below: Callable[[Item], Iterable[str]] = lambda _item: (),
     ) -> None:
-        """A row each, painted in its ``style``, with what stands ``below`` it."""
+        """Print a row for each item, painted in its ``style``, with the lines ``below`` it."""
         rows = [[column.cell(item) for column in columns] for item in items]
         titles, *lines = table(columns, rows, self.width)
         self.lines.append(self.paint(titles, BOLD))

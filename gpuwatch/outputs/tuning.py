@@ -7,7 +7,7 @@ from typing import Any
 from gpuwatch.core import units
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import samples
-from gpuwatch.outputs.report.content.document import grouped
+from gpuwatch.outputs.report.words import grouped
 from gpuwatch.outputs.terminal import Column, Page
 from gpuwatch.tuning.memory import AS_IS, BATCH_MAX, MemoryReport, Series
 from gpuwatch.tuning.records import KNOBS, MemoryPoint
@@ -112,7 +112,7 @@ def _columns(result: Result) -> list[Column[Row]]:
         return units.size(value) if value else "-"
 
     return [
-        Column("", lambda row: "▸" if row.recommended else " ", text=True),
+        Column("", lambda row: "▸" if row.recommended else " ", kind="text"),
         *[knob(name) for name in KNOBS if name == "num_workers" or result.varied(name)],
         Column("samples/s", lambda row: samples(row.samples_per_second)),
         Column("lowest", lambda row: samples(row.low), rank=2),

@@ -30,10 +30,10 @@ HOST_READINGS = (
     *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
     *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
 )
-"""Readings that have a chart."""
+"""Readings of the host that have a chart."""
 _DIGITS = 2
 _WHOLE_FROM = 1e5
-"""From here on nothing behind the point is worth its room."""
+"""Value from which decimals are not worth their room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class Bucket:
     begin_unix_seconds: UnixSeconds
     seconds: Seconds
     gpus: Mapping[GpuKey, Mapping[str, Column]]
-    """By the names of ``GpuReading``: ``GPU_READINGS``."""
+    """Columns of each GPU by the names of ``GPU_READINGS``."""
     host: Mapping[str, Column]
-    """By the names of ``Host``: ``HOST_READINGS``."""
+    """Columns of the host by the names of ``HOST_READINGS``."""
 
     @property
     def end_unix_seconds(self) -> float:
@@ -55,7 +55,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingSpan:
-    """From when to when a finding held; ``end_unix_seconds`` is ``None`` while it does."""
+    """Time for which a finding held; ``end_unix_seconds`` is ``None`` while it does."""
 
     rule: Text
     severity: Text
@@ -84,7 +84,7 @@ class BucketFolder:
     _host: _Readings = field(default_factory=dict)
 
     def push(self, snapshot: Snapshot) -> Bucket | None:
-        """Take a snapshot; the bucket before, if this is the first of another."""
+        """Add a snapshot, and return the bucket before if this is the first of another."""
         begin = math.floor(snapshot.taken_at_unix_seconds / self.seconds) * self.seconds
         done = self.end() if self._begin is not None and begin != self._begin else None
         self._begin = begin
@@ -98,7 +98,7 @@ class BucketFolder:
         return done
 
     def so_far(self) -> Bucket | None:
-        """The bucket that has begun, as it is; ``None`` if none has."""
+        """Return the bucket that has begun, as it is; ``None`` if none has."""
         if self._begin is None:
             return None
         return Bucket(
@@ -109,7 +109,7 @@ class BucketFolder:
         )
 
     def end(self) -> Bucket | None:
-        """The same; the next snapshot begins another."""
+        """End the bucket that has begun and return it; the next snapshot begins another."""
         bucket = self.so_far()
         self._begin, self._gpus, self._host = None, {}, {}
         return bucket
@@ -135,31 +135,32 @@ SPANS_KEPT = 1000
 
 
 class FindingSpans:
-    """Follows a diagnosis: its own, unless ``push`` is given one."""
+    """Spans of the findings of a diagnosis: its own, unless ``push`` is given one."""
 
     def __init__(self) -> None:
         self.raised = 0
-        """Findings so far."""
+        """Number of findings so far."""
         self._engine: Engine | None = None
         self.diagnosis: Diagnosis | None = None
-        """The latest."""
+        """The latest diagnosis."""
         self._open: dict[tuple[str, ...], FindingSpan] = {}
         self._ended: list[FindingSpan] = []
 
     @property
     def spans(self) -> tuple[FindingSpan, ...]:
-        """Those that are over (since ``take``) and those that hold, by their beginning."""
+        """Spans that are over (since ``take_spans``) and those that hold, by their beginning."""
         found = [*self._ended, *self._open.values()]
         return tuple(sorted(found, key=lambda span: span.begin_unix_seconds))
 
-    def take(self) -> tuple[FindingSpan, ...]:
-        """As ``spans``; those that are over are forgotten."""
+    def take_spans(self) -> tuple[FindingSpan, ...]:
+        """Return ``spans``, and forget those that are over."""
         found = self.spans
         self._ended.clear()
         return found
 
     def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
-        """Take the next snapshot, with what somebody found in it already, if they did."""
+        """Follow the findings of the next snapshot: of ``diagnosis``, if somebody made one
+        already."""
         if diagnosis is None:
             if self._engine is None:
                 # Loading the rules takes a while.

@@ -14,7 +14,7 @@ _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?%", re.ASCII)
 
 
 class MomentError(SentenceError):
-    """That is no moment."""
+    """A text is no moment, or none of this recording."""
 
 
 class Moment(NamedTuple):
@@ -23,18 +23,19 @@ class Moment(NamedTuple):
     text: str
     kind: Literal["unix", "after", "before", "share", "of day"]
     value: float
-    """Seconds; of ``share`` 0 to 1. ``of day``: since midnight, local."""
+    """Seconds (for ``of day`` since midnight, local); for ``share`` 0 to 1."""
     tolerance: float = 0.0
-    """What begins so much later, within the second or minute that was written, has it."""
+    """Seconds within the second or minute that was written: a recording that begins in it has the
+    moment."""
 
     @property
     def needs_end(self) -> bool:
         return self.kind in ("before", "share")
 
     def unix(self, start: float, end: float | None = None) -> float:
-        """In a recording from ``start`` (to ``end``): spans count from the start and from the end,
-        a time of day is its first after the start. Raises ``MomentError`` where the end is needed
-        and not known."""
+        """Return the moment in a recording from ``start`` (to ``end``): spans count from the start
+        and from the end, a time of day is its first after the start. Raises ``MomentError`` where
+        the end is needed and not known."""
         if self.needs_end and end is None:
             raise MomentError(
                 f"{self.text} needs the end, which is known only once everything is read: give a "
@@ -46,8 +47,8 @@ class Moment(NamedTuple):
         return self._counted(start, last, after=start, before=last)
 
     def near(self, now: float, first: float, last: float) -> float:
-        """To go to, in a recording from ``first`` to ``last`` of which ``now`` is shown: spans
-        count from there, and of several times of day the nearest is meant. Raises
+        """Return the moment to go to in a recording from ``first`` to ``last`` of which ``now`` is
+        shown: spans count from there, and of several times of day the nearest is meant. Raises
         ``MomentError``."""
         if self.kind != "of day":
             return self._counted(first, last, after=now, before=now)
@@ -77,7 +78,7 @@ class Moment(NamedTuple):
 
 
 def parse_moment(text: str) -> Moment:
-    """Raises ``MomentError``."""
+    """Parse a moment as a person writes it. Raises ``MomentError``."""
     typed = " ".join(text.replace("T", " ").split())
     span = seconds_in(typed[1:]) if typed[:1] in ("+", "-") else None
     if span is not None:

@@ -1,4 +1,4 @@
-"""Records snapshots: follows the findings, folds the overview, begins frames.
+"""Recorder of snapshots: follows the findings, folds the overview, begins frames.
 
 A frame begins each minute (by the wall clock), where the GPUs are others, and after what could not
 be written. With ``rotate_seconds`` the file is put aside from time to time under its name with the
@@ -27,9 +27,8 @@ from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
 from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpans
-from gpuwatch.recording.frames import Entry, packed_entry
+from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
 from gpuwatch.recording.redaction import redacted
-from gpuwatch.recording.writer import RecordingError, RecordingFile
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
 _BUCKETS_MOST = 5000
-"""Kept for a disk that is full: a day and a half of them."""
+"""Half minutes kept while a disk is full: a day and a half of them."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -49,12 +48,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class RecordingState:
     path: Path
     snapshots: int
-    """Written."""
+    """Snapshots written."""
     written_bytes: int
     findings: int
-    """Raised so far."""
+    """Findings raised so far."""
     lost_snapshots: int
-    """That could not be written, or were in a file that was deleted, all in all."""
+    """Snapshots that could not be written, or were in a file that was deleted, all in all."""
     trouble: str | None
     """The reason why nothing can be written now, as a sentence."""
     notice: str | None = None
@@ -85,13 +84,13 @@ class Recorder:
         self._findings = FindingSpans()
         self._folder = BucketFolder()
         self._buckets: list[Bucket] = []
-        """Since the frame before."""
+        """Half minutes since the frame before."""
         self._monotonic = monotonic
         self._write = write
         self._run = os.urandom(6).hex()
         self._file: RecordingFile | None = self._opened()
         self._file_began: float | None = None
-        """The time of its first snapshot."""
+        """Time of the file's first snapshot."""
         self._file_snapshots = 0
         self._closed_bytes = 0
         self._before: Snapshot | None = None
@@ -161,7 +160,7 @@ class Recorder:
         return snapshot.taken_at_unix_seconds - began >= rotate
 
     def _put(self, snapshot: Snapshot) -> bool:
-        """Write ``snapshot``; false without a file for it."""
+        """Write ``snapshot``; return false without a file for it."""
         begins = self._needs_frame(snapshot)
         if begins:
             self._turn_over(snapshot)
@@ -180,7 +179,7 @@ class Recorder:
             run=self._run,
             begin_unix_seconds=begin,
             buckets=tuple(self._buckets),
-            findings=self._findings.take(),
+            findings=self._findings.take_spans(),
         )
         self._buckets = []
         return packed_entry(entry)
@@ -196,8 +195,8 @@ class Recorder:
         self._file, self._file_began, self._file_snapshots = None, None, 0
 
     def _leave_lost_file(self) -> str | None:
-        """End a file that no longer has its name: what happened, as a clause. Looked at with every
-        snapshot, since what goes into a deleted file is lost."""
+        """End a file that no longer has its name, and return what happened, as a clause. Checked
+        with every snapshot, since what goes into a deleted file is lost."""
         file = self._file
         fate = None if file is None else file.fate()
         if file is None or fate is None:
@@ -270,7 +269,8 @@ class Recorder:
         self.path.rename(target)
 
     def _remove_oldest(self, keep: int) -> bool:
-        """Down to ``keep`` files put aside, or by one where the disk is full (``keep`` 0)."""
+        """Remove files put aside down to ``keep`` of them, or one where the disk is full (``keep``
+        0)."""
         if self._rotate_seconds is None or self._keep is None:
             return False
         aside = rotated_files(self.path)
@@ -292,7 +292,7 @@ class BackgroundRecorder:
         self._dropped = 0
         self._worker = DaemonWorker("gpuwatch-recorder")
         self._pushed: deque[Task[None]] = deque()
-        """Those that are not done, and those that went wrong."""
+        """Tasks that are not done, and those that went wrong."""
         self._closing: Task[None] | None = None
 
     @property
@@ -317,7 +317,7 @@ class BackgroundRecorder:
         self._pushed.append(self._worker.submit(partial(self._recorder.push, snapshot, diagnosis)))
 
     def close(self, seconds: float = 10.0) -> bool:
-        """Have the end written; whether that was done within ``seconds``."""
+        """Have the end written, and return whether that was done within ``seconds``."""
         if self._closing is None:
             self._closing = self._worker.submit(self._recorder.close)
             self._pushed.append(self._closing)

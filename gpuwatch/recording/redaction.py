@@ -57,7 +57,7 @@ def _without(item: Item) -> Item:
 
 
 def program_name(command: str | None) -> str | None:
-    """``python`` of ``/usr/bin/python train.py --token x``."""
+    """Return ``python`` for ``/usr/bin/python train.py --token x``."""
     words = [] if command is None else command.split(None, 1)
     if command is None or not words:
         return None

@@ -1,8 +1,9 @@
 """Snapshots that were kept, to be played from any moment on: a recording, a log, standard input.
 
 What ``record`` wrote says its own overview (``RecordingIndex``). Anything else is read once, on a
-thread, and kept packed in a temporary file, so that any moment of what has come is a minute's
-reading away.
+thread, and kept packed in temporary files, so that any moment of what has come is a minute's
+reading away. A recording is decoded line by line, every name and number anew; ``share`` keeps one
+object for each part that stays as it was.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import io
 import math
 import os
 import select
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import identities
-from gpuwatch.core.model import Snapshot
+from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
+from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import (
     BUCKET_SECONDS,
     Bucket,
@@ -27,8 +32,8 @@ from gpuwatch.recording.buckets import (
     FindingSpan,
     FindingSpans,
 )
-from gpuwatch.recording.chunks import ChunkStore, packed
-from gpuwatch.recording.reader import OpenedLog, RecordingIndex, is_indexed, open_any
+from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
+from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.smi_log.source import LogOptions
 
@@ -37,17 +42,141 @@ if TYPE_CHECKING:
 
     from gpuwatch.diagnosis.finding import Diagnosis
 
+
+# --- chunks of snapshots, packed in temporary files -------------------------------------------
+
+_LEVEL = 1
+"""Compression level, low: kept snapshots are read back once or twice."""
+
+
+class ChunkStore:
+    """Chunks of some snapshots each, packed, in temporary files that have no name: one after the
+    other of ``most`` chunks, of which the last two are kept."""
+
+    def __init__(self, most: float = math.inf) -> None:
+        self._most = most
+        self._in_file = 0
+        self.trouble: str | None = None
+        """Reason why the chunks are in memory instead, as a sentence."""
+        self._dropped = 0
+        self._begins: list[float] = []
+        self._places: list[tuple[IO[bytes], int, int]] = []
+        self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._dropped + len(self._places)
+
+    def place(self, unix_seconds: float) -> int:
+        """Return the number of the chunk that holds this moment."""
+        return self._dropped + place_before(self._begins, unix_seconds)
+
+    def add_chunk(self, begin: float, data: bytes) -> None:
+        with self._lock:
+            self._in_file += 1
+            if self._in_file > self._most:
+                gone = [file for file, _, _ in self._places if file is not self._file]
+                for file in gone:
+                    file.close()
+                self._dropped += len(gone)
+                del self._places[: len(gone)], self._begins[: len(gone)]
+                self._file, self._in_file = None, 1
+            try:
+                if self._file is None:
+                    self._file = tempfile.TemporaryFile(prefix="gpuwatch-", buffering=0)  # noqa: SIM115 - it stays
+                place = self._put(self._file, data)
+            except OSError as error:
+                self._file = io.BytesIO()
+                place = self._put(self._file, data)
+                self.trouble = (
+                    f"What came in is kept in memory: {tempfile.gettempdir()} cannot be written "
+                    f"({clean(str(error.strerror or error), 100)})."
+                )
+            # A clock that was set back must not hide what lies before it.
+            self._begins.append(max([begin, *self._begins[-1:]]))
+            self._places.append(place)
+
+    @staticmethod
+    def _put(file: IO[bytes], data: bytes) -> tuple[IO[bytes], int, int]:
+        offset = file.seek(0, os.SEEK_END)
+        done = 0
+        while done < len(data):
+            done += file.write(data[done:])
+        return file, offset, len(data)
+
+    def chunk(self, number: int) -> list[Snapshot]:
+        try:
+            with self._lock:
+                if number < self._dropped:
+                    return []
+                file, offset, size = self._places[number - self._dropped]
+                file.seek(offset)
+                data = file.read(size)
+            return _unpacked(data)
+        except (OSError, ValueError, zstd.ZstdError):
+            # Closed meanwhile, or the disk fails.
+            return []
+
+    def close(self) -> None:
+        with self._lock:
+            for file in {id(file): file for file, _, _ in self._places}.values():
+                file.close()
+
+
+def packed(snapshots: Sequence[Snapshot]) -> bytes:
+    lines = [header_line(snapshots[0]), *map(snapshot_line, snapshots)]
+    return zstd.compress("\n".join(lines).encode(), _LEVEL)
+
+
+def _unpacked(data: bytes) -> list[Snapshot]:
+    decoder = Decoder()
+    read = [decoder.decode(line) for line in zstd.decompress(data).decode().split("\n")]
+    return [one for one in read if isinstance(one, Snapshot)]
+
+
+_SHARING = (Snapshot, Gpu, Host, Process, Job, JobMember, JobRank)
+
+
+def share(new: Any, old: Any) -> Any:
+    """Return ``old`` where ``new`` equals it, else ``new`` with the parts of ``old`` that are equal
+    in the place of its own. ``new`` was just decoded."""
+    kind: type[object] = type(new)
+    if kind is tuple and new and old and type(new[0]) in _SHARING:
+        return (*map(share, new, old), *new[len(old) :])
+    if kind not in _SHARING:
+        return new
+    names, get = _parts(kind)
+    parts, before = get(new), get(old)
+    if parts == before:
+        return old
+    for name, part, same in zip(names, parts, before, strict=True):
+        if part is not same and part is not None:
+            shared = same if part == same else share(part, same)
+            if shared is not part:
+                object.__setattr__(new, name, shared)
+    return new
+
+
+@cache
+def _parts(kind: Any) -> tuple[tuple[str, ...], attrgetter[tuple[object, ...]]]:
+    names = tuple([field.name for field in fields(kind)])
+    return names, attrgetter(*names)
+
+
+# --- tapes ------------------------------------------------------------------------------------
+
 CHUNK_SECONDS = 60.0
 CHUNK_SNAPSHOTS = 240
 _JOIN_SECONDS = 0.5
 _ENDED_SECONDS = 5.0
-"""For a thread whose input was ended: it does no more than notice that."""
+"""Time for a thread whose input was ended: it does no more than notice that."""
 _WAIT_SECONDS = 0.25
-"""How long a reader at the end waits before it looks whether it is still wanted."""
+"""Time that a reader at the end waits before it looks whether it is still wanted."""
 
 
 class KeptTape:
-    """Anything else, read once from its beginning. Raises ``LogError`` where nothing can be read.
+    """A tape of anything but an indexed recording, read once from its beginning. Raises
+    ``LogError`` where nothing can be read.
 
     ``size`` is that of the file, ``None`` where it has none. ``diagnoses``: findings are looked
     for. ``end`` has reading end that may wait for what comes in. ``chunk_seconds`` are held before
@@ -66,7 +195,7 @@ class KeptTape:
     ) -> None:
         self.shown = log.shown
         self.arriving = True
-        """Snapshots are still coming in."""
+        """Whether snapshots are still coming in."""
         self._log = log
         self._size = size
         self._end = end
@@ -83,7 +212,7 @@ class KeptTape:
         self._followed = 0.0 if diagnoses else 1.0
         self.findings: Sequence[FindingSpan] = ()
         self.diagnosis: Diagnosis | None = None
-        """Of the snapshots up to now."""
+        """Diagnosis of the snapshots up to now."""
         self.first_unix_seconds: float | None = None
         self.last_unix_seconds: float | None = None
         try:
@@ -96,13 +225,13 @@ class KeptTape:
 
     @property
     def error(self) -> BaseException | None:
-        """A bug that ended the reading. Where nothing more can be read, what there was is kept."""
+        """Bug that ended the reading. Where nothing more can be read, what there was is kept."""
         errors = [] if self._closing else [task.error for task in self._tasks]
         return next((one for one in errors if one and not isinstance(one, LogError)), None)
 
     @property
     def progress(self) -> float:
-        """Share of it that ``buckets`` and ``findings`` cover, 0 to 1."""
+        """Share of the tape that ``buckets`` and ``findings`` cover, 0 to 1."""
         if not self.arriving:
             return self._followed
         if self._size is None:
@@ -111,19 +240,20 @@ class KeptTape:
 
     @property
     def buckets(self) -> Sequence[Bucket]:
-        """With the one that has begun: of what comes in, half a minute is long to wait for."""
+        """Half minutes, with the one that has begun: for live input, half a minute is long to wait
+        for."""
         with self._grown:
             begun = self._folder.so_far() if self.arriving else None
             return tuple(self._buckets) if begun is None else (*self._buckets, begun)
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what could not be read, as far as it is known."""
+        """Return sentences about what could not be read, as far as it is known."""
         notes = tuple(self._log.stats.sentences())
         return notes if self._store.trouble is None else (*notes, self._store.trouble)
 
     def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
-        """In the order of the file, from at most a minute before that moment to the end, where it
-        waits for what is still coming in."""
+        """Yield snapshots in the order of the file, from at most a minute before that moment to the
+        end, where it waits for what is still coming in."""
         while not self._closing:
             with self._grown:
                 last = self.last_unix_seconds
@@ -195,7 +325,7 @@ class KeptTape:
         ):
             data = packed(begun)
             with self._grown:
-                self._store.add(begun[0].taken_at_unix_seconds, data)
+                self._store.add_chunk(begun[0].taken_at_unix_seconds, data)
                 self._open = []
         with self._grown:
             self._open.append(snapshot)
@@ -231,7 +361,7 @@ Tape = RecordingIndex | KeptTape
 def open_tape(
     path: str, options: LogOptions | None = None, *, end: Callable[[], None] | None = None
 ) -> Tape:
-    """``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
+    """Open ``path`` to be played; ``-`` is standard input, whose reading ``end`` ends. Raises
     ``LogError`` with a sentence."""
     if is_indexed(path):
         return RecordingIndex(path)
@@ -271,12 +401,12 @@ class EndableInput(io.RawIOBase):
         return len(data)
 
     def end(self) -> None:
-        """End it: a reader gets what there is and the end."""
+        """End the input: a reader gets what there is and the end."""
         self._ended = True
         os.write(self._waker, b"x")
 
 
 def on_wall_clock(snapshot: Snapshot) -> Snapshot:
-    """With the time of its charts counted as the wall clock counts, which all parts of a file and
-    its overview share; a machine's monotonic clock begins anew at each start."""
+    """Return the snapshot with the time of its charts on the wall clock, which all parts of a file
+    and its overview share; a machine's monotonic clock begins anew at each start."""
     return replace(snapshot, monotonic_seconds=snapshot.taken_at_unix_seconds)

@@ -57,7 +57,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
     """Show many machines, and the one that is opened, until the person quits; the exit code.
     ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
     ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
-    from gpuwatch.recording.hosts.shared import SharedJob  # noqa: PLC0415
+    from gpuwatch.recording.hosts.together import SharedJob  # noqa: PLC0415
     from gpuwatch.tui.pages.fleet import Fleet, Member  # noqa: PLC0415
     from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
 

@@ -28,7 +28,7 @@ from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.reader import RecordingIndex, open_any
+from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks.tools import replaying

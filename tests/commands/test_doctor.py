@@ -21,7 +21,7 @@ from gpuwatch.commands import doctor
 from gpuwatch.core.model import GpuReading
 from gpuwatch.doctor import examination, machine, nvidia_smi
 from gpuwatch.outputs import doctor as page
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.sources.kernel_log import KernelLog
 from gpuwatch.sources.nvml import readings
 from tests.commands.conftest import Gpuwatch, Ran

@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.core.model import Host
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import Column, History, Series, bucket_index
-from gpuwatch.core.history.machine import JOBS_KEPT
+from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
 from tests.support.snapshots import gpu, snapshot
 
@@ -22,7 +21,7 @@ def one(value: float) -> Column:
 def polled(values: list[float | None], start: float = 0.0, step: float = 1.0) -> Series:
     series = Series()
     for place, value in enumerate(values):
-        series.push(start + (place + 1) * step, value, start + place * step)
+        series.push_reading(start + (place + 1) * step, value, start + place * step)
     return series
 
 
@@ -72,7 +71,7 @@ def test_what_is_drawn_of_a_few_readings(
     """Readings are (when, value, since when it holds)."""
     series = Series()
     for at, value, since in readings:
-        series.push(at, value, since)
+        series.push_reading(at, value, since)
     assert series.columns(end, width, len(expected)) == expected
     assert series.columns(end, width, 0) == []
 
@@ -108,7 +107,7 @@ def test_memory_is_bounded(step: float) -> None:
     series = Series(readings_kept=64)
     sizes = []
     for number in range(12_000):
-        series.push(number * step, 1.0, (number - 1) * step)
+        series.push_reading(number * step, 1.0, (number - 1) * step)
         if number in {6000, 11_999}:
             axis = series._axis
             sizes.append(len(axis.times) + sum(len(tier) for tier in axis.tiers))
@@ -121,7 +120,7 @@ def test_columns_across_the_fold_agree_with_the_readings() -> None:
     series = Series(readings_kept=70)
     values = [float((number * 37) % 101) for number in range(600)]
     for number, value in enumerate(values):
-        series.push(number + 1.0, value, float(number))
+        series.push_reading(number + 1.0, value, float(number))
     for width in (5, 30, 60):
         count = 600 // width
         expected = [values[k * width : (k + 1) * width] for k in range(count)]
@@ -157,7 +156,7 @@ def test_columns_without_a_reading_are_gaps(
     covered: dict[int, bool] = {}
     before = 0.0
     for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
-        series.push(at, value, before if covers else None)
+        series.push_reading(at, value, before if covers else None)
         own = bucket_index(at, width)
         covered[own] = covered.get(own, False) or value is not None
         if covers:
@@ -193,7 +192,7 @@ def fed(series: Series, stretches: list[tuple[float, float | None, int]]) -> lis
     for pause, value, count in stretches:
         for number in range(count):
             before, at = at, at + pause
-            series.push(at, value, before if number % 2 else None)
+            series.push_reading(at, value, before if number % 2 else None)
             found.append((at, value))
             if number % 7 == 0:
                 # Asking in between changes nothing of what is drawn later.
@@ -249,7 +248,7 @@ def test_a_silence_is_a_gap_at_any_range(
     for pause, value, count in stretches:
         for _ in range(count):
             times.append(times[-1] + pause)
-            series.push(times[-1], value)
+            series.push_reading(times[-1], value)
             if value is not None:
                 spoken.append(times[-1])
     for first, _, columns in pages(series, times, width):
@@ -274,7 +273,7 @@ def test_a_long_column_grows_to_what_it_is(
             at += pause
             moment = at - 0.15 if late and number % 3 == 2 else at
             for series in (watched, once):
-                series.push(moment, value)
+                series.push_reading(moment, value)
             watched.columns(at, width, 3)
     grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
     assert (grown is None) == (whole is None)
@@ -306,8 +305,8 @@ def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)
     before = series.columns(40.37, 2.0, 15)
-    series.push(41.37, 1000.0, 40.37)
-    series.push(42.37, 1000.0, 41.37)
+    series.push_reading(41.37, 1000.0, 40.37)
+    series.push_reading(42.37, 1000.0, 41.37)
     after = series.columns(42.37, 2.0, 16)
     assert after[:14] == before[:14]
     assert after[15] is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from tests.evaluation.case import Judged, Subject
 
 FOLDER = Path(__file__).parent / "recordings"

@@ -19,14 +19,17 @@ from gpuwatch.outputs.diagnosis import (
     of_file,
     of_watch,
 )
-from gpuwatch.outputs.report.content.findings import evidence_line
-from gpuwatch.outputs.report.model import FindingUse, Report, Source, Time
-from gpuwatch.outputs.report.parts import (
+from gpuwatch.outputs.report.document import evidence_line
+from gpuwatch.outputs.report.model import (
+    FindingUse,
     GpuUsage,
     Loss,
     OpenQuestion,
     Phase,
+    Report,
+    Source,
     Stretch,
+    Time,
     TimeProfile,
     replaced,
 )

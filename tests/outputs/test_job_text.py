@@ -8,8 +8,7 @@ import pytest
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.jobs.identity.job_filter import only_job
-from gpuwatch.outputs.status.job_text import JOBS_SHOWN
-from gpuwatch.outputs.status.text import status_page
+from gpuwatch.outputs.status import JOBS_SHOWN, status_page
 from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
 from tests.support.snapshots import gpu, snapshot
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpuwatch.core.text import clean
 from gpuwatch.outputs.terminal import Column, cell_width, cut, table, wrap
 
-COLUMNS = (Column("A"), Column("NAME", text=True, rank=2), Column("NUM", rank=1))
+COLUMNS = (Column("A"), Column("NAME", kind="text", rank=2), Column("NUM", rank=1))
 
 
 def test_columns_are_aligned() -> None:
@@ -30,7 +30,7 @@ def test_column_without_content_is_left_out() -> None:
 
 def test_last_text_takes_what_is_left() -> None:
     """A long command is cut at the width with an ellipsis; with room it is whole."""
-    headings = (Column("PID"), Column("COMMAND", text=True))
+    headings = (Column("PID"), Column("COMMAND", kind="text"))
     rows = [["1", "python " + "x" * 50]]
     assert table(headings, rows, 30)[1] == "  1  python xxxxxxxxxxxxxxxxx…"
     assert table(headings, rows, 80)[1] == "  1  python " + "x" * 50

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
-from gpuwatch.outputs.status.text import status_page
+from gpuwatch.outputs.status import status_page
 from gpuwatch.outputs.terminal import cell_width
 from tests.support.snapshots import gpu, snapshot, snapshots
 

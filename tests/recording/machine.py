@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files.log_text import LogStats
 from gpuwatch.sources.simulated.source import SimulatedSource

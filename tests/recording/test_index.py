@@ -11,8 +11,7 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
-from gpuwatch.recording.frames import ENTRY
-from gpuwatch.recording.reader import RecordingIndex, is_indexed
+from gpuwatch.recording.file import ENTRY, RecordingIndex, is_indexed
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError

@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.source import LogOptions

@@ -13,9 +13,8 @@ import pytest
 from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.reader import RecordingIndex
+from gpuwatch.recording.file import RecordingFile, RecordingIndex
 from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
-from gpuwatch.recording.writer import RecordingFile
 from gpuwatch.sources.files import zstd
 from tests.recording.machine import Machine, read
 from tests.support.recordings import streamed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.recording.reader import RecordingIndex
+from gpuwatch.recording.file import RecordingIndex
 from gpuwatch.sources.files.unpacked import rotated_files
 from tests.recording.machine import Machine, read
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.export import JsonLinesWriter
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, open_tape
 from gpuwatch.sources.files.log_text import LogError
 from tests.support.long_recording import BEGIN_UNIX_SECONDS as BEGIN

@@ -8,9 +8,9 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.outputs.report.accumulator import Accumulator
 from gpuwatch.outputs.report.comparison import Comparison
-from gpuwatch.outputs.report.content.changes import comparison_document
-from gpuwatch.outputs.report.forms.text import document_text
+from gpuwatch.outputs.report.document import comparison_document
 from gpuwatch.outputs.report.model import Report, Source
+from gpuwatch.outputs.report.text import document_text
 from tests.support.long_recording import Piece, snapshots, write
 
 FILE = Source(name="night.jsonl", kind="recording")

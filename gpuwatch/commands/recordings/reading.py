@@ -24,8 +24,8 @@ from gpuwatch.core.text import SentenceError
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
     from gpuwatch.outputs.report.model import Report
+    from gpuwatch.recording.file import OpenedLog
     from gpuwatch.recording.moments import Moment
-    from gpuwatch.recording.reader import OpenedLog
     from gpuwatch.sources.smi_log.source import LogOptions
 
 
@@ -235,7 +235,7 @@ def part(
     """A recording opened, and the snapshots of it that are asked for. What lies before them is
     passed over without being read, where that can be; for the end of anything else all of it is
     read once more. Raises ``LogError``, also while it is read."""
-    from gpuwatch.recording.reader import RecordingIndex, is_indexed, open_any
+    from gpuwatch.recording.file import RecordingIndex, is_indexed, open_any
 
     first, last, place = None, None, None
     if (cut.begin is not None or cut.end is not None) and path != STANDARD_STREAM:

@@ -31,7 +31,7 @@ from gpuwatch.commands.recordings.reading import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuwatch.outputs.report.content.document import Document
+    from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.store import Kept, ReportStore
     from gpuwatch.sources.smi_log.source import LogOptions
@@ -55,13 +55,13 @@ class Form(NamedTuple):
     def write(self, made: Callable[[str], Document], as_json: Callable[[], str]) -> None:
         """``made``: the document in the order of that form (``text`` or ``page``)."""
         if self.html is not None:
-            from gpuwatch.outputs.report.forms.html import document_html
+            from gpuwatch.outputs.report.html import document_html
 
             write_file(self.html, document_html(made("page")))
         elif self.as_json:
             print_text(as_json())
         else:
-            from gpuwatch.outputs.report.forms.text import document_text
+            from gpuwatch.outputs.report.text import document_text
 
             out = open_output()
             print_text(document_text(made("text"), **drawing(out, self.ascii_mode)._asdict()), out)
@@ -144,15 +144,15 @@ def compare_command(
     if before == after == STANDARD_STREAM:
         raise click.UsageError("Only one of the two can come from standard input.")
     form.check(before, after)
-    from gpuwatch.outputs.report.content.gate import Condition
+    from gpuwatch.outputs.report.comparison import Condition
 
     conditions = [Condition.parse(text) for text in fail_if]
     options = facts.options()
     one, other = _load(before, options=options), _load(after, options=options)
 
     from gpuwatch.outputs.report.comparison import compare
-    from gpuwatch.outputs.report.content.changes import comparison_document, comparison_json
-    from gpuwatch.outputs.report.parts import replaced
+    from gpuwatch.outputs.report.document import comparison_document, comparison_json
+    from gpuwatch.outputs.report.model import replaced
 
     comparison = compare(one, other)
     outcomes = [one for one in (each.judge(comparison) for each in conditions) if one]
@@ -166,7 +166,7 @@ def compare_command(
 
 
 def _write(report: Report, form: Form) -> None:
-    from gpuwatch.outputs.report.content.report import report_document, report_json
+    from gpuwatch.outputs.report.document import report_document, report_json
     from gpuwatch.outputs.report.store import ReportStore, StoreError
 
     previous = None
@@ -231,8 +231,8 @@ def _unreadable(store: ReportStore) -> str:
 
 
 def _list(form: Form) -> int:
-    from gpuwatch.outputs.report.forms.text import list_text
     from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore, list_json
+    from gpuwatch.outputs.report.text import list_text
 
     store = ReportStore()
     kept = _kept(store, REPORTS_KEPT)

@@ -81,7 +81,7 @@ def _leave_terminal(kept: int) -> None:
 
 def stop_recording(wanted: str) -> int:
     """End what records to that file."""
-    from gpuwatch.recording.writer import holder_of
+    from gpuwatch.recording.file import holder_of
     from gpuwatch.sources.linux.signals import pinned
 
     try:

@@ -172,7 +172,7 @@ def _keep_and_print(report: Report, options: RunOptions) -> None:
 
 
 def _print(report: Report, previous: Report | None, out: TextIO) -> None:
-    from gpuwatch.outputs.report.forms.text import report_text
+    from gpuwatch.outputs.report.text import report_text
 
     text = report_text(report, previous=previous, **drawing(out)._asdict())
     # Standard error writes what its locale lacks as an escape.

@@ -24,7 +24,7 @@ from gpuwatch.core.lean import load_encryption
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import exit_words
 from gpuwatch.outputs.alerts import Event
-from gpuwatch.outputs.report.encoding import dumps
+from gpuwatch.outputs.report.model import dumps
 
 COMMAND_SECONDS = 30.0
 ANSWER_SECONDS = 10.0

@@ -92,7 +92,7 @@ def watch_command(
 
     from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.outputs.alerts import RAISED, Alerts
-    from gpuwatch.outputs.report.encoding import dumps
+    from gpuwatch.outputs.report.model import dumps
 
     def wanted(finding: Finding) -> bool:
         return finding.rule in only | ends_on or (finding.severity != "info" and not only)

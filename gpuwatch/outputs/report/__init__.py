@@ -1,1 +1,1 @@
-"""Reports: what a job, or a whole machine, did over a time; added up, kept, compared, written."""
+"""Reports on a job or a whole machine over a time: added up, kept, compared, written."""

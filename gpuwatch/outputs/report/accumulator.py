@@ -1,4 +1,5 @@
-"""Snapshots in, a ``Report`` out: one pass, in memory that does not grow with the time."""
+"""Accumulator from snapshots to a ``Report``: one pass, in memory that does not grow with the
+time."""
 
 from __future__ import annotations
 
@@ -19,21 +20,27 @@ from gpuwatch.outputs.report.accumulators.usage import (
     by_weight,
     gpu_memory,
 )
-from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.report.parts import BUCKETS_MAX, HostUsage
+from gpuwatch.outputs.report.model import (
+    BUCKETS_MAX,
+    HostUsage,
+    OpenQuestion,
+    Phase,
+    Report,
+    Source,
+)
+from gpuwatch.outputs.report.phases import DiagnosisNotes, JudgedPhases
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
-    from gpuwatch.outputs.report.parts import OpenQuestion, Phase
-    from gpuwatch.outputs.report.phases.judged import Watch
 
 EVALUATE_SECONDS = 5.0
-"""The diagnosis looks at windows of a minute; more often would find no more and take longer."""
+"""Time between two evaluations: the diagnosis looks at windows of a minute, and more often would
+find no more and take longer."""
 GPUS_KEPT = 256
 JOBS_KEPT = 256
 PROBLEMS_KEPT = 12
 LIVE_BUCKETS = 240
-"""As fine as a terminal shows them."""
+"""Buckets of the time profiles of a live report: as fine as a terminal shows them."""
 
 
 class Accumulator:
@@ -57,12 +64,12 @@ class Accumulator:
         self._host: HostAccumulator | None = None
         self._gpus: dict[GpuKey, GpuAccumulator] = {}
         self._there: frozenset[GpuKey] = frozenset()
-        """The GPUs in the look before."""
+        """GPUs in the snapshot before."""
         self._jobs: dict[ProcessKey, JobAccumulator] = {}
         self._loop_seconds = 0.0
         self._processes = ProcessesAccumulator()
         self.engine: Engine | None = None
-        self._watch: Watch | None = None
+        self._notes: DiagnosisNotes | None = None
         if not live:
             # Slow to import.
             from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
@@ -80,7 +87,7 @@ class Accumulator:
         return self._there
 
     def push(self, snapshot: Snapshot) -> None:
-        self.add(snapshot, self._steps.step(snapshot), snapshot.gpus, snapshot.jobs)
+        self._add_step(snapshot, self._steps.step(snapshot), snapshot.gpus, snapshot.jobs)
 
     def push_job(
         self, snapshot: Snapshot, job: Job, gpus: Sequence[Gpu], since: float | None = None
@@ -88,7 +95,7 @@ class Accumulator:
         """Take the next snapshot of the job, which is on ``gpus``, and began at ``since`` if that
         was after the look before."""
         step = self._steps.step(snapshot, since=since, until=job.ended_at_unix_seconds)
-        self.add(snapshot, step, gpus, (job,))
+        self._add_step(snapshot, step, gpus, (job,))
 
     def push_late(self, gpus: Iterable[Gpu], job: Job) -> None:
         """Take fine samples of the time before the end of the job, and nothing else."""
@@ -100,7 +107,9 @@ class Accumulator:
             if gpu.uuid in self._there and gpu.reading.busy_samples:
                 self._gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
 
-    def add(self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job]) -> None:
+    def _add_step(
+        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job]
+    ) -> None:
         if self._grid is None:
             self._grid = Grid(step.since, LIVE_BUCKETS if self._live else BUCKETS_MAX)
             self._host = None if self._live else HostAccumulator(self._grid)
@@ -114,7 +123,7 @@ class Accumulator:
         self._add_jobs(snapshot, step, jobs, self._grid)
         seconds = 0.0 if step.is_gap else step.seconds
         if not self._live:
-            self._processes.add(snapshot, jobs, step.until, seconds)
+            self._processes.add_snapshot(snapshot, jobs, step.until, seconds)
         self._note_problems(snapshot)
         if self.engine is not None:
             self.engine.push(snapshot)
@@ -140,8 +149,8 @@ class Accumulator:
         self._there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self._gpus])
 
     def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:
-        """Tenants of the GPUs of the job that the report is about; its own processes have left them
-        when it has ended."""
+        """Return the tenants of the GPUs of the job that the report is about; its own processes
+        have left them when it has ended."""
         if self._job is None or not jobs or jobs[0].ended_at_unix_seconds is not None:
             return None
         own = {jobs[0].pid, *[member.pid for member in jobs[0].members]}
@@ -168,7 +177,7 @@ class Accumulator:
                     continue
                 alone = grid if self._job is not None else None
                 one = self._jobs[key] = JobAccumulator(job, step.since, alone)
-            ran = max(ran, one.add(job, step, busy, memory))
+            ran = max(ran, one.add_job(job, step, busy, memory))
         self._loop_seconds += ran
 
     def _note_problems(self, snapshot: Snapshot) -> None:
@@ -182,21 +191,18 @@ class Accumulator:
                 gpu.missing = problem.message
 
     def note_diagnosis(self, diagnosis: Diagnosis) -> None:
-        """Take what is said of the newest snapshot, or of one a moment before."""
+        """Take the diagnosis of the newest snapshot, or of one a moment before."""
         step = self._step
         if diagnosis is self._diagnosis or step is None:
             return
-        if self._watch is None:
-            # Slow to import, unless there is an engine.
-            from gpuwatch.outputs.report.phases.judged import Watch  # noqa: PLC0415
-
-            self._watch = Watch()
+        if self._notes is None:
+            self._notes = DiagnosisNotes()
         self._diagnosis = diagnosis
-        self._findings.add(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
-        self._watch.add(diagnosis, step.until, step.offset)
+        self._findings.add_diagnosis(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
+        self._notes.add_diagnosis(diagnosis, step.until, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
-        """The report so far. Raises ``ValueError`` if there was no snapshot."""
+        """Return the report so far. Raises ``ValueError`` if there was no snapshot."""
         if self._grid is None:
             raise ValueError("no snapshot was pushed")
         if self.engine is not None:
@@ -209,13 +215,11 @@ class Accumulator:
         findings = self._findings.uses(end)
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
-        if self._watch is not None:
-            from gpuwatch.outputs.report.phases.judged import Judged  # noqa: PLC0415
-
-            self._watch.finish(end)
+        if self._notes is not None:
+            self._notes.finish(end)
             spans = {uuid: gpu.spans(end) for uuid, gpu in self._gpus.items()}
             known = bool(jobs or self._processes.usages())
-            judged = Judged(gpus, spans, findings, self._watch, processes=known)
+            judged = JudgedPhases(gpus, spans, findings, self._notes, processes=known)
             findings, phases = judged.findings, judged.phases(2.0 * self._grid.seconds)
             questions = judged.questions()
         return Report(

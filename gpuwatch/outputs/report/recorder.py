@@ -1,4 +1,4 @@
-"""Follows one job from snapshot to snapshot, and makes its report.
+"""Recorder of one job's report, from snapshot to snapshot.
 
 What a snapshot says (rates, shares, the state of a GPU) is taken for the time since the snapshot
 before; where that is long ago it is taken for nothing, and the report says how much of the
@@ -18,11 +18,11 @@ from gpuwatch.outputs.report.model import Report, Source
 LATE_SECONDS = 2.0
 """Time after the end of a job in which the driver's samples from before it may still come."""
 START_TOLERANCE_SECONDS = 0.5
-"""Start times of one process, computed from the boot time twice, differ by less."""
+"""Largest difference of one process's start time, computed from the boot time twice."""
 
 
 class JobRecorder:
-    """Follows the job with ``key``: that of its topmost process, or of any of its processes."""
+    """Follower of the job with ``key``: that of its topmost process, or of any of its processes."""
 
     def __init__(self, key: ProcessKey, *, command: str | None = None, live: bool = True) -> None:
         """``command``: as it was started, for a job that ends before its command line is read;
@@ -34,7 +34,7 @@ class JobRecorder:
         self._accumulator: Accumulator | None = None
         self._before: Snapshot | None = None
         self._diagnosis: Diagnosis | None = None
-        """The newest that was taken."""
+        """Newest diagnosis that was taken."""
         self._end: float | None = None
         """Monotonic time at which it was first seen to have ended."""
         self._gone = False
@@ -77,7 +77,7 @@ class JobRecorder:
         self.note_diagnosis(diagnosis)
 
     def note_diagnosis(self, diagnosis: Diagnosis | None) -> None:
-        """Take what is said of the job."""
+        """Take the newest diagnosis of the machine."""
         if diagnosis is None or diagnosis is self._diagnosis:
             return
         if self._job is not None and self._accumulator is not None:
@@ -111,7 +111,7 @@ class JobRecorder:
         return None
 
     def report(self, source: Source | None = None) -> Report:
-        """The report so far. Raises ``ValueError`` if the job was never seen."""
+        """Return the report so far. Raises ``ValueError`` if the job was never seen."""
         if self._accumulator is None:
             raise ValueError("no snapshot has had this job in it yet")
         report = self._accumulator.report(source)
@@ -122,8 +122,8 @@ class JobRecorder:
 
 
 def _gpus_of(job: Job, snapshot: Snapshot, accumulator: Accumulator) -> Sequence[Gpu]:
-    """Those the job is on: it was there until its end, when its processes have left; and a lost GPU
-    cannot list its processes."""
+    """Return the GPUs the job is on: it was there until its end, when its processes have left; and
+    a lost GPU cannot list its processes."""
     over = job.ended_at_unix_seconds is not None
     return [
         gpu

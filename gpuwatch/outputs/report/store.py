@@ -1,4 +1,4 @@
-"""Where reports are kept: a folder of JSON files in the user's state folder.
+"""Store of reports: a folder of JSON files in the user's state folder.
 
 Only its owner can read it, since command lines may hold secrets, and it is not used where it is
 another user's or a link. It is bounded, files appear whole or not at all, and nothing planted in
@@ -25,12 +25,11 @@ from gpuwatch.core.private_files import (
     write_whole,
 )
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.outputs.report.encoding import ReportError, decode, dumps, encode
-from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report
+from gpuwatch.outputs.report.model import SCHEMA_VERSION, Report, ReportError, decode, dumps, encode
 
 REPORTS_KEPT = 200
 REPORT_BYTES_MAX = 16 * 2**20
-"""A hundred times what a report of eight GPUs takes."""
+"""Largest report: a hundred times that of eight GPUs."""
 NONE_KEPT = (
     "No report is saved yet: one is written when a job ends that was started by "
     "'gpuwatch run -- COMMAND' or watched with 'gpuwatch --pid PID'."
@@ -54,7 +53,7 @@ class Kept(NamedTuple):
 
 
 class ReportStore:
-    """The kept reports. Nothing is created before the first ``save``.
+    """Kept reports in their folder. Nothing is created before the first ``save``.
 
     Every method raises ``StoreError`` and no ``OSError`` for what a file system can do wrong.
     """
@@ -64,7 +63,7 @@ class ReportStore:
     ) -> None:
         self.folder = state_folder("reports") if folder is None else folder
         self.unreadable = 0
-        """Number that the last call of ``last`` passed over: damaged, or of an older gpuwatch."""
+        """Reports that the last call of ``last`` passed over: damaged, or of an older gpuwatch."""
         self._unix_time = unix_time
 
     def save(self, report: Report) -> Path:
@@ -103,7 +102,7 @@ class ReportStore:
         return found
 
     def find(self, reference: str) -> Kept:
-        """The report with this number (1 is the newest), or the newest one of this PID."""
+        """Return the report with this number (1 is the newest), or the newest one of this PID."""
         if not (reference.isascii() and reference.isdigit()):
             raise StoreError(f"{clean(reference, 60)!r} is neither a report number nor a PID.")
         paths = self._kept()
@@ -125,7 +124,8 @@ class ReportStore:
             raise StoreError(f"{clean(str(path), 300)}: {error}") from None
 
     def previous_run(self, report: Report) -> Report | None:
-        """The last run of the same command, folder and user that was started before this one."""
+        """Return the last run of the same command, folder and user that was started before this
+        one."""
         digest, started = _digest(report), _start(report)
         if digest is None:
             return None
@@ -156,7 +156,7 @@ class ReportStore:
         return [self.folder / name for name in sorted(names, reverse=True)]
 
     def _forget(self, saved: str, run: str) -> None:
-        """Earlier reports of the same run, and those beyond the bound."""
+        """Delete earlier reports of the same run, and those beyond the bound."""
         # Never the one just saved, even if the clock was ahead when the others were.
         others = [path for path in self._paths() if path.name != saved]
         same = [path for path in others if _match(path)["run"] == run]
@@ -181,21 +181,22 @@ def _digest(report: Report) -> str | None:
 
 
 def _start(report: Report) -> float:
-    """When it began, for an order of runs."""
+    """Return when the run began, for an order of runs."""
     started = None if report.job is None else report.job.started_at_unix_seconds
     return report.time.begin_unix_seconds if started is None else started
 
 
 def _moment(unix_seconds: float) -> str:
-    """A file name's first part, so that names sort by time: ``20240305T120431.250``, in UTC."""
+    """Return a file name's first part, by which names sort by time: ``20240305T120431.250``, in
+    UTC."""
     milliseconds = round(unix_seconds * 1000)
     seconds = time.strftime("%Y%m%dT%H%M%S", time.gmtime(milliseconds // 1000))
     return f"{seconds}.{milliseconds % 1000:03d}"
 
 
 def _fullest(reports: list[Report]) -> Report:
-    """The one that saw the end, and the most before it; the exit code, which only who started
-    the job gets to know, from any."""
+    """Return the report that saw the end, and the most before it, with the exit code, which only
+    who started the job gets to know, from any."""
     best = max(reports, key=lambda report: (report.has_ended, report.time.covered_seconds))
     codes = [report.exit_code for report in reports if report.exit_code is not None]
     if best.has_ended and best.exit_code is None and codes:
@@ -204,7 +205,7 @@ def _fullest(reports: list[Report]) -> Report:
 
 
 def _read(path: Path) -> Report | None:
-    """``None`` for what is no whole report of this user."""
+    """Read a report; ``None`` for a file that is no whole report of this user."""
     try:
         return _decoded(read_own(path, REPORT_BYTES_MAX + 1))
     except (OSError, ReportError):
@@ -212,7 +213,7 @@ def _read(path: Path) -> Report | None:
 
 
 def read_file(path: Path) -> Report:
-    """The report in a file that a person names; raises ``ReportError``."""
+    """Read the report in a file that a person names; raises ``ReportError``."""
     shown = clean(str(path), 200)
     try:
         with path.open("rb") as file:

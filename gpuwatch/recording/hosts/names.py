@@ -17,7 +17,7 @@ _FILE_LENGTH = 1 << 20
 
 
 class HostNameError(SentenceError):
-    """Names of machines that cannot be had."""
+    """Host names cannot be found, or are not valid."""
 
 
 def _checked(names: Sequence[str], where: str) -> list[str]:
@@ -44,8 +44,8 @@ def _lines_of(command: Sequence[str]) -> list[str]:
 
 
 def host_names(given: Sequence[str], file: str | None, slurm_job: str | None) -> list[str]:
-    """The machines asked for, each once: ``given`` (also comma separated), one a line of ``file``,
-    those that Slurm runs a job on. Raises ``HostNameError``."""
+    """Return the hosts asked for, each once: ``given`` (also comma separated), one a line of
+    ``file``, those that Slurm runs a job on. Raises ``HostNameError``."""
     names = _checked([name for one in given for name in one.split(",") if name], "--host")
     if file is not None:
         try:
@@ -73,7 +73,7 @@ def host_names(given: Sequence[str], file: str | None, slurm_job: str | None) ->
 
 
 def configured_hosts(begun: str) -> list[str]:
-    """For completion: the names in ``~/.ssh/config`` that begin so, without patterns."""
+    """Return the names in ``~/.ssh/config`` that begin so, without patterns, for completion."""
     try:
         with Path("~/.ssh/config").expanduser().open(errors="replace") as opened:
             lines = opened.read(_FILE_LENGTH).splitlines()
@@ -85,7 +85,7 @@ def configured_hosts(begun: str) -> list[str]:
 
 
 def install_command(name: str) -> str:
-    """What installs gpuwatch on a host, where it is found (``remote``). Debian's and Ubuntu's pip
-    installs nothing outside a virtual environment."""
+    """Return the command that installs gpuwatch on a host, where it is found (``remote``). Debian's
+    and Ubuntu's pip installs nothing outside a virtual environment."""
     pip = "python3 -m venv ~/.gpuwatch && ~/.gpuwatch/bin/pip"
     return f"ssh {shlex.quote(name)} '{pip} install gpuwatch-tui'"

@@ -21,10 +21,9 @@ from typing import IO, cast
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import REPLACEMENT, bug_place, clean
-from gpuwatch.recording.chunks import share
+from gpuwatch.recording.file import RECORDING, OpenedLog, open_any
 from gpuwatch.recording.hosts.names import HostNameError, host_names
-from gpuwatch.recording.reader import RECORDING, OpenedLog, open_any
-from gpuwatch.recording.replay import KeptTape
+from gpuwatch.recording.replay import KeptTape, share
 from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.smi_log.source import LogOptions
 
@@ -32,34 +31,36 @@ SSH = (
     *("ssh", "-T", "-C", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
-"""Nothing is asked on the terminal; a machine that vanished is noticed after 15 s; what it prints
+"""Command that asks nothing on the terminal, and notices after 15 s that a host vanished; output
 takes a thirtieth compressed."""
 _FIELDS = (
     *("index", "uuid", "name", "driver_version", "utilization.gpu", "utilization.memory"),
     *("memory.used", "memory.total", "power.draw", "power.limit", "temperature.gpu"),
     *("clocks.sm", "clocks.max.sm", "pcie.link.gen.current", "pcie.link.width.current"),
 )
-"""Asked of nvidia-smi where there is no gpuwatch. Not the time: it would be local, without zone."""
+"""Fields asked of nvidia-smi where there is no gpuwatch. Not the time: it would be local, without
+zone."""
 _CONNECTING = threading.Semaphore(32)
 _PAUSE_SECONDS, _PAUSE_MOST_SECONDS = 1.0, 60.0
 _END_SECONDS = 2.0
 _SAID_BYTES = 4096
 _LATE_INTERVALS = 3.0
 _CHUNK_SECONDS = 10.0
-"""Unpacked, a minute of a large machine is some 25 MiB."""
+"""Seconds in a chunk: a minute of a large machine is some 25 MiB unpacked."""
 _GREETING_BYTES = 1 << 20
 NEITHER = "neither gpuwatch nor nvidia-smi was found there"
 _BEGINS = "gpuwatch-begins"
-"""What a host's shell prints before it is not the answer."""
+"""Line before the answer: what a host's shell prints ahead of it is none."""
 _ANSWER_SECONDS = 60.0
-"""For the first snapshot: a driver that wakes up takes several."""
+"""Time to wait for the first snapshot: a driver that wakes up takes several seconds."""
 _CLOCK_SET_SECONDS = 60.0
 _AHEAD_SECONDS, _BEHIND_SECONDS = 2.0, 10.0
-"""What comes late over a slow link looks like a clock that is behind."""
+"""Clock differences beyond doubt: late arrival over a slow link looks like a clock that is
+behind."""
 
 
 def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
-    """What the shell of another machine is to run; ``gpuwatch``: how it is called there."""
+    """Return the command for the shell of another host; ``gpuwatch``: how it is called there."""
     loop = f"-lms {interval_seconds * 1000:.0f}"
     query = f"nvidia-smi --query-gpu={','.join(_FIELDS)} --format=csv {loop}"
     stream = f"{gpuwatch} stream --interval {interval_seconds:g}s"
@@ -71,7 +72,7 @@ def remote_command(interval_seconds: float, gpuwatch: str = "gpuwatch") -> str:
 
 
 def _in_sh(script: str) -> str:
-    """For any shell; what pip installs for a user is found."""
+    """Return the script as a command for any shell, which finds what pip installs for a user."""
     script = f'PATH="$PATH:$HOME/.local/bin:$HOME/.gpuwatch/bin"; {script}'
     return f"exec sh -c {shlex.quote(script)}"
 
@@ -105,20 +106,21 @@ class _ClockSetError(Exception):
     """The clock of a host was set: its tape cannot go on."""
 
 
-class Incoming:
-    """A tape that grows by what its ``_snapshots`` give, from ``start`` to ``close``. All of it may
-    be asked on any thread."""
+class RemoteTape:
+    """A tape that grows by the snapshots that ``_snapshots`` yields, from ``start`` to ``close``.
+    All of it may be asked on any thread."""
 
     gpu_only = False
-    """It has no gpuwatch: nvidia-smi is read, and causes on the host's side are unknown."""
+    """Whether the host has no gpuwatch: nvidia-smi is read, and causes on the host's side are
+    unknown."""
     kept_seconds = 4 * 3600.0
-    """Of its tape: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
+    """Length of the tape: 8 GPUs with 64 jobs are some 40 MB an hour in a temporary file."""
 
     def __init__(self, name: str, interval_seconds: float) -> None:
         self.name = name
         self.interval_seconds = interval_seconds
         self.tape: KeptTape | None = None
-        """There from the first snapshot on."""
+        """The tape, from the first snapshot on."""
         self.latest: Snapshot | None = None
         self.trouble: str | None = None
         """Why nothing comes in now, as a clause; ``None`` while something does, or before."""
@@ -126,7 +128,7 @@ class Incoming:
         self._stream: Generator[Snapshot, None, None] | None = None
 
     def start(self) -> None:
-        """Begin, without waiting."""
+        """Begin to take snapshots, without waiting."""
         self._stream = self._snapshots()
         worker = DaemonWorker("gpuwatch-incoming")
         worker.submit(self._open)
@@ -134,12 +136,12 @@ class Incoming:
 
     @property
     def age_seconds(self) -> float | None:
-        """How long ago the latest snapshot came in."""
+        """Time since the latest snapshot came in."""
         return None if self.latest is None else time.monotonic() - self.latest.monotonic_seconds
 
     @property
     def is_late(self) -> bool:
-        """What was read last is too old to be taken for now."""
+        """Whether the latest snapshot is too old to be taken for now."""
         return False
 
     @property
@@ -151,16 +153,17 @@ class Incoming:
 
     @property
     def ended_seconds(self) -> float | None:
-        """How long ago it ended, if it did."""
+        """Time since it ended, if it did."""
         return None
 
     @property
     def clock_error_seconds(self) -> float:
-        """How far its clock is ahead (less than 0: behind), where that is beyond doubt, else 0."""
+        """Seconds that its clock is ahead (less than 0: behind), where that is beyond doubt, else
+        0."""
         return 0.0
 
     def leave(self) -> None:
-        """End it, without waiting."""
+        """Stop taking snapshots, without waiting."""
         self._closed.set()
 
     def close(self) -> None:
@@ -191,13 +194,13 @@ class Incoming:
             self.tape.close()
 
 
-class RemoteHost(Incoming):
-    """A machine; ``command`` reads it, as in ``(*SSH, "--", name, remote_command(1.0))``."""
+class RemoteHost(RemoteTape):
+    """A host over ssh; ``command`` reads it, as in ``(*SSH, "--", name, remote_command(1.0))``."""
 
     def __init__(self, name: str, command: Sequence[str], interval_seconds: float) -> None:
         super().__init__(name, interval_seconds)
         self.clock_ahead_seconds: float | None = None
-        """How far its clock is ahead of ours, at least, by the quickest snapshot of this
+        """Least seconds that its clock is ahead of ours, by the quickest snapshot of this
         connection; it can be ahead by the time more that this one took."""
         self._command = command
         self._arrived_at: float | None = None
@@ -234,7 +237,7 @@ class RemoteHost(Incoming):
     # On threads of the tape.
 
     def _snapshots(self) -> Generator[Snapshot, None, None]:
-        """All that ever come in, connection after connection, until it is closed."""
+        """Yield all snapshots that come in, connection after connection, until it is closed."""
         pause = _PAUSE_SECONDS
         while not self._closed.is_set():
             try:
@@ -303,7 +306,7 @@ class RemoteHost(Incoming):
                 self.trouble = clean(said[-1], 200) if said and code > 0 else why
 
     def _passed_greeting(self, stream: io.BufferedReader) -> bool:
-        """Read what the shell there prints by itself; whether the answer follows."""
+        """Read what the shell there prints by itself, and return whether the answer follows."""
         greeting = 0
         while greeting < _GREETING_BYTES and (line := stream.readline(_SAID_BYTES)):
             if line.strip() == _BEGINS.encode():

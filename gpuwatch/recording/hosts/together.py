@@ -2,13 +2,15 @@
 
 Every rule, screen and report takes what comes out for a machine with all the GPUs. What exists once
 on each machine is added up where all of them report it (cores, memory, traffic); what cannot be
-added up (pressure, shared memory) is unknown.
+added up (pressure, shared memory) is unknown. ``SharedJob`` puts a job together from what comes in
+of each machine, as a tape that grows.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -28,9 +30,13 @@ from gpuwatch.core.model import (
     Snapshot,
 )
 from gpuwatch.core.text import SentenceError
+from gpuwatch.jobs.identity.job_filter import only_job
+from gpuwatch.recording.hosts.remote import RemoteHost, RemoteTape
+
+# --- snapshots of several machines as one -----------------------------------------------------
 
 JobKey = tuple[str, int]
-"""What its parts have in common, and its number of ranks."""
+"""Text that all parts of a job have in common, and its number of ranks."""
 Of = TypeVar("Of", bound=Identified)
 
 _NAME_LENGTH = 200
@@ -45,20 +51,20 @@ _JOB_SUMS = ("affinity_cores", "quota_cores", "slurm_cores", "usable_cores")
 
 
 class Machine(NamedTuple):
-    """One of them, by what was read of it last. ``number`` is the same each time;
+    """One of several machines, with its last snapshot. ``number`` is the same each time;
     ``clock_error_seconds`` is how far its clock is ahead."""
 
     number: int
     name: str
     snapshot: Snapshot
     fresh: bool = True
-    """Else its readings are of an earlier moment, and are left out."""
+    """Whether the readings are of this moment; if not, they are left out."""
     clock_error_seconds: float = 0.0
 
 
 def key_of(job: Job) -> JobKey | None:
-    """Of a job with ranks on other machines, too: where its ranks met, else its Slurm job, else
-    whose command it is."""
+    """Return the key of a job that has ranks on other machines too: where its ranks met, else its
+    Slurm job, else whose command it is; ``None`` for any other job."""
     world = job.world_size
     if world is None or world <= len(job.ranks):
         return None
@@ -81,8 +87,8 @@ def together(
     monotonic_seconds: float,
     interval_seconds: float,
 ) -> Snapshot:
-    """GPUs are numbered through, in the order of ``machines``; PIDs begin at a multiple of
-    ``PIDS_OF_A_MACHINE``."""
+    """Return one snapshot of all ``machines``: GPUs are numbered through in their order; PIDs begin
+    at a multiple of ``PIDS_OF_A_MACHINE``."""
     gpus: list[Gpu] = []
     processes: list[Process] = []
     problems: list[Problem] = []
@@ -121,9 +127,9 @@ def together(
 
 
 def merged(recordings: Sequence[Iterable[Snapshot]]) -> Iterator[Snapshot]:
-    """What was recorded on several machines at one time, as one recording: a snapshot each time
-    that one of them has another although it has one already. By their own clocks, which had better
-    agree; a machine that has none by then is there without its readings."""
+    """Merge recordings of several machines at one time into one: a snapshot each time that one of
+    them has another although it has one already. By their own clocks, which had better agree; a
+    machine that has none by then is there without its readings."""
     latest: dict[int, Snapshot] = {}
     fresh: set[int] = set()
     sequence = 0
@@ -172,7 +178,7 @@ def _moved(one: Of, number: int) -> Of:
 
 
 def _sums(of: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Those that all of them report."""
+    """Return the sums of the fields that all of them report."""
     values = {name: [getattr(one, name) for one in of] for name in names}
     return {name: None if None in each else sum(each) for name, each in values.items()}
 
@@ -190,7 +196,7 @@ def _host(machines: Sequence[Machine]) -> Host:
 
 
 def _part(job: Job, machine: Machine) -> Job:
-    """The job with the machine's PIDs."""
+    """Return the job with the machine's PIDs."""
     number, fresh = machine.number, machine.fresh
     members = [one if fresh else one.without_readings() for one in job.members]
     ended = job.ended_at_unix_seconds
@@ -226,3 +232,128 @@ def _joined(parts: Sequence[tuple[int, Job]]) -> Job:
         loader_worker_samples=None,
         **_sums(jobs, _JOB_SUMS),
     )
+
+
+# --- a job on several machines, as a tape -----------------------------------------------------
+
+_LOOKS_PER_INTERVAL = 8
+_WAITS_INTERVALS = 2.0
+"""Intervals to wait for the slowest machine; after that, its readings are missing from the
+snapshot."""
+
+
+class Part(NamedTuple):
+    """A job's part on one machine, whose ``number`` is the same each time."""
+
+    number: int
+    host: RemoteHost
+    snapshot: Snapshot
+    job: Job
+
+
+def shared_jobs(hosts: Sequence[RemoteHost]) -> dict[JobKey, Job]:
+    """Return the jobs that run on several machines now, each as it is on the first."""
+    found: dict[JobKey, list[tuple[int, Job]]] = {}
+    for number, host in enumerate(hosts):
+        latest = None if host.is_late else host.latest
+        for job in () if latest is None else latest.jobs:
+            key = None if job.ended_at_unix_seconds is not None else key_of(job)
+            if key is not None:
+                found.setdefault(key, []).append((number, job))
+    return {key: parts[0][1] for key, parts in found.items() if are_one(parts)}
+
+
+class SharedJob(RemoteTape):
+    """A job on several machines: snapshots of all its parts as one, as they come in."""
+
+    def __init__(self, name: str, key: JobKey, hosts: Sequence[RemoteHost]) -> None:
+        super().__init__(name, max([host.interval_seconds for host in hosts]))
+        self.key = key
+        self._hosts = hosts
+        self._parts: dict[int, Part] = {}
+        """Last seen part of each machine, by its number."""
+
+    @property
+    def ended_seconds(self) -> float | None:
+        ended = None if self.latest is None else self.latest.jobs[0].ended_at_unix_seconds
+        return None if ended is None else max(0.0, time.time() - ended)
+
+    @property
+    def is_late(self) -> bool:
+        parts = [*self._parts.values()]
+        silent = bool(parts) and all(part.host.is_late for part in parts)
+        return self.ended_seconds is not None or silent
+
+    @property
+    def clocks_apart_seconds(self) -> float | None:
+        """Largest difference of its machines' clocks; the time that snapshots took to come in is
+        part of it."""
+        ahead = [part.host.clock_ahead_seconds for part in [*self._parts.values()]]
+        known = [each for each in ahead if each is not None]
+        return max(known) - min(known) if len(known) > 1 else None
+
+    def _snapshots(self) -> Generator[Snapshot, None, None]:
+        """Yield a snapshot each time all machines have sent another, or the last of them is
+        overdue."""
+        sequence, since = 0, time.monotonic()
+        while not self._closed.wait(self.interval_seconds / _LOOKS_PER_INTERVAL):
+            now, found = time.monotonic(), self._latest_parts()
+            running = [one for one in found if one.job.ended_at_unix_seconds is None]
+            fresh = {
+                part.number
+                for part in found
+                if part.number not in self._parts
+                or self._parts[part.number].snapshot is not part.snapshot
+            }
+            overdue = now - since >= _WAITS_INTERVALS * self.interval_seconds
+            late = [one for one in running if one.number not in fresh and not one.host.is_late]
+            over = not running and self.ended_seconds is not None
+            if not fresh or (late and not overdue) or over:
+                continue
+            self._parts |= {part.number: part for part in found if part.number in fresh}
+            sequence, since = sequence + 1, now
+            parts = sorted(self._parts.values(), key=_order)
+            self.latest = together(
+                [_machine_of(part, part.number in fresh) for part in parts],
+                sequence=sequence,
+                taken_at_unix_seconds=time.time(),
+                monotonic_seconds=now,
+                interval_seconds=self.interval_seconds,
+            )
+            yield self.latest
+
+    def _latest_parts(self) -> list[Part]:
+        """Return its parts by the latest snapshots; on a machine where it is gone, as one that
+        ended."""
+        found = []
+        for number, host in enumerate(self._hosts):
+            snapshot, known = host.latest, self._parts.get(number)
+            job = None
+            for one in () if snapshot is None else snapshot.jobs:
+                if key_of(one) == self.key and one.ended_at_unix_seconds is None:
+                    job = one
+            if job is None and known is not None and snapshot is not None:
+                job = _ended(known.job, snapshot.taken_at_unix_seconds)
+            if job is not None and snapshot is not None:
+                found.append(Part(number, host, snapshot, job))
+        return found
+
+
+def _order(part: Part) -> tuple[int, int]:
+    """Return the place of a part: by the first of its ranks, also once it has ended."""
+    ranks = [one.rank for one in part.job.members if one.rank is not None]
+    return min(ranks, default=0), part.number
+
+
+def _machine_of(part: Part, fresh: bool) -> Machine:
+    """Return the machine of a part, with this job alone."""
+    number, host, snapshot, job = part
+    alone = only_job(replace(snapshot, jobs=(job,)), job.key)
+    return Machine(number, host.name, alone, fresh, host.clock_error_seconds)
+
+
+def _ended(job: Job, at_unix_seconds: float) -> Job:
+    if job.ended_at_unix_seconds is not None:
+        return job
+    left = tuple([member.without_readings() for member in job.members])
+    return replace(job, ranks=(), loops=(), members=left, ended_at_unix_seconds=at_unix_seconds)

@@ -76,7 +76,7 @@ class JobReportKeeper:
             return (NOTHING_YET,)
         if self._written is not None and self._written[:3] == (width, unicode, report):
             return self._written[3]
-        from gpuwatch.outputs.report.forms.text import report_text  # noqa: PLC0415
+        from gpuwatch.outputs.report.text import report_text  # noqa: PLC0415
 
         text = report_text(
             report, width=width, colour=False, unicode=unicode, previous=self._previous(report)

@@ -9,12 +9,12 @@ from itertools import count
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history.columns import Column, column_of
+from gpuwatch.core.history import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
-from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost
-from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
+from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
+from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER
@@ -39,7 +39,7 @@ _FOOT_LINES = 5
 class Member:
     """A machine, or a job on several, with what the overview keeps of it."""
 
-    host: Incoming
+    host: RemoteTape
     busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
     """Of all its GPUs, newest last: the mean, between the idlest and the busiest of them."""
 

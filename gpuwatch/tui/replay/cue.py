@@ -16,8 +16,7 @@ from gpuwatch.core.history import BLOCK_SECONDS, History
 from gpuwatch.core.model import Problem, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.chunks import share
-from gpuwatch.recording.replay import Tape, on_wall_clock
+from gpuwatch.recording.replay import Tape, on_wall_clock, share
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
 

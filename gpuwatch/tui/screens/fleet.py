@@ -13,7 +13,7 @@ from textual.screen import Screen
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
-from gpuwatch.recording.hosts.remote import Incoming
+from gpuwatch.recording.hosts.remote import RemoteTape
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.keys import FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages import fleet as page
@@ -106,7 +106,7 @@ class FleetApp(GpuwatchApp):
 
     def __init__(self, source: Source, fleet: Fleet, opens: bool, **options: Any) -> None:
         self.fleet = fleet
-        self.opened: Incoming | None = None
+        self.opened: RemoteTape | None = None
         self._opens = opens
         interval = max([one.host.interval_seconds for one in fleet.members])
         super().__init__(source, _NoSampler(source, interval, self._look), **options)

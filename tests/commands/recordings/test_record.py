@@ -17,10 +17,9 @@ import pytest
 
 from gpuwatch.commands.cli import run
 from gpuwatch.commands.recordings import record as record_module
-from gpuwatch.recording import writer as writer_module
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording import file as file_module
+from gpuwatch.recording.file import holder_of, open_any
 from gpuwatch.recording.recorder import RecordingState
-from gpuwatch.recording.writer import holder_of
 from gpuwatch.sources.files.log_text import LogError
 from tests.commands.running import environment_in
 from tests.recording.machine import read
@@ -244,7 +243,7 @@ def test_only_the_process_that_records_is_signalled(
     (tmp_path / "x").touch()
     try:
         holders = iter([(child.pid, True), None, None])
-        monkeypatch.setattr(writer_module, "holder_of", lambda _file: next(holders))
+        monkeypatch.setattr(file_module, "holder_of", lambda _file: next(holders))
         assert run(["record", "--stop", str(tmp_path / "x")]) == 0
         assert child.poll() is None
         holders = iter([(child.pid, True)] * 3 + [None])
@@ -260,7 +259,7 @@ def test_a_dashboard_that_records_is_not_ended(
 ) -> None:
     """It may be that of a job, which would end with it."""
     child = Popen(["sleep", "600"])
-    monkeypatch.setattr(writer_module, "holder_of", lambda _file: (child.pid, False))
+    monkeypatch.setattr(file_module, "holder_of", lambda _file: (child.pid, False))
     try:
         assert run(["record", "--stop", str(tmp_path)]) == 2
         assert "press W there to stop it" in capsys.readouterr().err

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.outputs.report.encoding import decode
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import replaced
+from gpuwatch.outputs.report.model import Report, decode, replaced
 from gpuwatch.outputs.report.store import ReportStore
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, everything

@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.commands.run import plain
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ReadOptions
-from gpuwatch.outputs.report.forms.text import report_text
+from gpuwatch.outputs.report.text import report_text
 from tests.diagnosis.engines import machine
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.core.model import Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.outputs.report.accumulator import Accumulator
-from gpuwatch.outputs.report.content.findings import outcome, verdict
+from gpuwatch.outputs.report.document import outcome, verdict
 from gpuwatch.outputs.report.model import Report, Source
 from tests.diagnosis.engines import rules_of, told
 from tests.support.snapshots import gpu, snapshot

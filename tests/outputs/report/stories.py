@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample, Gpu, Job, JobMember, JobRank, Process, Snapshot
-from gpuwatch.outputs.report.model import Report
+from gpuwatch.outputs.report.model import JobUsage, Report
 from gpuwatch.outputs.report.recorder import JobRecorder
-from gpuwatch.outputs.report.usage import JobUsage
 from tests.support.snapshots import gpu, snapshot
 
 UNIX = 1_700_000_000.0

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import BusySample
 from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Rhythm
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step
-from gpuwatch.outputs.report.parts import TimeProfile
-from gpuwatch.outputs.report.phases.spans import SPANS_MOST, Cell, spans
+from gpuwatch.outputs.report.model import TimeProfile
+from gpuwatch.outputs.report.phases import SPANS_MOST, Cell, spans
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import TrainingLoop
-from gpuwatch.outputs.report.accumulators.loops import Did, LoopMeter
+from gpuwatch.outputs.report.accumulators.usage import LoopMeter, LoopWork
 
 UNIX = 1_700_000_000.0
 Share = Callable[[float], float]
@@ -35,14 +35,15 @@ def told(at: float, waited: Share, steps: Callable[[float], int], **fields: Any)
     )
 
 
-def looked(times: list[float], waited: Share, steps: Callable[[float], int]) -> list[Did]:
+def looked(times: list[float], waited: Share, steps: Callable[[float], int]) -> list[LoopWork]:
     meter = LoopMeter()
     return [
-        meter.add(told(at, waited, steps), since, at, UNIX + at) for since, at in pairwise(times)
+        meter.work_of(told(at, waited, steps), since, at, UNIX + at)
+        for since, at in pairwise(times)
     ]
 
 
-def spent(did: list[Did]) -> float:
+def spent(did: list[LoopWork]) -> float:
     return sum(one.spent[0] or 0.0 for one in did)
 
 
@@ -91,9 +92,9 @@ def test_nothing_is_told_of_time_that_nobody_watched() -> None:
     """Steps made meanwhile are not those of the second after."""
     meter = LoopMeter()
     first = told(10.0, lambda at: 0.5 * at, lambda at: int(at * 10))
-    meter.add(first, 9.0, 10.0, UNIX + 10.0)
+    meter.work_of(first, 9.0, 10.0, UNIX + 10.0)
     later = told(500.0, lambda at: 0.5 * at, lambda at: int(at * 10))
-    did = meter.add(later, 499.0, 500.0, UNIX + 500.0)
+    did = meter.work_of(later, 499.0, 500.0, UNIX + 500.0)
     assert did.samples == pytest.approx(80.0)
     assert did.spent[0] == pytest.approx(0.5)
 
@@ -101,7 +102,7 @@ def test_nothing_is_told_of_time_that_nobody_watched() -> None:
 def test_a_loop_that_began_since_the_look_before_is_told_from_there() -> None:
     """The time before it was no part of it."""
     meter = LoopMeter()
-    did = meter.add(told(0.4, lambda at: at, lambda at: int(at * 10)), -0.6, 0.4, UNIX + 0.4)
+    did = meter.work_of(told(0.4, lambda at: at, lambda at: int(at * 10)), -0.6, 0.4, UNIX + 0.4)
     assert did.seconds == pytest.approx(0.4)
     assert did.spent[0] == pytest.approx(0.4)
 
@@ -110,7 +111,7 @@ def test_a_loop_that_is_over_is_told_up_to_its_end() -> None:
     """Idle time is none of its."""
     meter = LoopMeter()
     for at in range(1, 21):
-        meter.add(told(at, lambda t: 0.4 * t, lambda t: int(t * 10)), at - 1.0, at, UNIX + at)
+        meter.work_of(told(at, lambda t: 0.4 * t, lambda t: int(t * 10)), at - 1.0, at, UNIX + at)
     over = told(20.3, lambda t: 0.4 * t, lambda t: int(t * 10))
     ended = loop(
         window_seconds=over.window_seconds + 0.7 if over.window_seconds else None,
@@ -121,10 +122,10 @@ def test_a_loop_that_is_over_is_told_up_to_its_end() -> None:
         phase="idle",
         reported_at_unix_seconds=UNIX + 20.3,
     )
-    did = meter.add(ended, 20.0, 21.0, UNIX + 21.0)
+    did = meter.work_of(ended, 20.0, 21.0, UNIX + 21.0)
     assert did.seconds == pytest.approx(0.3)
     assert did.samples == pytest.approx(24.0)
-    assert meter.add(ended, 21.0, 22.0, UNIX + 22.0).seconds == 0.0
+    assert meter.work_of(ended, 21.0, 22.0, UNIX + 22.0).seconds == 0.0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 2.0])
@@ -132,8 +133,8 @@ def test_what_cannot_be_is_not_counted(value: float) -> None:
     """From a recording that somebody made."""
     meter = LoopMeter()
     for at in range(1, 4):
-        did = meter.add(
+        did = meter.work_of(
             loop(window_seconds=10.0, data_wait_share=value, steps=at), at - 1.0, at, UNIX
         )
         assert did.spent[0] is None
-    meter.add(loop(window_seconds=-value, data_wait_share=0.5), 3.0, 4.0, UNIX)
+    meter.work_of(loop(window_seconds=-value, data_wait_share=0.5), 3.0, 4.0, UNIX)

@@ -8,9 +8,8 @@ import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
 from gpuwatch.outputs.report.comparison import compare
-from gpuwatch.outputs.report.forms.text import report_text
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.usage import Loop
+from gpuwatch.outputs.report.model import Loop, Report
+from gpuwatch.outputs.report.text import report_text
 from tests.outputs.report.stories import PID, STARTED, UNIX, job, look, of_job, rank, recorded
 from tests.support.recordings import comparison_text, simulated, summed
 

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
-from gpuwatch.outputs.report.content.findings import verdict
-from gpuwatch.outputs.report.encoding import decode, encode
-from gpuwatch.outputs.report.forms.text import report_text
-from gpuwatch.outputs.report.parts import GpuUsage
+from gpuwatch.outputs.report.document import verdict
+from gpuwatch.outputs.report.model import GpuUsage, decode, encode
 from gpuwatch.outputs.report.recorder import JobRecorder
+from gpuwatch.outputs.report.text import report_text
 from tests.diagnosis.engines import machine
 from tests.outputs.report.stories import (
     COMMAND,

@@ -15,11 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuwatch
-from gpuwatch.outputs.report.encoding import ReportError, decode, encode
-from gpuwatch.outputs.report.model import Report, Time
-from gpuwatch.outputs.report.parts import GpuUsage, replaced
+from gpuwatch.outputs.report.model import (
+    GpuUsage,
+    JobUsage,
+    Report,
+    ReportError,
+    Time,
+    decode,
+    encode,
+    replaced,
+)
 from gpuwatch.outputs.report.store import REPORTS_KEPT, ReportStore, StoreError, read_file
-from gpuwatch.outputs.report.usage import JobUsage
 from tests.outputs.report.stories import UNIX, of_job, recorded, training
 
 DIGEST = "0123456789abcdef"
@@ -246,7 +252,7 @@ import os, resource, sys
 from pathlib import Path
 from gpuwatch.outputs.report.model import Report, Time
 from gpuwatch.outputs.report.store import ReportStore, StoreError
-from gpuwatch.outputs.report.usage import JobUsage
+from gpuwatch.outputs.report.model import JobUsage
 {before}
 try:
     ReportStore(Path(sys.argv[1])).save(Report(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.sources.files import log_text
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import parse_columns

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.recording.reader import open_any
+from gpuwatch.recording.file import open_any
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from tests.sources.smi_log.test_formats import OLD_TABLE, REPORT, TABLE
 from tests.sources.smi_writing import MIB, busy, read

@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
-from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
+from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.dashboard import TapeSource
 from gpuwatch.tui.pages.fleet import Fleet, Member, draw
 from gpuwatch.tui.screens.fleet import FleetApp

@@ -39,7 +39,7 @@ def steady(value: float, count: int) -> Series:
     """``count`` readings a second apart, the first at 1 s."""
     series = Series()
     for second in range(1, count + 1):
-        series.push(float(second), value)
+        series.push_reading(float(second), value)
     return series
 
 
@@ -107,7 +107,7 @@ def test_scrolled_back_the_picture_stays_put() -> None:
     series, strip = Series(), Strip()
     pictures = set()
     for second in range(1, 200):
-        series.push(float(second), second * 7 % 100, second - 1.0)
+        series.push_reading(float(second), second * 7 % 100, second - 1.0)
         if second >= 60:
             window = TimeWindow(float(second), 30.0, 3.0, 50.0)
             lines = strip.draw(series, window, 30, 100.0, UNICODE, "busy")
@@ -142,7 +142,7 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     """Seconds without a reading stay empty; seconds at zero do not."""
     series = Series()
     for second, value in ((1, 0.0), (2, None), (3, 0.0)):
-        series.push(float(second), value)
+        series.push_reading(float(second), value)
     (line,) = picture(draw(series, 3.0, 3, glyphs=glyphs))
     assert line[1] == " "
     assert line[0] == line[2] == glyphs.solid[1]
@@ -200,7 +200,7 @@ def test_drawing_bit_by_bit_equals_drawing_from_scratch(
     for number, (pause, value) in enumerate(polls):
         before = now
         now = round(now + pause, 3)
-        series.push(now, value, before)
+        series.push_reading(now, value, before)
         width = widths[number * len(widths) // len(polls)]
         look = {"column_seconds": column_seconds, "step": step, "rows": rows, "glyphs": glyphs}
         lines = draw(series, now, width, strip=strip, **look)  # type: ignore[arg-type]
@@ -237,9 +237,9 @@ def test_between_two_steps_only_the_newest_columns_change() -> None:
     series, strip = steady(30.0, 16), Strip()
     before = picture(draw(series, 16.0, 16, step=8, strip=strip))[0]
     assert before == "▃" * 16
-    series.push(17.0, 100.0)
+    series.push_reading(17.0, 100.0)
     (moved,) = picture(draw(series, 17.0, 16, step=8, strip=strip))
-    series.push(18.0, 100.0)
+    series.push_reading(18.0, 100.0)
     (after,) = picture(draw(series, 18.0, 16, step=8, strip=strip))
     assert moved == "▃" * 8 + "▇" + " " * 7
     assert after == "▃" * 8 + "▇▇" + " " * 6

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.reader import RecordingIndex, open_any
+from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import driven

@@ -8,8 +8,8 @@ from pathlib import Path
 from gpuwatch.core.codec import Decoder, header_line, snapshot_line
 from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.recording.chunks import share
 from gpuwatch.recording.recorder import Recorder
+from gpuwatch.recording.replay import share
 from gpuwatch.tui.replay.cue import FINE_SNAPSHOTS_MOST, Cue, Readied
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import tape_of

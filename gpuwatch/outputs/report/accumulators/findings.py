@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from gpuwatch.core.model import GpuKey, ProcessKey
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, rank
-from gpuwatch.outputs.report.model import FindingUse
-from gpuwatch.outputs.report.parts import Stretch
+from gpuwatch.outputs.report.model import FindingUse, Stretch
 
 MERGE_SECONDS = 60.0
-"""A finding that is back so soon was never gone: the diagnosis looks at windows of a minute."""
+"""Time within which a finding that is back was never gone: the diagnosis looks at windows of a
+minute."""
 STRETCHES_KEPT = 64
 FINDINGS_KEPT = 256
 OF_FINDING = (
@@ -20,7 +20,8 @@ Key = tuple[str, ProcessKey | None, tuple[GpuKey, ...]]
 
 
 def key_of(finding: Finding) -> Key:
-    """What it is the same by later. Which of a job's GPUs it is about may change while it holds."""
+    """Return the key by which a finding is recognised later. Which of a job's GPUs it is about may
+    change while it holds."""
     return (finding.rule, finding.job, finding.gpus if finding.job is None else ())
 
 
@@ -40,9 +41,9 @@ class _Use:
     gpus: dict[GpuKey, None] = field(default_factory=dict)
     held: list[_Held] = field(default_factory=list)
     cost_before: float = 0.0
-    """Counted by ledgers that have been closed."""
+    """Cost counted by ledgers that have been closed."""
     counted: float | None = None
-    """By the ledger of now."""
+    """Cost counted by the present ledger."""
 
     @property
     def cost(self) -> float | None:
@@ -50,7 +51,7 @@ class _Use:
 
 
 class FindingsAccumulator:
-    """Fed with each new diagnosis; times on the report's axis."""
+    """Sums of findings over all diagnoses, with times on the report's axis."""
 
     def __init__(self, *, newest: bool = False) -> None:
         """``newest``: findings are shown as they are last, not as they were when surest."""
@@ -58,8 +59,9 @@ class FindingsAccumulator:
         self._uses: dict[Key, _Use] = {}
         self._present: set[Key] = set()
 
-    def add(self, diagnosis: Diagnosis, now: float, begin: float, offset: float) -> None:
-        """``begin`` of the report's time; ``offset`` of the wall clock against its axis."""
+    def add_diagnosis(self, diagnosis: Diagnosis, now: float, begin: float, offset: float) -> None:
+        """Take a new diagnosis. ``begin``: of the report's time; ``offset``: of the wall clock
+        against its axis."""
         self._present = set()
         for finding in diagnosis.findings:
             key = key_of(finding)
@@ -74,7 +76,7 @@ class FindingsAccumulator:
             _hold(use, finding, since, now)
 
     def uses(self, end: float) -> tuple[FindingUse, ...]:
-        """``end`` of the time: what holds in the last diagnosis holds until then."""
+        """Return the findings so far; those that hold in the last diagnosis hold until ``end``."""
         for key in self._present:
             self._uses[key].held[-1].end = end
         uses = sorted(self._uses.items(), key=lambda item: _rank(item[1]))

@@ -15,8 +15,8 @@ from gpuwatch.core.model import BusySample, Gpu, GpuReading
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch, TimeProfile
-from gpuwatch.outputs.report.phases.spans import Cell, Span, spans
+from gpuwatch.outputs.report.model import GpuUsage, Stretch, TimeProfile
+from gpuwatch.outputs.report.phases import Cell, Span, spans
 
 USERS_KEPT = 4
 LOSSES_KEPT = 50
@@ -43,7 +43,7 @@ _IDENTITY = (
 
 
 Tenants = tuple[float | None, Sequence[str | None]]
-"""Of one GPU in one snapshot: the bytes that the job holds, and the user of each other process."""
+"""(bytes that the job holds, user of each other process) on one GPU in one snapshot."""
 
 
 class GpuAccumulator:
@@ -72,7 +72,7 @@ class GpuAccumulator:
         """Why the busy share cannot be read, if a problem said so."""
 
     def arrive(self, now: float) -> None:
-        """It is there (or the job is on it) from now on, at first or again."""
+        """Begin to count: the GPU is there (or the job is on it) from now on, at first or again."""
         self._busy_until = max(self._busy_until, now)
         self._energy.interrupt()
 
@@ -198,7 +198,7 @@ class GpuAccumulator:
         )
 
     def spans(self, until: float) -> list[Span]:
-        """What it did, one after another, up to ``until``."""
+        """Return the spans of its work and rest, one after another, up to ``until``."""
         memory = self._readings.cells("memory_used_bytes")
         held = {begin: total / seconds for begin, _, seconds, total in memory}
         return spans(
@@ -221,7 +221,7 @@ WINDOW_SAMPLES = 12
 """Seldom samples need a longer window: this many at least."""
 SAMPLES_MAX = 2048
 SWINGS = 3
-"""So many whole busy and idle stretches in a window are an oscillation, also without a rhythm."""
+"""Whole busy and idle stretches that make a window an oscillation, also without a rhythm."""
 STEPS_A_DOUBLING = 12
 """Periods are counted in classes 6% wide, which is finer than a period of steps varies."""
 
@@ -282,7 +282,7 @@ class Rhythm:
 
     @property
     def period_seconds(self) -> float | None:
-        """That of the middle of the time in which there was one."""
+        """Median period, weighted by the time in which there was one."""
         half = sum(held for held, _ in self._periods.values()) / 2
         passed = 0.0
         for _, (held, weighed) in sorted(self._periods.items()):

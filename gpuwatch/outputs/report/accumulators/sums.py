@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuwatch.core.model import GpuReading, Host
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles
-from gpuwatch.outputs.report.parts import HostUsage, Profiles, Throttling
+from gpuwatch.outputs.report.model import HostUsage, Profiles, Throttling
 
 NOT_THROTTLING = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 """Reasons for low clocks by which nothing is lost: nothing to do, or a person's own setting."""

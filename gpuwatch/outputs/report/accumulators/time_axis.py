@@ -15,8 +15,7 @@ from operator import add
 
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Snapshot
-from gpuwatch.outputs.report.model import Time
-from gpuwatch.outputs.report.parts import BUCKETS_MAX, Profiles, Stretch, TimeProfile
+from gpuwatch.outputs.report.model import BUCKETS_MAX, Profiles, Stretch, Time, TimeProfile
 
 GAPS_KEPT = 20
 
@@ -184,8 +183,8 @@ class ProfileRecorder:
             values[half:] = array("d", [empty]) * (len(values) - half)
 
     def cells(self) -> list[tuple[float, float, float, float]]:
-        """Of each bucket with a value: its begin and end, for how long there was one, and the sum
-        of the values over that time."""
+        """Return, for each bucket with a value, (begin, end, seconds with a value, sum of the
+        values over these)."""
         start, width = self._grid.start, self._grid.seconds
         return [
             (start + at * width, start + (at + 1) * width, held, self._sums[at])
@@ -212,6 +211,6 @@ class ProfileRecorder:
 
 
 def profiles(recorders: Mapping[str, ProfileRecorder], until: float) -> Profiles:
-    """Those in which something was measured, by their names."""
+    """Return the profiles in which something was measured, by their names."""
     made = {name: recorder.profile(until) for name, recorder in recorders.items()}
     return {name: profile for name, profile in made.items() if profile}

@@ -7,11 +7,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gpuwatch.outputs.report.comparison import Comparison, compare
-from gpuwatch.outputs.report.content.changes import comparison_json, verdict
-from gpuwatch.outputs.report.forms.text import report_text
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import replaced
+from gpuwatch.outputs.report.comparison import Comparison, compare, comparison_verdict
+from gpuwatch.outputs.report.document import comparison_json
+from gpuwatch.outputs.report.model import Report, replaced
+from gpuwatch.outputs.report.text import report_text
 from gpuwatch.outputs.terminal import cell_width
 from tests.outputs.report.forms.conftest import SCENARIOS
 from tests.support.recordings import comparison_text, simulated, summed
@@ -70,7 +69,7 @@ def test_two_are_compared(
 ) -> None:
     """What was repaired is gone, and the other way round it is new, with what to do about it."""
     comparison = compare(summaries[before], summaries[after])
-    found = {name: comparison.having(name) for name in ("gone", "new", "still")}
+    found = {name: comparison.rules_in(name) for name in ("gone", "new", "still")}
     assert found == {"gone": [], "new": [], "still": []} | {state: ["loader_cpu_bound"]}
     assert comparison.doubts == ()
     assert comparison.figure("busy_percent").judged == judged
@@ -79,7 +78,9 @@ def test_two_are_compared(
         assert {row.judged for row in comparison.figures} <= {"same", None}
     first, second = (summaries[name].total.busy_percent or 0.0 for name in (before, after))
     assert comparison.figure("busy_percent").difference == pytest.approx(second - first)
-    assert (f"{second - first:.0f} points more" in verdict(comparison)) == (state == "gone")
+    assert (f"{second - first:.0f} points more" in comparison_verdict(comparison)) == (
+        state == "gone"
+    )
     assert ("num_workers" in comparison_text(comparison)) == (state != "gone")
 
 

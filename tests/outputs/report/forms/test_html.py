@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.outputs.report import html
 from gpuwatch.outputs.report.comparison import Comparison, compare
-from gpuwatch.outputs.report.content.changes import comparison_document
-from gpuwatch.outputs.report.content.report import report_document
-from gpuwatch.outputs.report.forms import svg
-from gpuwatch.outputs.report.forms.html import document_html, ticks
-from gpuwatch.outputs.report.forms.style import STYLE
-from gpuwatch.outputs.report.model import Report, Source
-from gpuwatch.outputs.report.parts import TimeProfile, replaced
+from gpuwatch.outputs.report.document import comparison_document, report_document
+from gpuwatch.outputs.report.html import STYLE, document_html, ticks
+from gpuwatch.outputs.report.model import Report, Source, TimeProfile, replaced
 from tests.outputs.report.forms.conftest import SCENARIOS
 from tests.support.pages import Page, measure
 from tests.support.recordings import simulated, summed
@@ -141,7 +138,7 @@ def test_a_gap_in_a_course_is_no_line() -> None:
         mean=(50.0, 50.0, None, 100.0),
         maximum=(100.0, 100.0, None, 100.0),
     )
-    drawn = svg.chart("n", "t", "d", course, top=100.0)
+    drawn = html.chart_svg("n", "t", "d", course, top=100.0)
     (mean,) = re.findall(r'class="mean" d="([^"]*)"', drawn)
     assert mean == "M0 50H500M750 2H1000"
     (filled,) = re.findall(r'class="fill" d="([^"]*)"', drawn)
@@ -151,13 +148,13 @@ def test_a_gap_in_a_course_is_no_line() -> None:
 def test_values_above_the_scale_stay_inside() -> None:
     """A limit that was read late is no reason to draw outside."""
     course = TimeProfile(minimum=(0.0,), mean=(500.0,), maximum=(900.0,))
-    drawn = svg.chart("n", "t", "d", course, top=100.0)
+    drawn = html.chart_svg("n", "t", "d", course, top=100.0)
     levels = [
         int(level)
         for level in re.findall(r"[V ](\d+)", " ".join(re.findall(r' d="([^"]*)"', drawn)))
     ]
     assert levels
-    assert all(0 <= level <= svg.HEIGHT for level in levels)
+    assert all(0 <= level <= html.HEIGHT for level in levels)
 
 
 @pytest.mark.parametrize("seconds", [1, 7, 60, 100, 3599, 43_200, 90_000, 1_000_000])

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.comparison import compare
-from gpuwatch.outputs.report.forms import charts
-from gpuwatch.outputs.report.forms.text import list_text, report_text
-from gpuwatch.outputs.report.model import Report, Time
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch, Throttling, TimeProfile, replaced
-from gpuwatch.outputs.report.usage import JobUsage, Loading
+from gpuwatch.outputs.report.model import (
+    GpuUsage,
+    JobUsage,
+    Loading,
+    Report,
+    Stretch,
+    Throttling,
+    Time,
+    TimeProfile,
+    replaced,
+)
+from gpuwatch.outputs.report.text import TimeAxis, chart, list_text, report_text
 from gpuwatch.outputs.terminal import cell_width
 from tests.outputs.report.stories import UNIX, of_job, recorded, training, watched_jobs
 from tests.support.recordings import comparison_text
@@ -289,8 +296,8 @@ def drawn(
     labels: bool = False,
     start: float = 0.0,
 ) -> list[str]:
-    axis = charts.TimeAxis(start, seconds)
-    return charts.chart(course, axis, width=width, rows=rows, time_labels=labels)
+    axis = TimeAxis(start, seconds)
+    return chart(course, axis, width=width, rows=rows, time_labels=labels)
 
 
 @pytest.mark.parametrize("width", [40, 61, 120])

@@ -1,21 +1,22 @@
 """Words that all forms of a report share: times, GPUs, amounts, how a job ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.outputs.report.model import Report
-from gpuwatch.outputs.report.parts import GpuUsage, Stretch
-from gpuwatch.outputs.report.usage import JobUsage, ProcessUsage
+from gpuwatch.outputs.report.model import GpuUsage, JobUsage, ProcessUsage, Report, Stretch
+
+T = TypeVar("T")
 
 DAY_SECONDS = 86400.0
 FINE_SECONDS = 3600.0
-"""In an hour or less, seconds matter."""
+"""Time up to which seconds matter."""
 MOMENT_SECONDS = 0.5
-"""Readings that lie no further apart are of one moment, over which nothing can be added up."""
+"""Time within which readings are of one moment, over which nothing can be added up."""
 STRETCHES_SHOWN = 4
 APART_POINTS = 5.0
-"""Ranks that wait alike are named as one."""
+"""Points by which a rank must wait more than the mean to be named."""
 
 
 class Times:
@@ -30,25 +31,25 @@ class Times:
             self._form = f"%m-%d {self._form}"
 
     def moment(self, unix_seconds: float) -> str:
-        """``14:30``, with the day where the time is longer than one."""
+        """Return ``14:30``, with the day where the time is longer than one."""
         if not self._dated:
             return f"+{units.age(unix_seconds - self._begin)}"
         return clock(unix_seconds, self._form)
 
     def stretch(self, stretch: Stretch) -> str:
-        """``14:30 to 15:30 (1h00)``."""
+        """Return ``14:30 to 15:30 (1h00)``."""
         begin, end = self.moment(stretch.begin_unix_seconds), self.moment(stretch.end_unix_seconds)
         length = units.age(stretch.seconds)
         return f"{begin} ({length})" if begin == end else f"{begin} to {end} ({length})"
 
     def stretches(self, every: Sequence[Stretch], most: int = STRETCHES_SHOWN) -> tuple[str, int]:
-        """The longest, in the order of their time, and how many are left."""
+        """Return the longest stretches, in the order of their time, and how many are left out."""
         longest = sorted(every, key=lambda one: -one.seconds)[:most]
         shown = [self.stretch(one) for one in every if one in longest]
         return ", ".join(shown), len(every) - len(shown)
 
     def zone(self) -> str:
-        """``local time, UTC+01:00``."""
+        """Return ``local time, UTC+01:00``."""
         if not self._dated:
             return "from the start: the log has no dates"
         offset = local(self._begin).strftime("%z")
@@ -60,18 +61,18 @@ def local(unix_seconds: float) -> datetime:
 
 
 def clock(unix_seconds: float, form: str) -> str:
-    """Local; ``form`` as for ``strftime``, with %F and %T on every platform."""
+    """Return a local time; ``form`` as for ``strftime``, with %F and %T on every platform."""
     return local(unix_seconds).strftime(form.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S"))
 
 
 def span(begin: float, end: float) -> str:
-    """``2026-03-01 20:00:00 to 21:00:00``."""
+    """Return ``2026-03-01 20:00:00 to 21:00:00``."""
     same_day = clock(begin, "%F") == clock(end, "%F")
     return f"{clock(begin, '%F %T')} to {clock(end, '%T' if same_day else '%F %T')}"
 
 
 def when(report: Report) -> str:
-    """``2026-03-01 20:00:00 to 2026-03-02 08:00:00 (12h00)``."""
+    """Return ``2026-03-01 20:00:00 to 2026-03-02 08:00:00 (12h00)``."""
     time = report.time
     if not time.has_dates:
         return f"{units.age(time.seconds)} of a log without dates"
@@ -79,14 +80,14 @@ def when(report: Report) -> str:
 
 
 def gpu_names(report: Report) -> str:
-    """``8 x NVIDIA H200``, ``no GPU``."""
+    """Return ``8 x NVIDIA H200``, ``no GPU``."""
     names = [gpu.name for gpu in report.cards]
     counts = {name: names.count(name) for name in names}
     return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts.items()) or "no GPU"
 
 
 def labels(uuids: Sequence[str], report: Report) -> str:
-    """``GPU 0``, ``GPUs 0-3, 6``, ``all GPUs``."""
+    """Return ``GPU 0``, ``GPUs 0-3, 6``, ``all GPUs``."""
     wanted = set(uuids)
     found = [gpu.label for gpu in report.gpus if gpu.uuid in wanted]
     if not found:
@@ -97,20 +98,20 @@ def labels(uuids: Sequence[str], report: Report) -> str:
 
 
 def gpu_labels(uuids: Sequence[str], report: Report) -> str:
-    """``0-3``; ``-`` for none."""
+    """Return ``0-3``; ``-`` for none."""
     found = [gpu.label for gpu in report.gpus if gpu.uuid in set(uuids)]
     return units.ranges(found).replace(",", ", ") if found or not uuids else "?"
 
 
 def busy_missing(gpu: GpuUsage, report: Report) -> str:
-    """Why nobody knows how busy it was, as a clause."""
+    """Return why nobody knows how busy it was, as a clause."""
     if gpu.busy_missing is not None:
         return gpu.busy_missing
     return "not reported by the driver" if was_asked(report) else "not in the log"
 
 
 def was_asked(report: Report) -> bool:
-    """True where somebody asked the driver how busy the GPUs are; a log can lack the column."""
+    """Whether somebody asked the driver how busy the GPUs are; a log can lack the column."""
     source = report.source
     if source is None or source.kind == "recording":
         return True
@@ -118,7 +119,7 @@ def was_asked(report: Report) -> bool:
 
 
 def oscillation(gpu: GpuUsage) -> str:
-    """``every 1.9s, 98% of the time``; empty where there was none."""
+    """Return ``every 1.9s, 98% of the time``; empty where there was no oscillation."""
     swinging, known = gpu.oscillating_seconds, gpu.rhythm_seconds
     if not swinging or not known or swinging < 0.02 * known:
         return ""
@@ -136,15 +137,15 @@ def period(seconds: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """0 to 1 as a percentage; little is not nothing."""
+    """Return a share of 0 to 1 as a percentage; little is not nothing."""
     if value is None:
         return units.UNKNOWN
     return "<1%" if 0.0 < value < 0.005 else f"{100 * value:.0f}%"
 
 
 def cost(seconds: float | None, report: Report) -> str:
-    """``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time, or only a
-    moment is known."""
+    """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time, or only a moment
+    is known."""
     if seconds is None or min(seconds, report.time.seconds) < MOMENT_SECONDS:
         return ""
     all_ = report.gpu_seconds
@@ -153,21 +154,22 @@ def cost(seconds: float | None, report: Report) -> str:
 
 
 def hours(seconds: float | None) -> str:
-    """GPU or core time for a table: ``42s``, ``13m20``, ``93h``; hours do not become days."""
+    """Return GPU or core time for a table: ``42s``, ``13m20``, ``93h``; hours do not become
+    days."""
     if seconds is None or seconds < 36_000:
         return units.age(seconds)
     return f"{seconds / 3600:,.0f}h"
 
 
-def grouped(value: float | None) -> str:
-    """An amount of seconds."""
+def amount(value: float | None) -> str:
+    """Return an amount of seconds: ``4.2``, ``12,345``."""
     if value is None:
         return units.UNKNOWN
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
 def ratio(value: float) -> str:
-    """``same``, ``-12%``, ``11 times``."""
+    """Return ``same``, ``-12%``, ``11 times``."""
     if abs(value - 1) < 0.005:
         return "same"
     return f"{min(value, 9999):.0f} times" if value >= 10 else f"{100 * (value - 1):+.0f}%"
@@ -178,14 +180,15 @@ def command(job: JobUsage) -> str:
 
 
 def process_name(process: ProcessUsage) -> str:
-    """A loader worker has the command line of its parent."""
+    """Return the name of a process; a loader worker has the command line of its parent."""
     if process.role == "loader_worker":
         return f"loader worker ({process.name or 'process'})"
     return process.command or process.name or units.UNKNOWN
 
 
 def waited_most(job: JobUsage) -> str:
-    """``rank 3 (30% of the time)`` where it waited clearly more than the mean of the ranks."""
+    """Return ``rank 3 (30% of the time)`` where it waited clearly more than the mean of the
+    ranks."""
     loop = job.loop
     most, mean = loop.data_wait_most_percent, loop.data_wait_percent
     if most is None or mean is None or most - mean < APART_POINTS:
@@ -193,3 +196,11 @@ def waited_most(job: JobUsage) -> str:
     rank = loop.data_wait_most_rank
     which = "one rank" if rank is None else f"rank {rank}"
     return f"{which} ({units.percent(most)} of the time)"
+
+
+def grouped(pairs: Iterable[tuple[str, T]]) -> Mapping[str, list[T]]:
+    """Return items by their text, in the order of the first of each."""
+    found: dict[str, list[T]] = {}
+    for text, item in pairs:
+        found.setdefault(text, []).append(item)
+    return found

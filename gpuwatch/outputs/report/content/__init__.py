@@ -1,1 +1,0 @@
-"""The content of a report for every form: its order and its words."""

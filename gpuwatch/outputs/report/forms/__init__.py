@@ -1,1 +1,0 @@
-"""The forms that a report is written in: text and HTML."""

@@ -1,1 +1,0 @@
-"""``gpuwatch status`` and ``stream``: one snapshot as a page, CSV or JSON lines."""

@@ -1,0 +1,655 @@
+"""The file of a recording: how it is laid out, written, repaired and read.
+
+A recording is JSON, a header and a line for each snapshot (``codec``), in zstd frames of a minute
+each; plain and gzip files are read as well. A frame holds the very lines that ``gpuwatch stream``
+prints. Before each stands a skippable frame, which ``zstdcat`` and other readers pass over, with an
+``Entry``: when the frame begins, and the half minutes and findings that were over by then. So a
+recording can be opened anywhere, and its overview drawn, without unpacking its lines. Damaged lines
+are skipped and counted; a recording cut short is good up to its last whole line.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shlex
+import stat
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from msgspec import Struct
+from msgspec.json import Decoder as EntryDecoder
+from msgspec.json import Encoder
+
+from gpuwatch.core.bounds import Text, UnixSeconds
+from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
+from gpuwatch.core.model import Snapshot
+from gpuwatch.core.private_files import why
+from gpuwatch.core.text import SentenceError, clean
+from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
+from gpuwatch.sources.files import log_text, zstd
+from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
+from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
+
+if TYPE_CHECKING:
+    from gpuwatch.sources.smi_log.source import LogOptions
+
+# --- layout: frames, and between them what sums them up ---------------------------------------
+
+ENTRY = b"\x50\x2a\x4d\x18"
+"""First bytes of a skippable frame; its length follows."""
+_LENGTH_BYTES = 4
+_ENTRY_MOST = 256 * 1024
+_UNPACKED_MOST = 4 * 1024 * 1024
+_UNPACKED_A_BYTE = 100
+"""Most bytes of all entries unpacked, for each byte of the file: many times what ``record`` writes.
+Rubbish that was made to look like entries would take hours."""
+_CHUNK_BYTES = 4 * 1024 * 1024
+_LEVEL = 6
+"""Compression level: 9 takes half as much time again and a fifteenth less room."""
+_WINDOW_LOG = 20
+"""Window of some snapshots of a large machine, in which what has not changed since is found."""
+_encode = Encoder().encode
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Content of the skippable frame before a frame."""
+
+    run: Text
+    """Random name of the recording: one file can hold several."""
+    begin_unix_seconds: UnixSeconds | None = None
+    """Time of the frame's first snapshot; ``None``: the recording ends here."""
+    buckets: tuple[Bucket, ...] = ()
+    findings: tuple[FindingSpan, ...] = ()
+    """Findings that hold, and those that ended since the entry before."""
+
+
+class Mark(NamedTuple):
+    """A place in a file where reading can begin."""
+
+    unix_seconds: float
+    file: Path
+    offset: int
+    begin_unix_seconds: float
+    """Time in its entry; ``unix_seconds`` is the same unless a clock went back."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the entry is still there: not once the file was put aside, and another has its
+        name."""
+        with suppress(OSError), self.file.open("rb", buffering=0) as file:
+            entry = _entry(_text_at(file.fileno(), self.offset))
+            return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
+        return False
+
+
+_DECODER = EntryDecoder(Entry)
+
+
+def compressor() -> zstd.ZstdCompressor:
+    """Return a compressor for one frame, without a checksum, so that a frame that was torn off can
+    be ended later."""
+    parameter = zstd.CompressionParameter
+    return zstd.ZstdCompressor(
+        options={parameter.compression_level: _LEVEL, parameter.window_log: _WINDOW_LOG}
+    )
+
+
+def packed_entry(entry: Entry) -> bytes:
+    data = zstd.compress(_encode(entry))
+    return ENTRY + len(data).to_bytes(_LENGTH_BYTES, "little") + data
+
+
+def frame_end(tail: bytes) -> bytes:
+    """Return the bytes that end the last frame of a file that ends with ``tail``: none where it is
+    ended, or torn off within a block (which no reader can use)."""
+    place = tail.rfind(ZSTD)
+    end = b"\x01\x00\x00"
+    with suppress(zstd.ZstdError):
+        if place < 0 or _ends(tail[place:]):
+            return b""
+        if _ends(tail[place:] + end):
+            return end
+    return b""
+
+
+def _ends(data: bytes) -> bool:
+    frame = zstd.ZstdDecompressor()
+    frame.decompress(data, _UNPACKED_MOST)
+    while not (frame.eof or frame.needs_input):
+        frame.decompress(b"", _UNPACKED_MOST)
+    return frame.eof
+
+
+def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
+    """Read all entries of a recording, with the file and place of each: none of any other file."""
+    # A pipe is not opened to see.
+    if Path(path).is_file():
+        with suppress(OSError), closing(FileSet(path)) as files:
+            for file in files:
+                for offset, entry in _entries(file):
+                    yield Path(file.name), offset, entry
+
+
+def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
+    descriptor, at = file.fileno(), 0
+    if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
+        return
+    left = _UNPACKED_A_BYTE * os.fstat(descriptor).st_size + _UNPACKED_MOST
+    while left > 0 and (data := os.pread(descriptor, _CHUNK_BYTES, at)):
+        place = -1
+        while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
+            text = _text_at(descriptor, at + place)
+            left -= len(text)
+            entry = _entry(text)
+            if entry is not None:
+                yield at + place, entry
+        at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
+
+
+def _text_at(descriptor: int, offset: int) -> bytes:
+    """Return the text of the entry at ``offset``; empty where there is none."""
+    head = os.pread(descriptor, len(ENTRY) + _LENGTH_BYTES, offset)
+    size = int.from_bytes(head[len(ENTRY) :], "little")
+    if not head.startswith(ENTRY) or size > _ENTRY_MOST:
+        return b""
+    data = os.pread(descriptor, size, offset + len(head))
+    try:
+        return zstd.ZstdDecompressor().decompress(data, _UNPACKED_MOST)
+    except zstd.ZstdError:
+        return b""
+
+
+def _entry(text: bytes) -> Entry | None:
+    try:
+        return decoded(_DECODER, safe(text.decode())) if text else None
+    except (CodecError, UnicodeError):
+        return None
+
+
+def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
+    """Return the marks of a recording in the order of the file. Their times never go back, so that
+    a clock that was set back hides nothing before it."""
+    marks: list[Mark] = []
+    for file, offset, entry in entries:
+        at = entry.begin_unix_seconds
+        if at is not None:
+            latest = max(at, marks[-1].unix_seconds) if marks else at
+            marks.append(Mark(latest, file, offset, at))
+    return marks
+
+
+def mark_before(marks: Sequence[Mark], unix_seconds: float) -> Mark | None:
+    """Return the last place at or before a moment, else the first."""
+    times = [mark.unix_seconds for mark in marks]
+    return marks[place_before(times, unix_seconds)] if marks else None
+
+
+def place_before(times: Sequence[float], at: float) -> int:
+    """Return the place of the last of ``times`` at or before ``at``, else of the first; where a
+    clock that was set back made several equal, of the first of them."""
+    place = max(0, bisect_right(times, at) - 1)
+    return bisect_left(times, times[place]) if times else 0
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+FLUSH_SECONDS = 3.0
+SYNC_SECONDS = 10.0
+_BUFFER_BYTES = 256 * 1024
+_TAIL_BYTES = 8 * 1024 * 1024
+"""Bytes at the end in which the beginning of an open frame is looked for."""
+
+
+class RecordingError(SentenceError):
+    """The file cannot be recorded to."""
+
+
+class RecordingFile:
+    """The file ``path``, opened (or made, readable by the owner alone) to be written: zstd by its
+    ending ``.zst``, else plain. Raises ``RecordingError`` where that cannot be done, or the file
+    holds something else.
+
+    It is append only, and good up to the last few seconds whatever ends the writing. One recorder
+    at a time: it holds a lock (flock(2)) while it writes. Blocks are written in the order in which
+    they came; what a full disk does not take is kept and tried again, so the file has no hole in
+    it: it is the recorder that leaves snapshots out meanwhile (see ``stuck``). A frame that a crash
+    left open is ended where that can be done by appending, so that ``zstdcat`` reads on. ``write``
+    and ``begin`` raise nothing for what a disk can do: see ``trouble``.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self.path = path
+        self.packed = path.name.endswith(".zst")
+        self.written_bytes = 0
+        """Bytes added to the file so far (packed)."""
+        self.trouble: OSError | None = None
+        """The error of the last attempt to write, if it did not succeed."""
+        self._monotonic = monotonic
+        self._write = write
+        self._frame: zstd.ZstdCompressor | None = None
+        self._pending = bytearray()
+        self._unflushed = False
+        self._flushed_at = self._synced_at = monotonic()
+        self._descriptor = self._open()
+        try:
+            self._prepare()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the disk refused something, which waits to be written."""
+        return self.trouble is not None
+
+    def begin(self, entry: bytes, text: str) -> None:
+        """End the frame before, and begin one with ``text``; in a packed file ``entry`` goes before
+        it."""
+        self._end_frame()
+        if self.packed:
+            self._pending += entry
+            self._frame = compressor() if text else None
+        self.write(text)
+        self.flush()
+
+    def write(self, text: str) -> None:
+        """Add ``text``: it is in the file after ``FLUSH_SECONDS`` at most, as long as something
+        is written."""
+        data = text.encode("utf-8", "replace")
+        self._pending += data if self._frame is None else self._frame.compress(data)
+        self._unflushed = self._frame is not None
+        if self._monotonic() - self._flushed_at >= FLUSH_SECONDS or self._frame is None:
+            self.flush()
+        elif len(self._pending) > _BUFFER_BYTES:
+            self._put()
+
+    def flush(self) -> None:
+        """Make all that was written readable from now on, if the machine goes on."""
+        if self._frame is not None and self._unflushed:
+            self._pending += self._frame.flush(self._frame.FLUSH_BLOCK)
+            self._unflushed = False
+        self._flushed_at = self._monotonic()
+        self._put()
+        if self._flushed_at - self._synced_at >= SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make all that was flushed durable, also if the machine does not go on."""
+        self._synced_at = self._monotonic()
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # A file system without it has none to offer.
+            if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+                self.trouble = self.trouble or error
+
+    def retry(self) -> bool:
+        self._put()
+        return not self.stuck
+
+    def fate(self) -> str | None:
+        """Return ``moved`` or ``deleted`` where the file no longer has its name, else ``None``."""
+        own = os.fstat(self._descriptor)
+        try:
+            if os.path.samestat(self.path.lstat(), own):
+                return None
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            # Whether it is there cannot be seen: writing says what is the matter.
+            return None
+        return "moved" if own.st_nlink else "deleted"
+
+    def close(self) -> None:
+        """End the file well, as far as the disk takes it."""
+        self._end_frame()
+        self._put()
+        with suppress(OSError):
+            os.fsync(self._descriptor)
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    def _end_frame(self) -> None:
+        if self._frame is not None:
+            self._pending += self._frame.flush()
+            self._frame, self._unflushed = None, False
+
+    def _put(self) -> None:
+        while self._pending:
+            try:
+                count = self._write(self._descriptor, bytes(self._pending))
+            except OSError as error:
+                self.trouble = error
+                return
+            self.written_bytes += count
+            del self._pending[:count]
+        self.trouble = None
+
+    def _open(self) -> int:
+        """Open the file and lock it. It must be this user's: another could read on in theirs, or
+        plant it."""
+        if self.path.name.endswith(".gz"):
+            raise RecordingError(
+                "A recording is compressed with zstd, not gzip: choose a name that ends in "
+                ".jsonl.zst."
+            )
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        shown = clean(str(self.path), 200)
+        try:
+            descriptor = os.open(self.path, flags | os.O_NOFOLLOW, 0o600)
+        except (OSError, ValueError) as error:
+            reason = why(error) if isinstance(error, OSError) else "there is no such file"
+            raise RecordingError(f"{shown} cannot be written: {reason}.") from None
+        try:
+            self._claim(descriptor, shown)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _claim(self, descriptor: int, shown: str) -> None:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordingError(
+                f"{shown} is not a regular file: to write to a pipe, use gpuwatch stream."
+            )
+        if found.st_uid != os.geteuid():
+            raise RecordingError(f"{shown} belongs to another user: choose another name.")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = holder_of(found)
+            who = "Another process" if holder is None else f"Process {holder[0]}"
+            name = clean(shlex.quote(str(self.path)), 4096)
+            ends = holder is not None and holder[1]
+            end = f", or end it with gpuwatch record --stop {name}" if ends else ""
+            raise RecordingError(
+                f"{who} records to {shown} already: choose another name{end}."
+            ) from None
+        except OSError:
+            # Some network file systems have no locks.
+            return
+
+    # What is in the file already.
+
+    def _prepare(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        if size == 0:
+            return
+        shown = clean(str(self.path), 200)
+        first = os.pread(self._descriptor, 8, 0)
+        kind = kind_of(first)
+        if kind == "plain" and not first.startswith((b'{"kin', b'{ "ki')):
+            raise RecordingError(
+                f"{shown} exists and is not a recording: choose another name, or remove it."
+            )
+        if kind != ("zstd" if self.packed else "plain"):
+            wanted = "a zstd" if self.packed else "a plain"
+            raise RecordingError(
+                f"{shown} would become {wanted} file by its name, and is a {kind} file: choose "
+                "another name."
+            )
+        if self.packed:
+            begin = max(0, size - _TAIL_BYTES)
+            self._pending += frame_end(os.pread(self._descriptor, size - begin, begin))
+        elif os.pread(self._descriptor, 1, size - 1) != b"\n":
+            self._pending += b"\n"
+
+
+def holder_of(found: os.stat_result) -> tuple[int, bool] | None:
+    """Return the PID of the gpuwatch (of this user and PID namespace) that has locked the file to
+    write to it, and whether that is all it does (``gpuwatch record``); ``None`` where none can be
+    seen."""
+    for process in Path("/proc").glob("[1-9]*"):
+        with suppress(OSError, ValueError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            names = [word.rpartition(b"/")[2] for word in words[:4]]
+            if b"gpuwatch" not in names:
+                continue
+            for link in (process / "fd").iterdir():
+                locked = "FLOCK" in (process / "fdinfo" / link.name).read_text()
+                if locked and os.path.samestat(link.stat(), found):
+                    only = words[names.index(b"gpuwatch") + 1 :][:1] == [b"record"]
+                    return int(process.name), only
+    return None
+
+
+# --- reading: a recording or a log, told by what is in it -------------------------------------
+
+RECORDING = "recording"
+LINE_LENGTH = 16 * 1024 * 1024
+"""Longest line: ten times a snapshot of 16 GPUs and 4000 processes."""
+_BLANK_LINES_MAX = 1000
+_RECORDING = re.compile(r"""[ \t\ufeff\x00]*\{(?!\s*$|\s*"(?!kind"|schema"))""")
+"""First line of a recording; other programs write objects that begin with other keys, or with
+nothing else."""
+_RESULT = re.compile(r'\s*\{\s*"kind"\s*:\s*"(comparison|diagnosis|reports?|tune(?:_memory)?)"')
+"""First lines of what a command prints with --json."""
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """A file being read: a context manager. ``snapshots`` is used once; ``stats`` grows with it.
+
+    Iterating raises ``LogError`` at its end if the file held no snapshot.
+    """
+
+    kind: str
+    """``recording``, or a key of ``LOG_KINDS``."""
+    snapshots: Iterator[Snapshot]
+    stats: LogStats
+    shown: str
+    lines: TextLines
+
+    def __enter__(self) -> OpenedLog:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.lines.close()
+
+
+def open_any(
+    path: str,
+    options: LogOptions | None = None,
+    *,
+    begin: tuple[Path, int] | None = None,
+    stream: BinaryIO | None = None,
+) -> OpenedLog:
+    """Open a recording or an ``nvidia-smi`` log, told by what is in it; ``-`` is standard input. A
+    recording is read with the files that were put aside before it (``FileSet``).
+
+    ``begin`` is a file and a place in it at which reading can begin (``RecordingIndex.place``);
+    ``stream`` is read in the place of the file. Raises ``LogError`` with a sentence.
+    """
+    stats = LogStats()
+    lines = TextLines(path, stats, LINE_LENGTH, begin=begin, stream=stream)
+    try:
+        source = iter(lines)
+        first = _first_lines(source)
+        _refuse_result("".join(first), lines.shown)
+        every = chain(first, source)
+        named = options is not None and options.columns is not None
+        if not named and first and _RECORDING.match(first[-1]):
+            stats.kind = RECORDING
+            snapshots = _read_recording(every, stats, lines)
+        else:
+            # One who records reads no logs.
+            from gpuwatch.sources.smi_log.source import LogOptions, read_lines  # noqa: PLC0415
+
+            lines.line_length = log_text.LINE_LENGTH
+            options = options or LogOptions()
+            snapshots = read_lines(every, stats, options, shown=lines.shown, text=lines)
+    except BaseException:
+        lines.close()
+        raise
+    return OpenedLog(stats.kind, snapshots, stats, lines.shown, lines)
+
+
+def _first_lines(source: Iterator[str]) -> list[str]:
+    """Return the lines up to the first that is neither blank nor a brace alone."""
+    found: list[str] = []
+    for line in source:
+        found.append(line)
+        if _stripped(line) not in ("", "{") or len(found) >= _BLANK_LINES_MAX:
+            break
+    return found
+
+
+def _refuse_result(text: str, shown: str) -> None:
+    result = _RESULT.match(text)
+    if result is not None:
+        use = "gpuwatch report prints it" if result[1] == "report" else "read it with jq"
+        raise LogError(
+            f"{shown} is a result that gpuwatch printed ({result[1]}), not a recording or a log of "
+            f"GPUs: name the file that it was made from, or {use}."
+        )
+
+
+def _stripped(line: str) -> str:
+    return line.strip(" \t\ufeff\x00\r")
+
+
+def _read_recording(lines: Iterable[str], stats: LogStats, text: TextLines) -> Iterator[Snapshot]:
+    """Read the snapshots of a stream, as they come. Raises ``LogError`` if there is none."""
+    decoder = Decoder()
+    first_error: str | None = None
+    for line in lines:
+        body = _stripped(line)
+        if not body:
+            continue
+        try:
+            value = decoder.decode(body)
+        except CodecError as error:
+            first_error = first_error or str(error)
+            # A line without its end is the last, and cut off.
+            if text.terminated:
+                stats.remark(str(error))
+            else:
+                stats.torn_lines += 1
+            continue
+        if isinstance(value, Snapshot):
+            stats.snapshots += 1
+            stats.interval_seconds = value.interval_seconds
+            yield value
+    if stats.snapshots == 0:
+        raise LogError(
+            f"{text.shown} is a recording without a snapshot."
+            if first_error is None
+            else f"{text.shown} cannot be read. {first_error}"
+        )
+
+
+class RecordingIndex:
+    """A recording as far as it was written when it was opened. Raises ``LogError``.
+
+    Its overview is in its entries; the moments after the last of them are read. A file without
+    entries is read, and diagnosed, as a whole.
+    """
+
+    arriving = False
+    progress = 1.0
+    error: BaseException | None = None
+
+    def __init__(self, path: str) -> None:
+        if path == STANDARD_INPUT:
+            raise LogError("Standard input can be read once only: it has no overview.")
+        self.path = path
+        self.shown = clean(path, 200)
+        entries = list(entries_of(path))
+        self._marks = marks_of(entries)
+        self.buckets: tuple[Bucket, ...] = tuple(
+            sorted(
+                [bucket for _, _, entry in entries for bucket in entry.buckets],
+                key=lambda bucket: bucket.begin_unix_seconds,
+            )
+        )
+        """Half minutes in the order of their time."""
+        self.findings = _spans([entry for _, _, entry in entries])
+        """Findings in the order in which they began."""
+        times = [entry.begin_unix_seconds for _, _, entry in entries]
+        known = [at for at in times if at is not None]
+        self.first_unix_seconds = known[0] if known else None
+        self.last_unix_seconds = max(known, default=None)
+        self._notes: tuple[str, ...] = ()
+        self._read_end()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences about what could not be read at its end."""
+        return self._notes
+
+    def place(self, unix_seconds: float) -> tuple[Path, int] | None:
+        """Return where to begin to read for what was taken from ``unix_seconds`` on."""
+        mark = mark_before(self._marks, unix_seconds)
+        if mark is not None and not mark.is_there:
+            self._marks = marks_of(list(entries_of(self.path)))
+            mark = mark_before(self._marks, unix_seconds)
+        return None if mark is None else (mark.file, mark.offset)
+
+    def snapshots(self, from_unix_seconds: float) -> Iterator[Snapshot]:
+        """Read from the last frame that begins at or before ``from_unix_seconds`` to the end.
+        Raises ``LogError`` where the file is gone."""
+        with open_any(self.path, begin=self.place(from_unix_seconds)) as log, suppress(LogError):
+            yield from log.snapshots
+
+    def close(self) -> None:
+        """Do nothing: no file is open; iterators that ``snapshots`` gave go on."""
+
+    def _read_end(self) -> None:
+        folder, found = BucketFolder(), list(self.buckets)
+        spans = None if self._marks else FindingSpans()
+        known = found[-1].end_unix_seconds if found else float("-inf")
+        with open_any(self.path, begin=self.place(known)) as log:
+            for snapshot in log.snapshots:
+                at = snapshot.taken_at_unix_seconds
+                if self.first_unix_seconds is None:
+                    self.first_unix_seconds = at
+                self.last_unix_seconds = max(at, self.last_unix_seconds or at)
+                if spans is not None:
+                    spans.push(snapshot)
+                    self.findings = spans.spans
+                bucket = folder.push(snapshot) if at >= known else None
+                if bucket is not None:
+                    found.append(bucket)
+        rest = folder.end()
+        self.buckets = tuple(found if rest is None else [*found, rest])
+        # A recording that is still written to is always cut off.
+        self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
+
+
+def is_indexed(path: str) -> bool:
+    """Whether ``record`` wrote the file, of which opening it reads no more than the last minute."""
+    return path != STANDARD_INPUT and next(entries_of(path), None) is not None
+
+
+def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
+    spans: dict[object, FindingSpan] = {}
+    before: Entry | None = None
+    last = 0.0
+    for entry in entries:
+        if before is not None and entry.run != before.run:
+            # Another recording was appended: what held before, nobody saw end.
+            for key, span in spans.items():
+                if span.end_unix_seconds is None:
+                    end = max(last, span.begin_unix_seconds)
+                    spans[key] = replace(span, end_unix_seconds=end)
+        before = entry
+        for span in entry.findings:
+            spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
+        ends = [bucket.end_unix_seconds for bucket in entry.buckets]
+        last = max([last, *ends])
+    return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))
