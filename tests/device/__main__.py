@@ -1,0 +1,803 @@
+"""``tests/device/run``: what gpuwatch says of one GPU, held against what was done to it.
+
+Real jobs with one fault each train on the GPU; each is recorded, diagnosed while it runs, cured and
+measured again. Beside them: ``gpuwatch doctor``, what each driver call costs, the dashboard, and
+the driver's fine samples against the times at which kernels ran. The exit code is 0 when all parts
+came to their end, whatever gpuwatch said, and 1 when one did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import importlib.util
+import io
+import itertools
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import traceback
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from gpuwatch.core.source import ReadOptions, SystemClock
+from gpuwatch.practice import control
+from gpuwatch.sources.nvml.source import NvmlSource
+from tests.benchmarks.tools import process_tree
+from tests.benchmarks.tools.terminal import Terminal, visible_text
+
+ROOT = Path(__file__).parents[2]
+FILE_MOST_BYTES = 16 << 20
+SETTLE_SECONDS = 1.5
+"""After a cure, before it is measured: queued batches are from before."""
+TOLERANCE_WATTS = 1.0
+FINDING = ("rule", "severity", "confidence", "summary", "gain")
+RIGHT, WRONG, OPEN, NOT_RUN = "right", "WRONG", "undecided", "not run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A job, what is wrong with it, and what may be said of it."""
+
+    name: str
+    truth: tuple[str, ...]
+    """Rules of which the first finding is one; empty: nothing is wrong."""
+    sick: Mapping[str, Any]
+    cure: Mapping[str, Any] = field(default_factory=dict)
+    virtual: Mapping[str, Any] = field(default_factory=dict)
+    """Knobs that differ on the simulated driver: what a kernel costs there is no one's memory."""
+    stacks: bool = False
+    device: str = "cuda:0"
+    watch: float = 1.0
+    """How long it is watched, and measured after its cure, in parts of the usual time."""
+    measure: float = 1.0
+
+
+# A step of 120 ms on weights of 256 MiB, which fills the card; from outside only (--no-report).
+USUAL = {"width": 8192, "batch": 32, "step_ms": 120.0, "python_ms": 10.0, "transform_ms": 0.2}
+# fmt: off
+HEALTHY = Workload(
+    name="healthy matmul loop", truth=(),
+    sick={"workers": 4, "batch": 256, "transform_ms": 0.05, "sample_kib": 1})
+WORKLOADS = (
+    Workload(name="starved: one worker", truth=("loader_cpu_bound",),
+             sick={"workers": 1, "transform_ms": 8.0}, cure={"workers": 4}),
+    Workload(name="starved: costly transforms", truth=("loader_cpu_bound",),
+             sick={"workers": 4, "transform_ms": 25.0}, cure={"transform_ms": 5.0}),
+    Workload(name="starved: workers sleep", truth=("loader_io_bound",),
+             sick={"workers": 2, "read": "network", "answer_ms": 20.0}, cure={"workers": 8}),
+    Workload(name="num_workers=0", truth=("loader_in_main_process",),
+             sick={"workers": 0, "transform_ms": 8.0}, cure={"workers": 4}),
+    Workload(name=".item() in each step", truth=("sync_every_step",),
+             sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0}, cure={"sync": False},
+             stacks=True),
+    Workload(name="unpinned copies", truth=("memory_not_pinned",),
+             sick={"pin_memory": False, "sample_kib": 32768, "batch": 8, "workers": 4,
+                   "step_ms": 60.0, "transform_ms": 0.0},
+             cure={"pin_memory": True}, virtual={"sample_kib": 256}),
+    Workload(name="small batches", truth=("batch_too_small",),
+             sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
+                   "python_ms": 1.0}, cure={"batch": 64}),
+    Workload(name="spin in an all-reduce", truth=("busy_without_work", "collective_wait"),
+             sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
+             cure={"spin_ms": 0.0}, device="tests.device.job:in_collective"),
+    Workload(name="synchronous checkpoint", truth=("checkpoint_pauses",),
+             sick={"save_every": 5.0, "save_mib": 500}, cure={"save_aside": True},
+             virtual={"save_mib": 100}, watch=1.5, measure=2.0),
+    # 45 s are the least of which a trend is believed.
+    Workload(name="memory growth", truth=("memory_growing",),
+             sick={"gpu_leak_mib": 24.0}, cure={"gpu_leak_mib": 0.0}, watch=3.7),
+)
+# fmt: on
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/device/run", description=__doc__.split("\n\n")[1])
+    parser.add_argument("--out", type=Path, help="the folder for what is found  [$OUT, device-out]")
+    parser.add_argument("--limit", type=float, default=345.0, help="seconds for all of it  [345]")
+    parser.add_argument("--watch", type=float, help="seconds of watching a job  [16, simulated 3]")
+    parser.add_argument("--only", help="only jobs whose names hold this")
+    parser.add_argument("--simulated", action="store_true", help="dry run on a simulated driver")
+    options = parser.parse_args()
+    out = options.out or Path(os.environ.get("OUT") or "device-out")
+    out.mkdir(parents=True, exist_ok=True)
+    watch = options.watch or (3.0 if options.simulated else 16.0)
+    with contextlib.ExitStack() as stack:
+        # On a disk, where a checkpoint takes its time.
+        place = os.environ.get("TMPDIR") or "/var/tmp"
+        made = tempfile.TemporaryDirectory(prefix="gpuwatch-device-", dir=place)
+        scratch = Path(stack.enter_context(made))
+        path = ":".join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        # CUDA's first GPU is then the driver's first.
+        numbering = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+        environment = {
+            **os.environ,
+            **numbering,
+            "PYTHONPATH": path,
+            "XDG_STATE_HOME": str(scratch),
+        }
+        if options.simulated:
+            from tests.support.fake_nvml import FakeNvml
+
+            fake = FakeNvml.create(scratch / "driver", gpus=1, preset="h200")
+            stack.enter_context(fake.in_this_process())
+            environment = fake.env(environment)
+        proof = Proof(out, scratch, environment, options.simulated, options.limit, watch)
+        try:
+            proof.run(options.only)
+        finally:
+            proof.write()
+    return 1 if proof.crashed else 0
+
+
+class Proof:
+    """All parts, one after the other, and what they found."""
+
+    def __init__(
+        self,
+        out: Path,
+        scratch: Path,
+        environment: dict[str, str],
+        simulated: bool,
+        limit_seconds: float,
+        watch_seconds: float,
+    ) -> None:
+        self.out, self.scratch, self.environment = out, scratch, environment
+        self.simulated, self.watch_seconds = simulated, watch_seconds
+        self.deadline = time.monotonic() + limit_seconds
+        self.began = time.monotonic()
+        self.results: dict[str, Any] = {}
+        self.rows: list[list[str]] = []
+        self.notes: list[str] = []
+        self.crashed: list[str] = []
+        self.texts: dict[str, str] = {}
+        """Files to write, by name."""
+        self.job_lines: list[str] = []
+        self.handle: Any = None
+        self.gpu_name = "no GPU"
+        self._pid = 0
+
+    # -- parts ------------------------------------------------------------------------------
+
+    def run(self, only: str | None) -> None:
+        self.part("driver", self.driver)
+        if self.handle is None:
+            self.part("doctor", self.doctor)
+            return
+        watching = Gauge(self.handle)
+        torch = importlib.util.find_spec("torch") is not None
+        wanted = [one for one in (HEALTHY, *WORKLOADS) if only is None or only in one.name]
+        if not torch:
+            self.notes.append("no job was run: PyTorch is not installed.")
+            wanted = []
+        job = self.prepared(wanted[0]) if wanted else None
+        self.part("doctor", self.doctor)
+        self.part("driver calls, idle", lambda: self.driver_calls("idle"))
+        self.part("power limit", self.power_limit)
+        samples = Job(self, "bursts", ["bursts"]) if torch else None
+        if samples is not None:
+            self.part("fine samples", lambda: self.fine_samples(samples))
+        for number, one in enumerate(wanted):
+            # The next imports PyTorch meanwhile.
+            following = wanted[number + 1] if number + 1 < len(wanted) else None
+            after = None if following is None else self.prepared(following)
+            this, here = job, one
+            assert this is not None
+            self.part(one.name, lambda: self.workload(here, this, watching))  # noqa: B023
+            this.end()
+            job = after
+        watching.stop()
+
+    def part(self, name: str, do: Callable[[], None]) -> None:
+        began = time.monotonic()
+        try:
+            do()
+        except Exception as error:
+            self.crashed.append(name)
+            self.results.setdefault("crashed", {})[name] = traceback.format_exc()
+            self.notes.append(f"{name} CRASHED: {type(error).__name__}: {error}"[:300])
+        self.results.setdefault("seconds", {})[name] = round(time.monotonic() - began, 1)
+        print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
+        self.write()
+
+    def driver(self) -> None:
+        """Which driver and card this is."""
+        try:
+            pynvml.nvmlInit()
+            self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        except pynvml.NVMLError as error:
+            self.notes.append(f"there is no GPU to prove it on: {error}")
+            self.crashed.append("driver")
+            return
+        self.gpu_name = pynvml.nvmlDeviceGetName(self.handle)
+        self.results["machine"] = {
+            "simulated": self.simulated,
+            "gpu": self.gpu_name,
+            "driver": pynvml.nvmlSystemGetDriverVersion(),
+            "nvml": pynvml.nvmlSystemGetNVMLVersion(),
+            "python": platform.python_version(),
+            "torch": _version("torch"),
+            "cores": len(os.sched_getaffinity(0)),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+
+    def doctor(self) -> None:
+        """``gpuwatch doctor``, which asks nvidia-smi beside it, and what that says in full."""
+        if shutil.which("nvidia-smi", path=self.environment.get("PATH")) and not self.simulated:
+            said = self.command(["nvidia-smi", "-q"], seconds=30)
+            self.texts["nvidia-smi.txt"] = said.stdout
+        if self.gpuwatch("doctor", "--help").returncode:
+            self.notes.append("gpuwatch doctor was skipped: this version has none.")
+            return
+        done = self.gpuwatch("doctor", "--json", seconds=60)
+        found = json.loads(done.stdout)
+        self.texts["doctor.json"] = done.stdout
+        counts = ", ".join(f"{count} {status}" for status, count in found["counts"].items())
+        self.notes.append(f"gpuwatch doctor: {counts}")
+        for one in found["checks"]:
+            if one["status"] in ("warn", "fail"):
+                self.notes.append(f"  {one['status']}: {one['name']}: {one['reason']}"[:200])
+
+    def power_limit(self) -> None:
+        """As gpuwatch has it, beside nvidia-smi where there is one, else beside the driver."""
+        status = json.loads(self.gpuwatch("status", "--json", seconds=30).stdout)
+        said = status["gpus"][0]["power_limit_watts"]
+        asked, by = pynvml.nvmlDeviceGetEnforcedPowerLimit(self.handle) / 1000, "driver"
+        if "nvidia-smi.txt" in self.texts:
+            query = ["--query-gpu=enforced.power.limit", "--format=csv,noheader,nounits", "-i", "0"]
+            asked = float(self.command(["nvidia-smi", *query], seconds=30).stdout)
+            by = "nvidia-smi"
+        right = said is not None and abs(said - asked) < TOLERANCE_WATTS
+        shown = "not read" if said is None else f"{said:.0f} W"
+        self.row("power limit", f"{asked:.0f} W ({by})", shown, RIGHT if right else WRONG)
+
+    def driver_calls(self, when: str) -> None:
+        """What each NVML call costs that gpuwatch makes, at twice the usual pace."""
+        seconds = 1.5 if self.simulated else 4.0
+        costs: defaultdict[str, list[float]] = defaultdict(list)
+        clock = SystemClock()
+        with _timed_calls(costs):
+            source = NvmlSource(clock, ReadOptions(interval_seconds=0.5))
+            source.open()
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                source.read()
+                time.sleep(0.25)
+            source.close()
+        self.results.setdefault("driver calls", {})[when] = {
+            name: {
+                "calls": len(took),
+                "median_ms": round(1000 * statistics.median(took), 4),
+                "max_ms": round(1000 * max(took), 4),
+                "first_ms": round(1000 * took[0], 4),
+            }
+            for name, took in sorted(costs.items(), key=lambda one: -max(one[1]))
+        }
+
+    def fine_samples(self, job: Job) -> None:
+        """The driver's samples against the times at which kernels ran: whether they are true, how
+        far apart, and how late they can be read."""
+        reader = SampleReader(self.handle)
+        job.begin()
+        line = job.until("bursts ", 60.0)
+        time.sleep(1.0)
+        reader.stop()
+        job.end()
+        ran = json.loads(line.removeprefix("bursts "))
+        judged = judge_samples(reader.samples, ran)
+        self.results["fine samples"] = judged
+        self.texts["samples.csv"] = samples_csv(reader.samples, ran)
+        if not judged["samples"]:
+            self.notes.append("fine samples: the driver gave none.")
+            return
+        self.notes.append(
+            "fine samples: {samples}, one each {spacing_ms:.0f} ms, read {late_ms:.0f} ms late "
+            "({late_most_ms:.0f} at most); wrong by {error_points:.0f} points on average, by "
+            "{best_error_points:.0f} if their stamps are taken to be {best_lag_ms:.0f} ms late; "
+            "{extreme_share:.0%} are 0 or 99 and more".format(**judged)
+        )
+
+    def workload(self, one: Workload, job: Job, gauge: Gauge) -> None:
+        """The job with its fault: watched, diagnosed, recorded; then cured, and measured again."""
+        healthy = one is HEALTHY
+        watch = self.watch_seconds * (min(one.watch, 1.5) if self.simulated else one.watch)
+        if healthy:
+            # As long as what is measured beside it takes.
+            watch = max(watch, 14.0 if self.simulated else 58.0)
+        measure = (2.0 if self.simulated else 3.5) * one.measure
+        if self.deadline - time.monotonic() < watch + measure + 8.0:
+            self.row(one.name, _named(one), "no time was left", NOT_RUN)
+            return
+        job.begin()
+        pid, began = str(job.pid), time.time()
+        job.until("training", 60.0)
+        path = self.scratch / f"{re.sub('[^a-z0-9]+', '_', one.name.lower()).strip('_')}.jsonl.zst"
+        span = f"{watch:g}s"
+        record = self.started("record", "--pid", pid, "--for", span, "--redact", "-o", str(path))
+        stacks = ["--stacks"] if one.stacks and self.py_spy() else []
+        diagnose = self.started("diagnose", "--pid", pid, "--for", span, "--json", *stacks)
+        first = time.monotonic()
+        if healthy:
+            self.part("driver calls, busy", lambda: self.driver_calls("busy"))
+            self.part("dashboards", lambda: self.dashboards(pid))
+        said = self.finished(diagnose, watch + 60.0)
+        self.finished(record, 60.0)
+        before = job.pace(first + 1.0, time.monotonic()), gauge.idle_share(first + 1.0)
+        self.job_lines.append(f"{one.name}: {began:.1f} to {time.time():.1f}")
+        measured, after = None, None
+        if one.cure:
+            before_it = job.lines()
+            control.turn(job.folder, one.cure)
+            job.until("turned", 60.0)
+            if {"workers", "pin_memory", "transform_ms", "batch"} & {*one.cure}:
+                job.until("loader", 60.0, since=before_it)
+            time.sleep(SETTLE_SECONDS)
+            cured = time.monotonic()
+            job.until("step", 3.0 * measure, since=job.lines(), count=3)
+            time.sleep(max(0.0, cured + measure - time.monotonic()))
+            pace, after = job.pace(cured, time.monotonic()), gauge.idle_share(cured)
+            if before[0] and pace:
+                batches = {**USUAL, **one.sick}["batch"], {**USUAL, **one.sick, **one.cure}["batch"]
+                measured = pace * batches[1] / (before[0] * batches[0])
+        self.judge(one, said, (before[1], after), measured)
+        if healthy:
+            self.part("SIGSTOP", lambda: self.stopped(job))
+
+    def stopped(self, job: Job) -> None:
+        """The healthy job, stopped by a signal; its cure is the other signal."""
+        os.kill(job.pid, signal.SIGSTOP)
+        try:
+            # Six seconds of it are the least that is believed.
+            span = f"{max(8.0, self.watch_seconds * 0.7):g}s"
+            diagnose = self.started("diagnose", "--pid", str(job.pid), "--for", span, "--json")
+            said = self.finished(diagnose, 90.0)
+        finally:
+            os.kill(job.pid, signal.SIGCONT)
+        continued = time.monotonic()
+        time.sleep(2.0)
+        runs_again = job.pace(continued, time.monotonic()) is not None
+        stop = Workload(name="SIGSTOP", truth=("job_stopped",), sick={})
+        self.judge(stop, said, (None, None), None)
+        self.notes.append(f"SIGSTOP: the job {'runs' if runs_again else 'hangs'} after SIGCONT.")
+
+    def dashboards(self, pid: str) -> None:
+        """In a pseudo-terminal each: the first paint, and what it costs then."""
+        seconds = 2.0 if self.simulated else 6.0
+        commands = {"gpuwatch": ["gpuwatch", "--no-slow-link"]}
+        commands["gpuwatch --pid"] = [*commands["gpuwatch"], "--pid", pid]
+        if importlib.util.find_spec("nvitop"):
+            commands["nvitop"] = ["nvitop", "--interval", "1"]
+        else:
+            self.notes.append("nvitop was skipped: it is not installed.")
+        for name, (module, *options) in commands.items():
+            terminal = Terminal(120, 40, "|".join(re.findall(r"[A-Z]*\d+", self.gpu_name)) or "GPU")
+            terminal.start(
+                [sys.executable, "-m", module, *options],
+                {**self.environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+                ROOT,
+            )
+            try:
+                painted = terminal.wait_for_paint(20.0, match=True)
+                time.sleep(1.0)
+                cpu, began = process_tree.cpu_seconds(terminal.pid), time.monotonic()
+                time.sleep(seconds)
+                used = process_tree.cpu_seconds(terminal.pid) - cpu
+                share = used / (time.monotonic() - began)
+                if terminal.exit_code is not None or not painted:
+                    shown = visible_text(terminal.tail)[-200:]
+                    raise RuntimeError(f"{name} showed no GPU; it last wrote {shown!r}")
+            finally:
+                terminal.stop()
+            text, gpu = terminal.paint.text_at, terminal.paint.match_at
+            assert text is not None
+            assert gpu is not None
+            found = {
+                "first_paint_seconds": round(text - terminal.started_at, 2),
+                "first_gpu_seconds": round(gpu - terminal.started_at, 2),
+                "cpu_percent": round(100 * share, 1),
+            }
+            self.results.setdefault("dashboards", {})[name] = found
+            self.notes.append(
+                "{0}: first paint after {first_paint_seconds} s, first GPU after "
+                "{first_gpu_seconds} s, {cpu_percent}% of a core".format(name, **found)
+            )
+
+    # -- jobs and programs ------------------------------------------------------------------
+
+    def prepared(self, one: Workload) -> Job:
+        """The job, about to begin."""
+        knobs = {**USUAL, **one.sick, **(one.virtual if self.simulated else {})}
+        device = one.device
+        if self.simulated and device == "cuda:0":
+            device = "tests.support.virtual_device:open_device"
+        options = ["healthy", "--device", device, "--no-report", "--ends-with", str(os.getpid())]
+        for name, value in knobs.items():
+            flag = name.replace("_", "-")
+            options += (
+                ["--" + "no-" * (not value) + flag]
+                if isinstance(value, bool)
+                else [f"--{flag}", f"{value}"]
+            )
+        return Job(self, one.name, ["train"], options)
+
+    def py_spy(self) -> bool:
+        from gpuwatch.jobs.stacks.access import find_py_spy
+
+        if find_py_spy() is None:
+            self.notes.append("stacks were not sampled: py-spy is not installed.")
+            return False
+        return True
+
+    def command(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words, cwd=ROOT, env=self.environment, capture_output=True, text=True,
+            timeout=seconds, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def gpuwatch(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        return self.command([sys.executable, "-m", "gpuwatch", *words], seconds)
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "gpuwatch", *words]
+        return subprocess.Popen(
+            command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def finished(self, process: subprocess.Popen[str], seconds: float) -> str:
+        """What it printed. Raises ``RuntimeError`` where it could not do what it was asked."""
+        try:
+            printed, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+        if process.returncode not in (0, 1, 3):
+            ended = f"gpuwatch ended with exit code {process.returncode}"
+            raise RuntimeError(f"{ended}: {errors[-200:]}")
+        return printed
+
+    # -- what was found ---------------------------------------------------------------------
+
+    def judge(
+        self,
+        one: Workload,
+        printed: str,
+        idle: tuple[float | None, float | None],
+        measured: float | None,
+    ) -> None:
+        report = json.loads(printed)
+        findings = report["findings"]
+        told = [found for found in findings if found["severity"] != "info"] or findings
+        first = told[0] if told else None
+        if first is not None:
+            said = f"{first['rule']} ({first['confidence']:.0%} sure)"
+            harmless = not one.truth and first["severity"] == "info"
+            judged = RIGHT if harmless or first["rule"] in one.truth else WRONG
+        elif report["decided"]:
+            said, judged = "nothing is wrong", WRONG if one.truth else RIGHT
+        else:
+            said, judged = "nothing yet", OPEN
+        gain = ((first or {}).get("gain") or {}).get("factor")
+        self.results.setdefault("workloads", {})[one.name] = {
+            "truth": list(one.truth),
+            "judged": judged,
+            "verdict": report["verdict"],
+            "findings": [
+                {key: found.get(key) for key in FINDING}
+                | {"advice": [advice["action"] for advice in found["advice"]]}
+                for found in findings
+            ],
+            "sick": dict(one.sick),
+            "cure": dict(one.cure),
+            "idle_share": idle[0],
+            "idle_share_cured": idle[1],
+            "gain_predicted": gain,
+            "gain_measured": measured,
+        }
+        shares = ["-" if share is None else f"{share:.0%}" for share in idle]
+        predicted = "-" if gain is None else f"{gain:.2f}x"
+        gained = "-" if measured is None else f"{measured:.2f}x"
+        self.row(one.name, _named(one), said, judged, predicted, gained, *shares)
+
+    def row(self, name: str, truth: str, said: str, judged: str, *more: str) -> None:
+        self.rows.append([name, truth, said, judged, *more, *["-"] * (4 - len(more))])
+
+    def summary(self) -> str:
+        heads = ["workload", "truth", "gpuwatch said", "", "gain predicted", "measured"]
+        table = [[*heads, "idle", "idle, cured"], *self.rows]
+        widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        ]
+        machine = self.results.get("machine", {})
+        where = ", ".join(f"{key} {machine[key]}" for key in ("driver", "torch", "date") if machine)
+        title = f"{self.gpu_name}, {where}" if machine else "no GPU"
+        if self.simulated:
+            title = f"SIMULATED driver, no real GPU ({title}). Jobs were watched for seconds"
+            title += ": most is undecided, and no figure here says anything of a card."
+        judged = [row[3] for row in self.rows]
+        kinds = (RIGHT, WRONG, OPEN, NOT_RUN)
+        counts = ", ".join(f"{judged.count(kind)} {kind.lower()}" for kind in kinds)
+        ended = f"{time.monotonic() - self.began:.0f} s; " + (
+            f"CRASHED: {', '.join(self.crashed)}" if self.crashed else "no part crashed"
+        )
+        calls = [
+            f"{when}: " + ", ".join(f"{name} {one['median_ms']:g} ms" for name, one in top)
+            for when, found in self.results.get("driver calls", {}).items()
+            for top in [sorted(found.items(), key=lambda one: -one[1]["median_ms"])[:4]]
+        ]
+        parts = [title, "", *lines, "", counts, *self.notes]
+        parts += ["dearest driver calls, median:", *[f"  {one}" for one in calls]] if calls else []
+        return "\n".join([*parts, ended]) + "\n"
+
+    def write(self) -> None:
+        """Everything so far: at most eight files, none of them over 16 MiB."""
+        texts = self.texts | {"summary.txt": self.summary(), "jobs.txt": "\n".join(self.job_lines)}
+        texts["results.json"] = json.dumps(self.results, indent=1)
+        for name, text in texts.items():
+            (self.out / name).write_bytes(text.encode()[:FILE_MOST_BYTES])
+        with tarfile.open(self.out / "recordings.tar", "w") as archive:
+            room = FILE_MOST_BYTES - (1 << 20)
+            for path in sorted(self.scratch.glob("*.jsonl.zst")):
+                room -= path.stat().st_size + 1024
+                if room > 0:
+                    archive.add(path, path.name)
+
+
+class Job:
+    """A process that waits until it is told to begin, and what it says."""
+
+    def __init__(
+        self, proof: Proof, name: str, words: Sequence[str], options: Sequence[str] = ()
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=proof.scratch))
+        folder = [str(self.folder)] if options else []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.device.job", *words, *folder, *options],
+            cwd=ROOT, env=proof.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self._name, self._log = name, proof.job_lines
+        self._said: list[tuple[float, str]] = []
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._news:
+                self._said.append((time.monotonic(), line.rstrip("\n")))
+                self._log.append(f"{self._name}: {line.rstrip()}"[:300])
+                self._news.notify_all()
+        with self._news:
+            self._said.append((time.monotonic(), "ended"))
+            self._news.notify_all()
+
+    def begin(self) -> None:
+        self.until("ready", 90.0)
+        assert self._process.stdin is not None
+        self._process.stdin.write("begin\n")
+        self._process.stdin.flush()
+
+    def lines(self) -> int:
+        """How many lines it has said."""
+        return len(self._said)
+
+    def until(self, beginning: str, seconds: float, *, since: int = 0, count: int = 1) -> str:
+        """The last of the first ``count`` lines that begin so, after ``since`` others. Raises
+        ``RuntimeError`` where they do not come."""
+
+        def found() -> str | None:
+            lines = [line for _, line in self._said[since:]]
+            such = [line for line in lines if line.startswith(beginning)]
+            return such[count - 1] if len(such) >= count else "ended" if "ended" in lines else None
+
+        with self._news:
+            line = self._news.wait_for(found, seconds)
+        if line is None or not line.startswith(beginning):
+            last = [line for _, line in self._said[-3:]]
+            raise RuntimeError(f"{self._name} did not say {beginning!r}; it last said {last}")
+        return line
+
+    def pace(self, begin: float, end: float) -> float | None:
+        """Steps a second between two moments, by its own count; ``None``: too few lines."""
+        steps = [
+            (at, int(line.split()[1]))
+            for at, line in list(self._said)
+            if begin <= at <= end and line.startswith("step ")
+        ]
+        if len(steps) < 2 or steps[-1][0] <= steps[0][0]:
+            return None
+        return (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
+
+    def end(self) -> None:
+        """With all that it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(3.0)
+        self._reader.join(3.0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Gauge:
+    """How busy the GPU is, as the driver says it, four times a second."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle, self._ended = handle, threading.Event()
+        self._seen: list[tuple[float, float]] = []
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.25):
+            with contextlib.suppress(pynvml.NVMLError):
+                busy = pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu
+                self._seen.append((time.monotonic(), busy / 100))
+
+    def idle_share(self, since: float) -> float | None:
+        busy = [share for at, share in list(self._seen) if at >= since]
+        return 1.0 - statistics.fmean(busy) if busy else None
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(5.0)
+
+
+Sample = tuple[float, float, float]
+"""When it was read and its stamp, in Unix seconds, and its percentage."""
+
+
+class SampleReader:
+    """Reads the driver's fine samples of utilisation as soon as they can be read."""
+
+    def __init__(self, handle: Any) -> None:
+        self.samples: list[Sample] = []
+        self._handle, self._ended = handle, threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        last = round(time.time() * 1e6)
+        kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+        while not self._ended.wait(0.02):
+            try:
+                _, found = pynvml.nvmlDeviceGetSamples(self._handle, kind, last)
+            except pynvml.NVMLError:
+                continue
+            now = time.time()
+            new = [one for one in found if one.timeStamp > last]
+            self.samples += [
+                (now, one.timeStamp / 1e6, float(one.sampleValue.uiVal)) for one in new
+            ]
+            last = max([last, *[one.timeStamp for one in new]])
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(5.0)
+
+
+def busy_share(ran: Sequence[Sequence[float]], begin: float, end: float) -> float:
+    """The share of a time in which a kernel ran."""
+    at = max(0, bisect_right(ran, begin, key=lambda one: one[0]) - 1)
+    held = 0.0
+    for first, last in ran[at:]:
+        if first >= end:
+            break
+        held += max(0.0, min(end, last) - max(begin, first))
+    return held / (end - begin)
+
+
+def pairs_of(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> Iterator[Sequence[Any]]:
+    """Each sample in the time of the kernels with the stamp before it, whose time it covers."""
+    for (_, before, _), (read, stamp, percent) in itertools.pairwise(samples):
+        if 0 < stamp - before < 1.0 and ran[0][0] <= before and stamp <= ran[-1][1]:
+            yield read, before, stamp, percent
+
+
+def judge_samples(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> dict[str, Any]:
+    pairs = list(pairs_of(samples, ran))
+    if not pairs:
+        return {"samples": 0}
+
+    def error(lag: float) -> float:
+        return statistics.fmean(
+            abs(percent - 100 * busy_share(ran, before - lag, stamp - lag))
+            for _, before, stamp, percent in pairs
+        )
+
+    lags = [step / 100 for step in range(-30, 31)]
+    best = min(lags, key=lambda lag: (error(lag), abs(lag)))
+    late = [read - stamp for read, _, stamp, _ in pairs]
+    mixed = [
+        percent for _, before, stamp, percent in pairs if 0.2 < busy_share(ran, before, stamp) < 0.8
+    ]
+    extreme = [percent <= 0 or percent >= 99 for *_, percent in pairs]
+    return {
+        "samples": len(pairs),
+        "spacing_ms": 1000 * statistics.median(stamp - before for _, before, stamp, _ in pairs),
+        "late_ms": 1000 * statistics.median(late),
+        "late_most_ms": 1000 * max(late),
+        "error_points": error(0.0),
+        "best_lag_ms": 1000 * best,
+        "best_error_points": error(best),
+        "mean_percent": statistics.fmean(percent for *_, percent in pairs),
+        "mean_truth_percent": 100 * busy_share(ran, pairs[0][1], pairs[-1][2]),
+        "extreme_share": statistics.fmean(extreme),
+        "half_busy": len(mixed),
+        "half_busy_said_extreme": sum(percent <= 0 or percent >= 99 for percent in mixed),
+    }
+
+
+def samples_csv(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["read_unix_seconds", "stamp_unix_seconds", "percent", "kernels_percent"])
+    for read, before, stamp, percent in pairs_of(samples, ran):
+        truth = 100 * busy_share(ran, before, stamp)
+        rows.writerow([f"{read:.4f}", f"{stamp:.4f}", f"{percent:g}", f"{truth:.1f}"])
+    return text.getvalue()
+
+
+@contextlib.contextmanager
+def _timed_calls(costs: defaultdict[str, list[float]]) -> Iterator[None]:
+    """Times every call of a device that goes through ``pynvml`` meanwhile."""
+    find: Any = pynvml._nvmlGetFunctionPointer
+
+    def timed(name: str) -> Any:
+        function = find(name)
+        if not name.startswith(("nvmlDevice", "nvmlGpm")):
+            return function
+
+        def call(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*arguments)
+            finally:
+                costs[name].append(time.perf_counter() - began)
+
+        return call
+
+    pynvml._nvmlGetFunctionPointer = timed
+    try:
+        yield
+    finally:
+        pynvml._nvmlGetFunctionPointer = find
+
+
+def _named(one: Workload) -> str:
+    return " or ".join(one.truth) or "healthy"
+
+
+def _version(module: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    with contextlib.suppress(PackageNotFoundError):
+        return version(module)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
