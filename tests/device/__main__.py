@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import importlib.util
-import io
-import itertools
 import json
 import os
 import platform
@@ -28,7 +25,6 @@ import tempfile
 import threading
 import time
 import traceback
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +38,7 @@ from gpuwatch.practice import control
 from gpuwatch.sources.nvml.source import NvmlSource
 from tests.benchmarks.tools import process_tree
 from tests.benchmarks.tools.terminal import Terminal, visible_text
+from tests.device import samples
 
 ROOT = Path(__file__).parents[2]
 FILE_MOST_BYTES = 16 << 20
@@ -110,13 +107,13 @@ WORKLOADS = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/device/run", description=__doc__.split("\n\n")[1])
-    parser.add_argument("--out", type=Path, help="the folder for what is found  [$OUT, device-out]")
+    parser.add_argument("--out", type=Path, help="where to write  [$OUT, build/device]")
     parser.add_argument("--limit", type=float, default=345.0, help="seconds for all of it  [345]")
     parser.add_argument("--watch", type=float, help="seconds of watching a job  [16, simulated 3]")
-    parser.add_argument("--only", help="only jobs whose names hold this")
+    parser.add_argument("--only", help="only jobs whose names hold this; none: no job")
     parser.add_argument("--simulated", action="store_true", help="dry run on a simulated driver")
     options = parser.parse_args()
-    out = options.out or Path(os.environ.get("OUT") or "device-out")
+    out = options.out or Path(os.environ.get("OUT") or ROOT / "build/device")
     out.mkdir(parents=True, exist_ok=True)
     watch = options.watch or (3.0 if options.simulated else 16.0)
     with contextlib.ExitStack() as stack:
@@ -144,6 +141,7 @@ def main() -> int:
             proof.run(options.only)
         finally:
             proof.write()
+            print("\n" + proof.summary(), end="", flush=True)
     return 1 if proof.crashed else 0
 
 
@@ -182,18 +180,22 @@ class Proof:
             self.part("doctor", self.doctor)
             return
         watching = Gauge(self.handle)
-        torch = importlib.util.find_spec("torch") is not None
+        torch = importlib.util.find_spec("torch") is not None and only != "none"
         wanted = [one for one in (HEALTHY, *WORKLOADS) if only is None or only in one.name]
         if not torch:
-            self.notes.append("no job was run: PyTorch is not installed.")
+            why = "none was wanted" if only == "none" else "PyTorch is not installed"
+            self.notes.append(f"no job was run: {why}.")
             wanted = []
         job = self.prepared(wanted[0]) if wanted else None
         self.part("doctor", self.doctor)
         self.part("driver calls, idle", lambda: self.driver_calls("idle"))
         self.part("power limit", self.power_limit)
-        samples = Job(self, "bursts", ["bursts"]) if torch else None
-        if samples is not None:
-            self.part("fine samples", lambda: self.fine_samples(samples))
+        if torch:
+            bursts = Job(self, "bursts", ["bursts"])
+            self.part("fine samples", lambda: self.fine_samples(bursts))
+            bursts.end()
+        else:
+            self.part("dashboards", lambda: self.dashboards(None))
         for number, one in enumerate(wanted):
             # The next imports PyTorch meanwhile.
             following = wanted[number + 1] if number + 1 < len(wanted) else None
@@ -294,16 +296,15 @@ class Proof:
     def fine_samples(self, job: Job) -> None:
         """The driver's samples against the times at which kernels ran: whether they are true, how
         far apart, and how late they can be read."""
-        reader = SampleReader(self.handle)
+        reader = samples.Reader(self.handle)
         job.begin()
         line = job.until("bursts ", 60.0)
         time.sleep(1.0)
         reader.stop()
-        job.end()
         ran = json.loads(line.removeprefix("bursts "))
-        judged = judge_samples(reader.samples, ran)
+        judged = samples.judge(reader.samples, ran)
         self.results["fine samples"] = judged
-        self.texts["samples.csv"] = samples_csv(reader.samples, ran)
+        self.texts["samples.csv"] = samples.table(reader.samples, ran)
         if not judged["samples"]:
             self.notes.append("fine samples: the driver gave none.")
             return
@@ -377,11 +378,12 @@ class Proof:
         self.judge(stop, said, (None, None), None)
         self.notes.append(f"SIGSTOP: the job {'runs' if runs_again else 'hangs'} after SIGCONT.")
 
-    def dashboards(self, pid: str) -> None:
+    def dashboards(self, pid: str | None) -> None:
         """In a pseudo-terminal each: the first paint, and what it costs then."""
         seconds = 2.0 if self.simulated else 6.0
         commands = {"gpuwatch": ["gpuwatch", "--no-slow-link"]}
-        commands["gpuwatch --pid"] = [*commands["gpuwatch"], "--pid", pid]
+        if pid is not None:
+            commands["gpuwatch --pid"] = [*commands["gpuwatch"], "--pid", pid]
         if importlib.util.find_spec("nvitop"):
             commands["nvitop"] = ["nvitop", "--interval", "1"]
         else:
@@ -529,7 +531,8 @@ class Proof:
             for row in table
         ]
         machine = self.results.get("machine", {})
-        where = ", ".join(f"{key} {machine[key]}" for key in ("driver", "torch", "date") if machine)
+        known = [key for key in ("driver", "torch", "date") if machine.get(key)]
+        where = ", ".join(f"{key} {machine[key]}" for key in known)
         title = f"{self.gpu_name}, {where}" if machine else "no GPU"
         if self.simulated:
             title = f"SIMULATED driver, no real GPU ({title}). Jobs were watched for seconds"
@@ -664,101 +667,6 @@ class Gauge:
     def stop(self) -> None:
         self._ended.set()
         self._thread.join(5.0)
-
-
-Sample = tuple[float, float, float]
-"""When it was read and its stamp, in Unix seconds, and its percentage."""
-
-
-class SampleReader:
-    """Reads the driver's fine samples of utilisation as soon as they can be read."""
-
-    def __init__(self, handle: Any) -> None:
-        self.samples: list[Sample] = []
-        self._handle, self._ended = handle, threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        last = round(time.time() * 1e6)
-        kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
-        while not self._ended.wait(0.02):
-            try:
-                _, found = pynvml.nvmlDeviceGetSamples(self._handle, kind, last)
-            except pynvml.NVMLError:
-                continue
-            now = time.time()
-            new = [one for one in found if one.timeStamp > last]
-            self.samples += [
-                (now, one.timeStamp / 1e6, float(one.sampleValue.uiVal)) for one in new
-            ]
-            last = max([last, *[one.timeStamp for one in new]])
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join(5.0)
-
-
-def busy_share(ran: Sequence[Sequence[float]], begin: float, end: float) -> float:
-    """The share of a time in which a kernel ran."""
-    at = max(0, bisect_right(ran, begin, key=lambda one: one[0]) - 1)
-    held = 0.0
-    for first, last in ran[at:]:
-        if first >= end:
-            break
-        held += max(0.0, min(end, last) - max(begin, first))
-    return held / (end - begin)
-
-
-def pairs_of(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> Iterator[Sequence[Any]]:
-    """Each sample in the time of the kernels with the stamp before it, whose time it covers."""
-    for (_, before, _), (read, stamp, percent) in itertools.pairwise(samples):
-        if 0 < stamp - before < 1.0 and ran[0][0] <= before and stamp <= ran[-1][1]:
-            yield read, before, stamp, percent
-
-
-def judge_samples(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> dict[str, Any]:
-    pairs = list(pairs_of(samples, ran))
-    if not pairs:
-        return {"samples": 0}
-
-    def error(lag: float) -> float:
-        return statistics.fmean(
-            abs(percent - 100 * busy_share(ran, before - lag, stamp - lag))
-            for _, before, stamp, percent in pairs
-        )
-
-    lags = [step / 100 for step in range(-30, 31)]
-    best = min(lags, key=lambda lag: (error(lag), abs(lag)))
-    late = [read - stamp for read, _, stamp, _ in pairs]
-    mixed = [
-        percent for _, before, stamp, percent in pairs if 0.2 < busy_share(ran, before, stamp) < 0.8
-    ]
-    extreme = [percent <= 0 or percent >= 99 for *_, percent in pairs]
-    return {
-        "samples": len(pairs),
-        "spacing_ms": 1000 * statistics.median(stamp - before for _, before, stamp, _ in pairs),
-        "late_ms": 1000 * statistics.median(late),
-        "late_most_ms": 1000 * max(late),
-        "error_points": error(0.0),
-        "best_lag_ms": 1000 * best,
-        "best_error_points": error(best),
-        "mean_percent": statistics.fmean(percent for *_, percent in pairs),
-        "mean_truth_percent": 100 * busy_share(ran, pairs[0][1], pairs[-1][2]),
-        "extreme_share": statistics.fmean(extreme),
-        "half_busy": len(mixed),
-        "half_busy_said_extreme": sum(percent <= 0 or percent >= 99 for percent in mixed),
-    }
-
-
-def samples_csv(samples: Sequence[Sample], ran: Sequence[Sequence[float]]) -> str:
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow(["read_unix_seconds", "stamp_unix_seconds", "percent", "kernels_percent"])
-    for read, before, stamp, percent in pairs_of(samples, ran):
-        truth = 100 * busy_share(ran, before, stamp)
-        rows.writerow([f"{read:.4f}", f"{stamp:.4f}", f"{percent:g}", f"{truth:.1f}"])
-    return text.getvalue()
 
 
 @contextlib.contextmanager
