@@ -27,7 +27,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ import pynvml
 
 from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.practice import control
+from gpuwatch.practice.knobs import Knobs
 from gpuwatch.sources.nvml.source import NvmlSource
 from tests.benchmarks.tools import process_tree
 from tests.benchmarks.tools.terminal import Terminal, visible_text
@@ -42,11 +43,13 @@ from tests.device import samples
 
 ROOT = Path(__file__).parents[2]
 FILE_MOST_BYTES = 16 << 20
-SETTLE_SECONDS = 1.5
+SETTLE_SECONDS = 1.0
 """After a cure, before it is measured: queued batches are from before."""
+MOST_OVERHEAD_SECONDS = 10.0
+"""Of a job, besides the times that it is watched and measured."""
 TOLERANCE_WATTS = 1.0
 FINDING = ("rule", "severity", "confidence", "summary", "gain")
-RIGHT, WRONG, OPEN, NOT_RUN = "right", "WRONG", "undecided", "not run"
+RIGHT, WRONG, OPEN, NOT_RUN, NOT_JUDGED = "right", "WRONG", "undecided", "not run", "not judged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,63 +62,71 @@ class Workload:
     sick: Mapping[str, Any]
     cure: Mapping[str, Any] = field(default_factory=dict)
     virtual: Mapping[str, Any] = field(default_factory=dict)
-    """Knobs that differ on the simulated driver: what a kernel costs there is no one's memory."""
+    """Knobs that differ on the simulated driver, of which two cores do the work."""
+    leaks: bool = False
+    """Memory grows as well: that finding is a row of its own, wherever it stands."""
+    only_real: bool = False
+    """The simulated driver has no such fault to show."""
     stacks: bool = False
     device: str = "cuda:0"
-    watch: float = 1.0
-    """How long it is watched, and measured after its cure, in parts of the usual time."""
+    watch_seconds: float | None = None
+    """On a real GPU; ``None``: the usual time."""
     measure: float = 1.0
+    """How long it is measured after its cure, in parts of the usual time."""
+
+    def knobs(self, simulated: bool) -> dict[str, Any]:
+        return {**USUAL, **self.sick, **(self.virtual if simulated else {})}
 
 
 # A step of 120 ms on weights of 256 MiB, which fills the card; from outside only (--no-report).
 USUAL = {"width": 8192, "batch": 32, "step_ms": 120.0, "python_ms": 10.0, "transform_ms": 0.2}
 # fmt: off
 HEALTHY = Workload(
-    name="healthy matmul loop", truth=(),
+    name="healthy matmul loop", truth=(), watch_seconds=58.0,
     sick={"workers": 4, "batch": 256, "transform_ms": 0.05, "sample_kib": 1})
 WORKLOADS = (
     Workload(name="starved: one worker", truth=("loader_cpu_bound",),
              sick={"workers": 1, "transform_ms": 8.0}, cure={"workers": 4}),
-    Workload(name="starved: costly transforms", truth=("loader_cpu_bound",),
-             sick={"workers": 4, "transform_ms": 25.0}, cure={"transform_ms": 5.0}),
     Workload(name="starved: workers sleep", truth=("loader_io_bound",),
              sick={"workers": 2, "read": "network", "answer_ms": 20.0}, cure={"workers": 8}),
     Workload(name="num_workers=0", truth=("loader_in_main_process",),
              sick={"workers": 0, "transform_ms": 8.0}, cure={"workers": 4}),
-    Workload(name=".item() in each step", truth=("sync_every_step",),
+    Workload(name=".item() in each step", truth=("sync_every_step",), only_real=True,
              sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0}, cure={"sync": False},
              stacks=True),
-    Workload(name="unpinned copies", truth=("memory_not_pinned",),
-             sick={"pin_memory": False, "sample_kib": 32768, "batch": 8, "workers": 4,
+    Workload(name="unpinned copies", truth=("memory_not_pinned",), only_real=True,
+             sick={"pin_memory": False, "sample_kib": 32768, "batch": 8, "workers": 8,
                    "step_ms": 60.0, "transform_ms": 0.0},
-             cure={"pin_memory": True}, virtual={"sample_kib": 256}),
+             cure={"pin_memory": True}, virtual={"sample_kib": 64, "workers": 2}),
     Workload(name="small batches", truth=("batch_too_small",),
              sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
                    "python_ms": 1.0}, cure={"batch": 64}),
     Workload(name="spin in an all-reduce", truth=("busy_without_work", "collective_wait"),
              sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
              cure={"spin_ms": 0.0}, device="tests.device.job:in_collective"),
-    Workload(name="synchronous checkpoint", truth=("checkpoint_pauses",),
-             sick={"save_every": 5.0, "save_mib": 500}, cure={"save_aside": True},
-             virtual={"save_mib": 100}, watch=1.5, measure=2.0),
-    # 45 s are the least of which a trend is believed.
-    Workload(name="memory growth", truth=("memory_growing",),
-             sick={"gpu_leak_mib": 24.0}, cure={"gpu_leak_mib": 0.0}, watch=3.7),
+    # Together: 45 s are the least of which a trend of memory is believed.
+    Workload(name="synchronous checkpoint", truth=("checkpoint_pauses",), leaks=True,
+             sick={"save_every": 6.0, "save_mib": 1500, "gpu_leak_mib": 24.0},
+             cure={"save_aside": True, "gpu_leak_mib": 0.0},
+             virtual={"save_every": 3.0, "save_mib": 200}, watch_seconds=56.0, measure=2.0),
+    Workload(name="starved: costly transforms", truth=("loader_cpu_bound",),
+             sick={"workers": 4, "transform_ms": 25.0}, cure={"transform_ms": 5.0}),
 )
 # fmt: on
+GROWS = "memory_growing"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/device/run", description=__doc__.split("\n\n")[1])
     parser.add_argument("--out", type=Path, help="where to write  [$OUT, build/device]")
-    parser.add_argument("--limit", type=float, default=345.0, help="seconds for all of it  [345]")
-    parser.add_argument("--watch", type=float, help="seconds of watching a job  [16, simulated 3]")
+    parser.add_argument("--limit", type=float, default=350.0, help="seconds for all of it  [350]")
+    parser.add_argument("--watch", type=float, help="seconds of watching a job  [19, simulated 3]")
     parser.add_argument("--only", help="only jobs whose names hold this; none: no job")
     parser.add_argument("--simulated", action="store_true", help="dry run on a simulated driver")
     options = parser.parse_args()
     out = options.out or Path(os.environ.get("OUT") or ROOT / "build/device")
     out.mkdir(parents=True, exist_ok=True)
-    watch = options.watch or (3.0 if options.simulated else 16.0)
+    watch = options.watch or (3.0 if options.simulated else 19.0)
     with contextlib.ExitStack() as stack:
         # On a disk, where a checkpoint takes its time.
         place = os.environ.get("TMPDIR") or "/var/tmp"
@@ -186,12 +197,12 @@ class Proof:
             why = "none was wanted" if only == "none" else "PyTorch is not installed"
             self.notes.append(f"no job was run: {why}.")
             wanted = []
+        bursts = Job(self, "bursts", ["bursts"]) if torch else None
         job = self.prepared(wanted[0]) if wanted else None
         self.part("doctor", self.doctor)
         self.part("driver calls, idle", lambda: self.driver_calls("idle"))
         self.part("power limit", self.power_limit)
-        if torch:
-            bursts = Job(self, "bursts", ["bursts"])
+        if bursts is not None:
             self.part("fine samples", lambda: self.fine_samples(bursts))
             bursts.end()
         else:
@@ -317,57 +328,70 @@ class Proof:
 
     def workload(self, one: Workload, job: Job, gauge: Gauge) -> None:
         """The job with its fault: watched, diagnosed, recorded; then cured, and measured again."""
-        healthy = one is HEALTHY
-        watch = self.watch_seconds * (min(one.watch, 1.5) if self.simulated else one.watch)
-        if healthy:
+        watch = self.watch_seconds
+        if not self.simulated:
+            watch = one.watch_seconds or watch
+        elif one is HEALTHY:
             # As long as what is measured beside it takes.
-            watch = max(watch, 14.0 if self.simulated else 58.0)
-        measure = (2.0 if self.simulated else 3.5) * one.measure
-        if self.deadline - time.monotonic() < watch + measure + 8.0:
-            self.row(one.name, _named(one), "no time was left", NOT_RUN)
+            watch = max(watch, 14.0)
+        measure = (1.5 if self.simulated else 2.5) * one.measure
+        if reason := self.reason_against(one, watch + measure + MOST_OVERHEAD_SECONDS):
+            self.row(one.name, _named(one), reason, NOT_RUN)
             return
         job.begin()
         pid, began = str(job.pid), time.time()
-        job.until("training", 60.0)
         path = self.scratch / f"{re.sub('[^a-z0-9]+', '_', one.name.lower()).strip('_')}.jsonl.zst"
         span = f"{watch:g}s"
         record = self.started("record", "--pid", pid, "--for", span, "--redact", "-o", str(path))
         stacks = ["--stacks"] if one.stacks and self.py_spy() else []
         diagnose = self.started("diagnose", "--pid", pid, "--for", span, "--json", *stacks)
-        first = time.monotonic()
-        if healthy:
+        job.until("training", 60.0)
+        first = time.monotonic() + 1.0
+        if one is HEALTHY:
             self.part("driver calls, busy", lambda: self.driver_calls("busy"))
             self.part("dashboards", lambda: self.dashboards(pid))
         said = self.finished(diagnose, watch + 60.0)
         self.finished(record, 60.0)
-        before = job.pace(first + 1.0, time.monotonic()), gauge.idle_share(first + 1.0)
+        before = job.pace(first, time.monotonic()), gauge.idle_share(first)
         self.job_lines.append(f"{one.name}: {began:.1f} to {time.time():.1f}")
         measured, after = None, None
         if one.cure:
-            before_it = job.lines()
+            known = job.lines()
             control.turn(job.folder, one.cure)
             job.until("turned", 60.0)
             if {"workers", "pin_memory", "transform_ms", "batch"} & {*one.cure}:
-                job.until("loader", 60.0, since=before_it)
+                # Made anew.
+                job.until("loader", 60.0, since=known)
             time.sleep(SETTLE_SECONDS)
             cured = time.monotonic()
-            job.until("step", 3.0 * measure, since=job.lines(), count=3)
+            job.until("step", 30.0, since=job.lines(), count=2)
             time.sleep(max(0.0, cured + measure - time.monotonic()))
             pace, after = job.pace(cured, time.monotonic()), gauge.idle_share(cured)
             if before[0] and pace:
-                batches = {**USUAL, **one.sick}["batch"], {**USUAL, **one.sick, **one.cure}["batch"]
+                knobs = one.knobs(self.simulated)
+                batches = knobs["batch"], {**knobs, **one.cure}["batch"]
                 measured = pace * batches[1] / (before[0] * batches[0])
         self.judge(one, said, (before[1], after), measured)
-        if healthy:
+        if one is HEALTHY:
             self.part("SIGSTOP", lambda: self.stopped(job))
+
+    def reason_against(self, one: Workload, seconds: float) -> str:
+        """Why a job cannot be run here and now; empty: it can."""
+        if self.deadline - time.monotonic() < seconds:
+            return "no time was left"
+        knobs = {**asdict(Knobs()), **one.knobs(self.simulated)}
+        # Batches of workers are there, and one more when they are changed.
+        batches = knobs["workers"] * knobs["prefetch"] + 1
+        needed = batches * knobs["batch"] * knobs["sample_kib"] * 1024
+        free = shutil.disk_usage("/dev/shm").free
+        return "" if needed < 0.9 * free else f"/dev/shm is too small: {free >> 20} MiB"
 
     def stopped(self, job: Job) -> None:
         """The healthy job, stopped by a signal; its cure is the other signal."""
         os.kill(job.pid, signal.SIGSTOP)
         try:
             # Six seconds of it are the least that is believed.
-            span = f"{max(8.0, self.watch_seconds * 0.7):g}s"
-            diagnose = self.started("diagnose", "--pid", str(job.pid), "--for", span, "--json")
+            diagnose = self.started("diagnose", "--pid", str(job.pid), "--for", "9s", "--json")
             said = self.finished(diagnose, 90.0)
         finally:
             os.kill(job.pid, signal.SIGCONT)
@@ -425,7 +449,7 @@ class Proof:
 
     def prepared(self, one: Workload) -> Job:
         """The job, about to begin."""
-        knobs = {**USUAL, **one.sick, **(one.virtual if self.simulated else {})}
+        knobs = one.knobs(self.simulated)
         device = one.device
         if self.simulated and device == "cuda:0":
             device = "tests.support.virtual_device:open_device"
@@ -487,7 +511,8 @@ class Proof:
     ) -> None:
         report = json.loads(printed)
         findings = report["findings"]
-        told = [found for found in findings if found["severity"] != "info"] or findings
+        others = [found for found in findings if not (one.leaks and found["rule"] == GROWS)]
+        told = [found for found in others if found["severity"] != "info"] or others
         first = told[0] if told else None
         if first is not None:
             said = f"{first['rule']} ({first['confidence']:.0%} sure)"
@@ -497,6 +522,8 @@ class Proof:
             said, judged = "nothing is wrong", WRONG if one.truth else RIGHT
         else:
             said, judged = "nothing yet", OPEN
+        if one.only_real and self.simulated:
+            judged = NOT_JUDGED
         gain = ((first or {}).get("gain") or {}).get("factor")
         self.results.setdefault("workloads", {})[one.name] = {
             "truth": list(one.truth),
@@ -518,6 +545,11 @@ class Proof:
         predicted = "-" if gain is None else f"{gain:.2f}x"
         gained = "-" if measured is None else f"{measured:.2f}x"
         self.row(one.name, _named(one), said, judged, predicted, gained, *shares)
+        if one.leaks:
+            grows = any(found["rule"] == GROWS for found in findings)
+            unknown = any(missing["rule"] == GROWS for missing in report["unknown"])
+            judged = RIGHT if grows else OPEN if unknown else WRONG
+            self.row("  and memory growth", GROWS, GROWS if grows else "nothing", judged)
 
     def row(self, name: str, truth: str, said: str, judged: str, *more: str) -> None:
         self.rows.append([name, truth, said, judged, *more, *["-"] * (4 - len(more))])
@@ -538,7 +570,7 @@ class Proof:
             title = f"SIMULATED driver, no real GPU ({title}). Jobs were watched for seconds"
             title += ": most is undecided, and no figure here says anything of a card."
         judged = [row[3] for row in self.rows]
-        kinds = (RIGHT, WRONG, OPEN, NOT_RUN)
+        kinds = (RIGHT, WRONG, OPEN, NOT_JUDGED, NOT_RUN)
         counts = ", ".join(f"{judged.count(kind)} {kind.lower()}" for kind in kinds)
         ended = f"{time.monotonic() - self.began:.0f} s; " + (
             f"CRASHED: {', '.join(self.crashed)}" if self.crashed else "no part crashed"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.practice.knobs import Knobs, changed, written
 from tests.device import samples
-from tests.device.__main__ import HEALTHY, ROOT, USUAL, WORKLOADS, Proof
+from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof
 from tests.support.fake_nvml import create_or_skip
 
 
@@ -27,7 +28,7 @@ def finding(rule: str, severity: str = "warning", **more: Any) -> dict[str, Any]
 
 
 def judged(proof: Proof, workload: Any, *findings: dict[str, Any], decided: bool = True) -> str:
-    said = {"findings": findings, "decided": decided, "verdict": ""}
+    said = {"findings": findings, "decided": decided, "verdict": "", "unknown": []}
     proof.judge(workload, json.dumps(said), (0.5, None), None)
     return proof.rows[-1][3]
 
@@ -35,9 +36,9 @@ def judged(proof: Proof, workload: Any, *findings: dict[str, Any], decided: bool
 @pytest.mark.parametrize("one", [HEALTHY, *WORKLOADS], ids=lambda one: one.name)
 def test_knobs_and_rules_of_each_job_exist(one: Any) -> None:
     """A practice job takes them all, and what may be said of it is a rule."""
-    values = {**USUAL, **one.sick, **one.virtual}
-    before = changed(Knobs(), written(values))
-    assert changed(before, written({**values, **one.cure})) != before or not one.cure
+    for simulated in (False, True):
+        before = changed(Knobs(), written(one.knobs(simulated)))
+        assert (changed(before, written(one.cure)) != before) == bool(one.cure)
     assert {*one.truth} <= {rule.name for rule in RULES}
 
 
@@ -52,7 +53,28 @@ def test_a_job_is_judged_by_the_first_finding_that_is_no_mere_information(proof:
     assert judged(proof, fault, decided=False) == "undecided"
     assert judged(proof, HEALTHY) == "right"
     assert judged(proof, HEALTHY, finding("oscillation")) == "WRONG"
-    assert "3 right, 3 wrong, 1 undecided, 0 not run" in proof.summary()
+    assert "3 right, 3 wrong, 1 undecided, 0 not judged, 0 not run" in proof.summary()
+
+
+def test_a_second_fault_is_judged_by_itself(proof: Proof) -> None:
+    """It may come first, being the more urgent one."""
+    (both,) = [one for one in WORKLOADS if one.leaks]
+    judged(proof, both, finding(GROWS, "error"), finding(both.truth[0]))
+    assert [row[3] for row in proof.rows] == ["right", "right"]
+    judged(proof, both, finding(both.truth[0]))
+    assert [row[3] for row in proof.rows[2:]] == ["right", "WRONG"]
+
+
+def test_a_job_that_cannot_run_here_is_left_out(
+    proof: Proof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For lack of time, or of shared memory, in which workers hand over their batches."""
+    (large,) = [one for one in WORKLOADS if "pin_memory" in one.cure]
+    proof.simulated = False
+    assert proof.reason_against(large, 1e9) == "no time was left"
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=64 << 20))
+    assert proof.reason_against(large, 1.0) == "/dev/shm is too small: 64 MiB"
+    assert proof.reason_against(HEALTHY, 1.0) == ""
 
 
 def test_a_part_that_fails_stops_no_other(proof: Proof) -> None:
