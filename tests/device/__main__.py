@@ -120,13 +120,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/device/run", description=__doc__.split("\n\n")[1])
     parser.add_argument("--out", type=Path, help="where to write  [$OUT, build/device]")
     parser.add_argument("--limit", type=float, default=350.0, help="seconds for all of it  [350]")
-    parser.add_argument("--watch", type=float, help="seconds of watching a job  [19, simulated 3]")
+    parser.add_argument("--watch", type=float, help="seconds of watching a job  [17, simulated 3]")
     parser.add_argument("--only", help="only jobs whose names hold this; none: no job")
     parser.add_argument("--simulated", action="store_true", help="dry run on a simulated driver")
     options = parser.parse_args()
     out = options.out or Path(os.environ.get("OUT") or ROOT / "build/device")
     out.mkdir(parents=True, exist_ok=True)
-    watch = options.watch or (3.0 if options.simulated else 19.0)
+    watch = options.watch or (3.0 if options.simulated else 17.0)
     with contextlib.ExitStack() as stack:
         # On a disk, where a checkpoint takes its time.
         place = os.environ.get("TMPDIR") or "/var/tmp"
@@ -405,7 +405,7 @@ class Proof:
     def dashboards(self, pid: str | None) -> None:
         """In a pseudo-terminal each: the first paint, and what it costs then."""
         seconds = 2.0 if self.simulated else 6.0
-        commands = {"gpuwatch": ["gpuwatch", "--no-slow-link"]}
+        commands = {"gpuwatch": ["gpuwatch"]}
         if pid is not None:
             commands["gpuwatch --pid"] = [*commands["gpuwatch"], "--pid", pid]
         if importlib.util.find_spec("nvitop"):
@@ -567,8 +567,8 @@ class Proof:
         where = ", ".join(f"{key} {machine[key]}" for key in known)
         title = f"{self.gpu_name}, {where}" if machine else "no GPU"
         if self.simulated:
-            title = f"SIMULATED driver, no real GPU ({title}). Jobs were watched for seconds"
-            title += ": most is undecided, and no figure here says anything of a card."
+            title = f"SIMULATED driver, no real GPU ({title}): no figure here says anything of a"
+            title += f" card. Jobs were watched for {self.watch_seconds:g} s each."
         judged = [row[3] for row in self.rows]
         kinds = (RIGHT, WRONG, OPEN, NOT_JUDGED, NOT_RUN)
         counts = ", ".join(f"{judged.count(kind)} {kind.lower()}" for kind in kinds)
