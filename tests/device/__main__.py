@@ -133,11 +133,11 @@ def main() -> int:
         made = tempfile.TemporaryDirectory(prefix="gpuwatch-device-", dir=place)
         scratch = Path(stack.enter_context(made))
         path = ":".join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        # CUDA's first GPU is then the driver's first.
-        numbering = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
+        # CUDA then numbers GPUs as the driver does.
         environment = {
             **os.environ,
-            **numbering,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": chosen(os.environ.get("CUDA_VISIBLE_DEVICES")),
             "PYTHONPATH": path,
             "XDG_STATE_HOME": str(scratch),
         }
@@ -154,6 +154,12 @@ def main() -> int:
             proof.write()
             print("\n" + proof.summary(), end="", flush=True)
     return 1 if proof.crashed else 0
+
+
+def chosen(visible: str | None) -> str:
+    """The GPU to use, by its number or UUID: the first of those that CUDA may use."""
+    first = (visible or "").split(",")[0].strip()
+    return first if re.fullmatch(r"\d+|GPU-[\w-]+", first) else "0"
 
 
 class Proof:
@@ -181,7 +187,6 @@ class Proof:
         self.job_lines: list[str] = []
         self.handle: Any = None
         self.gpu_name = "no GPU"
-        self._pid = 0
 
     # -- parts ------------------------------------------------------------------------------
 
@@ -234,7 +239,12 @@ class Proof:
         """Which driver and card this is."""
         try:
             pynvml.nvmlInit()
-            self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            which = self.environment["CUDA_VISIBLE_DEVICES"]
+            self.handle = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(which))
+                if which.isdigit()
+                else pynvml.nvmlDeviceGetHandleByUUID(which)
+            )
         except pynvml.NVMLError as error:
             self.notes.append(f"there is no GPU to prove it on: {error}")
             self.crashed.append("driver")
@@ -250,6 +260,9 @@ class Proof:
             "cores": len(os.sched_getaffinity(0)),
             "date": time.strftime("%Y-%m-%d"),
         }
+        with contextlib.suppress(pynvml.NVMLError):
+            if others := pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle):
+                self.notes.append(f"{len(others)} other processes used the GPU: trust no figure.")
 
     def doctor(self) -> None:
         """``gpuwatch doctor``, which asks nvidia-smi beside it, and what that says in full."""
@@ -271,11 +284,13 @@ class Proof:
     def power_limit(self) -> None:
         """As gpuwatch has it, beside nvidia-smi where there is one, else beside the driver."""
         status = json.loads(self.gpuwatch("status", "--json", seconds=30).stdout)
-        said = status["gpus"][0]["power_limit_watts"]
+        uuid = pynvml.nvmlDeviceGetUUID(self.handle)
+        (said,) = [one["power_limit_watts"] for one in status["gpus"] if one["uuid"] == uuid]
         asked, by = pynvml.nvmlDeviceGetEnforcedPowerLimit(self.handle) / 1000, "driver"
         if "nvidia-smi.txt" in self.texts:
-            query = ["--query-gpu=enforced.power.limit", "--format=csv,noheader,nounits", "-i", "0"]
-            asked = float(self.command(["nvidia-smi", *query], seconds=30).stdout)
+            query = ["--query-gpu=enforced.power.limit", "--format=csv,noheader,nounits"]
+            command = ["nvidia-smi", *query, "-i", self.environment["CUDA_VISIBLE_DEVICES"]]
+            asked = float(self.command(command, seconds=30).stdout)
             by = "nvidia-smi"
         right = said is not None and abs(said - asked) < TOLERANCE_WATTS
         shown = "not read" if said is None else f"{said:.0f} W"
@@ -656,13 +671,14 @@ class Job:
         return line
 
     def pace(self, begin: float, end: float) -> float | None:
-        """Steps a second between two moments, by its own count; ``None``: too few lines."""
+        """Steps a second between two moments, by its own count; ``None``: its lines cover too little
+        of that time, and may be those of a burst."""
         steps = [
             (at, int(line.split()[1]))
             for at, line in list(self._said)
             if begin <= at <= end and line.startswith("step ")
         ]
-        if len(steps) < 2 or steps[-1][0] <= steps[0][0]:
+        if not steps or steps[-1][0] - steps[0][0] < 0.5 * (end - begin):
             return None
         return (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
 

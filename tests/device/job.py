@@ -72,10 +72,12 @@ def _virtual_bursts() -> list[tuple[float, float]]:
 def _cuda_bursts() -> list[tuple[float, float]]:
     """By CUDA events, which the GPU stamps itself; the host's clock is met once, at their start."""
     made: Any = device.choose("cuda:0", 0, Knobs())
+    # An idle card has low clocks, by which a length in cycles is no length in seconds.
+    torch.cuda._sleep(400_000_000)
     made.spin(1.0)
 
     def event() -> Any:
-        one: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        one: Any = torch.cuda.Event(enable_timing=True)
         one.record()
         return one
 

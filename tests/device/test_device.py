@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.practice.knobs import Knobs, changed, written
 from tests.device import samples
-from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof
+from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof, chosen
 from tests.support.fake_nvml import create_or_skip
 
 
@@ -104,6 +104,15 @@ def test_no_file_is_larger_than_may_come_back(
     assert sizes["jobs.txt"] == 2 << 20
     assert 800_000 < sizes["recordings.tar"] < 2 << 20
     assert len(sizes) <= 8
+
+
+@pytest.mark.parametrize(
+    ("visible", "which"),
+    [(None, "0"), ("", "0"), ("3,4", "3"), ("GPU-12ab-3,1", "GPU-12ab-3"), ("NoDevFiles", "0")],
+)
+def test_the_gpu_is_the_first_that_cuda_may_use(visible: str | None, which: str) -> None:
+    """On a shared machine that is the one which its owner was given."""
+    assert chosen(visible) == which
 
 
 def test_samples_are_held_against_the_times_of_kernels() -> None:
