@@ -671,8 +671,8 @@ class Job:
         return line
 
     def pace(self, begin: float, end: float) -> float | None:
-        """Steps a second between two moments, by its own count; ``None``: its lines cover too little
-        of that time, and may be those of a burst."""
+        """Steps a second between two moments, by its own count; ``None``: its lines cover less than
+        half of that time, and may be those of a burst."""
         steps = [
             (at, int(line.split()[1]))
             for at, line in list(self._said)
