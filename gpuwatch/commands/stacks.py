@@ -91,13 +91,14 @@ def exit_code(reports: tuple[StackReport, ...]) -> int:
 
 def _targets(pid: int, *, only: bool, workers: bool) -> list[StackTarget]:
     """The processes to sample. Raises ``AttachError`` where there is nothing."""
+    from gpuwatch.commands import watching
     from gpuwatch.jobs.identity.attach import resolve
     from gpuwatch.jobs.stacks.sampler import StackTarget
     from gpuwatch.jobs.stacks.targets import find_job, job_targets
 
     if only:
         return [StackTarget(pid)]
-    found = resolve(pid)
+    found = resolve(pid, uses_gpu=watching.uses_gpu)
     key = (found.pid, found.started_at_unix_seconds)
     job = find_job(key)
     return [StackTarget(*key)] if job is None else job_targets(job, key, workers=workers)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpuwatch.core.source import Clock, JobReader, Source
 OPEN_FILES_LEAST = 64
 """The dashboard has 18 open without a GPU; a driver opens some for each."""
+DRIVER_SECONDS = 5.0
+"""A driver without a persistence daemon takes seconds to wake."""
 EARLY_BY_SECONDS = 0.05
 """A look that comes a little early is the last one all the same."""
 
@@ -72,7 +74,7 @@ def attach_to(source: Source, pid: int) -> tuple[str, ...]:
     if not source.simulated:
         from gpuwatch.jobs.identity.attach import resolve
 
-        found = resolve(pid)
+        found = resolve(pid, uses_gpu=uses_gpu)
         source.options.attached = (found.pid, found.started_at_unix_seconds)
         return found.notes
     from gpuwatch.sources.simulated.source import SimulatedSource
@@ -84,6 +86,17 @@ def attach_to(source: Source, pid: int) -> tuple[str, ...]:
             f"The simulated machine has no process {pid}: gpuwatch status --demo lists them."
         )
     return ()
+
+
+def uses_gpu(pid: int) -> bool:
+    """Check whether the driver lists a process on a GPU now; waits for the driver for a while."""
+    source = make_source(None, None, all_processes=False)
+    source.options.driver_wait_seconds = DRIVER_SECONDS
+    source.open()
+    try:
+        return any(one.pid == pid and one.gpu_uuid for one in source.read().processes)
+    finally:
+        source.close()
 
 
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:

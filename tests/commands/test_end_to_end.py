@@ -123,3 +123,29 @@ def test_gpus_that_are_lost_before_the_start_are_shown(tmp_path: Path) -> None:
     assert [row.split()[:4] for row in rows if " lost " in row and row.startswith("  ")] == [
         [str(index), "NVIDIA", "GPU", "lost"] for index in (1, 2)
     ]
+
+
+def test_a_process_on_a_gpu_is_watched_whatever_its_program(
+    machine: tuple[FakeNvml, Job],
+) -> None:
+    """A task of Celery that trains; one that the driver does not list is refused."""
+    fake, _ = machine
+    fake.gpu[1].waveform("virtual")
+    code = STARVED_JOB.replace("open(0", "open(1")
+    shell = 'exec -a celery "$0" -c "$1" "$2"'
+    for script, code_on_gpu in ((code, True), ("print('runs', flush=True); input()", False)):
+        command = ["bash", "-c", shell, sys.executable, script, str(MEMORY_BYTES)]
+        with subprocess.Popen(
+            command, env=fake.env(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
+        ) as task:  # fmt: skip
+            assert task.stdout.readline() == "runs\n"
+            asked = ("status", "--json", "--quick", "--pid", str(task.pid))
+            done = program(*asked, env=fake.env(), cwd=ROOT)
+            task.kill()
+        assert done.returncode == (0 if code_on_gpu else 2), done.stderr
+        if code_on_gpu:
+            (job,) = json.loads(done.stdout)["jobs"]
+            assert [rank["pid"] for rank in job["ranks"]] == [task.pid]
+        else:
+            assert "is a service that runs other programs" in done.stderr

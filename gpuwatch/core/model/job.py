@@ -43,6 +43,9 @@ class JobMember(Identified):
     state: Text | None = None
     cpu_percent: Amount | None = None
     """Of one core, all threads together."""
+    children_cpu_percent: Amount | None = None
+    """Of one core, of a loader worker: all processes below it together, with those that lived and
+    ended between two looks (a decoder for each sample)."""
     main_thread_cpu_percent: Amount | None = None
     """Of one core: how close the thread that runs the Python loop is to its limit."""
     run_queue_wait_percent: Amount | None = None
@@ -58,6 +61,9 @@ class JobMember(Identified):
     network_receive_bytes_per_second: Amount | None = None
     network_send_bytes_per_second: Amount | None = None
     """On such connections, as far as they were still there when it was looked."""
+    awaits_work: bool | None = None
+    """At the last look a loader worker slept where one waits to be asked for its next batch;
+    ``False``: it computed, or slept while it made one. Only of the attached job."""
     voluntary_switches_per_second: Amount | None = None
     involuntary_switches_per_second: Amount | None = None
     """Of the main thread: it waited for something; it was pushed off its core."""
@@ -65,6 +71,13 @@ class JobMember(Identified):
     memory_proportional_bytes: Whole | None = None
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
     threads: Whole | None = None
+
+    @property
+    def whole_cpu_percent(self) -> float | None:
+        """Of one core, with what works for it below it."""
+        if self.cpu_percent is None:
+            return None
+        return self.cpu_percent + (self.children_cpu_percent or 0.0)
 
     def without_readings(self) -> JobMember:
         """Nothing that moves is known (any more)."""
@@ -221,7 +234,8 @@ class Job(Identified):
     main_thread_samples: tuple[BusySample, ...] | None = None
     loader_worker_samples: tuple[BusySample, ...] | None = None
     """Share of one core that the ranks' main threads (the loader workers) used, on average, in
-    the time up to each moment, finer than snapshots come; only for the attached job."""
+    the time up to each moment, finer than snapshots come; only for the attached job. None of
+    loader workers whose child processes work for them, which cannot be sampled so."""
 
     def loop_of(self, rank: JobRank) -> TrainingLoop | None:
         """This rank's report on its loop; ``None``: it does not use ``gpuwatch.torch``."""
@@ -249,7 +263,16 @@ class Job(Identified):
     @property
     def cpu_percent(self) -> float | None:
         """Of one core, all processes together; those not yet measured are left out."""
-        return total([member.cpu_percent for member in self.members])
+        known, counted = list[float | None](), set[int | None]()
+        for member in self.members:
+            if member.parent_pid in counted:
+                # The worker above it has counted it.
+                counted.add(member.pid)
+                continue
+            known.append(member.whole_cpu_percent)
+            if member.children_cpu_percent is not None:
+                counted.add(member.pid)
+        return total(known)
 
     @property
     def main_thread_cpu_percent(self) -> float | None:
@@ -258,8 +281,8 @@ class Job(Identified):
 
     @property
     def loader_worker_cpu_percent(self) -> float | None:
-        """Mean over the loader workers, of one core each."""
-        return mean([member.cpu_percent for member in self.having("loader_worker")])
+        """Mean over the loader workers, of one core each; their child processes count as theirs."""
+        return mean([member.whole_cpu_percent for member in self.having("loader_worker")])
 
     @property
     def read_bytes_per_second(self) -> float | None:

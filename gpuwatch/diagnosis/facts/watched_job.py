@@ -63,7 +63,7 @@ class JobTrack:
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
         self._means = Averages(JobFacts)
         self._workers = Workers()
-        self._own_workers = Workers()
+        self._own_workers = Workers(loads=False)
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
         self._readings = Readings()
@@ -119,7 +119,7 @@ class JobTrack:
         main = self._take_ranks(job, by_pid, workers, at, seconds)
         if (job.loops or self._reports) and at >= self._resumes_until:
             self._take_loops(job, at, seconds)
-        cpu = total([one.cpu_percent for one in members])
+        cpu = job.cpu_percent
         sent = total([one.network_send_bytes_per_second for one in members])
         written = total([one.write_bytes_per_second for one in members])
         compiles = any(member.compiles for member in members)
@@ -143,7 +143,11 @@ class JobTrack:
         self.ledger.add(at, (written, sent, main, busiest, others, changed), seconds)
         self._readings.push(at, seconds, (main, worker_cpu, written, busiest, others))
         self._readings.main.push(job.main_thread_samples, at, offset)
-        self._readings.workers.push(job.loader_worker_samples, at, offset)
+        if self._workers.resting or job.loader_worker_samples is None:
+            # Those are of all of them, and of none of their child processes.
+            self._readings.workers.clear()
+        else:
+            self._readings.workers.push(job.loader_worker_samples, at, offset)
 
     def _take_states(self, job: Job, by_pid: Mapping[int, JobMember], at: float) -> None:
         stopped = bool(job.ranks)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.model import JobMember, JobRank, TrainingLoop
+from gpuwatch.core.model import JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.diagnosis.facts.averages import Averages
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, LoopFacts, RankFacts, WorkerFacts
@@ -20,12 +20,28 @@ PAUSE_SHARE = 0.3
 """Of a pause: the phase is seen once a snapshot, the pause with the driver's fine samples."""
 PAUSES = ("checkpoint", "validation")
 
+RESTS_SECONDS = 12.0
+"""A loader worker that has done nothing for so long, since it was first seen, while others work,
+feeds another loader."""
+LATE_SECONDS = 60.0
+"""One that was seen to work before: while one slow batch is made, the others rest as well, but
+hardly for so long."""
+APART_RESTS_SECONDS = 5.0
+"""The same for workers that began apart from those that work."""
+APART_SECONDS = 1.0
+"""Workers of one loader are started one right after the other: a longer time lies between two
+loaders."""
+RESTS_PERCENT = 1.0
+"""Of a core: one that waits for its next batch wakes every few seconds to see whether its training
+process still lives."""
+RESTS_SWITCHES_PER_SECOND = 5.0
+"""A few with each of those wakes, and switches are counted over two seconds."""
+
 _read = attrgetter(
-    "cpu_percent",
+    "whole_cpu_percent",
     "run_queue_wait_percent",
     "disk_wait_percent",
     "involuntary_switches_per_second",
-    "memory_proportional_bytes",
     "awaits_network",
 )
 
@@ -35,13 +51,73 @@ def _occupied(worker: JobMember) -> float:
     if worker.state == "D" or worker.awaits_network:
         return 100.0
     # On a crowded machine it would have computed while it waited for a core.
-    return min(100.0, (worker.cpu_percent or 0.0) + (worker.run_queue_wait_percent or 0.0))
+    return min(100.0, (worker.whole_cpu_percent or 0.0) + (worker.run_queue_wait_percent or 0.0))
+
+
+def _rests(worker: JobMember) -> bool:
+    """Check whether a loader worker did next to nothing, as one does that nobody asks for data."""
+    if worker.awaits_work is False or worker.awaits_network or worker.state == "D":
+        return False
+    switches, used = worker.voluntary_switches_per_second, worker.whole_cpu_percent
+    wakes = switches is not None and switches >= RESTS_SWITCHES_PER_SECOND
+    return used is not None and used < RESTS_PERCENT and not wakes
+
+
+def _by_begin(workers: Sequence[JobMember]) -> list[list[JobMember]]:
+    """Workers by when they began: those that were started together."""
+    known = [one for one in workers if one.started_at_unix_seconds is not None]
+    if len(known) < len(workers):
+        return [list(workers)]
+    known.sort(key=lambda one: (one.started_at_unix_seconds or 0.0, one.pid))
+    begins = [one.started_at_unix_seconds or 0.0 for one in known]
+    groups = [known[:1]]
+    for worker, (earlier, later) in zip(known[1:], pairwise(begins), strict=True):
+        if later - earlier > APART_SECONDS:
+            groups.append([])
+        groups[-1].append(worker)
+    return groups
+
+
+class Feeding:
+    """Which loader workers feed the training now. Those of another loader that rests (validation
+    with ``persistent_workers``) are left out."""
+
+    def __init__(self) -> None:
+        self._worked_at: dict[ProcessKey, float] = {}
+        self._idle: dict[ProcessKey, bool] = {}
+        """It has done nothing since it was first seen."""
+
+    def of(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
+        """Of each training process all, while none of its workers is seen to work."""
+        before, self._worked_at = self._worked_at, {}
+        idle, self._idle = self._idle, {}
+        parents: dict[int | None, list[JobMember]] = {}
+        for one in workers:
+            rests = _rests(one)
+            self._worked_at[one.key] = before.get(one.key, at) if rests else at
+            known_to_work = not rests and one.cpu_percent is not None
+            self._idle[one.key] = idle.get(one.key, True) and not known_to_work
+            parents.setdefault(one.parent_pid, []).append(one)
+        return [one for own in parents.values() for one in self._working(own, at) or own]
+
+    def _working(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
+        found: list[JobMember] = []
+        for group in _by_begin(workers):
+            rested = [at - self._worked_at[one.key] for one in group]
+            if min(rested) < APART_RESTS_SECONDS:
+                pairs = zip(group, rested, strict=True)
+                found += [
+                    one
+                    for one, seconds in pairs
+                    if seconds < (RESTS_SECONDS if self._idle[one.key] else LATE_SECONDS)
+                ]
+        return found
 
 
 class Workers:
-    """The loader workers of a job or of a rank."""
+    """The loader workers of a job or of a rank; not ``loads``: processes of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loads: bool = True) -> None:
         self._means = Averages(WorkerFacts)
         self.memory = Trend()
         self._pids: tuple[int, ...] = ()
@@ -52,6 +128,9 @@ class Workers:
         """How much of their time they were occupied at the last look."""
         self.changed = False
         """Others were there than at the look before."""
+        self.resting = 0
+        """How many more there are, of a loader that feeds nothing."""
+        self._feeding = Feeding() if loads else None
 
     def push(self, members: Sequence[JobMember], at: float, seconds: float) -> float | None:
         """The mean CPU percent of them."""
@@ -61,9 +140,18 @@ class Workers:
             return None
         else:
             self._orphaned = 0
+        every = members
+        if self._feeding is not None:
+            members = self._feeding.of(members, at)
+        resting = len(every) - len(members)
+        if resting > self.resting:
+            # Until it was known that they feed nothing they were counted.
+            self._means = Averages(WorkerFacts)
+        self.resting = resting
         rows = zip(*[_read(member) for member in members], strict=True)
         columns = [[value for value in column if value is not None] for column in rows]
-        cpu, queue, disk, pushed, memory, awaits = columns or [[]] * 6
+        cpu, queue, disk, pushed, awaits = columns or [[]] * 5
+        known = [member.awaits_work for member in members if member.awaits_work is not None]
         used = mean(cpu)
         waits = float("D" in [member.state for member in members])
         worked_out = {
@@ -74,10 +162,12 @@ class Workers:
             "in_disk_wait_share": waits if members else None,
             "involuntary_switches_per_second": mean(pushed),
             "awaits_network_share": mean(awaits),
+            # What is not known of one of them is not counted as work.
+            "at_work_share": known.count(False) / len(members) if known else None,
         }
         self._means.add(at, None, seconds, worked_out)
-        if members:
-            self._take_memory(members, memory, at)
+        if every:
+            self._take_memory(every, at)
         occupied = sorted(
             [_occupied(member) for member in members if member.cpu_percent is not None]
         )
@@ -85,9 +175,9 @@ class Workers:
         self.others = mean(occupied[:-1])
         return used
 
-    def _take_memory(
-        self, members: Sequence[JobMember], memory: Sequence[float], at: float
-    ) -> None:
+    def _take_memory(self, members: Sequence[JobMember], at: float) -> None:
+        held = [member.memory_proportional_bytes for member in members]
+        memory = [value for value in held if value is not None]
         pids = tuple([member.pid for member in members])
         self.changed = self._pids not in (pids, ())
         if pids != self._pids:
@@ -108,6 +198,7 @@ class Workers:
             **means | {"count": means["count"] or 0.0},
             memory_slope_bytes_per_second=slope,
             memory_slope_error_bytes_per_second=slope_error,
+            resting=self.resting,
             orphaned=self._orphaned,
         )
 
@@ -153,6 +244,8 @@ class Rank:
     def facts(self, rank: JobRank, since: float, workers: WorkerFacts | None) -> RankFacts:
         loop = self._loop
         count, pinned = rank.loader_workers, rank.pinned_memory
+        if count and workers is not None and workers.resting:
+            count -= min(count - 1, workers.resting)
         if loop is not None:
             count = count if loop.loader_workers is None else loop.loader_workers
             pinned = pinned if loop.pinned_memory is None else loop.pinned_memory

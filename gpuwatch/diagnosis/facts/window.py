@@ -103,18 +103,24 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """The loader workers of a job (or of one rank) over the window."""
+    """The loader workers of a job (or of one rank) over the window: those that feed it, where
+    another loader's rest."""
 
     count: float = mean_of()
     """Mean number alive."""
     cpu_percent: float | None = mean_of()
-    """Of one core, mean of all."""
+    """Of one core, mean of all; with their child processes, which may use more than one."""
     run_queue_wait_percent: float | None = mean_of()
     disk_wait_percent: float | None = mean_of()
     in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
     awaits_network_share: float | None = mean_of()
     """Of their time, mean of all: an answer was due on a connection of theirs."""
+    at_work_share: float | None = mean_of()
+    """0 to 1, mean of all, at least: of the looks that found one making a batch, be it asleep, and
+    not waiting to be asked for one."""
+    resting: int = 0
+    """How many more there are now, of a loader that feeds nothing (validation)."""
     involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None

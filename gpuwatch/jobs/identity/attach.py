@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -44,13 +45,19 @@ def parse_pid(text: str) -> int:
     return pid
 
 
-def resolve(pid: int, proc: Path = procfs.PROC) -> Attachment:
+UsesGpu = Callable[[int], bool]
+
+
+def resolve(
+    pid: int, proc: Path = procfs.PROC, *, uses_gpu: UsesGpu = lambda _: False
+) -> Attachment:
     """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch. Any
-    process of a job will do: finding the rest of it is the tracker's part."""
+    process of a job will do: finding the rest of it is the tracker's part. ``uses_gpu`` is asked of
+    a process that its program speaks against: one on a GPU is watched whatever it is."""
     _check_number(pid)
     if not sys.platform.startswith("linux"):
         raise AttachError("A single job can be watched on Linux only.")
-    return _resolve(pid, (), proc)
+    return _resolve(pid, (), proc, uses_gpu)
 
 
 def slurm_process(job: str, proc: Path = procfs.PROC) -> int | None:
@@ -71,7 +78,7 @@ def _check_number(pid: int) -> None:
         )
 
 
-def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
+def _resolve(pid: int, notes: tuple[str, ...], proc: Path, uses_gpu: UsesGpu) -> Attachment:
     try:
         stat = procfs.parse_process_stat(procfs.read_once(f"{proc}/{pid}/stat", 1024))
         status = procfs.read_once(f"{proc}/{pid}/status")
@@ -88,13 +95,13 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
             f"{pid} is a thread ({clean_name(stat.name)}) of the process with PID {process}, which "
             "is watched as a whole."
         )
-        return _resolve(process, (*notes, note), proc)
+        return _resolve(process, (*notes, note), proc, uses_gpu)
     if stat.state in "ZX" and stat.threads <= 1:
         raise AttachError(
             f"PID {pid} ({clean_name(stat.name)}) has ended: it is a zombie, of which only the "
             "exit code is left. There is nothing left to watch."
         )
-    if (instead := _program_instead(pid, notes, proc)) is not None:
+    if (instead := _program_instead(pid, notes, proc, uses_gpu)) is not None:
         return instead
     if stat.state in "Tt":
         stopped = "is stopped: it runs nothing until it is continued (fg, kill -CONT)."
@@ -107,7 +114,9 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment:
     return Attachment(pid, procfs.start_unix_seconds(stat, proc), notes)
 
 
-def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment | None:
+def _program_instead(
+    pid: int, notes: tuple[str, ...], proc: Path, uses_gpu: UsesGpu
+) -> Attachment | None:
     """The process to watch instead of a program that only started the job; ``None``: itself. Raises
     ``AttachError`` where that is not clear, and names what runs below it."""
     look = read_look(pid, proc)
@@ -120,13 +129,15 @@ def _program_instead(pid: int, notes: tuple[str, ...], proc: Path) -> Attachment
     label = starters.label(look, proc)
     if what is None and not first and not starters.is_wrapper(look):
         return None
+    if not ours and uses_gpu(pid):
+        return None
     below, waits = starters.jobs_below(pid, proc), starters.is_wrapper(look)
     if (waits or starters.runs_script(look)) and len(below) == 1 and not first:
         note = (
             f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."
         )
-        return _resolve(below[0].pid, (*notes, note), proc)
+        return _resolve(below[0].pid, (*notes, note), proc, uses_gpu)
     said = "only waits for what it started" if waits else f"is {what}, not a job"
     if pid == 1:
         said = "starts everything else here and is not a job"

@@ -82,11 +82,15 @@ def _has_title(one: Look, other: Look) -> bool:
 
 
 def world_of(environment: Mapping[str, str] | None, parent: Look | None) -> tuple[str, ...] | None:
-    """The mark that all ranks of one job on a machine share although nothing here started all
-    of them; ``None`` for a job of one rank.
+    """The mark that all ranks of one job on a machine share although no launcher here started
+    all of them; ``None`` for a job of one rank.
 
-    Where ``srun`` runs on another machine, only ``slurmstepd`` is above the ranks.
+    Where ``srun`` runs on another machine, only ``slurmstepd`` is above the ranks. Actors of Ray
+    are all below its ``raylet``; which of several programs in one cluster they work for does not
+    show.
     """
+    if parent is not None and parent.program.name == "raylet":
+        return ("ray", str(parent.pid), str(parent.started_at))
     if not environment:
         return None
     if parent is not None and parent.program.name == "slurmstepd":

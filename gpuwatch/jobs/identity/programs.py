@@ -39,6 +39,11 @@ LAUNCHER_MODULES = {
 ELASTIC_NAME = "pt_elastic"
 """Name that torchrun gives its own main thread from PyTorch 2.5 on (pytorch#128448)."""
 
+RAY_TITLE = "ray::"
+"""Every Python process that Ray starts calls itself so: ``ray::Actor.method``, ``ray::function``,
+``ray::IDLE`` between two tasks (ray.util, setproctitle)."""
+_RAY_AGENTS = words("DashboardAgent RuntimeEnvAgent")
+
 WRAPPERS = words(
     """
     apptainer bwrap catatonit chroot chrt chronic conda cpulimit docker-init doas dumb-init env
@@ -126,14 +131,22 @@ def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None
         return Program("launcher", "torchrun")
     if PYTHON.fullmatch(first):
         return _python(arguments, name)
+    title = arguments[0] if arguments else name
+    is_ray = title.startswith(RAY_TITLE)
     # Titles such as "tmux: server".
-    for label, rest in ((first, arguments[1:]), (name.partition(":")[0], ())):
+    for label, rest in () if is_ray else ((first, arguments[1:]), (name.partition(":")[0], ())):
         if (kind := _kind_of(label, rest)) is not None:
             return Program(kind, label)
-    helper = _helper(first)
-    if helper is None and is_python_executable(executable):
-        return Program("python", first)
+    helper = _ray_helper(title.removeprefix(RAY_TITLE)) if is_ray else _helper(first)
+    if is_ray or (helper is None and is_python_executable(executable)):
+        return Program("python", title if is_ray else first, helper=helper)
     return Program("other", first, helper=helper)
+
+
+def _ray_helper(title: str) -> str | None:
+    if title.startswith("IDLE"):
+        return "a process of Ray that has no task"
+    return "an agent of Ray" if title in _RAY_AGENTS else None
 
 
 def is_title(arguments: tuple[str, ...]) -> bool:

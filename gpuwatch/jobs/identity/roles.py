@@ -182,6 +182,7 @@ class _Assignment:
         mains = [m for m in members if m.pid not in self.roles and self._is_main(m)]
         likely = {m.pid for m in mains if m.look.program.is_python or m.uses_gpu}
         known = any(role.name == "rank" for role in self.roles.values())
+        known = known or (len(mains) > 1 and any(m.uses_gpu for m in mains))
         for member in mains:
             chosen = member.pid in likely or not (likely or known)
             self.roles[member.pid] = self._main(member, a_rank_is_known=known) if chosen else OTHER

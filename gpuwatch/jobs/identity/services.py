@@ -77,7 +77,9 @@ def service_sign(
     ports, names = set[int](), []
     for look in looks:
         name = look.program.name.lower()
-        names += [one for one in (name, name.partition(".")[0]) if one in _SERVERS]
+        # Ray says the deployment behind it: ray::ServeReplica:app:Model.
+        known = (name, name.partition(".")[0], ":".join(name.split(":")[:3]))
+        names += [one for one in known if one in _SERVERS][:1]
         ports |= listeners.ports(look.pid, now)
     if not ports or (only_known and not names):
         return None

@@ -14,7 +14,7 @@ its way belongs to it:
 6. ``synchronising`` and ``copying_to_device``: Python functions that do it.
 7. The running line, where it called straight into C (``.item()``, ``.to()``, ``.cpu()``: such
    functions have no Python frame): what it calls, by name.
-8. ``waiting_for_data``: a ``get`` of a queue.
+8. ``waiting_for_data``: a ``get`` of a queue, the result of a pool.
 9. ``computing``: forward, backward, optimizer.
 10. ``other``.
 
@@ -56,6 +56,8 @@ CATEGORIES = {
         wait    (nvidia/dali|grain|ffcv|petastorm|ray/data)/.*
         wait    keras/.*(data_adapter|data_adapters/).*
         queue   python\d[\d.]*t?/(queue|multiprocessing/queues)\.py  get
+        queue   python\d[\d.]*t?/multiprocessing/pool\.py  next|get|wait|map|starmap
+        queue   python\d[\d.]*t?/concurrent/futures/_base\.py  result\w*|wait
         """,
     ),
     "loading_data": Category(

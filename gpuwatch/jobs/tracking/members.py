@@ -1,6 +1,7 @@
 """One process of a job, followed from its first look to its end."""
 
 import math
+from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from gpuwatch.core.model import GpuKey, JobMember, Process, ProcessKey
 from gpuwatch.jobs.identity import evidence
 from gpuwatch.jobs.identity.evidence import Look, ThreadNames
 from gpuwatch.jobs.identity.roles import OTHER, SETTLE_SECONDS, WORKER_NAME, Evidence, Role
-from gpuwatch.jobs.tracking.meters import MemberMeter, Rates
+from gpuwatch.jobs.tracking.meters import ChildrenMeter, MemberMeter, Rates
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.connections import UNSEEN, Traffic
 
@@ -37,6 +38,9 @@ FIRST_RATES_SECONDS = 0.1
 lies between its two (``once.SETTLE_SECONDS``)."""
 
 ENDED_STATES = ("Z", "X")
+_AWAITS_WORK = (b"poll_schedule_timeout", b"do_poll", b"do_sys_poll")
+"""Kernel functions in which a queue of multiprocessing waits, and with it a loader worker for the
+indices of its next batch."""
 LASTING_STATES = (*ENDED_STATES, "T", "t")
 """Others change all the time."""
 
@@ -82,6 +86,9 @@ class Member(Evidence):
         self._made: JobMember | None = None
         self._made_of: tuple[object, ...] = ()
         self.traffic: Traffic = UNSEEN
+        self.below: Sequence[int] = ()
+        """PIDs of the processes below it, of a loader worker."""
+        self._children = ChildrenMeter(row.pid, proc)
         self.gpus: tuple[GpuKey, ...] = ()
         """It uses now."""
 
@@ -237,7 +244,8 @@ class Member(Evidence):
         else:
             rates = self.meter.rested(now)
         self._measured_at = now
-        self._sleeps = every >= METER_SECONDS_APART and self._is_asleep(rates)
+        sleeps = self._is_asleep(rates) and not self.below
+        self._sleeps = every >= METER_SECONDS_APART and sleeps
         if self._sleeps:
             rests = self._has_clock and now - self._seen_at >= NEW_SECONDS
             every = METER_SECONDS_AT_REST if rests else METER_SECONDS_ASLEEP
@@ -266,10 +274,14 @@ class Member(Evidence):
         is to be made ``anew``; the same object while nothing of it changes."""
         if self._made is not None and now < self.due and not anew:
             return self._made
+        ran = self.ran_at > self._measured_at
         rates = self.measure(now, every=every, disk_wait=disk_wait)
         of_row, role, proportional = _of_row(self.row), self.role, self.meter.proportional_bytes
+        works: tuple[float | None, bool | None] = (None, None)
+        if role.name == "loader_worker":
+            works = self._children.update(now, self.below, ran=ran), self._awaits_work()
         # Of the row only what is shown: with every look its share of the GPU is another.
-        made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic)
+        made_of = (of_row, rates, role, proportional, self.orphaned, self.traffic, works)
         if self._made is None or made_of != self._made_of:
             self._made_of = made_of
             readings: dict[str, Any] = dict(zip(Rates._fields, rates, strict=True))
@@ -282,8 +294,25 @@ class Member(Evidence):
                 rank=None if role.numbers is None else role.numbers.rank,
                 orphaned=self.orphaned,
                 memory_proportional_bytes=proportional,
+                children_cpu_percent=works[0],
+                awaits_work=works[1],
                 **dict(zip(_ROW_FIELDS, of_row, strict=True)),
                 **readings,
                 **self.traffic._asdict(),
             )
         return self._made
+
+    def _awaits_work(self) -> bool | None:
+        """As ``JobMember`` has it. Where its connections are not seen it may as well wait for one
+        of them, and where a process is below it, for its output."""
+        waits = self.traffic.awaits_network
+        if waits is None or self.role.guessed or self.row.state not in ("R", "S", "D"):
+            return None
+        if waits or self.row.state != "S":
+            return False
+        where = procfs.read_if_possible(f"{self._proc}/{self.pid}/wchan", 64)
+        if where in (b"", b"0"):
+            return None
+        if not where.startswith(_AWAITS_WORK):
+            return False
+        return None if self.below else True

@@ -114,6 +114,17 @@ class Membership:
             for one in self.alive("loader_worker"):
                 if not one.orphaned:
                     self.workers.setdefault(one.role.rank_pid, []).append(one)
+            self._find_below_workers()
+
+    def _find_below_workers(self) -> None:
+        below: dict[int, list[int]] = {}
+        for member in self:
+            member.below = ()
+            if member.role.name == "loader_worker":
+                member.below = below.setdefault(member.pid, [])
+            elif member.parent in below:
+                below[member.pid] = below[member.parent]
+                below[member.pid].append(member.pid)
 
     def _take_reported(self, member: Member) -> bool:
         changed = False

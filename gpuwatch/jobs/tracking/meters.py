@@ -4,8 +4,9 @@
 alone (proc(5), Documentation/scheduler/sched-stats); ``io`` and ``smaps_rollup`` of all threads.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +57,15 @@ def parse_block_delay(raw: bytes) -> Pair:
     if len(fields) < 40:
         raise ValueError("this kernel does not count the delay")
     return 100.0 * int(fields[39]) / procfs.TICKS_PER_SECOND, 0.0
+
+
+def parse_waited_ticks(raw: bytes) -> tuple[int, int]:
+    """Clock ticks of a process itself, and of its children that have ended and were waited for
+    (with theirs), in a stat line."""
+    user, system, below_user, below_system = map(
+        int, raw[raw.rindex(b")") + 2 :].split(None, 15)[11:15]
+    )
+    return user + system, below_user + below_system
 
 
 def parse_pss(raw: bytes) -> int:
@@ -137,6 +147,40 @@ class Counters:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+class ChildrenMeter:
+    """CPU of all processes below one. What a child used moves to its parent's counters when it has
+    ended, so that the sum misses none, however short it lives."""
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._before: tuple[float, int] | None = None
+
+    def update(self, now: float, below: Sequence[int], *, ran: bool) -> float | None:
+        """Percent of one core since the call before; ``below``: the PIDs of those there now.
+        Without any, a parent that has not ``ran`` since has not waited for one either."""
+        if not (ran or below) and self._before is not None:
+            self._before = (now, self._before[1])
+            return 0.0
+        try:
+            ticks = self._read(self._pid)[1]
+        except (OSError, ValueError):
+            self._before = None
+            return None
+        for pid in below:
+            # One that has just ended is in its parent's, now or with the next look.
+            with contextlib.suppress(OSError, ValueError):
+                ticks += sum(self._read(pid))
+        before, self._before = self._before, (now, ticks)
+        if before is None or now - before[0] < MINIMUM_SECONDS:
+            return None
+        used = max(0, ticks - before[1]) / procfs.TICKS_PER_SECOND
+        return 100.0 * used / (now - before[0])
+
+    def _read(self, pid: int) -> tuple[int, int]:
+        return parse_waited_ticks(procfs.read_once(f"{self._proc}/{pid}/stat", 1024))
 
 
 class MemberMeter:

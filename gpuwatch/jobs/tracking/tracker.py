@@ -38,6 +38,9 @@ CLIMB_SECONDS, CLIMB_SECONDS_LONGEST = 30.0, 120.0
 """The parents of a process are looked up again this often, at first and at last: an exec can make
 it a launcher."""
 
+HIDDEN_PERCENT = 5.0
+"""Of a core: what child processes of a loader worker use beyond this is missed by its clock."""
+
 
 class JobTracker:
     """A ``JobReader`` (``sources.base``). Used on one thread only, but for the thread that it
@@ -116,7 +119,14 @@ class JobTracker:
         ]
         if self._bound is not None:
             mains, workers = self._fine.take()
-            jobs[0] = replace(jobs[0], main_thread_samples=mains, loader_worker_samples=workers)
+            hidden = [one.children_cpu_percent or 0.0 for one in jobs[0].members]
+            jobs[0] = replace(
+                jobs[0],
+                main_thread_samples=mains,
+                loader_worker_samples=None
+                if max(hidden, default=0.0) > HIDDEN_PERCENT
+                else workers,
+            )
         return tuple(jobs), self._notes.about(self._jobs, at.now)
 
     def close(self) -> None:

@@ -167,6 +167,7 @@ WATCHED = {
     "a shell's command line": ("42 1 sh -c python_t.py;exit\n43 42 python t.py", 42, 43, "sh"),
     "a wrapper": ("42 1 timeout 600 python t.py\n43 42 python t.py", 42, 43, "timeout"),
     "a launcher": ("42 1 torchrun | /v/python /v/bin/torchrun t.py", 42, 42, ""),
+    "an actor of Ray": ("42 1 raylet\n43 42 ray::Trainer.st | ray::Trainer.step", 43, 43, ""),
     "a worker": (
         "42 1 torchrun | /v/python /v/bin/torchrun t.py\n43 42 pt_data_worker | python t.py",
         43, 43, "",
@@ -191,6 +192,17 @@ def test_what_only_waits_leads_to_its_only_job(fake: FakeProc, case: str) -> Non
     assert len(found.notes) == bool(waits)
     for note in found.notes:
         assert f"is {waits}, which only waits for what it started" in note
+
+
+def test_what_is_on_a_gpu_is_watched_whatever_it_is(fake: FakeProc) -> None:
+    """A task of Celery that trains, a shell's name for a program: the driver lists it."""
+    tree(fake, "41 1 celery | /v/python /v/bin/celery -A app worker\n42 1 bash")
+    assert "is a service" in refusal(41, fake.root)
+    asked: list[int] = []
+    found = resolve(41, fake.root, uses_gpu=lambda pid: asked.append(pid) or True)
+    assert (found.pid, asked) == (41, [41])
+    with pytest.raises(AttachError, match="is a shell"):
+        resolve(42, fake.root, uses_gpu=lambda pid: pid == 41)
 
 
 @pytest.mark.parametrize("command", ["systemd | /sbin/init", "/usr/bin/boot"])

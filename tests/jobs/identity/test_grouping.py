@@ -100,3 +100,5 @@ def test_ranks_of_one_world_have_their_meeting_point_in_common() -> None:
     assert world_of(slurm, look(10, 1, "slurmstepd")) == ("slurm", "7", "0")
     assert world_of(slurm, look(10, 1, "bash")) is None
     assert world_of(None, None) is None
+    assert world_of(None, look(10, 1, "raylet")) == world_of({}, look(10, 1, "raylet")) is not None
+    assert world_of(None, look(11, 1, "raylet")) != world_of(None, look(10, 1, "raylet"))

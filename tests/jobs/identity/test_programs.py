@@ -38,6 +38,9 @@ boundary containerd-shim-runc-v2: /usr/bin/containerd-shim-runc-v2 -id 1 | conta
 boundary jupyter-lab: /venv/bin/python /venv/bin/jupyter-lab | jupyter-lab
 boundary celery: /venv/bin/python /venv/bin/celery -A app worker | celery
 gpuwatch gpuwatch: /venv/bin/python /venv/bin/gpuwatch run -- python train.py | gpuwatch
+python ray::Trainer.step: ray::Trainer.step | ray::Trainer.st
+python ray::IDLE: ray::IDLE | ray::IDLE
+boundary raylet: /v/ray/core/src/ray/raylet/raylet --node_ip_address=10.0.0.7 | raylet
 gpuwatch gpuwatch: python -m gpuwatch
 python screening.py: python screening.py
 other train: ./train --gpus 8 | train

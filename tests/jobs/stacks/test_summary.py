@@ -127,6 +127,13 @@ all_reduce: collective train.py:45 -
 a queue of the user's own: waiting_for_data fetch.py:9 -
   MAIN; Prefetcher.next (~fetch.py:9); Queue.get ($queue.py:171)
   Condition.wait ($threading.py:327)
+a pool of threads: waiting_for_data fetch.py:9 -
+  MAIN; batches (~fetch.py:9)
+  Executor.map.<locals>.result_iterator ($concurrent/futures/_base.py:619)
+  Future.result ($concurrent/futures/_base.py:451); Condition.wait ($threading.py:327)
+a pool of processes: waiting_for_data fetch.py:9 -
+  MAIN; batches (~fetch.py:9); IMapIterator.next ($multiprocessing/pool.py:861)
+  Condition.wait ($threading.py:327)
 time of the user's own: other text.py:7 -
   MAIN; tokenize (~text.py:7)
 evaluation: evaluating model.py:25 train.py:37

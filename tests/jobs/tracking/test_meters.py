@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch.jobs.tracking import meters
-from gpuwatch.jobs.tracking.meters import MemberMeter, MemoryShare
+from gpuwatch.jobs.tracking.meters import ChildrenMeter, MemberMeter, MemoryShare
+from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 
 PID = 42
@@ -139,3 +140,53 @@ def test_the_time_for_proportional_memory_is_limited(proc: FakeProc) -> None:
     share.spend(0.0, lambda: [huge, *many])
     assert [meter.proportional_bytes is not None for _, _, meter in many] == read
     assert huge[2].proportional_bytes is None
+
+
+WORKER = """
+import subprocess
+burn = '''import sys, time
+while time.process_time() < 0.3: pass
+print(flush=True)
+sys.stdin.read()'''
+ready()
+for line in sys.stdin:
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    child.stdout.readline()
+    if line == "stay\\n":
+        ready(child.pid)
+        sys.stdin.readline()
+    child.communicate()
+    ready(0)
+"""
+"""Has a child use 0.3 s of a core and waits for its end, or first for the next line."""
+
+
+def test_what_child_processes_use_is_counted_once(started: Children) -> None:
+    """Whether they have ended between two looks (a decoder for each sample), are there, or are
+    there at one look and gone at the next."""
+    worker = started.python(WORKER)
+    started.ready(worker)
+
+    def tell(what: bytes) -> str:
+        assert worker.stdin is not None
+        worker.stdin.write(what + b"\n")
+        worker.stdin.flush()
+        return started.ready(worker)
+
+    meter = ChildrenMeter(worker.pid)
+    assert meter.update(0.0, (), ran=True) is None
+    tell(b"run")
+    short = meter.update(1.0, (), ran=True)
+    assert short is not None
+    assert 25.0 <= short < 60.0
+    child = int(tell(b"stay"))
+    there = meter.update(2.0, (child,), ran=True)
+    assert there is not None
+    assert 25.0 <= there < 60.0
+    tell(b"end")
+    gone = meter.update(3.0, (), ran=True)
+    assert gone is not None
+    assert gone < 10.0
+    assert meter.update(4.0, (), ran=False) == 0.0

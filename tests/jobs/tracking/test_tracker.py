@@ -392,6 +392,25 @@ def test_attaching_to_one_rank_below_slurmstepd_finds_those_beside_it(machine: M
     assert set(roles(machine.watch.job(after=1.0))) == {FIRST + 1, FIRST + 2}
 
 
+def test_actors_of_ray_are_one_job(machine: Machine) -> None:
+    """Those below one raylet, found from any of them; its agents and idle processes are no ranks,
+    and an actor without a GPU is none either."""
+    raylet = machine.add(FIRST, name="raylet", command=b"/v/ray/core/src/ray/raylet/raylet\0")
+    actors = [
+        machine.add(FIRST + at, raylet, name=f"ray::{title}"[:15], command=f"ray::{title}".encode())
+        for at, title in enumerate(
+            ("DashboardAgent", "Trainer.step", "Trainer.step", "IDLE", "Rollout.run"), 1
+        )
+    ]
+    first, second = actors[1:3]
+    machine.attach(second)
+    machine.watch.look(first, second)
+    job = machine.watch.job(first, second, after=11.0)
+    assert {rank.pid for rank in job.ranks} == {first, second}
+    roles = {member.pid: member.role for member in job.members}
+    assert [roles.get(pid) for pid in actors] == ["helper", "rank", "rank", "helper", "other"]
+
+
 def test_what_gpuwatch_started_below_another_job_is_its_own(machine: Machine) -> None:
     """A notebook on a GPU starts gpuwatch, that a training: neither takes in the other."""
     notebook = machine.add(FIRST, command=b"python\0notebook.py\0", torch=True)

@@ -138,6 +138,27 @@ def test_who_is_busy_and_who_waits(job: TrainingJob, watch: Watch) -> None:
     assert main == pytest.approx(100 * (_cpu_seconds(job.pid) - began) / 1.5, abs=10)
 
 
+@pytest.mark.skipif(
+    evidence.procfs.read_if_possible("/proc/self/wchan") == b"", reason="the kernel does not say"
+)
+def test_a_worker_asleep_within_a_batch_does_not_wait_to_be_asked(
+    job: TrainingJob, watch: Watch
+) -> None:
+    """It reads from a pipe that another process fills slowly; one whose batches are all made waits
+    for the training process. Both sleep and use no CPU."""
+
+    def seen(pids: list[int], at_work: bool) -> bool:
+        by_pid = members(watch.job(after=3.0))
+        states = [by_pid[pid].awaits_work for pid in pids]
+        assert all(by_pid[pid].children_cpu_percent in (0.0, None) for pid in pids)
+        return states == [not at_work] * len(pids)
+
+    held = job.load(2, transform="pipe")
+    wait_until(lambda: seen(held, at_work=True))
+    idle = job.load(2)
+    wait_until(lambda: seen(idle, at_work=False))
+
+
 def test_a_disk_bound_job_shows_what_it_writes(job: TrainingJob, watch: Watch) -> None:
     """Bytes a second of the worker, as the kernel counts them for storage."""
     (worker,) = job.load(1, transform="disk")

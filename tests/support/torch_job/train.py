@@ -28,8 +28,9 @@ def answer(value):
 
 
 class Samples(Dataset):
-    def __init__(self, transform="sleep", seconds=0.005):
-        self.transform, self.seconds = transform, seconds
+    def __init__(self, transform="sleep", seconds=0.005, at_once=0):
+        self.transform, self.seconds, self.at_once = transform, seconds, at_once
+        self.gate = os.pipe() if transform == "pipe" else ()
 
     def __len__(self):
         return 1 << 20
@@ -39,6 +40,10 @@ class Samples(Dataset):
             until = time.process_time() + 0.02
             while time.process_time() < until:
                 pass
+        elif self.transform == "pipe":
+            # Another process would write to it; the first are there already.
+            if index >= self.at_once:
+                os.read(self.gate[0], 1)
         elif self.transform == "disk":
             with open(f"{folder}/{os.getpid()}", "wb") as file:  # noqa: PTH123
                 file.write(os.urandom(1 << 16))
@@ -64,11 +69,14 @@ class Training:
 
     def __init__(self):
         self.epoch = self.stop_pinning = None
+        self.gate = ()
 
     def load(self, workers, context="fork", transform="sleep", unnamed=False):
         self.end_epoch()
+        samples = Samples(transform, at_once=2 * workers)
+        self.gate = samples.gate
         loader = DataLoader(
-            Samples(transform),
+            samples,
             batch_size=2,
             num_workers=workers,
             multiprocessing_context=context if workers else None,
@@ -80,9 +88,14 @@ class Training:
         return [worker.pid for worker in getattr(self.epoch, "_workers", ())]
 
     def end_epoch(self):
+        for end in self.gate[1:]:
+            # Those that were asked for, so that the workers can end.
+            os.write(end, bytes(1 << 10))
         if hasattr(self.epoch, "_shutdown_workers"):
             self.epoch._shutdown_workers()
-        self.epoch = None
+        for end in self.gate:
+            os.close(end)
+        self.epoch, self.gate = None, ()
 
     def work(self, seconds):
         until = time.monotonic() + seconds

@@ -2,7 +2,8 @@
 
 What it checks
     GPUs of the job idle for 10% of the time or more (outside start-up and pauses), their loader
-    workers use a core each, and the training process waits meanwhile instead of computing.
+    workers use a core each (with the processes below them, as decoders), and the training process
+    waits meanwhile instead of computing.
 
 Why it matters
     The GPU is paid for and waits. It is the most common reason for 0% -> 99% -> 0%.
@@ -14,8 +15,11 @@ Evidence needed
     out, 10% or more confirms it, and that wait is the time counted as lost.
 
 When it is wrong
-    The workers of a second DataLoader that sleep (validation with persistent_workers=True) pull
-    the mean down and hide this. Worker processes that spin instead of waiting look busy.
+    Worker processes that spin instead of waiting look busy. Workers of a second DataLoader
+    (validation with persistent_workers=True) are left out once they have done nothing for 5 s;
+    where both loaders were started at one moment, for 12 s, and for a minute if they had worked
+    before, since the rest of a loader waits so for a slow batch. Until then they pull the mean
+    down.
 
 What to do
     Spare cores: raise num_workers to the number named (the workers' CPU need over the GPU's busy

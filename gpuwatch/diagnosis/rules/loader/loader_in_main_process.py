@@ -3,7 +3,7 @@
 What it checks
     The job has no loader workers, its GPUs idle for 10% of the time or more, and the main thread
     is busy while they idle; or it rests, and other threads of the process are busy (tf.data,
-    DALI, a pool of threads).
+    DALI, a pool of threads); or its stacks show it waiting for threads or processes of its own.
 
 Why it matters
     Loading and training take turns: the GPU waits for every single batch. PyTorch's DataLoader
@@ -105,6 +105,8 @@ def check(window: Window) -> Verdict:
     if without is not None:
         return without
     if loading is not None and loading < possible.STACKS_LOADING_PERCENT:
+        if found.waits_for_data:
+            return _waits_for_its_own(window, found)
         return Clear(f"the stacks show the main thread loading for only {loading:.0f}% of the time")
     if (found.job.write_when_idle_bytes_per_second or 0.0) >= possible.WRITES_BYTES_PER_SECOND:
         return Clear("the job writes while its GPU idles")
@@ -159,6 +161,39 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
         missing=("stacks of the main thread",),
         explains=RULE.explains,
     )
+
+
+def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
+    """The stacks show it waiting for data, and no loader worker is there: threads or processes of
+    its own make it."""
+    used, own = words.mean([rank.cpu_percent for rank in found.ranks]), found.job.own_workers
+    threads = max(0.0, (used or 0.0) - (found.main_percent or 0.0))
+    processes = 0.0 if own is None else own.count * (own.cpu_percent or 0.0)
+    makers = threads + processes / max(1, len(found.ranks))
+    sleep = makers < THREADS_PERCENT
+    spare = loaders.spare_cores(window.host, found.job)
+    if sleep:
+        does = "sleep while making its batches, as on a slow store, a pipe or another process"
+        why = f"they use {makers:.0f}% of a core and wait for the rest of the time: waits overlap"
+        advice: tuple[Advice, ...] = (
+            Advice("Give the loader more threads or processes, and let it read further ahead.",
+                   why=why),
+        )  # fmt: skip
+    else:
+        does = f"cannot load it faster, at {makers / 100.0:.1f} cores"
+        advice = _for_threads(spare, makers)
+    return found.starves(
+        f"threads or processes of its own, and no loader workers, {does}",
+        [
+            Evidence("loader workers", 0.0, says="no DataLoader worker loads for it"),
+            found.stacks_evidence,
+            Evidence("its other threads and processes", round(makers, 1), "% of a core",
+                     THREADS_PERCENT, "they make the batches", supports=not sleep),
+        ],
+        (1.0,),
+        advice=advice,
+        explains=RULE.explains,
+    )  # fmt: skip
 
 
 def _for_threads(spare: float | None, threads: float) -> tuple[Advice, ...]:

@@ -1,30 +1,37 @@
-"""The loader workers wait for storage: a disk, or the network.
+"""The loader workers wait: for a disk, for the network, or for a slow store, pipe or process.
 
 What it checks
     GPUs of the job idle for 10% of the time or more while their loader workers are in disk wait
     (the kernel's state D, or its accounts of block I/O), or wait for answers on TCP connections
-    that they made, and use little CPU.
+    that they made, or sleep on anything else while they make a batch, and use little CPU.
 
 Why it matters
     Faster CPUs or cheaper transforms do not help, nor more workers on a disk at its maximum rate.
-    Over the network each sample costs a round trip: only there are more workers than cores right.
+    Elsewhere each sample costs a wait, and waits overlap: there more workers than cores are right.
 
 Evidence needed
     The GPUs' utilisation, the workers' CPU and their disk wait; where the kernel does not account
     for that (it is off by default since Linux 5.14), how often a worker was seen in state D, the
     machine's I/O pressure (PSI) and iowait. Connections of the job that gpuwatch is attached to, in
     its own network namespace; else what the machine receives while the workers rest, a weaker sign.
-    The job's own report decides: see loader_cpu_bound.
+    That it waits for its workers at all, where neither shows: stacks of the main thread, or the
+    job's own report, decide. Without them (only of the attached job): in which kernel function a
+    worker sleeps (/proc/PID/wchan). One without work sleeps in poll, on the queue from which it
+    gets its next indices; one that makes a batch sleeps elsewhere. Where that is not known
+    either, resting workers beside a resting main thread stay open: it may wait for anything.
 
 When it is wrong
+    A store at its maximum rate serves more workers no faster: gpuwatch tune measures what a number
+    of them delivers.
     I/O pressure is the machine's and may come from another job. The first epoch reads from the
     disk, later ones may be served from memory. A connection kept open for messages seems to wait.
 
 What to do
     Put the data on local or faster storage; pack small files into shards (WebDataset, tar,
     LMDB, Parquet) that are read in sequence; keep what fits in memory; smaller or pre-resized
-    files. Over the network: raise num_workers to the number named, beyond the cores (gpuwatch tune
-    measures up to eight times as many), or fetch the samples of a batch at once.
+    files. For all other waits: raise num_workers to the number named, beyond the cores as far as
+    memory allows (gpuwatch tune measures up to eight times as many), or fetch the samples of a
+    batch at once.
 
 Thresholds
     workers waiting for 25% of their time: less can hardly cost a GPU 10%, since the other workers
@@ -32,17 +39,18 @@ Thresholds
     50% of the reads for pages that the kernel had dropped (workingset_refault): the page cache is
     too small for the dataset, and each epoch reads it again.
     I/O pressure "some" of 20%: PSI says that some task was stalled for that share of the time.
+    within a batch at 75% of the looks: a worker whose queue is full waits to be asked.
+    15% of the stacks, and half of the idle time: see loader_in_main_process.
 
 Sources
     SageMaker Debugger, IOBottleneck (I/O wait over 50% while the GPU is under 10%).
-    Linux, Documentation/accounting/psi.rst and delay-accounting.rst; sock_diag(7), tcp_info.
+    Linux, Documentation/accounting/psi.rst and delay-accounting.rst; sock_diag(7), tcp_info;
+    proc_pid_wchan(5). PyTorch, torch/utils/data/_utils/worker.py (index_queue.get).
     Svogor et al., "Profiling and Improving the PyTorch Dataloader for High-Latency Storage" (2022).
 """
 
-import math
-
 from gpuwatch.diagnosis.facts.window import WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
 
@@ -78,8 +86,10 @@ READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
 REST_PERCENT = 40.0
 """Of a core: beyond it what the machine receives does not show that it is waited for."""
-MOST_TIMES = 8
-"""As many workers as ``gpuwatch tune`` measures, by those there are."""
+COMPUTES_PERCENT = 25.0
+"""Of a core: workers that use less need no core of their own."""
+AT_WORK_SHARE = 0.75
+"""Of the looks at workers: with full queues they would wait to be asked for their next batch."""
 
 
 def check(window: Window) -> Verdict:
@@ -93,6 +103,9 @@ def check(window: Window) -> Verdict:
         return _over_network(window, found, network, workers)
     if _rests_and_receives(window, found, workers) and (waits or 0.0) < DISK_WAIT_PERCENT:
         return _over_network(window, found, None, workers)
+    asleep = _without_a_disk(window, found, workers) if (waits or 0.0) < DISK_WAIT_PERCENT else None
+    if asleep is not None:
+        return asleep
     waits = words.required(waits, "the loader workers' disk wait")
     if waits < DISK_WAIT_PERCENT:
         return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
@@ -131,14 +144,7 @@ def _over_network(
     window: Window, found: Underfed, waits: float | None, workers: WorkerFacts | None
 ) -> Firing:
     """``waits``: percent of the time; ``None``: judged by what the machine receives."""
-    count, used = found.worker_count or 0, 0.0 if workers is None else workers.cpu_percent or 0.0
-    cores, ranks = loaders.usable_cores(window.host, found.job), max(1, len(found.job.ranks))
-    most = math.inf if cores is None else cores / ranks / max(0.01, used / 100.0)
-    busy = max(loaders.LEAST_BUSY_SHARE, found.busy_share)
-    needed = math.ceil(loaders.HEADROOM * max(1, count) / busy)
-    better = int(min(needed, MOST_TIMES * max(1, count), most))
-    why = f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here"
-    raised = [loaders.set_workers("Raise num_workers", count, better, why)]
+    used = 0.0 if workers is None else workers.cpu_percent or 0.0
     who, by = ("the job", found.job) if waits is not None else ("the machine", window.host)
     receives = by.network_receive_bytes_per_second
     evidence = [
@@ -154,12 +160,84 @@ def _over_network(
         f"{_they_wait(workers)} for the network",
         evidence,
         (0.3 if waits is None else words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
-        advice=[*(raised if better > count else ()), _AT_ONCE],
+        advice=_more_at_once(window, found, workers),
         missing=("the loader workers' connections",) if waits is None else (),
         explains=RULE.explains,
         shared=loaders.is_shared(
             found.job, lambda one: loaders.in_network_wait(one) >= DISK_WAIT_PERCENT
         ),
+    )
+
+
+def _more_at_once(window: Window, found: Underfed, workers: WorkerFacts | None) -> list[Advice]:
+    count, used = found.worker_count or 0, 0.0 if workers is None else workers.cpu_percent or 0.0
+    better = loaders.overlapping_workers(window.host, found.job, count, workers, found.busy_share)
+    spare = loaders.spare_cores(window.host, found.job)
+    if used >= COMPUTES_PERCENT and spare is not None and spare < words.SPARE_LEAST_CORES:
+        why = f"they use {used:.0f}% of a core each and {words.free(spare)}"
+        return [Advice(loaders.CHEAPER, why=why), _SHARDS]
+    why = (
+        f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here, "
+        "and twice as many deliver about twice as much, if what they wait for can"
+    )
+    raised = [loaders.set_workers("Raise num_workers", count, better, why)]
+    return [*(raised if better > count else ()), _AT_ONCE]
+
+
+def _without_a_disk(window: Window, found: Underfed, workers: WorkerFacts) -> Verdict | None:
+    """Workers that neither compute all the time nor wait for a disk, in a job that waits for them:
+    they sleep on something else. ``None``: it is not known that it does."""
+    need, main = loaders.wanted(workers), found.main_idle_percent
+    if need is None or need >= loaders.WORKERS_AT_LIMIT_PERCENT:
+        return None
+    if found.waits_for_data:
+        return _firing_asleep(window, found, workers)
+    if found.job.stacks or found.reported_wait is not None:
+        return None
+    if main is None or main >= REST_PERCENT:
+        return None
+    share = workers.at_work_share
+    if share is None:
+        if need >= REST_PERCENT:
+            return None
+        disk = ("the loader workers' disk wait",) if loaders.in_disk_wait(workers) is None else ()
+        return Unknown((*disk, "stacks of the main thread, which rests as its workers do"))
+    if share < AT_WORK_SHARE:
+        return Clear(
+            f"the loader workers wait to be asked for batches {1.0 - share:.0%} of the time"
+        )
+    return _firing_asleep(window, found, workers)
+
+
+def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Firing:
+    share, used = workers.at_work_share, workers.cpu_percent or 0.0
+    sure, main = found.waits_for_data, found.main_idle_percent
+    busy = 0.0 if share is None else words.ramp(share, AT_WORK_SHARE - 0.1, 0.95)
+    one = round(workers.count) == 1
+    do = "sleeps" if one else "sleep"
+    if used >= COMPUTES_PERCENT:
+        do = "computes and sleeps by turns" if one else "compute and sleep by turns"
+    evidence = [
+        found.stacks_evidence,
+        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+                 loaders.WORKERS_AT_LIMIT_PERCENT, "with their child processes; it is not what "
+                 "limits them"),
+        words.measured("loader workers within a batch", words.percent_of(share), "% of the looks",
+                       100.0 * AT_WORK_SHARE, "they make one, or sleep while they do, and do not "
+                       "wait to be asked for it") if share is not None else None,
+        words.measured("main thread's CPU while the GPU idles", main, "% of a core", REST_PERCENT,
+                       "it waits", supports=(main or 0.0) < REST_PERCENT),
+    ]  # fmt: skip
+    return found.starves(
+        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as on a "
+        "slow store, a pipe or another process",
+        evidence,
+        (1.0,) if sure else (busy, 1.0 - words.ramp(main or 0.0, 10.0, REST_PERCENT), 0.5),
+        advice=_more_at_once(window, found, workers),
+        missing=() if sure else ("stacks of the main thread",),
+        explains=RULE.explains,
+        shared=found.waits_for_data
+        and loaders.is_shared(found.job, lambda one: not loaders.is_at_limit(one)),
     )
 
 

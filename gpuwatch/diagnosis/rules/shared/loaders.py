@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice
+from gpuwatch.diagnosis.rules.shared.words import mean
 
 WORKERS_AT_LIMIT_PERCENT = 75.0
 """Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
@@ -35,6 +36,10 @@ CHEAPER = (
     "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
     "(DALI, nvJPEG)."
 )
+MOST_TIMES = 8
+"""As many workers as ``gpuwatch tune`` measures, by those there are."""
+MEMORY_SHARE = 0.5
+"""Of the memory that is free: what more workers may take, which grow as they load."""
 FEW_CORES = 4.0
 """For a rank: with fewer, one core more or less is a third of all batches."""
 
@@ -78,6 +83,12 @@ def is_asked_for_data(job: JobFacts) -> bool:
     """Check whether its connections bring more than it sends: answers to logging are short."""
     received, sent = job.network_receive_bytes_per_second, job.network_send_bytes_per_second
     return received is not None and received > 2.0 * (sent or 0.0)
+
+
+def cores_each(workers: WorkerFacts | None) -> float:
+    """Cores that one worker takes when it is at its limit: more than one where its child processes
+    (a decoder of several threads) use more."""
+    return max(1.0, 0.0 if workers is None else (workers.cpu_percent or 0.0) / 100.0)
 
 
 def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None:
@@ -141,9 +152,35 @@ def recommended_workers(
     if cores is None:
         return None
     each = cores / max(1, len(job.job.ranks))
-    starves = needed is not None and needed > each - 1.0
-    most = max(1, math.floor(each) - (0 if starves and each < FEW_CORES else 1))
+    starves = needed is not None and needed * cores_each(job.workers) > each - 1.0
+    left = each - (0 if starves and each < FEW_CORES else 1)
+    most = max(1, math.floor(left / cores_each(job.workers)))
+    most = min(most, int(min(most, room_in_memory(host, job, present or 0))))
     return min(most, max(TYPICAL_WORKERS, 2 * (present or 0)) if needed is None else needed)
+
+
+def overlapping_workers(
+    host: HostFacts, job: JobFacts, present: int, workers: WorkerFacts | None, busy_share: float
+) -> int:
+    """``num_workers`` for each rank where workers mostly wait: then more of them than cores are
+    right, as long as what each computes and holds in memory has room."""
+    used = 0.0 if workers is None else (workers.cpu_percent or 0.0) / 100.0
+    cores, ranks = usable_cores(host, job), max(1, len(job.job.ranks))
+    most = math.inf if cores is None else cores / ranks / max(0.01, used)
+    needed = math.ceil(HEADROOM * max(1, present) / max(LEAST_BUSY_SHARE, busy_share))
+    return int(min(needed, MOST_TIMES * max(1, present), most, room_in_memory(host, job, present)))
+
+
+def room_in_memory(host: HostFacts, job: JobFacts, present: int) -> float:
+    """Workers of one rank that the machine's memory has room for, by what they hold now; infinite
+    where that was not read."""
+    members = [one for one in job.job.members if one.role == "loader_worker"]
+    held = mean([one.memory_proportional_bytes for one in members])
+    if not held or host.memory_total_bytes is None or host.memory_used_bytes is None:
+        return math.inf
+    free = max(0.0, host.memory_total_bytes - host.memory_used_bytes)
+    ranks = max(1, len(job.job.ranks))
+    return max(1, present) + math.floor(MEMORY_SHARE * free / held / ranks)
 
 
 def demand(job: JobFacts, present: int | None, busy_share: float) -> int | None:
@@ -152,7 +189,9 @@ def demand(job: JobFacts, present: int | None, busy_share: float) -> int | None:
     if busy_share < LEAST_BUSY_SHARE:
         return None
     cores = _loading_cores(job, present, busy_share)
-    return None if cores is None else max(1, math.ceil(HEADROOM * cores / busy_share))
+    if cores is None:
+        return None
+    return max(1, math.ceil(HEADROOM * cores / busy_share / cores_each(job.workers)))
 
 
 def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | None:
@@ -164,4 +203,6 @@ def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | Non
         return 1.0 - busy
     # What a worker waits for a core is time in which it would have worked.
     each = wanted(job.workers)
-    return None if each is None else count * each / 100.0
+    if each is None or job.workers is None:
+        return None
+    return count * max(each, job.workers.cpu_percent or 0.0) / 100.0

@@ -88,6 +88,12 @@ class Underfed:
         return words.measured("loader workers' CPU", cpu, "% of a core each", says=says)
 
     @property
+    def _other_loader(self) -> Evidence | None:
+        rest = 0 if self.workers is None else self.workers.resting
+        says = "not counted: they rest, as those of a second loader do (validation)"
+        return Evidence("other loader workers", float(rest), says=says) if rest else None
+
+    @property
     def who(self) -> str:
         """``GPU 3``; a job without a GPU is a loop."""
         return GPUS if self.gpus else "The training loop"
@@ -96,6 +102,31 @@ class Underfed:
     def reported_wait(self) -> float | None:
         """0 to 1: of the time these ranks wait for data, as they report."""
         return reported_wait(self.ranks)
+
+    @property
+    def stacks_waiting_percent(self) -> float | None:
+        """Of the main threads' samples in waits for data that others make."""
+        return self.job.stack_percent("waiting_for_data")
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Check whether the job's own report, or else its stacks, show that it waits for data for
+        most of the time that its GPUs idle."""
+        wait, stacks = self.reported_wait, self.stacks_waiting_percent
+        if wait is not None:
+            return wait >= STARVED_SHARE and self.is_for_data
+        least = max(possible.STACKS_LOADING_PERCENT, 100.0 * MOSTLY_SHARE * self.idle_share)
+        return stacks is not None and stacks >= least
+
+    @property
+    def stacks_evidence(self) -> Evidence | None:
+        """The share of the stacks that wait for data, and where."""
+        line = self.job.stack_line("waiting_for_data")
+        at = f" at {line}" if line else ""
+        return words.measured(
+            "stacks waiting for data", self.stacks_waiting_percent, "%",
+            possible.STACKS_LOADING_PERCENT, f"the main thread waits for its next batch{at}",
+        )  # fmt: skip
 
     @property
     def waited_share(self) -> float:
@@ -215,7 +246,7 @@ class Underfed:
         waits = None if self.reported_only else wait_evidence(wait)
         return Firing(
             summary=f"{self.who} waited for data {self.waited_share:.0%} of the time: {cause}",
-            evidence=(self.evidence, waits, *evidence),
+            evidence=(self.evidence, waits, *evidence, self._other_loader),
             advice=advice,
             strength=words.strength(*clear, *clearness, missing=len(missing)),
             missing=missing,

@@ -75,6 +75,8 @@ def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
 def _resting(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
     if waits_outside(job, ranks):
         return "there are no loader workers, and the main thread rests"
+    if job.workers is not None and (job.workers.at_work_share or 0.0) >= RESTING_PERCENT / 100.0:
+        return None
     need, disk = loaders.wanted(job.workers), job.workers and loaders.in_disk_wait(job.workers)
     if need is None or need + float(disk or 0.0) >= RESTING_PERCENT:
         return None

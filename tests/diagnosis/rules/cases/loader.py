@@ -119,6 +119,15 @@ CPU_BOUND = Cases("loader_cpu_bound", {
         main_at(65.0),
         {"evidence.2.says": "it may only spin", "evidence.2.value": above(40.0)},
     ),
+    # 2 workers of 4 cores, 0.39 busy: 5 of them could use 20 cores and there are 16.
+    "child processes work for them, on four cores each": (
+        with_workers(2, cpu_percent=400.0), {"advice.0.wanted": "3"},
+    ),
+    "the workers of a second loader rest": (
+        with_workers(2, cpu_percent=98.0, resting=2),
+        {"advice.0.present": "2", "summary": "2 loader workers are maxed out",
+         "says": "second loader"},
+    ),
     "pinning is a second advice, not the cause": (
         starved(ranks=UNPINNED, workers=BUSY), {"settings": ["num_workers", "pin_memory"]},
     ),
@@ -169,6 +178,41 @@ def over_network(
     return w.window(gpus=GPUS, job=w.job(**(known | facts)), host=host)
 
 
+WAITS = (("waiting_for_data", 97.0, "train.py:41 (main)"), ("computing", 3.0, None))
+OTHERWISE = (("synchronising", 95.0, "train.py:50 (main)"), ("waiting_for_data", 5.0, None))
+
+
+def asleep(
+    count: int = 2, share: float | None = None, busy: float = 0.33, cpu: float = 2.0, **facts: Any
+) -> Window:
+    """Workers that use next to no CPU, wait for no disk and no connection, beside a main thread
+    that rests; ``share``: of the looks that found them within a batch."""
+    cores = facts.pop("cores", 4.0)
+    held = facts.pop("held", None)
+    own = w.workers(
+        count, cpu_percent=cpu, disk_wait_percent=0.0, in_disk_wait_share=0.0,
+        awaits_network_share=0.0, at_work_share=share, resting=facts.pop("resting", 0),
+    )  # fmt: skip
+    members = tuple(
+        JobMember(pid=7000 + n, role="loader_worker", memory_proportional_bytes=held)
+        for n in range(count)
+    )
+    model = {"usable_cores": cores, "affinity_cores": int(cores), "members": members}
+    known: dict[str, Any] = {
+        "model": model, "workers": own, "main_thread_when_idle_percent": 3.0, "cpu_cores": 0.1,
+        "main_thread_percent": 4.0, "read_bytes_per_second": 0.0,
+        "ranks": (w.rank(loader_workers=count, main_thread_percent=4.0, workers=own),),
+    }  # fmt: skip
+    host = w.host(core_count=int(cores), cpu_percent=facts.pop("host_cpu", 5.0))
+    gpus = (w.gpu(busy=w.steady(100.0 * busy)),)
+    return w.window(gpus=gpus, job=w.job(**(known | facts)), host=host)
+
+
+def reports(wait: float) -> dict[str, Any]:
+    own = w.workers(2, cpu_percent=2.0, disk_wait_percent=0.0, in_disk_wait_share=0.0)
+    return {"ranks": (w.rank(loader_workers=2, workers=own, loop=LoopFacts(data_wait_share=wait)),)}
+
+
 ASKS_ITSELF = (w.rank(loader_workers=0, workers=None, awaits_network_share=0.55),)
 
 
@@ -217,6 +261,33 @@ IO_BOUND = Cases("loader_io_bound", {
     "without workers it asks itself": (
         over_network(workers=None, ranks=ASKS_ITSELF), {"advice.0.present": "0"},
     ),
+    # 2 / 0.33 busy x 1.25; measured: 2, 4 and 8 deliver 66, 131 and 200 samples/s, the GPU's most.
+    "stacks show that it waits for workers that sleep": (
+        asleep(stacks=WAITS),
+        {"advice.0.action": "Raise num_workers from 2 to 8", "summary": "2 loader workers sleep",
+         "says": "train.py:41", "strength": above(0.9), "missing": (),
+         "explains": {"oscillation"}},
+    ),
+    "so does its own report": (asleep(**reports(0.65)), {"advice.0.wanted": "8", "missing": ()}),
+    "without either: they are found asleep within a batch": (
+        asleep(share=1.0),
+        {"advice.0.wanted": "8", "missing": ("stacks of the main thread",),
+         "weaker": "stacks show that it waits for workers that sleep"},
+    ),
+    "their memory has no room for as many": (
+        asleep(stacks=WAITS, held=14 * w.GIB), {"advice.0.wanted": "5"},
+    ),
+    "what they compute has no room for as many": (
+        asleep(stacks=WAITS, cpu=50.0, cores=3.0, cpu_cores=1.0),
+        {"advice.0.wanted": "6", "summary": "compute and sleep by turns"},
+    ),
+    "no core is free for what they compute": (
+        asleep(stacks=WAITS, cpu=50.0, cores=2.0, cpu_cores=1.9, host_cpu=98.0),
+        {"advice.0.action": "cheaper"},
+    ),
+    "beside a second loader that rests": (
+        asleep(share=1.0, resting=3), {"advice.0.present": "2", "says": "second loader"},
+    ),
 }, {
     "connections open for messages, and workers that compute": over_network(0.3, cpu=90.0),
     "nothing comes in": over_network(None, 2e5, workers=w.workers(4), ranks=(w.rank(),)),
@@ -225,9 +296,16 @@ IO_BOUND = Cases("loader_io_bound", {
         network_send_bytes_per_second=5e6,
     ),
     "no disk wait": w.window(gpus=GPUS),
+    "its workers wait to be asked: it waits for something else": (
+        asleep(share=0.05), "wait to be asked for batches 95% of the time",
+    ),
+    "stacks show another wait": asleep(share=1.0, stacks=OTHERWISE),
+    "it reports to have its data": asleep(share=1.0, **reports(0.02)),
+    "a main thread that computes": asleep(share=1.0, main_thread_when_idle_percent=90.0),
     "computes more": waiting(cpu_percent=60.0, disk_wait_percent=30.0),
     "a checkpoint is written": waiting_alone(0.0, 400e6),
 }, {
+    "workers that rest or sleep, and a main thread that rests": (asleep(), "stacks of the main"),
     "no wait read": (waiting(disk_wait_percent=None, in_disk_wait_share=None), "disk wait"),
     "no workers": (
         w.window(gpus=GPUS, job=w.job(workers=None, ranks=UNCOUNTED)), "loader workers",
@@ -256,6 +334,11 @@ def in_threads(percent: float, **facts: Any) -> Window:
     return alone(main_thread_when_idle_percent=4.0, main_thread_phase=0.1, ranks=ranks)
 
 
+def with_stacks(window: Window, stacks: tuple[tuple[str, float, str | None], ...]) -> Window:
+    assert window.job is not None
+    return replace(window, job=replace(window.job, stacks=stacks))
+
+
 NO_CPU: dict[str, Any] = {
     "main_thread_percent": None, "main_thread_when_idle_percent": None,
     "ranks": (w.rank(loader_workers=0, main_thread_percent=None, workers=None),),
@@ -275,6 +358,15 @@ def other(what: str, value: str) -> Window:
 IN_LOADER = (("loading_data", 55.0, "train.py:12 in __getitem__"), ("computing", 45.0, None))
 BOTH = tuple([w.rank(n, loader_workers=0, workers=None) for n in range(2)])
 MAIN_PROCESS = Cases("loader_in_main_process", {
+    "stacks show that it waits for threads that sleep": (
+        with_stacks(in_threads(8.0), WAITS),
+        {"summary": "of its own ... sleep while making its batches", "says": "train.py:41",
+         "advice.0.action": "more threads", "missing": (), "strength": above(0.9)},
+    ),
+    "stacks show that it waits for threads that compute": (
+        with_stacks(in_threads(420.0), WAITS),
+        {"summary": "cannot load it faster", "advice.0.action": "more threads", "missing": ()},
+    ),
     # 0.61 of the time loading over 0.39 of the time training, with headroom.
     "in anti-phase: a number of workers that keeps up": (
         alone(),
