@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -147,7 +148,7 @@ class Site:
         self.script(self.folder / name / "gpuwatch", *runs)
         kept = f"{self.folder}/mailed"
         self.script(
-            self.folder / name / "mail", f'(echo "$@"; cat) > {kept}.part; mv {kept}.part {kept}-$3'
+            self.folder / name / "mail", f'(echo "$@"; cat) > {kept}$$; mv {kept}$$ {kept}-$3'
         )
         return f"{self.folder / name}:{PATH}"
 
@@ -189,6 +190,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
         for gpu in fake.gpu[:2]:
             gpu.waveform("virtual")
         one = Site(folder, fake, fake.env(environment_in(folder)))
+        # The library is built where its builder alone may read.
+        (folder / "driver").mkdir()
+        shutil.copy(fake.library, folder / "driver")
+        one.environment["LD_LIBRARY_PATH"] = str(folder / "driver")
         one.environment["PYTHONPATH"] = f"{ROOT}:{sysconfig.get_path('purelib')}"
         one.shared.mkdir()
         one.shared.chmod(0o3773)
@@ -257,7 +262,8 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
         (slurm.home(owner) / "job.py").write_text(JOB)
         command = f"--wrap=exec {shlex.quote(slurm.python)} job.py --of-{owner}"
         mail = ("--mail-type=BEGIN,END", f"--mail-user={owner}", "--job-name=train")
-        numbers[owner] = number = slurm.submit(owner, *mail, "--cpus-per-task=2", "--output=job.out", command)
+        number = slurm.submit(owner, *mail, "--cpus-per-task=2", "--output=job.out", command)
+        numbers[owner] = number
         recordings[owner] = slurm.shared / f"{number}.{NODE}.jsonl.zst"
     for path in map(str, recordings.values()):
         wait_until(lambda path=path: "loader worker" in gpuwatch("diagnose", path, code=None).words)
@@ -266,7 +272,7 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
     for owner, other in (OWNERS, OWNERS[::-1]):
         (slurm.home(owner) / "enough").touch()
         mailed = slurm.folder / f"mailed-{owner}"
-        wait_until(lambda mailed=mailed: "Ended" in mailed.read_text())
+        wait_until(lambda mailed=mailed: mailed.exists() and "Ended" in mailed.read_text())
         subject, *lines = mailed.read_text().splitlines()
         assert f"Job_id={numbers[owner]} Name=train Ended" in subject
         begins = r"The GPU was busy \d+% of \d+s\. [^.]*: GPU (\d) [^.]*: 1 loader worker "
@@ -279,11 +285,13 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
         whole = "\n".join([snapshot_line(one) for one in seen] + lines)
         assert f"--of-{owner}" in whole
         assert f"--of-{other}" not in whole
-        assert numbers[other] not in whole.replace(numbers[owner], "") or len(numbers[other]) < 3
         text = recordings[owner].with_name(f"{numbers[owner]}.{NODE}.txt")
         for path, mode in ((recordings[owner], 0o600), (text, 0o640)):
             found = path.stat()
-            assert (pwd.getpwuid(found.st_uid).pw_name, stat.S_IMODE(found.st_mode)) == (owner, mode)
+            assert (pwd.getpwuid(found.st_uid).pw_name, stat.S_IMODE(found.st_mode)) == (
+                owner,
+                mode,
+            )
     assert used == {0, 1}
     assert node_state() in ("idle", "completing")
 
@@ -324,3 +332,67 @@ def test_no_failure_of_gpuwatch_drains_the_node(slurm: Site) -> None:
         assert re.fullmatch(r"\d+", slurm.submit("nobody", "--wait", "--wrap=true")), name
         wait_until(lambda: node_state() not in ("allocated", "mixed", "completing"))
         assert node_state() == "idle", name
+
+
+def run_script(site: Site, name: str, owner: str, *arguments: str) -> None:
+    """Run one of the scripts as Slurm does for job 12, which has GPU 0."""
+    user = pwd.getpwnam(owner)
+    environment = {
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_UID": str(user.pw_uid),
+        "SLURM_JOB_GID": str(user.pw_gid),
+        "SLURM_JOB_GPUS": "0",
+        "SLURMD_NODENAME": "n1",
+    }
+    subprocess.run([site.folder / name, *arguments], env=environment, check=True)
+
+
+def mail_to(site: Site, owner: str) -> str:
+    """The mail that is sent when job 12 has ended."""
+    subject = "Slurm Job_id=12 Name=train Ended, Run time 00:01:00, COMPLETED, ExitCode 0"
+    run_script(site, "slurm-mail.sh", owner, "-s", subject, owner)
+    return (site.folder / f"mailed-{owner}").read_text()
+
+
+def test_the_scripts_work_with_the_rights_of_the_owner(site: Site) -> None:
+    """A link that somebody has put where they write leads them nowhere, and one that leads to a
+    file of somebody else does not bring it into the mail."""
+    recording, text = site.shared / "12.n1.jsonl.zst", site.shared / "12.n1.txt"
+    secret = site.folder / "secret"
+    secret.write_text("of root alone\n")
+    secret.chmod(0o600)
+    logged = site.folder / "logged"
+    site.script(site.folder / "bin" / "logger", f"cat > {logged}.part; mv {logged}.part {logged}")
+    recording.symlink_to(secret)
+    run_script(site, "slurm-prolog.sh", OWNERS[0])
+    wait_until(logged.exists)
+    assert "it is a symbolic link, which is not followed" in logged.read_text()
+    recording.unlink()
+    run_script(site, "slurm-prolog.sh", OWNERS[0])
+    wait_until(lambda: recording.exists() and recording.stat().st_size > 0)
+    text.symlink_to(secret)
+    os.chown(text, pwd.getpwnam(OWNERS[0]).pw_uid, -1, follow_symlinks=False)
+    assert "of root" not in mail_to(site, OWNERS[0])
+    run_script(site, "slurm-epilog.sh", OWNERS[0])
+    wait_until(lambda: not text.is_symlink())
+    assert secret.read_text() == "of root alone\n"
+    assert "GPU" in mail_to(site, OWNERS[0])
+    assert "GPU" not in mail_to(site, OWNERS[1])
+
+
+def test_a_job_without_gpus_is_not_recorded(site: Site) -> None:
+    """The prolog starts nothing for it."""
+    environment = {"SLURM_JOB_ID": "12", "SLURM_JOB_UID": "1", "SLURM_JOB_GID": "1"}
+    site.script(site.folder / "bin" / "setsid", f"touch {site.started}")
+    subprocess.run([site.folder / "slurm-prolog.sh"], env=environment, check=True)
+    assert not site.started.exists()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_shellcheck_has_nothing_to_say(name: str, gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+    """Of none of the scripts, at its strictest default."""
+    (tmp_path / name).write_text(gpuwatch("record", "--print", name).out)
+    done = subprocess.run(
+        [installed("shellcheck"), tmp_path / name], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")

@@ -46,8 +46,8 @@ _SLURM_JOB = re.compile(r"\d{1,10}", re.ASCII)
 def _job_number(_context: object, _option: object, value: str | None) -> str | None:
     if value is not None and _SLURM_JOB.fullmatch(value) is None:
         raise click.BadParameter(
-            f"{clean(value, 60)!r} is not the number of a Slurm job: write it as squeue --format %A "
-            "prints it (for a task of an array, too)."
+            f"{clean(value, 60)!r} is not the number of a Slurm job. A task of an array has one "
+            "too: squeue --format %A prints it."
         )
     return value
 
