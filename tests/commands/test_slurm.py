@@ -6,7 +6,6 @@ import pwd
 import re
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from gpuwatch.recording.reader import open_any
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in, program
 from tests.support.children import wait_until
-from tests.support.fake_nvml import FakeNvml, create_or_skip
+from tests.support.fake_nvml import INIT_FUNCTIONS, FakeNvml, create_or_skip
 from tests.support.servers import free_port, installed
 from tests.support.servers import program as server
 from tests.tui.terminal.pseudo_terminal import terminal
@@ -127,10 +126,9 @@ class Site:
     def shared(self) -> Path:
         return self.folder / "shared"
 
-    @property
-    def started(self) -> Path:
-        """The PIDs of programs that stand for one that hangs."""
-        return self.folder / "started"
+    def records(self) -> bool:
+        """Whether a recorder runs, or a program that stands for one."""
+        return said("pgrep", "-f", f"gpuwatch record --slurm-job .*{self.folder}") != ""
 
     def script(self, path: Path, *lines: str) -> Path:
         path.parent.mkdir(exist_ok=True)
@@ -202,10 +200,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
         one.place(one.programs("bin", *one.exports()), one.shared)
         yield one
         fake.release()
-        if one.started.exists():
-            for pid in map(int, one.started.read_text().split()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -313,10 +307,8 @@ def look_at_a_running_job(slurm: Site, number: str) -> None:
 
 def test_no_failure_of_gpuwatch_drains_the_node(slurm: Site) -> None:
     """Neither where it is not there, cannot write, finds no driver or hangs: the job runs, and so
-    does the one after it."""
-    hangs = [f"echo $$ >> {slurm.started}", "trap '' TERM", "while :; do sleep 1; done"]
-    slurm.started.touch()
-    slurm.started.chmod(0o666)
+    does the one after it. No recorder outlives its job, however short that was."""
+    hangs = ["trap '' TERM", "while :; do sleep 1; done"]
     closed = slurm.folder / "closed"
     closed.mkdir(mode=0o700)
     faults = {
@@ -325,13 +317,19 @@ def test_no_failure_of_gpuwatch_drains_the_node(slurm: Site) -> None:
         "no right to write": (slurm.programs("plain", *slurm.exports()), closed),
         "no room": (slurm.programs("full", *slurm.exports(), "ulimit -f 0"), slurm.shared),
         "no driver": (slurm.programs("bare", *slurm.exports("LD_LIBRARY_PATH")), slurm.shared),
+        "nothing": (slurm.programs("plain", *slurm.exports()), slurm.shared),
         "it hangs": (slurm.programs("hangs", instead=hangs), slurm.shared),
     }
+    faults["the driver hangs"] = faults["nothing"]
     for name, (path, shared) in faults.items():
+        if name == "the driver hangs":
+            for function in INIT_FUNCTIONS:
+                slurm.fake.hang(function)
         slurm.place(path, shared)
         assert re.fullmatch(r"\d+", slurm.submit("nobody", "--wait", "--wrap=true")), name
         wait_until(lambda: node_state() not in ("allocated", "mixed", "completing"))
         assert node_state() == "idle", name
+        wait_until(lambda: not slurm.records())
 
 
 def run_script(site: Site, name: str, owner: str, *arguments: str) -> None:
@@ -383,9 +381,10 @@ def test_the_scripts_work_with_the_rights_of_the_owner(site: Site) -> None:
 def test_a_job_without_gpus_is_not_recorded(site: Site) -> None:
     """The prolog starts nothing for it."""
     environment = {"SLURM_JOB_ID": "12", "SLURM_JOB_UID": "1", "SLURM_JOB_GID": "1"}
-    site.script(site.folder / "bin" / "setsid", f"touch {site.started}")
+    started = site.folder / "started"
+    site.script(site.folder / "bin" / "setsid", f"touch {started}")
     subprocess.run([site.folder / "slurm-prolog.sh"], env=environment, check=True)
-    assert not site.started.exists()
+    assert not started.exists()
 
 
 @pytest.mark.parametrize("name", FILES)
