@@ -248,6 +248,10 @@ def node_state() -> str:
     return said("sinfo", "--noheader", "--format=%T")
 
 
+def job_state(number: str) -> str:
+    return said("squeue", "--states=all", "--noheader", f"--jobs={number}", "--format=%T")
+
+
 def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch) -> None:
     """Of two jobs of two users on one node, each is recorded alone: in files of its owner that the
     other may not read, with its own GPU and processes, and nothing of the other in its mail."""
@@ -326,7 +330,8 @@ def test_no_failure_of_gpuwatch_drains_the_node(slurm: Site) -> None:
             for function in INIT_FUNCTIONS:
                 slurm.fake.hang(function)
         slurm.place(path, shared)
-        assert re.fullmatch(r"\d+", slurm.submit("nobody", "--wait", "--wrap=true")), name
+        number = slurm.submit("nobody", "--wrap=true")
+        wait_until(lambda n=number: "drain" in node_state() or job_state(n) == "COMPLETED")
         wait_until(lambda: node_state() not in ("allocated", "mixed", "completing"))
         assert node_state() == "idle", name
         wait_until(lambda: not slurm.records())
