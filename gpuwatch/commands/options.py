@@ -162,6 +162,8 @@ class Watched(NamedTuple):
     pid: int | None = None
     interval_seconds: float = 1.0
     only: tuple[str, ...] = ()
+    slurm_job: str | None = None
+    """Of this job alone, which need not have begun."""
 
     def open(self, clock: Clock | None = None) -> tuple[Source, tuple[str, ...]]:
         """The source, attached to the job if there is one, with notes about it for a person;
@@ -171,7 +173,7 @@ class Watched(NamedTuple):
         source = watching.make_source(
             self.demo, self.gpus, self.all_processes, self.interval_seconds, clock
         )
-        source.options.only_gpus = self.only
+        source.options.only_gpus, source.options.slurm_job = self.only, self.slurm_job
         return source, () if self.pid is None else watching.attach_to(source, self.pid)
 
     def sampler(self, speed: float) -> tuple[Sampler, tuple[str, ...]]:

@@ -58,6 +58,8 @@ class ReadOptions:
     """The uuid of a GPU somebody looks at closely: its slow readings may be read more often."""
     only_gpus: tuple[str, ...] = ()
     """The GPUs that are wanted, by index or how the uuid begins; none named: all."""
+    slurm_job: str | None = None
+    """The number of the only Slurm job that is wanted, with its GPUs; ``None``: everything is."""
     driver_wait_seconds: float | None = None
     """How long one read waits for a driver that is slow or still waking; ``None``: as long as a
     live picture can."""

@@ -20,7 +20,7 @@ from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.own_cpu import OwnUse
 from gpuwatch.sources.linux.processes import ProcessSource
-from gpuwatch.sources.only import only_gpus
+from gpuwatch.sources.only import only_wanted
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class LocalSource:
             own_cost=self._cost(look, started),
         )
         self._sequence += 1
-        return only_gpus(snapshot, self.options.only_gpus)
+        return only_wanted(snapshot, self.options)
 
     def close(self) -> None:
         """Let everything go; a driver that hangs is left behind."""

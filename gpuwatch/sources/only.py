@@ -1,10 +1,18 @@
-"""Some of a machine's GPUs, as if it had no others."""
+"""The part of a machine that was asked for, as if there were nothing else on it."""
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, Problem, Snapshot
+from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.units import gpu_label
+
+
+def only_wanted(snapshot: Snapshot, options: ReadOptions) -> Snapshot:
+    """``snapshot`` cut down to the GPUs and the Slurm job that ``options`` name."""
+    if options.slurm_job is not None:
+        return only_slurm_job(snapshot, options.slurm_job, options.only_gpus)
+    return only_gpus(snapshot, options.only_gpus)
 
 
 def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
@@ -38,6 +46,59 @@ def only_gpus(snapshot: Snapshot, wanted: Collection[str]) -> Snapshot:
         ),
         problems=tuple(problems),
     )
+
+
+def only_slurm_job(snapshot: Snapshot, number: str, given: Collection[str]) -> Snapshot:
+    """``snapshot`` less all processes and jobs outside the Slurm job ``number``, and less the GPUs
+    that were neither ``given`` to it nor used by it.
+
+    Of the processes that are left out, only their presence on one of its GPUs is said, so that no
+    rule takes the others for all that run there.
+    """
+    jobs = tuple([job for job in snapshot.jobs if job.slurm_job == number])
+    own = {member.key for job in jobs for member in job.members}
+    own |= {one.key for one in snapshot.processes if one.slurm_job == number}
+    processes = tuple([one for one in snapshot.processes if one.key in own])
+    used = {one.gpu_uuid for one in processes} | {uuid for job in jobs for uuid in job.gpu_uuids}
+    wanted = (*given, *[gpu.uuid for gpu in snapshot.gpus if gpu.uuid in used])
+    gpus, problems = tuple[Gpu, ...](), snapshot.problems
+    if wanted:
+        part = only_gpus(snapshot, wanted)
+        gpus, problems = part.gpus, part.problems
+    here = {gpu.uuid for gpu in gpus}
+    shared = {one.gpu_uuid for one in snapshot.processes if one.key not in own}
+    left_out = [
+        Problem(
+            source="processes",
+            message=f"GPU {gpu_label(gpu)} is also used by processes outside Slurm job {number}: "
+            "they are left out, so how much of the GPU each process uses is not known.",
+            target=gpu.uuid,
+            reading="processes",
+            severity="info",
+        )
+        for gpu in gpus
+        if gpu.uuid in shared
+    ]
+    kept = [
+        one
+        for one in problems
+        # Sentences about processes and jobs can be about anybody's.
+        if one.source not in ("processes", "jobs") and one.target in {None, *here}
+    ]
+    return replace(
+        snapshot,
+        gpus=tuple([_allocated_to(number, gpu) for gpu in gpus]),
+        jobs=jobs,
+        processes=processes,
+        problems=(*kept, *left_out),
+    )
+
+
+def _allocated_to(number: str, gpu: Gpu) -> Gpu:
+    """The GPU without the other jobs that it is allocated to."""
+    if gpu.allocated_to is None:
+        return gpu
+    return replace(gpu, allocated_to=tuple([job for job in gpu.allocated_to if job == number]))
 
 
 def _is(gpu: Gpu, name: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from gpuwatch.commands.printing import (
 )
 from gpuwatch.commands.watching import EARLY_BY_SECONDS, watch
 from gpuwatch.core import units
+from gpuwatch.core.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -37,6 +39,17 @@ if TYPE_CHECKING:
 FOR_MOST_SECONDS = 366 * 86400.0
 ROTATE_LEAST_SECONDS = 60.0
 _STATUS_SECONDS = 1.0
+FILES = ["slurm-prolog.sh", "slurm-epilog.sh", "slurm-mail.sh"]
+_SLURM_JOB = re.compile(r"\d{1,10}", re.ASCII)
+
+
+def _job_number(_context: object, _option: object, value: str | None) -> str | None:
+    if value is not None and _SLURM_JOB.fullmatch(value) is None:
+        raise click.BadParameter(
+            f"{clean(value, 60)!r} is not the number of a Slurm job. A task of an array has one "
+            "too: squeue --format %A prints it."
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +83,23 @@ class Request:
 )
 @click.option("--redact", is_flag=True, help="Redact possible secrets and personal data.")
 @watched_options()
+@click.option(
+    "--slurm-job",
+    callback=_job_number,
+    metavar="JOBID",
+    help="Only this Slurm job: its processes, and the GPUs that it uses or that --only names.",
+)
 @click.option("--detach", is_flag=True, help="Run in the background, also without a terminal.")
 @click.option("--stop", metavar="FILE", help="Stop the recording to FILE.")
-def record_command(output: str | None, detach: bool, stop: str | None, **options: Any) -> int:
+@click.option(
+    "--print",
+    "printed",
+    type=click.Choice(FILES),
+    help="Print a script that has Slurm record every job, and exit (see docs/hosts.md).",
+)
+def record_command(
+    output: str | None, detach: bool, stop: str | None, printed: str | None, **options: Any
+) -> int:
     """Record this machine into FILE, for replay, report, compare and diagnose.
 
     FILE is appended to and can be read while it is written: a crash costs the last few seconds. If
@@ -85,6 +112,9 @@ def record_command(output: str | None, detach: bool, stop: str | None, **options
     """
     from gpuwatch.commands.recordings import running
 
+    if printed is not None:
+        print_text(Path(__file__).with_name("files").joinpath(printed).read_text("utf-8"))
+        return 0
     if stop is not None:
         return running.stop_recording(stop)
     if output is None:
@@ -93,6 +123,8 @@ def record_command(output: str | None, detach: bool, stop: str | None, **options
         raise click.UsageError("record writes a file: gpuwatch stream prints snapshots.")
     path = Path(os.path.abspath(output))  # noqa: PTH100 - resolve() would follow links
     request = Request(path=path, **options)
+    if request.watched.pid is not None and request.watched.slurm_job is not None:
+        raise click.UsageError("Choose either --pid or --slurm-job.")
     if request.keep is not None and request.rotate is None:
         raise click.UsageError("--keep limits the files that --rotate puts aside: add --rotate 1h.")
     if not detach:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.linux.own_cpu import OwnUse
-from gpuwatch.sources.only import only_gpus
+from gpuwatch.sources.only import only_wanted
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
 from gpuwatch.sources.simulated.host import Look, build_host
@@ -76,7 +76,7 @@ class SimulatedSource:
         self.open()
         assert self._machine is not None
         looked = self._machine.look(self._clock.monotonic())
-        snapshot = only_gpus(looked, self.options.only_gpus)
+        snapshot = only_wanted(looked, self.options)
         if self._own is None:
             return snapshot
         cost = OwnCost(
