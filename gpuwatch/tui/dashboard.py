@@ -58,8 +58,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
     ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
     ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
     from gpuwatch.recording.hosts.shared import SharedJob  # noqa: PLC0415
-    from gpuwatch.tui.pages.fleet import Fleet, Member  # noqa: PLC0415
-    from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
+    from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member  # noqa: PLC0415
 
     # Threads that read share the interpreter with the one that draws.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -131,7 +130,7 @@ def replay_app(
 ) -> GpuwatchApp:
     """The dashboard over ``tape``. ``follows``: what comes in is live and is shown as it comes;
     ``options``: those of ``GpuwatchApp``."""
-    from gpuwatch.tui.replay.player import Player  # noqa: PLC0415
+    from gpuwatch.tui.replay import Player  # noqa: PLC0415
 
     player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
     return GpuwatchApp(TapeSource(simulated), player, player=player, **options)

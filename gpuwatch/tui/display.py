@@ -13,8 +13,7 @@ from textual.screen import Screen
 
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
@@ -161,19 +160,19 @@ class Display:
     # -- keys -------------------------------------------------------------------------------------
 
     def action_help(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import help_dialog  # noqa: PLC0415
 
         self.show(help_dialog(self.view))
 
     def action_problems(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import problems_dialog  # noqa: PLC0415
 
         if self.view.snapshot is not None:
             self.show(problems_dialog(self.view))
 
     def action_palette(self) -> None:
         """All that can be done on the screen in front, to be found by typing."""
-        from gpuwatch.tui.screens.dialogs.palette import command_palette  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import command_palette  # noqa: PLC0415
 
         app, screen = self.app, self.app.screen
         bound = screen.active_bindings.values()

@@ -17,7 +17,7 @@ from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.practice.control import Practice
-    from gpuwatch.tui.replay.state import ReplayState
+    from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
 

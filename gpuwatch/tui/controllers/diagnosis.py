@@ -9,11 +9,9 @@ from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, about_job
 from gpuwatch.tui.charts.timeline import Marks
 from gpuwatch.tui.controllers.controller import Controller
-from gpuwatch.tui.controllers.following import Runs
-from gpuwatch.tui.controllers.marking import bring_up_to_date, gives_way, mark_now, mark_run
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.panels.findings import chosen_finding
+from gpuwatch.tui.runs import Runs, bring_up_to_date, ended_at, gives_way, mark_now, mark_run
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
@@ -117,15 +115,15 @@ class DiagnosisController(Controller):
 
     def action_findings(self) -> None:
         """All that was found, with the evidence of the selected one."""
-        from gpuwatch.tui.screens.findings import FindingsScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import FindingsScreen  # noqa: PLC0415
 
         self.display.show_page(FindingsScreen)
 
     def action_evidence(self) -> None:
         """The chosen finding in full; the list where it is gone."""
-        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import EvidenceScreen  # noqa: PLC0415
 
-        one = selection.chosen(self.view)
+        one = chosen_finding(self.view)
         if one is None:
             self.action_findings()
         else:
@@ -134,7 +132,7 @@ class DiagnosisController(Controller):
 
     def action_unknown(self) -> None:
         """A list of all that could not be checked."""
-        from gpuwatch.tui.screens.dialogs.texts import unknown_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import unknown_dialog  # noqa: PLC0415
 
         view = self.view
         if view.diagnosis is not None:
@@ -142,9 +140,9 @@ class DiagnosisController(Controller):
 
     def action_copy_finding(self) -> None:
         """To the clipboard, as text."""
-        from gpuwatch.tui.pages.evidence import plain_text  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import plain_text  # noqa: PLC0415
 
-        one = selection.chosen(self.view)
+        one = chosen_finding(self.view)
         if one is None:
             self.display.answer("no finding to copy")
         else:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.time_axis import clock
 from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside, span_words
 from gpuwatch.tui.controllers.controller import Controller
-from gpuwatch.tui.pages import finding_selection as selection
+from gpuwatch.tui.panels.findings import chosen_finding
+from gpuwatch.tui.panels.time_axis import clock
 
 _SCROLL_SHARE = 0.5
 """Of the range, at a press: what was at one edge is in the middle then."""
@@ -30,15 +30,14 @@ class TimelineController(Controller):
     def _share_range(self) -> None:
         """From here on the charts of a finding's evidence show the common range, beginning with
         their own."""
-        from gpuwatch.tui.pages import waveform  # noqa: PLC0415
-        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import EvidenceScreen, own_span  # noqa: PLC0415
 
         view = self.view
         if not isinstance(self.display.app.screen, EvidenceScreen) or not view.own_range:
             return
-        one = selection.chosen(view)
+        one = chosen_finding(view)
         if one is not None:
-            view.timeline = replace(view.timeline, span_seconds=waveform.own_span(view, one))
+            view.timeline = replace(view.timeline, span_seconds=own_span(view, one))
         view.own_range = False
 
     def action_zoom(self, step: int) -> None:

@@ -1,30 +1,45 @@
-"""Many machines as a pure drawing: a row each, and the jobs that run on several of them."""
+"""Many machines on one screen, a row each, and the jobs that run on several of them.
+
+First the drawing, then the screen, and the application that shows it until a machine is opened.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.screen import Screen
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.history.columns import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, Incoming, RemoteHost
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
+from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
-from gpuwatch.tui.keys import FLEET_FOOTER
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
-from gpuwatch.tui.panels import footer
-from gpuwatch.tui.panels.header import WASTED_AFTER_SECONDS, wasted
+from gpuwatch.tui.pages.screen import END, CanvasScreen
+from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
+from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
-from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.view import View
+
+# -- the drawing -----------------------------------------------------------------------------------
+
 
 SORTS = ("name", "busy", "wasted", "finding")
 _SPARK = 30
@@ -326,6 +341,125 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         lines = filled(lines, width, height - foot)
         said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
         lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
-    keys, pressed = footer.draw(view, width, FLEET_FOOTER, left)
+    keys, pressed = draw_footer(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
     return Frame([*filled(lines, width, height - 1), keys], zones)
+
+
+# -- the screen and its application ----------------------------------------------------------------
+
+
+class FleetScreen(CanvasScreen):
+    """Draws ``fleet.draw``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
+    CANVAS_ID = "fleet"
+
+    def __init__(self, view: View, fleet: Fleet, opens: Callable[[Member], object]) -> None:
+        super().__init__(view)
+        self.fleet = fleet
+        self._opens = opens
+
+    def drawn(self, width: int, height: int) -> Frame:
+        return draw(self.view, self.fleet, width, height)
+
+    def action_move(self, step: int) -> None:
+        rows = [one.host.name for one in self.fleet.rows(self.view.filter_text)]
+        if rows:
+            here = rows.index(self.fleet.selected) if self.fleet.selected in rows else 0
+            self.fleet.selected = rows[max(0, min(here + step, len(rows) - 1))]
+        self.redraw()
+
+    def action_page(self, step: int) -> None:
+        self.action_move(step * max(1, self.size.height - 4))
+
+    def action_edge(self, end: int) -> None:
+        self.action_move(END if end else -END)
+
+    def action_clear(self) -> None:
+        self.view.filter_text = ""
+        self.redraw()
+
+    def action_sort(self) -> None:
+        fleet = self.fleet
+        fleet.sort = SORTS[(SORTS.index(fleet.sort) + 1) % len(SORTS)]
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        self.fleet.reverse = not self.fleet.reverse
+        self.redraw()
+
+    def action_open(self) -> None:
+        if (one := self.fleet.chosen) is not None:
+            self._opens(one)
+
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        if zone.action != "host":
+            await super().clicked(zone, event)
+        elif self.fleet.selected == zone.argument and event.chain > 1:
+            self.action_open()
+        else:
+            self.fleet.selected = str(zone.argument)
+            self.redraw()
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_move(step)
+
+
+class _NoSampler(Sampler):
+    """Nothing of this machine is read; a look at the others once an interval."""
+
+    def __init__(self, source: Source, interval_seconds: float, look: Callable[[], None]) -> None:
+        super().__init__(source, interval_seconds)
+        self._look = look
+
+    async def run(self, deliver: Callable[[Snapshot], None]) -> None:
+        del deliver
+        while True:
+            self._look()
+            await asyncio.sleep(self.interval_seconds)
+
+    @property
+    def overdue(self) -> bool:
+        return False
+
+
+class FleetApp(GpuwatchApp):
+    """Ends with ``opened`` set once a machine or a job is chosen. ``opens``: the only machine, or
+    the first job on several of them, opens by itself as soon as it can."""
+
+    def __init__(self, source: Source, fleet: Fleet, opens: bool, **options: Any) -> None:
+        self.fleet = fleet
+        self.opened: Incoming | None = None
+        self._opens = opens
+        interval = max([one.host.interval_seconds for one in fleet.members])
+        super().__init__(source, _NoSampler(source, interval, self._look), **options)
+        self.view.fleet, self.view.filter_text = True, fleet.filter_text
+        self._fleet_screen = FleetScreen(self.view, fleet, self._open)
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._fleet_screen
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action not in NOT_IN_FLEET and super().check_action(action, parameters)
+
+    def _look(self) -> None:
+        self.fleet.look()
+        alone = self.fleet.members if len(self.fleet.members) == 1 else ()
+        for one in (*self.fleet.jobs, *alone):
+            if self._opens and one.host.latest is not None and one.host.tape is not None:
+                self._opens = False
+                self._open(one)
+        self.drawing.redraw()
+
+    def action_copy_host(self) -> None:
+        if (one := self.fleet.chosen) is not None:
+            self.drawing.copy(one.said()[-1])
+
+    def _open(self, one: Member) -> None:
+        if one.host.latest is None or one.host.tape is None:
+            self.drawing.answer(one.said()[0])
+        else:
+            self.opened, self.fleet.filter_text = one.host, self.view.filter_text
+            self.exit()

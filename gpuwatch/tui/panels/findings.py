@@ -1,29 +1,132 @@
-"""The band under the header, of as many rows whatever there is to say: findings, one line each, or
-a quiet one that nothing is; readings that fail; what a change brought about."""
+"""Findings to choose from, and the band under the header that shows them.
 
+The band has as many rows whatever there is to say: findings, one line each, or a quiet one that
+nothing is; readings that fail; what a change brought about.
+"""
+
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
+from gpuwatch.core.model import Problem
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job
-from gpuwatch.tui.controllers.marking import is_about
-from gpuwatch.tui.pages.finding_words import (
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job, severity_place
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
+from gpuwatch.tui.panels.finding_words import (
+    by_key,
     cause,
     changes,
     gpu_names,
     lost,
+    parts,
     place,
     severity_sign,
     style_of,
     whose,
 )
-from gpuwatch.tui.pages.grid import band_rows
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
-from gpuwatch.tui.panels import problems
-from gpuwatch.tui.panels.job.header import ended_at
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
+from gpuwatch.tui.runs import ended_at, is_about
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of, wrapped
 from gpuwatch.tui.view import Side, View
+
+# -- findings to choose from -----------------------------------------------------------------------
+
+
+def present_findings(view: View) -> tuple[Finding, ...]:
+    """One for each cause; those of the job that is looked at come first."""
+    diagnosis, job = view.diagnosis, view.job.last
+    if diagnosis is None or job is None:
+        return () if diagnosis is None else diagnosis.causes
+    own = {id(one) for one in about_job(diagnosis, job)}
+    return tuple(sorted(diagnosis.causes, key=lambda one: own.isdisjoint(map(id, parts(one)))))
+
+
+def findings_of_ended_job(view: View) -> tuple[Finding, ...]:
+    """Findings about the job looked at when it ended; none while it runs."""
+    job = view.job.last
+    return () if job is None or ended_at(view, job) is None else view.job.findings
+
+
+def readable_findings(view: View) -> tuple[Finding, ...]:
+    """Those that hold, then those of a job that ended."""
+    now = present_findings(view)
+    keys = {one.key for one in now}
+    return (*now, *[one for one in findings_of_ended_job(view) if one.key not in keys])
+
+
+def finding_holds(view: View, finding: Finding) -> bool:
+    return any(one is finding for one in present_findings(view))
+
+
+def chosen_finding(view: View) -> Finding | None:
+    """The one under the cursor, as it is now."""
+    return by_key(readable_findings(view), view.finding)
+
+
+def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
+    """The panel shows ``keys`` now: if the cursor was on one that is gone, it goes to another, or
+    leaves the panel. Whether it had to."""
+    if not view.in_findings or view.finding in keys:
+        return False
+    one = chosen_finding(view)
+    view.in_findings = bool(keys)
+    if keys:
+        view.finding = one.key if one is not None and one.key in keys else keys[0]
+    return True
+
+
+# -- readings that fail ----------------------------------------------------------------------------
+
+
+def problem_lines(view: View, width: int, most: int) -> list[Line]:
+    """At most ``most`` for the gravest problems; a single one is wrapped rather than cut, several
+    get a line each and the last says how many more there are."""
+    problems, glyphs = _worth_saying(view), view.glyphs
+    if not problems or most <= 0:
+        return []
+    out: list[Run] = []
+    if len(problems) == 1:
+        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
+                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
+        style, signs = _problem_style(problems[0]), (glyphs.warning, *" " * most)
+        out = [(f" {sign} {text}", style) for sign, text in zip(signs, wrapped, strict=False)]
+    for number, problem in enumerate(problems[:most] if len(problems) > 1 else ()):
+        more = len(problems) - most if number == most - 1 else 0
+        note = f" +{more} more (!)" if more > 0 else ""
+        text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
+        out.append((left(text, width - len(note)) + note, _problem_style(problem)))
+    return [Row(width).add(text, style).line() for text, style in out]
+
+
+def problems_are_grave(view: View) -> bool:
+    """The gravest is an error, and no finding says so."""
+    return any(one.severity == "error" for one in _worth_saying(view))
+
+
+def _worth_saying(view: View) -> list[Problem]:
+    """Errors first, then warnings, each once; what is merely good to know is left to the
+    problems screen."""
+    there = () if view.snapshot is None else view.snapshot.problems
+    worth = [p for p in there if p.severity != "info" and not _is_a_finding(view, p)]
+    return sorted(worth, key=lambda p: severity_place(p.severity))
+
+
+def _is_a_finding(view: View, problem: Problem) -> bool:
+    """A GPU that is lost is said once, with what to do."""
+    names: set[str | None] = {problem.target} if problem.reading is None else set()
+    if problem.reading == "lost":
+        names = {gpu.uuid for gpu in view.gpus if gpu.lost}
+    findings = () if view.diagnosis is None else view.diagnosis.findings
+    found = [uuid for one in findings if one.rule == "gpu_lost" for uuid in one.gpus]
+    return bool(names) and names.issubset(found)
+
+
+def _problem_style(problem: Problem) -> str:
+    return "error" if problem.severity == "error" else "warn"
+
+
+# -- the band --------------------------------------------------------------------------------------
+
 
 _GAP = "  "
 _LEAST_ADVICE = 12
@@ -45,8 +148,8 @@ def _draw(page: Page, rows: int) -> Drawn:
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
     most = rows - marked
     quiet = not findings and (diagnosis is None or not page.gpus)
-    grave = most == 1 and problems.are_grave(view)
-    trouble = problems.lines(view, width, most if quiet or grave else min(1, most - 1))
+    grave = most == 1 and problems_are_grave(view)
+    trouble = problem_lines(view, width, most if quiet or grave else min(1, most - 1))
     most -= len(trouble)
     lines: list[Line] = []
     if findings and most:

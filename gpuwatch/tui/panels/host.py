@@ -2,10 +2,10 @@
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host
-from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.charts.past_readings import past_host
 from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.time_axis import past_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right, width_of
 from gpuwatch.tui.view import View
 

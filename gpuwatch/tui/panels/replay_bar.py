@@ -10,8 +10,8 @@ from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs
 from gpuwatch.tui.charts.strips import draw_column
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
-from gpuwatch.tui.replay.state import ReplayState
+from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, cause, severity_sign
+from gpuwatch.tui.replay_state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
 

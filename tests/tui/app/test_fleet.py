@@ -14,8 +14,7 @@ from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.shared import SharedJob, shared_jobs
 from gpuwatch.tui.dashboard import TapeSource
-from gpuwatch.tui.pages.fleet import Fleet, Member, draw
-from gpuwatch.tui.screens.fleet import FleetApp
+from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member, draw
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, nothing, starved

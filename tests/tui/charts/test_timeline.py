@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import UNICODE
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
-from gpuwatch.tui.panels.gpus.state import state_of
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.gpus import state_of
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, starved
 from tests.tui.scenes import GLYPHS, history_of, scene, view_of

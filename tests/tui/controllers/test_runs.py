@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from gpuwatch.core.model import Job, Snapshot, TrainingLoop
-from gpuwatch.tui.controllers.following import Runs, next_run
-from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
+from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen
+from gpuwatch.tui.runs import Runs, next_run
 from tests.tui.controllers.test_diagnosis import busy_at
 from tests.tui.diagnoses import HandEngine, diagnosis, nothing, starved
 from tests.tui.driving import driven

@@ -10,9 +10,9 @@ from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.timeline import Timeline
-from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
-from gpuwatch.tui.panels.job.traces import Together
+from gpuwatch.tui.panels.job_charts import Together
+from gpuwatch.tui.runs import follow
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot

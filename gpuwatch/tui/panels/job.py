@@ -1,18 +1,38 @@
-"""The processes of a job as a tree: what each is, what it does, what it waits for."""
+"""Panels of one job: what it is, its GPUs, its processes as a tree, and what it prints."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean, total
-from gpuwatch.core.model import PIDS_OF_A_MACHINE, Job, JobMember, Process, ProcessKey, TrainingLoop
-from gpuwatch.jobs.words import role_name
+from gpuwatch.core.model import (
+    PIDS_OF_A_MACHINE,
+    Gpu,
+    Host,
+    Job,
+    JobMember,
+    Process,
+    ProcessKey,
+    TrainingLoop,
+)
+from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
-from gpuwatch.tui.pages.layout import Drawn, Page, filled, scrolled
-from gpuwatch.tui.panels.job.traces import Together
-from gpuwatch.tui.panels.processes.table import spark_span, spark_window
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left, width_of
-from gpuwatch.tui.terminal.listing import (
+from gpuwatch.tui.pages.layout import (
+    Drawn,
+    GpuStyle,
+    Page,
+    Panel,
+    Title,
+    edge,
+    filled,
+    fixed,
+    scrolled,
+)
+from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
+from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
+from gpuwatch.tui.panels.listing import (
     ListColumn,
     begin_row,
     branches,
@@ -21,7 +41,228 @@ from gpuwatch.tui.terminal.listing import (
     state_style,
     width_of_columns,
 )
+from gpuwatch.tui.panels.processes import spark_span, spark_window
+from gpuwatch.tui.runs import ended_at
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    Zone,
+    fit,
+    fit_end,
+    fit_middle,
+    left,
+    right,
+    width_of,
+)
 from gpuwatch.tui.view import View
+
+# -- command, who, where, how it gets its data, the cores it has -----------------------------------
+
+
+_GAP = "   "
+_THROTTLED_WORTH_SAYING_PERCENT = 1.0
+
+
+def _draw_title(page: Page, _rows: int) -> Drawn:
+    """The command, and at the right that it has ended, if it has."""
+    view, job, width = page.view, page.job, page.width
+    assert job is not None
+    ended = end_text(view, job, brief=width < 76)
+    note = f" {ended[0]} " if ended is not None else ""
+    command = brief_command(job.command or f"PID {job.pid}")
+    if page.boxed:
+        return edge(view.glyphs, width, Title(command, (), *(ended or ())))
+    row = Row(width).add(" ")
+    row.add(fit(command, max(8, row.room - width_of(note) - 1), view.glyphs.ellipsis), "title")
+    if ended is not None:
+        row.pad_to(width - width_of(note)).add(note, ended[1])
+    return [row.line()], []
+
+
+TITLE = fixed("title", 1, _draw_title)
+
+
+def end_text(view: View, job: Job, brief: bool = False) -> Run | None:
+    """``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
+    at = ended_at(view, job)
+    if at is None:
+        return None
+    text = f"ended {time.strftime('%H:%M:%S', time.localtime(at))}"
+    if job.started_at_unix_seconds is not None:
+        text += f" after {units.age(at - job.started_at_unix_seconds)}"
+    code = view.job.exit_code if job.exit_code is None else job.exit_code
+    if code is None:
+        return text, "warn"
+    if code < 0:
+        text += f", signal {-code}"
+    else:
+        text += f", exit {code}" if brief else f", exit code {code}"
+    return text, "text" if code == 0 else "error"
+
+
+def _fact_rows(page: Page) -> int:
+    """Rows of facts, as long as each chart and three processes have theirs."""
+    assert page.job is not None
+    height = page.tall
+    wanted = 1 if height < 14 else 2 if height < 18 or page.width >= 110 else 3
+    wanted += height >= 14 and has_reported(page.view, page.job)
+    return max(0, min(wanted, page.room - len(kinds(page)) - 3))
+
+
+def _draw_facts(page: Page, rows: int) -> Drawn:
+    """At most ``rows`` lines of facts, most telling first, in the order of the screen."""
+    view, job = page.view, page.job
+    assert job is not None
+    assert view.snapshot is not None
+    known = job.ranks and job.loader_workers is not None
+    loading = job_loading_sentence(job), "value" if known else "label"
+    cores = _cores(job, view.snapshot.host)
+    together = [loading, *cores]
+    reported = _reported(view, job)
+    flow = partial(_flow, view, page.width)
+    if reported and rows <= 2:
+        return [flow(reported), flow(together)][:rows], []
+    most = rows - bool(reported)
+    one_line = sum(width_of(text) + len(_GAP) for text, _ in together) <= page.width
+    apart = most >= 3 and bool(cores) and not one_line
+    lines = [flow(one) for one in (([loading], cores) if apart else (together,))]
+    if most > 1:
+        lines = [flow(_identity(view, job), gap="  "), *lines][:most]
+    return [*lines, flow(reported)] if reported else lines, []
+
+
+FACTS = Panel("facts", _fact_rows, _draw_facts)
+
+
+def _reported(view: View, job: Job) -> list[Run]:
+    """The job's report on its own loop."""
+    now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
+    if ended_at(view, job) is not None:
+        return []
+    texts = loop_facts(job, now)
+    return [(text, "value" if number == 0 else "text") for number, text in enumerate(texts)]
+
+
+def _flow(view: View, width: int, facts: list[Run], gap: str = _GAP) -> Line:
+    """Facts side by side; one that has no room is cut if it is the first, else left out."""
+    row = Row(width).add(" ")
+    for number, (text, style) in enumerate(facts):
+        if number == 0:
+            row.add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+        elif row.room >= width_of(text) + len(gap) + 1:
+            row.add(gap).add(text, style)
+    return row.line()
+
+
+def _identity(view: View, job: Job) -> list[Run]:
+    assert view.snapshot is not None
+    now, since = view.snapshot.taken_at_unix_seconds, job.started_at_unix_seconds
+    inner = "" if job.inner_pid in (None, job.pid) else f" ({job.inner_pid} inside)"
+    runs = since is not None and ended_at(view, job) is None
+    facts = (
+        (f"PID {job.pid}{inner}", "text"),
+        (job.user, "text"),
+        (f"for {units.age(now - (since or 0.0))}" if runs else None, "text"),
+        (_ranks(job), "text"),
+        (job.framework, "label"),
+        (job.slurm_job and f"slurm {job.slurm_job}", "label"),
+        (job.container and f"container {job.container}", "label"),
+        (job.pod and f"pod {job.pod}", "label"),
+        (job.environment, "label"),
+        (job.working_directory and f"in {job.working_directory}", "label"),
+    )
+    return [(text, style) for text, style in facts if text]
+
+
+def _ranks(job: Job) -> str | None:
+    count = len(job.ranks)
+    if count == 0:
+        return None if job.launcher is None else f"{job.launcher}, no rank seen"
+    if job.world_size is not None and job.world_size > count:
+        text = f"{count} of {job.world_size} ranks here"
+    elif count > 1:
+        text = f"{count} ranks"
+    else:
+        return job.launcher
+    return text if job.launcher is None else f"{text} ({job.launcher})"
+
+
+def _cores(job: Job, host: Host) -> list[Run]:
+    """``8 of 16 cores usable (quota 8.0), 4 per rank``, and whether it is held back."""
+    facts: list[Run] = []
+    cores = cores_sentence(job, host)
+    if cores is not None:
+        facts.append((cores, "label"))
+    held = job.cpu_throttled_percent
+    if held is not None and held >= _THROTTLED_WORTH_SAYING_PERCENT:
+        facts.append((f"CPU throttled {held:.0f}% of the time", "warn"))
+    return facts
+
+
+# -- its GPUs: a line each, or one for all ---------------------------------------------------------
+
+
+def _gpu_rows(page: Page) -> int:
+    """A row for each GPU while they leave room for the rest, else one for all. What the GPUs do
+    once the job has ended is not about it."""
+    count, height = len(page.gpus), page.tall
+    room = page.room - page.table_least - len(kinds(page))
+    if page.decided["report"] or count == 0 or room < 1:
+        return 0
+    most = 1 if height < 20 else 2 if height < 30 else 4 if height < 40 else 8
+    return count if count <= min(most, room) else 1
+
+
+def _draw_gpus(page: Page, rows: int) -> Drawn:
+    if rows != len(page.gpus):
+        return [gpu_summary(page.view, page.gpus, page.width)], []
+    painter = GpuPainter(page.view, page.gpus, page.width, marked=False)
+    if not page.decided["each_gpu"] and rows > 1:
+        # Their mean has the chart below.
+        return [line for gpu in page.gpus for line in painter.draw(gpu, GpuStyle.SINGLE, 1)], []
+    return [painter.brief(gpu) for gpu in page.gpus], []
+
+
+GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
+
+
+def gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+    """Many GPUs in one line: what they have together, and the extremes."""
+    readings = [gpu.reading for gpu in gpus]
+    busy = [one.busy_percent for one in readings if one.busy_percent is not None]
+    heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
+    used = _sum_if_all_known([one.memory_used_bytes for one in readings])
+    watts = _sum_if_all_known([one.power_watts for one in readings])
+    row = Row(width).add(f" {len(gpus)} GPUs", "title")
+    numbers = []
+    if busy:
+        low, high = round(min(busy)), round(max(busy))
+        row.add("  busy ", "label")
+        row.add(right(f"{low}%" if low == high else f"{low}-{high}%", 7), "value")
+    if used is not None:
+        whole = _sum_if_all_known([gpu.identity.memory_total_bytes for gpu in gpus])
+        numbers.append(("mem", units.size_of(used, whole)))
+    numbers.append(("power", units.watts(watts)))
+    numbers.append(("temp to", units.celsius(max(heat, default=None))))
+    for label, text in numbers:
+        if row.room >= len(label) + len(text) + 3:
+            row.add(f"  {label} ", "label").add(text, "value")
+    lost = sum(gpu.lost for gpu in gpus)
+    held = sum(throttle_text(one) is not None for one in readings)
+    for count, what, style in ((lost, "lost", "error"), (held, "throttled", "warn")):
+        if count:
+            row.fits(f"  {view.glyphs.warning}{count} {what}", style)
+    return row.line()
+
+
+def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
+    """Their sum, where all are known."""
+    return None if None in values else total(values)
+
+
+# -- its processes: what each is, what it does, what it waits for ----------------------------------
+
 
 ROLE_STYLES = {"rank": "main", "loader_worker": "worker"}
 """The colour of a role is that of its chart."""
@@ -160,7 +401,7 @@ def is_folded(view: View, job: Job) -> bool:
     return len(job.members) >= FOLDED_FROM if folded is None else folded
 
 
-def rows(view: View, job: Job) -> list[TreeRow]:
+def tree_rows(view: View, job: Job) -> list[TreeRow]:
     """All processes of the job, each under its parent; the loader workers of a parent as one row
     where they are folded."""
     on_gpus: dict[ProcessKey, list[Process]] = {}
@@ -251,7 +492,7 @@ def _role_text(row: TreeRow, width: int) -> str:
 # -- drawing --------------------------------------------------------------------------------
 
 
-def draw(page: Page, job: Job, height: int) -> Drawn:
+def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     """The heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
     view, width, table = page.view, page.width, page.table
     state = view.job
@@ -313,3 +554,56 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
     strip = view.strips.get(("member", member.key, width))
     style = ROLE_STYLES.get(member.role, "gauge")
     return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
+
+
+# -- what it prints --------------------------------------------------------------------------------
+
+
+def first_output_line(view: View, rows: int) -> int:
+    """The number of the line at the pane's top: the end is followed unless it was scrolled."""
+    output = view.job.output
+    if output is None:
+        return 0
+    newest = max(output.first, output.total - rows)
+    wanted = view.job.pane_first
+    return newest if wanted is None else max(output.first, min(wanted, newest))
+
+
+def _output_rows(page: Page) -> int:
+    """With the title; 0: hidden."""
+    pane, height = page.view.job.pane, page.height
+    if page.view.job.output is None or pane == "hidden" or height < 10:
+        return 0
+    return max(4, height * 6 // 10) if pane == "large" else max(3, min(12, height // 4))
+
+
+def _draw_output(page: Page, height: int) -> Drawn:
+    view, width, rows = page.view, page.width, height - 1
+    output = view.job.output
+    total = 0 if output is None else output.total
+    first = first_output_line(view, rows)
+    lines = [_output_title(view, width, first, total, rows)]
+    for text in output.lines(first, rows) if output is not None else ():
+        lines.append(Row(width).add(" ").add(fit(text, width - 2, view.glyphs.ellipsis)).line())
+    if total == 0:
+        lines.append(Row(width).add(" nothing printed yet", "dim").line())
+    return filled(lines, width, height), []
+
+
+OUTPUT = Panel("output", _output_rows, _draw_output)
+
+
+def _output_title(view: View, width: int, first: int, total: int, rows: int) -> Line:
+    state = view.job
+    row = Row(width, prefix="b:")
+    row.add(view.glyphs.marker if state.pane_focused else " ", "marker").add("OUTPUT", "label")
+    below = max(0, total - first - rows)
+    if state.pane_first is not None and below:
+        note, style = f"{view.glyphs.down}{below} more, end follows", "warn"
+    else:
+        note, style = units.plural(total, "line"), "label"
+    if state.output_name is not None:
+        # Which file it is stands at the end of its path.
+        room = row.room - len(note) - 4
+        row.add("  ").add(fit_end(state.output_name, room, view.glyphs.ellipsis))
+    return row.note(note, style).line()

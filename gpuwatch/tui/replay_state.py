@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuwatch.recording.buckets import Bucket, FindingSpan
     from gpuwatch.recording.replay import Tape
 
+
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 

@@ -10,10 +10,11 @@ from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.terminal.listing import brief_command
+from gpuwatch.tui.panels.listing import brief_command
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
+
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 

@@ -1,4 +1,4 @@
-"""What was chosen stays for the next time, in a small file that is written by hand as well."""
+"""Preferences: choices kept for the next time, in a small file that is also written by hand."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from gpuwatch.core.private_files import config_file, make_folder, why, write_whole
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.timeline import SPANS
-from gpuwatch.tui.panels.processes.table import CHOICES
+from gpuwatch.tui.panels.processes import CHOICES
 from gpuwatch.tui.terminal.palette import KNOWN_THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 

@@ -1,22 +1,93 @@
-"""Below the charts: clock times, what was found when, and the exact values under the cursor."""
+"""The axis below the charts, and the moment that the person looks at.
+
+The axis has clock times and what was found when. While the charts do not show the newest, a line
+above the keys has the exact values under the cursor, and the numbers beside the charts are those of
+that moment, put together from the history.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
 
 from gpuwatch.core import units
-from gpuwatch.core.history import bucket_index
-from gpuwatch.core.model import Gpu
+from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
+from gpuwatch.core.model import Gpu, GpuReading, Host
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Column, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
-from gpuwatch.tui.pages.finding_words import cause, severity_sign
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.panels.finding_words import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
+
+# -- readings of the moment that is looked at ------------------------------------------------------
+
+
+_WHOLE = {
+    "memory_used_bytes",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "swap_used_bytes",
+    "shm_used_bytes",
+}
+"""Fields that are whole numbers."""
+
+
+def past_column(view: View, series: Columns | None) -> Column | None:
+    """Values of ``series`` in the column looked at; ``None``: not read, or it is now."""
+    moment = view.timeline.moment
+    if moment is None or series is None:
+        return None
+    column = series.columns(moment, view.column_seconds, 1)[0]
+    return None if column is None else Column(*column)
+
+
+def past_gpu(view: View, gpu: Gpu) -> Gpu:
+    """``gpu`` with its readings of that moment; what has no history is not known of it."""
+    if view.timeline.moment is None:
+        return gpu
+    history, now = view.history, gpu.reading
+    values = {
+        name: _value(view, name, history.gpu(gpu.uuid, name))
+        for name in ("busy_percent", *GPU_SERIES)
+    }
+    reading = GpuReading(
+        **values,  # type: ignore[arg-type]
+        memory_used_is_process_sum=now.memory_used_is_process_sum,
+        ecc_corrected_count=now.ecc_corrected_count,
+        ecc_uncorrected_count=now.ecc_uncorrected_count,
+        remapped_rows_pending=now.remapped_rows_pending,
+        remapped_rows_failed=now.remapped_rows_failed,
+    )
+    # A limit that is not recorded at that moment was most likely the one of now.
+    if reading.power_limit_watts is None:
+        reading = replace(reading, power_limit_watts=now.power_limit_watts)
+    return replace(gpu, reading=reading)
+
+
+def past_host(view: View, host: Host) -> Host:
+    """The same of the machine."""
+    if view.timeline.moment is None:
+        return host
+    history = view.history
+    values = {name: _value(view, name, history.host(name)) for name in HOST_SERIES}
+    cores = host.core_percents
+    if cores is not None:
+        cores = tuple(_value(view, "", history.host_core(number)) for number in range(len(cores)))
+    return replace(host, core_percents=cores, **values)  # type: ignore[arg-type]
+
+
+def _value(view: View, name: str, series: Series | None) -> float | int | None:
+    column = past_column(view, series)
+    if column is None:
+        return None
+    return round(column.mean) if name in _WHOLE else column.mean
+
 
 _CLOCK_CELLS = 14
 _DATE_CELLS = 17
@@ -229,7 +300,7 @@ def _numbers(
             yield label, "no reading" if column is None else _spread(column, unit)
 
 
-def _spread(column: Column, unit: str) -> str:
+def _spread(column: Sequence[float], unit: str) -> str:
     """``47% (0-99)``: the mean and, where they say more, the extremes."""
     if unit in {"B", "B/s"}:
         low, mean, high = map(units.size if unit == "B" else units.rate, column)
@@ -237,3 +308,27 @@ def _spread(column: Column, unit: str) -> str:
     else:
         low, mean, high = (f"{value:.0f}" for value in column)
     return f"{mean}{unit}" if low == mean == high else f"{mean}{unit} ({low}-{high})"
+
+
+# -- the panels ------------------------------------------------------------------------------------
+
+
+def _draw_axis(page: Page, _rows: int) -> Drawn:
+    line, zones = draw(page.view, page.window, page.spans, page.width)
+    return [line], zones
+
+
+def axis_panel(has_room: Callable[[Page], bool]) -> Panel:
+    """The time axis of a page; asked once, before the values."""
+    return Panel("axis", lambda page: 1 if has_room(page) else 0, _draw_axis)
+
+
+def _draw_values(page: Page, _rows: int) -> Drawn:
+    view, gpus = page.view, page.gpus
+    selected = (gpu for gpu in gpus if gpu.uuid == view.selected_gpu)
+    gpu = next(selected, gpus[0] if gpus else None)
+    return values(view, gpu, page.width), []
+
+
+VALUES = Panel("values", lambda page: int(is_shown(page.view) and page.room > 1), _draw_values)
+"""Below the list, which alone gets shorter: nothing else moves when a cursor is set."""
