@@ -103,20 +103,20 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
 
 
 class TapeSource:
-    """Has no machine to read: the player delivers what was recorded."""
+    """Source without a machine to read: the player delivers what was recorded."""
 
     def __init__(self, simulated: bool) -> None:
         self.simulated = simulated
         self.options = ReadOptions(all_processes=True)
 
     def open(self) -> None:
-        """Nothing is read here."""
+        """Do nothing: there is no machine."""
 
     def read(self) -> Snapshot:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def replay_app(

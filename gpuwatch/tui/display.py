@@ -21,7 +21,7 @@ from gpuwatch.tui.view import View
 
 _MESSAGE_SECONDS = 6.0
 _BEHIND_SECONDS = 0.1
-"""Until a terminal that was behind is looked at again."""
+"""Time until a terminal that was behind is looked at again."""
 _SLOW_LINK_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
@@ -80,7 +80,7 @@ class Display:
         self.redraw()
 
     def copy(self, text: str) -> None:
-        """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
+        """Copy to the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
         self.app.copy_to_clipboard(text)
         self.answer("copied; if pasting fails, the terminal does not support it (OSC 52)")
 
@@ -212,7 +212,7 @@ class Display:
         return picture.svg([list(one) for one in strips_of(self.app.screen)], self._picture_theme())
 
     def _picture_theme(self) -> TerminalTheme:
-        """Stands for "the terminal's own colours" in a picture."""
+        """Return colours for a picture that stand for "the terminal's own"."""
         if self.app.native_ansi_color:
             return DIMMED_MONOKAI
         text = self.view.palette["text"]
@@ -251,8 +251,8 @@ def _few_colours(environment: Mapping[str, str]) -> bool:
 
 
 def speaks_unicode(environment: Mapping[str, str]) -> bool:
-    """True if block and braille characters will arrive: the output's encoding must be UTF-8, and
-    the Linux console's font has none of them."""
+    """Return whether block and braille characters will arrive: the output's encoding must be UTF-8,
+    and the Linux console's font has none of them."""
     if environment.get("TERM") == "linux":
         return False
     stream = sys.__stdout__

@@ -48,7 +48,7 @@ WARM_UP_SECONDS = 120.0
 """The engine looks at windows of a minute, and holds what it finds against flapping."""
 FINE_MOST_SECONDS = 900.0
 FINE_SNAPSHOTS_MOST = 400
-"""About two seconds of reading; what is older comes from the overview."""
+"""Snapshots that are read in about two seconds; what is older comes from the overview."""
 _LOOK_BACK_SECONDS = (600.0, 7200.0, float("inf"))
 _REACH_SECONDS = 12 * 3600.0
 """The longest range of the charts."""
@@ -70,11 +70,11 @@ class LoadedPast:
     history: History = field(default_factory=History)
     engine: Diagnoser | None = None
     past: list[Shown] = field(default_factory=list)
-    """Up to the moment itself; the last is shown. Empty where nothing can be read."""
+    """Moments up to the one asked for, which is shown. Empty where nothing can be read."""
     from_overview: bool = False
-    """Some of the past is by half minutes."""
+    """True if some of the past is by half minutes."""
     watched: bool = False
-    """It is diagnosed; without an engine from the next snapshot on."""
+    """True if it is diagnosed; without an engine from the next snapshot on."""
 
 
 class Seek:
@@ -94,9 +94,9 @@ class Seek:
         self.at = at
         self.light = light
         self.fine_seconds = min(FINE_MOST_SECONDS, max(WARM_UP_SECONDS, fine_seconds * 1.1))
-        """How much of the past is read snapshot by snapshot."""
+        """Length of the past that is read snapshot by snapshot."""
         self.readied: LoadedPast | None = None
-        """Once it is there."""
+        """Past with which the screen begins, once it is there."""
         self._tape = tape
         self._make_engine = None if light else make_engine
         self._on_ready = ready
@@ -136,7 +136,7 @@ class Seek:
 
     @property
     def ended(self) -> bool:
-        """Nothing comes any more."""
+        """Return whether nothing comes any more."""
         return self._read_all and not self._ahead
 
     def forward(self, advance: Callable[[Snapshot], Shown]) -> None:
@@ -300,18 +300,18 @@ class Seek:
 
 FRAME_SECONDS = 0.1
 _WORK_SECONDS = 0.06
-"""Of a frame: what is left is for drawing, and for the thread that reads."""
+"""Time of a frame for playing: what is left is for drawing, and for the thread that reads."""
 _TAPE_SECONDS = 0.5
 _GAP_LEAST_SECONDS = 10.0
 _GAP_INTERVALS = 3.0
 _LATE_SECONDS = 0.5
-"""Of real time: later than this the diagnosis is left out."""
+"""Delay in real time from which on the diagnosis is left out."""
 _VERY_LATE_SECONDS = 1.0
-"""Later than this snapshots are left out, where a jump is faster than reading on."""
+"""Delay from which on snapshots are left out, where a jump is faster than reading on."""
 _QUICK_SECONDS = 0.5
 _SKIPPED_SECONDS = 3.0
 _LATE_INTERVALS = 3.0
-"""Of what comes in live: older than this it is no longer the present."""
+"""Age in intervals from which on what comes in live is no longer the present."""
 
 
 class PlayerScreen(Protocol):
@@ -321,7 +321,7 @@ class PlayerScreen(Protocol):
 
 
 class _AsSampler:
-    """What the dashboard asks of a sampler: nothing here is under way."""
+    """Sampler as far as the dashboard asks for one: nothing here is under way."""
 
     in_flight_seconds: float | None = None
     state: ReplayState
@@ -329,11 +329,12 @@ class _AsSampler:
 
     def __init__(self) -> None:
         self.came_at = time.monotonic()
-        """When what is shown came in."""
+        """Time at which what is shown came in."""
 
     @property
     def age_seconds(self) -> float | None:
-        """How long ago what is shown came in, while it is followed; else it cannot get old."""
+        """Return how long ago what is shown came in, while it is followed; else it cannot get
+        old."""
         return time.monotonic() - self.came_at if self.state.following else None
 
     @property
@@ -343,7 +344,7 @@ class _AsSampler:
 
 
 class Player(_AsSampler):
-    """Stands where a live dashboard has its sampler. ``follows``: what comes in is live and is
+    """Player in the place of a live dashboard's sampler. ``follows``: what comes in is live and is
     shown as it comes."""
 
     screen: PlayerScreen
@@ -369,7 +370,7 @@ class Player(_AsSampler):
         self.next: Seek | None = None
         """The moment that is being readied."""
         self.wake = asyncio.Event()
-        """There is something to do before the next frame."""
+        """Event that says there is something to do before the next frame."""
         self._cue: Seek | None = None
         self._asked_at = self._readied_seconds = 0.0
         self._steps = 0
@@ -417,11 +418,11 @@ class Player(_AsSampler):
 
     @property
     def heading(self) -> float:
-        """Where it stands, or is going to."""
+        """Return where it stands, or is going to."""
         return self.state.now if self.next is None else self.next.at
 
     def step(self, step: int) -> None:
-        """One snapshot forth (1) or back (-1), paused."""
+        """Go one snapshot forth (1) or back (-1), paused."""
         state = self.state
         state.playing = state.following = False
         if step > 0:
@@ -629,7 +630,7 @@ class ReplayController(Controller):
         typing.openers["go_to"] = self.action_go_to
         self._diagnosed = player.makes_engine is not None
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
-        """Of the overview, by how much of it is known."""
+        """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
         player.screen, player.display = self, display
         for name, why in _REFUSED.items():
@@ -719,7 +720,7 @@ class ReplayController(Controller):
         self.display.redraw()
 
     def action_to_mark(self, step: int) -> None:
-        """To the finding after this moment (1) or before it (-1)."""
+        """Go to the finding after this moment (1) or before it (-1)."""
         player = self._player
         player.look_at_tape()
         stop = beside(player.state, player.heading, step)
@@ -731,7 +732,7 @@ class ReplayController(Controller):
             self.display.answer(stop)
 
     def action_move_cursor(self, step: int) -> None:
-        """The cursor where there is one, else the recording, by a snapshot."""
+        """Move the cursor where there is one, else the recording by a snapshot."""
         if self.view.timeline.cursor_seconds is not None:
             self._timeline.action_move_cursor(step)
         else:

@@ -41,7 +41,7 @@ def has_ended(job: Job) -> bool:
 
 
 def ended_at(view: View, job: Job) -> float | None:
-    """When it ended; one that left the list ended when it was missed."""
+    """Return when the job ended; one that left the list ended when it was missed."""
     if job.ended_at_unix_seconds is not None:
         return job.ended_at_unix_seconds
     return view.job.gone_at_unix_seconds
@@ -190,7 +190,7 @@ class Runs:
                 del self._runs[key]
 
     def at_work_since(self, gpus: Sequence[GpuKey]) -> float | None:
-        """From when on the jobs that are on these GPUs now were there."""
+        """Return since when the jobs that are on these GPUs now were there."""
         now = max((run.last_seen for run in self._runs.values()), default=None)
         there = [run for run in self._runs.values() if run.last_seen == now]
         mine = [run.first_seen for run in there if not set(gpus).isdisjoint(run.job.gpu_uuids)]
@@ -217,10 +217,10 @@ class Runs:
 
 
 _WINDOW_SECONDS = 60.0
-"""Both sides are means over at most this long, so that a restart in between slides out of it."""
+"""Longest time for the means of both sides, so that a restart in between slides out of it."""
 _COLUMN_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
-"""Measured sooner than this after the change, it is mostly the change itself."""
+"""Time after the change before which what is measured is mostly the change itself."""
 _AT_WORK_PERCENT = 5.0
 
 
@@ -249,15 +249,15 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
 
 
 def is_about(mark: Mark, job: Job) -> bool:
-    """True if it says something of this job."""
+    """Return whether ``mark`` says something of this job."""
     if mark.job == job.key or not (mark.gpus or mark.job):
         return True
     return not set(mark.gpus).isdisjoint(job.gpu_uuids)
 
 
 def gives_way(mark: Mark | None, before: Run) -> bool:
-    """True if the next run of a job may take its place: a mark of the person's stays while
-    other GPUs' jobs come and go."""
+    """Return whether the next run of a job may take the place of ``mark``: a mark of the person's
+    stays while other GPUs' jobs come and go."""
     return mark is None or mark.next_run or is_about(mark, before.job)
 
 
@@ -307,8 +307,8 @@ def _side(
     end: float,
     seconds: float,
 ) -> Side:
-    """How it went on these GPUs and for these jobs in the ``seconds`` up to ``end``. Of the
-    findings those about the GPUs, or ``job`` where there are none, or about neither."""
+    """Measure how it went on these GPUs and for these jobs in the ``seconds`` up to ``end``.
+    Findings are those about the GPUs, or ``job`` where there are none, or about neither."""
     loops = [loop for one in jobs for loop in one.loops]
     mine = set(gpus)
     about = (None, job) if job is not None and not gpus else None
@@ -334,7 +334,7 @@ def _jobs(view: View, gpus: tuple[GpuKey, ...], snapshot: Snapshot) -> list[Job]
 
 
 def _gpus(view: View, snapshot: Snapshot) -> tuple[GpuKey, ...]:
-    """Those of the job looked at; else those that jobs use; else all."""
+    """Return the GPUs of the job looked at; else those that jobs use; else all."""
     job = view.job.last
     if job is not None and job.loops and not job.gpu_uuids:
         # It trains on the CPU: what GPUs do beside it is others' work.

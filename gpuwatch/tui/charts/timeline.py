@@ -1,5 +1,5 @@
-"""Which stretch of the past the charts show, and what was found in it: one for all of them, on the
-history's own clock."""
+"""Stretch of the past that all charts show, and what was found in it, on the history's own
+clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gpuwatch.recording.buckets import FindingSpan, FindingSpans
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
-"""How much time a chart can show, in seconds, whatever its width."""
+"""Ranges that a chart can show, in seconds, whatever its width."""
 
 FIRST_SPAN = 30.0
-"""At the start: short enough that an oscillation of seconds is a waveform at 80 columns."""
+"""Range at the start: short enough that an oscillation of seconds is a waveform at 80 columns."""
 
 _LEAST_SHOWN = 0.25
 """Scrolled back as far as it goes, so much of the charts still has something to show."""
@@ -49,7 +49,7 @@ class Timeline:
     end_seconds: float | None = None
     cursor_seconds: float | None = None
     held: bool = False
-    """Only the cursor keeps the charts from following the newest."""
+    """True if only the cursor keeps the charts from following the newest."""
 
     @property
     def moment(self) -> float | None:

@@ -33,12 +33,13 @@ class Diagnoser(Protocol):
 
 
 class DiagnosisController(Controller):
-    """Without an engine nothing is diagnosed, and no line says anything of it."""
+    """Diagnosis of what is watched. Without an engine there is none, and no line says anything of
+    it."""
 
     def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
         super().__init__(display)
         self.latest: Diagnosis | None = None
-        """Of the newest snapshot, also while the picture is paused."""
+        """Diagnosis of the newest snapshot, also while the picture is paused."""
         self.restart(None, make_engine)
 
     def restart(
@@ -139,7 +140,7 @@ class DiagnosisController(Controller):
             self.display.show(unknown_dialog(view, view.diagnosis.unknown))
 
     def action_copy_finding(self) -> None:
-        """To the clipboard, as text."""
+        """Copy the chosen finding to the clipboard, as text."""
         from gpuwatch.tui.pages.findings import plain_text  # noqa: PLC0415
 
         one = chosen_finding(self.view)

@@ -92,7 +92,7 @@ class JobReportKeeper:
             self._recorder.note_diagnosis(diagnosis)
 
     def report(self) -> Report | None:
-        """Of the job so far, or of the whole of one that has ended."""
+        """Return the report of the job so far, or of the whole of one that has ended."""
         if self._final is not None:
             return self._final
         if self._recorder is None or not self._recorder.seen:
@@ -116,7 +116,7 @@ class JobReportKeeper:
         return lines
 
     def note_exit(self, code: int | None) -> str | None:
-        """How a job that gpuwatch started has ended: the snapshots do not know."""
+        """Take how a job that gpuwatch started has ended: the snapshots do not know."""
         if code is None or code == self._exit_code:
             return None
         self._exit_code = code
@@ -211,9 +211,9 @@ class JobReportKeeper:
 
 
 POLL_SECONDS = 0.25
-"""Of output that comes in: soon enough to read along."""
+"""Time between two looks for new output: soon enough to read along."""
 _INTERRUPTED = 130
-"""As a shell has it for Ctrl-C."""
+"""Exit code after Ctrl-C, as a shell has it."""
 
 
 class StartedJob(Controller):
@@ -234,11 +234,11 @@ class StartedJob(Controller):
         self._names: set[ProcessKey] = {job.key}
         self._tail: OutputTail | None = None
         self._read_whole = False
-        """All that it printed before it ended."""
+        """True once all that it printed before it ended was read."""
         self._quits_when_ended = False
-        """The person pressed Ctrl-C: what they wanted is to be done with it."""
+        """True once the person pressed Ctrl-C: what they wanted is to be done with it."""
         self._question: Dialog | None = None
-        """What shall become of it, while that is asked."""
+        """Dialog that asks what shall become of the job, while it is open."""
         if job.output_path is not None:
             from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
 
@@ -250,7 +250,8 @@ class StartedJob(Controller):
         self.display.app.set_interval(POLL_SECONDS, self._follow_output)
 
     def is_in(self, job: Job | None) -> bool:
-        """True if ``job`` is the one that was started: while it lives its first process says so."""
+        """Return whether ``job`` is the one that was started; while it lives its first process says
+        so."""
         if job is None:
             return False
         if job.key not in self._names and find((job,), self._job.key) is not None:
@@ -442,7 +443,7 @@ class JobController(Controller):
         view.job.write_report = self._written_report if report.ended else None
 
     def every_second(self) -> bool:
-        """How long sampling will take."""
+        """Say how long sampling will still take."""
         if not self.samples or self.sampler is None:
             return False
         seconds = self.sampler.seconds_left
@@ -464,7 +465,7 @@ class JobController(Controller):
     # -- which job --------------------------------------------------------------------------------
 
     def action_job(self) -> None:
-        """From the whole machine to one job."""
+        """Go from the whole machine to one job."""
         job = job_to_open(self.view)
         if isinstance(job, str):
             self.display.answer(job)
@@ -514,7 +515,7 @@ class JobController(Controller):
         return self._sampling is not None and not self._sampling.done()
 
     def action_stacks(self) -> None:
-        """Where the job's main threads are: sampled for some seconds, then shown."""
+        """Sample for some seconds where the job's main threads are, then show it."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         job = self.view.job.last

@@ -1,4 +1,4 @@
-"""One GPU, large: its charts, every reading, its processes."""
+"""Detail of one GPU: its charts, every reading, its processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -131,7 +131,7 @@ def _throttle(reading: GpuReading) -> tuple[str, str]:
 
 
 def _durations(reading: GpuReading) -> tuple[str | None, str]:
-    """Since the snapshot before."""
+    """Return for how long it was throttled since the snapshot before, by reason, and a style."""
     if reading.throttle_durations is None:
         return None, "text"
     held = [d for d in reading.throttle_durations if d.seconds > 0 and d.reason != "gpu_idle"]
@@ -166,7 +166,7 @@ class _Chart(NamedTuple):
     title: str
     number: str
     name: str
-    """Of its series."""
+    """Name of its series."""
     style: str
     limit: float
     """The scale goes from 0 to this, written in ``unit`` of so ``many`` units of the series."""
@@ -214,7 +214,7 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
 
 
 def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
-    """Most important first."""
+    """Return the charts of ``gpu``, most important first."""
     busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
     state = state_of(view, gpu)
@@ -254,8 +254,8 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
 
 
 def _wide(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
-    """Charts on the left, the busy one over their full width and higher than the others; readings
-    on the right, processes below."""
+    """Draw charts on the left, the busy one over their full width and higher than the others;
+    readings on the right, processes below."""
     table = processes.processes_of_gpu(view, gpu.uuid, width, max(4, room // 5))
     facts = _facts(gpu, _SIDE_WIDTH - 2, view)
     area = width - _SIDE_WIDTH
@@ -283,12 +283,13 @@ def _wide(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
 
 
 def _spots(top: int, lines: Sequence[Line], left: int, width: int) -> list[Zone]:
-    """Of a chart with its heading, ``width`` cells wide."""
+    """Return where a chart with its heading, ``width`` cells wide, can be clicked."""
     return spots(top + 1, len(lines) - 1, left + _LEAD, max(1, width - _LEAD - 1))
 
 
 def _narrow(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
-    """One under the other; what does not fit is reached by scrolling."""
+    """Draw charts, processes and readings one under the other; what does not fit is reached by
+    scrolling."""
     busy, *others = _charts(view, gpu, width)
     body: list[Line] = []
     zones: list[Zone] = []

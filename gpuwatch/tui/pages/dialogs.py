@@ -97,7 +97,7 @@ def _add_charts(text: Text, glyphs: Glyphs) -> None:
 
 
 def problems_dialog(view: View) -> Dialog:
-    """Everything that could not be read, and what is merely good to know."""
+    """Return a dialog with everything that could not be read, and what is merely good to know."""
     problems = () if view.snapshot is None else view.snapshot.problems
     text = Text()
     if not problems:
@@ -117,7 +117,8 @@ def problems_dialog(view: View) -> Dialog:
 
 
 def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
-    """By the readings that were missing, with the GPUs or jobs it is about where not all are."""
+    """Return a dialog with the checks that lack data, by the readings that were missing, with the
+    GPUs or jobs it is about where not all are."""
     text, gpus = Text(), view.gpus
     if not unknown:
         text.append("Every check has the data it needs." if gpus else "There is no GPU to check.")
@@ -146,7 +147,7 @@ def command_dialog(view: View, process: Process) -> Dialog:
 
 
 def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
-    """What ``gpuwatch stacks`` prints of these processes."""
+    """Return a dialog with what ``gpuwatch stacks`` prints of these processes."""
     from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
 
     text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))
@@ -205,9 +206,9 @@ class Choice(NamedTuple):
 
 
 def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] | None:
-    """How far ``choice`` is from what was typed, and which of its characters were; ``None``: some
-    word is not in it. Nearest: its key, or a word of it that begins so; then any part of it, the
-    name of its action, and letters in this order."""
+    """Return how far ``choice`` is from what was typed, and which of its characters were; ``None``:
+    some word is not in it. Nearest: its key, or a word of it that begins so; then any part of it,
+    the name of its action, and letters in this order."""
     text, named = choice.text.lower(), choice.name.replace("_", " ")
     keys = choice.note.lower().split()
     far, places = 0, set[int]()
@@ -256,7 +257,8 @@ class Menu(Dialog):
 
     @property
     def _found(self) -> list[tuple[Choice, Collection[int]]]:
-        """Those that have every word that was typed, the nearest first, and where they have it."""
+        """Return the choices that have every word that was typed, the nearest first, and where they
+        have it."""
         words = self._typed.lower().split()
         matches = [(_match(words, one), one) for one in self._choices]
         found = [(match, one) for match, one in matches if match is not None]
@@ -282,7 +284,7 @@ class Menu(Dialog):
                     self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """On a choice, or beside the window to close it."""
+        """Choose what was clicked; a click beside the window closes it."""
         place = event.screen_y - self.box.y - 1 - _HEAD_ROWS
         if not self.box.contains(event.screen_x, event.screen_y):
             self.dismiss("")
@@ -373,7 +375,8 @@ def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
 
 
 def _ways(key: Key) -> Iterator[Choice]:
-    """What the key does; of a pair that goes to and fro each of both, if its help names them."""
+    """Yield what the key does; of a pair that goes to and fro each of both, if its help names
+    them."""
     text = re.sub("^in [a-z ]+: ", "", key.help)
     step, ways = _STEP.search(key.action), _TWO_WAYS.search(text)
     if step is None:

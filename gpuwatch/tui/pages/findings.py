@@ -71,7 +71,7 @@ from gpuwatch.tui.view import View
 _LEAST_CHART_SECONDS = 60.0
 _MOST_CHARTS = 4
 _AFTER_LOSS = 0.2
-"""So much of the range is from after a GPU was lost."""
+"""Share of the range that is from after a GPU was lost."""
 _SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
@@ -120,14 +120,14 @@ def draw_waveform(view: View, finding: Finding, width: int, until: float | None)
 
 
 def _begin(snapshot: Snapshot, finding: Finding) -> float:
-    """Since when it holds, on the snapshots' own clock."""
+    """Return since when the finding holds, on the snapshots' own clock."""
     now, since = snapshot.taken_at_unix_seconds, finding.since_unix_seconds
     return snapshot.monotonic_seconds - (0.0 if since is None else now - since)
 
 
 def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
-    """How many seconds show it best, of those that were watched: what comes in bursts is seen best
-    in some eight of them, as they were when it was first looked at."""
+    """Return how many of the seconds watched show the finding best: what comes in bursts is seen
+    best in some eight of them, as they were when it was first looked at."""
     seconds = rule_of(finding.rule).chart_seconds
     if view.diagnosis is not None:
         seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
@@ -141,7 +141,7 @@ def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
 
 
 def _idle_share(finding: Finding) -> str | None:
-    """Of a finding about one GPU that is without work again and again."""
+    """Return the idle share of a finding about one GPU that is without work again and again."""
     for one in finding.evidence:
         if one.name == "idle GPU" and isinstance(one.value, float) and len(finding.gpus) == 1:
             return f"{one.value:.0f}%"
@@ -244,7 +244,7 @@ def plain_text(view: View, finding: Finding) -> str:
 
 
 def _plain(line: Line) -> str:
-    """As text; headings keep their words alone."""
+    """Return a line as text; headings keep their words alone."""
     if line[0][1] != EDGE:
         return plain(line).rstrip()
     return "\n" + "".join([text for text, style in line if style != EDGE]).rstrip()
@@ -330,7 +330,7 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
 
 
 def _short(unit: str | None) -> str | None:
-    """Beside the value, which has it in full."""
+    """Return a unit in short, to stand beside a value that has it in full."""
     return "%" if unit is not None and unit.startswith("%") else unit
 
 
@@ -377,12 +377,13 @@ _LEAST_PREVIEW = 6
 
 
 def selected_finding(view: View) -> Finding | None:
-    """The one under the cursor, else the first."""
+    """Return the finding under the cursor, else the first."""
     return chosen_finding(view) or next(iter(readable_findings(view)), None)
 
 
 def draw_findings(view: View, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+    """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
+    sight."""
     title = Title("findings", (("u", "unknown", "unknown"),))
 
     def body(width: int, room: int) -> SheetBody:
@@ -405,8 +406,8 @@ def _above(view: View, width: int) -> list[Line]:
 
 
 def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
-    """Below ``lines`` the findings, two rows each; what is left of ``room`` shows the evidence of
-    the selected one, if that is worth it, or what was found earlier."""
+    """Return ``lines`` and below them the findings, two rows each; what is left of ``room`` shows
+    the evidence of the selected one, if that is worth it, or what was found earlier."""
     zones: list[Zone] = []
     findings, chosen = readable_findings(view), selected_finding(view)
     if chosen is None:
@@ -448,7 +449,8 @@ def _watched(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Its sentence, what it costs, what to do, and how sure that is."""
+    """Return a finding's two rows: its sentence, what it costs, what to do, and how sure that
+    is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):
         tail = "until the job ended"
@@ -468,8 +470,8 @@ def draw_evidence(
     gone_at: float | None = None,
     documentation: str | None,
 ) -> tuple[Frame, int]:
-    """One finding over the whole screen, and ``offset`` brought into range. One that is gone is
-    shown as it was at ``gone_at``, on the snapshots' own clock."""
+    """Draw one finding over the whole screen, and ``offset`` brought into range. One that is gone
+    is shown as it was at ``gone_at``, on the snapshots' own clock."""
     note = ""
     if gone_at is not None:
         ended = any(one is finding for one in findings_of_ended_job(view))

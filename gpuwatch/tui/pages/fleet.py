@@ -1,4 +1,4 @@
-"""Many machines on one screen, a row each, and the jobs that run on several of them.
+"""List of many machines, a row each, and of the jobs that run on several of them.
 
 First the drawing, then the screen, and the application that shows it until a machine is opened.
 """
@@ -47,7 +47,7 @@ _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
 _FOOT_LINES = 5
-"""What is said of the selected one, in full."""
+"""Lines for what is said of the selected machine, in full."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,8 @@ class Member:
 
     host: Incoming
     busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    """Of all its GPUs, newest last: the mean, between the idlest and the busiest of them."""
+    """Readings of how busy all its GPUs are, newest last: the mean, between the idlest and the
+    busiest."""
 
     def look(self) -> None:
         """Keep what is known now; to be called once an interval."""
@@ -65,7 +66,7 @@ class Member:
 
     @property
     def current(self) -> Snapshot | None:
-        """What came in last, unless that is too old to be the present."""
+        """Return the snapshot that came in last, unless it is too old to be the present."""
         return None if self.host.is_late else self.host.latest
 
     @property
@@ -75,20 +76,21 @@ class Member:
 
     @property
     def percents(self) -> list[float | None]:
-        """Of each GPU, since the snapshot before where the driver has fine samples."""
+        """Return how busy each GPU is, since the snapshot before where the driver has fine
+        samples."""
         read = [(gpu.reading.busy_samples or (), gpu.reading.busy_percent) for gpu in self.gpus]
         return [mean([one.percent for one in fine] or [polled]) for fine, polled in read]
 
     @property
     def busy_percent(self) -> float | None:
-        """Of the last 30 readings."""
+        """Return the mean of the last 30 readings."""
         if self.current is None or not self.busy or self.busy[-1] is None:
             return None
         return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
     def wasted(self) -> float | None:
-        """How many of its GPUs do nothing, on average, by what was found."""
+        """Return how many of its GPUs do nothing, on average, by what was found."""
         tape, snapshot = self.host.tape, self.current
         found = None if tape is None else tape.diagnosis
         if found is None or snapshot is None or not snapshot.gpus:
@@ -121,7 +123,8 @@ class Member:
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
 
     def said(self) -> list[str]:
-        """The same sentence with the host's name; what installs gpuwatch where it is missing."""
+        """Return the sentence with the host's name, and what installs gpuwatch where it is
+        missing."""
         sentence = f"{self.host.name}: {self.says()[2]}"
         if not self.host.gpu_only and self.host.trouble != NEITHER:
             return [sentence]
@@ -131,17 +134,17 @@ class Member:
 
 @dataclass(slots=True)
 class Fleet:
-    """All of them, and how they are looked at."""
+    """All machines, and how they are sorted, filtered and selected."""
 
     members: Sequence[Member]
     jobs: list[Member] = field(default_factory=list)
-    """Those that run on several of them."""
+    """Jobs that run on several of the machines."""
     sort: str = "name"
     reverse: bool = False
     selected: str | None = None
     offset: int = 0
     filter_text: str = ""
-    """Kept while a host is open."""
+    """Filter that is kept while a host is open."""
 
     @property
     def chosen(self) -> Member | None:
@@ -180,7 +183,8 @@ class Fleet:
             one.look()
 
     def _has_room(self) -> bool:
-        """Whether another job can be followed: for one that has ended, if need be."""
+        """Make room for another job, in place of one that has ended if need be; return whether
+        there is."""
         over = [one for one in self.jobs if one.host.ended_seconds is not None]
         if len(self.jobs) >= _JOBS_MOST and over:
             over[0].host.close()
@@ -298,7 +302,8 @@ def _job_name(job: Job, taken: Collection[str]) -> str:
 
 
 def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+    """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
+    sight."""
     rows = fleet.rows(view.filter_text)
     names = [one.host.name for one in rows]
     if fleet.selected not in names:
@@ -408,7 +413,7 @@ class FleetScreen(CanvasScreen):
 
 
 class _NoSampler(Sampler):
-    """Nothing of this machine is read; a look at the others once an interval."""
+    """Sampler that reads nothing of this machine, and looks at the others once an interval."""
 
     def __init__(self, source: Source, interval_seconds: float, look: Callable[[], None]) -> None:
         super().__init__(source, interval_seconds)

@@ -1,4 +1,4 @@
-"""One job: what it is, its GPUs, who is busy and who waits, its processes, and what it prints.
+"""Page of one job: what it is, its GPUs, who is busy and who waits, its processes, its output.
 
 Once it has ended, its report takes the place of the processes. First the drawing, then the screens.
 """
@@ -51,7 +51,7 @@ _OUTPUT_KEY = "o"
 
 
 def _table_rows(page: Page) -> int:
-    """Takes what is left, and says how much that should be."""
+    """Return no rows, as the table takes what is left, and note how much that should be."""
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
     page.table_least = least + (2 if report and height >= 16 else 0)
@@ -71,7 +71,7 @@ def _draw_table(page: Page, rows: int) -> Drawn:
 
 
 def _keys(view: View) -> Footer:
-    """Those that do something."""
+    """Return the keys that do something for this job."""
     job = shown_job(view)
     without = set() if view.job.output is not None else {_OUTPUT_KEY}
     if job is not None and ended_at(view, job) is not None:
@@ -96,17 +96,17 @@ PANELS = (
     *(job_charts.PANEL, _AXIS, _PROCESSES),
     *(_TABLE, time_axis.VALUES, OUTPUT, BOTTOM, _FOOTER),
 )
-"""From top to bottom."""
+"""Panels of the page, from top to bottom."""
 COMPETING = (
     *(OUTPUT, FACTS, _TABLE, GPUS, job_charts.PANEL, _AXIS, job_charts.PANEL),
     time_axis.VALUES,
 )
-"""By importance: first who waits for whom, the charts of GPU, main thread and loader workers;
-then the processes; then everything else."""
+"""Panels that compete for rows, by importance: first who waits for whom, the charts of GPU, main
+thread and loader workers; then the processes; then everything else."""
 
 
 def draw(view: View, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells. Offsets in ``view.job`` are brought
+    """Draw exactly ``height`` lines of exactly ``width`` cells. Offsets in ``view.job`` are brought
     into range so that the selection stays in sight."""
     if width < 20 or height < 6:
         return too_small(width, height, "20x6")
@@ -285,7 +285,7 @@ class JobScreen(ListScreen):
         self.dismiss()
 
     def action_move(self, step: int) -> None:
-        """They scroll the output, and the report of a job that has ended."""
+        """Move the cursor; scroll the output, or the report of a job that has ended."""
         state = self.view.job
         in_report = self.cursor == _REPORT and (step > 0 or state.report_offset > 0)
         if state.pane_focused or in_report:
@@ -295,7 +295,7 @@ class JobScreen(ListScreen):
             super().action_move(step)
 
     def _go(self, rows: int) -> None:
-        """So many rows up or down in what has the cursor: output, report, or processes."""
+        """Move by so many rows in what has the cursor: output, report, or processes."""
         state = self.view.job
         if state.pane_focused:
             self._scroll_output(rows)

@@ -25,14 +25,14 @@ from gpuwatch.tui.view import View
 
 
 class GpuStyle(Enum):
-    """How one GPU is drawn; the value is its least rows and least width."""
+    """Style in which one GPU is drawn; the value is its least rows and least width."""
 
     STACKED = (6, 60)
     """A heading, a tall busy chart, the power's chart, and gauges of memory and temperature."""
     WIDE = (2, 30)
     """The busy chart over the full width, and a line with the rest below it."""
     SINGLE = (1, 0)
-    """One line: the busy chart, and what numbers it leaves room for."""
+    """Line with the busy chart, and what numbers it leaves room for."""
 
     @property
     def rows(self) -> int:
@@ -47,7 +47,7 @@ MOST_ROWS_A_GPU = {GpuStyle.STACKED: 22, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
 
 
 class Grid(NamedTuple):
-    """How many rows each part has; header and footer have one each, the table what is left."""
+    """Rows of each part; header and footer have one each, the table what is left."""
 
     style: GpuStyle
     shown: int
@@ -68,7 +68,7 @@ def band_rows(height: int, gpus: int) -> int:
 
 
 def has_boxes(width: int, height: int) -> bool:
-    """There is room for edges around the parts of a page."""
+    """Return whether there is room for edges around the parts of a page."""
     return width >= 60 and height >= 30
 
 
@@ -115,8 +115,8 @@ class Panel(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """One screen while it is laid out and drawn. ``boxed``: what is between the first and the last
-    of its edges gets sides, a cell each beyond ``width``."""
+    """Page while it is laid out and drawn. ``boxed``: what is between the first and the last of its
+    edges gets sides, a cell each beyond ``width``."""
 
     view: View
     width: int
@@ -124,21 +124,21 @@ class Page:
     boxed: bool
     window: TimeWindow
     gpus: Sequence[Gpu] = ()
-    """Those that the page is about."""
+    """GPUs that the page is about."""
     job: Job | None = None
     table: Sequence[Any] = ()
     """The rows of the table, whether or not they fit."""
     room: int = 0
     """Rows that nobody has taken yet."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Those that each panel has, by its name."""
+    """Rows that each panel has, by its name."""
     table_least: int = 0
     table_wanted: int = 0
     """Rows, with the heading, that should be left to the table."""
     decided: dict[str, Any] = field(default_factory=dict)
     """Results of panels from when they were asked for their rows, by name."""
     spans: list[tuple[int, int]] = field(default_factory=list)
-    """Where the charts above the time axis stand: first cell and width."""
+    """Places of the charts above the time axis: first cell and width."""
     table_page: int = 1
     """Rows of the table that are in sight."""
     lines: list[Line] = field(default_factory=list)
@@ -226,7 +226,7 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
 
 
 class Title(NamedTuple):
-    """What stands in the upper edge of a box: its name, keys for what is in it, and a note."""
+    """Text in the upper edge of a box: its name, keys for what is in it, and a note."""
 
     text: str = ""
     keys: Footer = ()
@@ -244,7 +244,7 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 
 
 def range_keys(page: Page) -> Footer:
-    """How much time the charts show."""
+    """Return the key that changes how much time the charts show, and how much that is."""
     span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
     return (("[]", f"range: {span}", "zoom(1)"),)
 

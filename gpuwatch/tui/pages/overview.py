@@ -51,17 +51,18 @@ PANELS = (
     *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST, host.PANEL),
     *(_PROCESSES, processes.PANEL, time_axis.VALUES, BOTTOM, _FOOTER),
 )
-"""From top to bottom."""
+"""Panels of the page, from top to bottom."""
 _OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
 COMPETING = (time_axis.VALUES,)
-"""What the person asks for takes its row from the table; all others have those of the grid."""
+"""Panels that compete for rows: what the person asks for takes its row from the table; all others
+have those of the grid."""
 
 COMPETING_WITHOUT_GPU = (processes.PANEL, host.PANEL, time_axis.VALUES)
 
 
 def draw(view: View, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells. Scroll offsets in ``view`` are brought
-    into range so that the selections stay in sight."""
+    """Draw exactly ``height`` lines of exactly ``width`` cells. Scroll offsets in ``view`` are
+    brought into range so that the selections stay in sight."""
     if width < 20 or height < 4:
         return too_small(width, height, "20x4")
     columns = view.chart_columns

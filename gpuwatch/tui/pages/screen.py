@@ -25,47 +25,6 @@ from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, cut, fit, plain, width_of
 from gpuwatch.tui.view import View
 
-# -- sheets ----------------------------------------------------------------------------------------
-
-
-SheetBody = tuple[Sequence[Line], Sequence[Line], Sequence[Zone], Sequence[Line]]
-"""Lines that stay in sight, those that scroll below them, and where these can be clicked; lines
-that stay below them."""
-
-
-def draw_sheet(
-    view: View,
-    width: int,
-    height: int,
-    title: Title,
-    body: Callable[[int, int], SheetBody],
-    keys: Footer,
-    offset: int,
-) -> tuple[Frame, int]:
-    """Exactly ``height`` lines of exactly ``width`` cells, and ``offset`` (how far the body is
-    scrolled) brought into range. ``body`` is asked for a width and a number of rows."""
-    boxes = has_boxes(width, height)
-    inner = width - 2 * boxes
-    room = max(0, height - 2 - 2 * boxes)
-    top, rest, spots, bottom = body(inner, room)
-    view.strips.forget_unused()
-    room = max(0, room - len(top) - len(bottom))
-    offset = max(0, min(offset, len(rest) - room))
-    lines = filled([*top, *rest[offset : offset + room]], inner, len(top) + room)
-    lines += bottom
-    if boxes:
-        ends = [edge(view.glyphs, inner, one)[0] for one in (title, Title())]
-        lines = [*ends[0], *lines, *ends[1]]
-    first = 1 + boxes + len(top)
-    zones = [zone._replace(y=zone.y - offset + first) for zone in spots]
-    zones = [zone for zone in zones if first <= zone.y < first + room]
-    foot, pressed = draw_footer(view, inner, keys, max(0, len(rest) - room - offset))
-    zones += [zone._replace(y=height - 1) for zone in pressed]
-    lines = filled([draw_header(view, inner), *lines], inner, height - 1)
-    lines = [*lines, foot]
-    return Frame(boxed(lines, view.glyphs) if boxes else lines, zones, inset=int(boxes)), offset
-
-
 # -- screens ---------------------------------------------------------------------------------------
 
 
@@ -133,7 +92,7 @@ class CanvasScreen(Screen[None]):
         self.canvas.show(lines, width)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        """Once: a second key that was on its way already is not for the screen below."""
+        """Dismiss once: a second key that was on its way already is not for the screen below."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_back(self) -> None:
@@ -181,7 +140,7 @@ class ListScreen(CanvasScreen):
 
     @property
     def cursor(self) -> Stop:
-        """Where the cursor is, whether or not that is still there."""
+        """Return where the cursor is, whether or not that is still there."""
         raise NotImplementedError
 
     @property
@@ -201,7 +160,7 @@ class ListScreen(CanvasScreen):
         return [("finding", key) for key in keys_in(self.shown.zones)]
 
     def page(self, width: int, height: int) -> Frame:
-        """As it is before the cursor of the findings is brought into sight."""
+        """Draw the page before the cursor of the findings is brought into sight."""
         raise NotImplementedError
 
     def drawn(self, width: int, height: int) -> Frame:
@@ -223,7 +182,7 @@ class ListScreen(CanvasScreen):
             self.put(self.ROWS, table[max(0, min(position, len(table) - 1))].key)
 
     def action_move(self, step: int) -> None:
-        """Up and down run through all rows."""
+        """Move the cursor up or down, through all rows."""
         here, stops = self.cursor, self.stops()
         if here in stops:
             place = min(stops.index(here) + step, len(stops) - 1)
@@ -267,6 +226,47 @@ class ScrolledScreen(CanvasScreen):
     async def wheel(self, y: int, step: int) -> None:
         del y
         self.action_scroll_body(step * _WHEEL_LINES)
+
+
+# -- sheets ----------------------------------------------------------------------------------------
+
+
+SheetBody = tuple[Sequence[Line], Sequence[Line], Sequence[Zone], Sequence[Line]]
+"""Lines that stay in sight, those that scroll below them, and where these can be clicked; lines
+that stay below them."""
+
+
+def draw_sheet(
+    view: View,
+    width: int,
+    height: int,
+    title: Title,
+    body: Callable[[int, int], SheetBody],
+    keys: Footer,
+    offset: int,
+) -> tuple[Frame, int]:
+    """Draw exactly ``height`` lines of exactly ``width`` cells, and return ``offset`` (how far the
+    body is scrolled) brought into range. ``body`` is asked for a width and a number of rows."""
+    boxes = has_boxes(width, height)
+    inner = width - 2 * boxes
+    room = max(0, height - 2 - 2 * boxes)
+    top, rest, spots, bottom = body(inner, room)
+    view.strips.forget_unused()
+    room = max(0, room - len(top) - len(bottom))
+    offset = max(0, min(offset, len(rest) - room))
+    lines = filled([*top, *rest[offset : offset + room]], inner, len(top) + room)
+    lines += bottom
+    if boxes:
+        ends = [edge(view.glyphs, inner, one)[0] for one in (title, Title())]
+        lines = [*ends[0], *lines, *ends[1]]
+    first = 1 + boxes + len(top)
+    zones = [zone._replace(y=zone.y - offset + first) for zone in spots]
+    zones = [zone for zone in zones if first <= zone.y < first + room]
+    foot, pressed = draw_footer(view, inner, keys, max(0, len(rest) - room - offset))
+    zones += [zone._replace(y=height - 1) for zone in pressed]
+    lines = filled([draw_header(view, inner), *lines], inner, height - 1)
+    lines = [*lines, foot]
+    return Frame(boxed(lines, view.glyphs) if boxes else lines, zones, inset=int(boxes)), offset
 
 
 # -- dialogs ---------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class Dialog(ModalScreen[str]):
         return self._view.glyphs
 
     def _edge(self, text: str, inner: int, corners: int) -> Line:
-        """At the top with its text to the left, at the bottom to the right."""
+        """Draw an edge: at the top with its text to the left, at the bottom to the right."""
         glyphs = self._glyphs
         word = f" {fit(text, inner - 2, glyphs.ellipsis)} "
         rules = [glyphs.rule, glyphs.rule * (inner + 1 - width_of(word))]
@@ -387,7 +387,7 @@ class Dialog(ModalScreen[str]):
         return self._glyphs.separator, "b:accent"
 
     def _behind(self, width: int, height: int) -> list[Line]:
-        """What the screen behind shows, where it has been drawn at this size."""
+        """Return the lines of the screen behind, where it has been drawn at this size."""
         screens = [one for one in self.app.screen_stack if isinstance(one, CanvasScreen)]
         lines = list(screens[-1].canvas.lines) if screens else []
         fits = len(lines) == height and screens[-1].size.width == width
@@ -408,7 +408,7 @@ class Dialog(ModalScreen[str]):
         return action != "answer" or parameters[0] in self._answers
 
     def dismiss(self, result: str | None = None) -> AwaitComplete:
-        """Once: a second key that was on its way already is not for the screen below."""
+        """Dismiss once: a second key that was on its way already is not for the screen below."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_answer(self, key: str) -> None:

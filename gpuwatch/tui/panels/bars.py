@@ -65,7 +65,7 @@ def draw_header(view: View, width: int) -> Line:
 
 
 def _played(view: View) -> str:
-    """Of what comes in live, where from."""
+    """Return where a live recording comes from, else ``REPLAY``."""
     state = view.replay
     return fit(state.shown, 24, view.glyphs.ellipsis) if state and state.following else "REPLAY"
 
@@ -112,7 +112,7 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
 
 
 def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
-    """How many GPUs do nothing, on average, by what was found."""
+    """Return how many GPUs do nothing, on average, by what was found."""
     # What others use is lost to a job, but not to the machine.
     lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
     # A share is of all GPUs of its job, also where the finding names one of them.
@@ -157,11 +157,11 @@ def cost_text(cost: OwnCost, brief: bool) -> str:
 _FooterKey = tuple[str, str, str]
 PRACTICE_KEY = "x"
 _LEAST_ROWS, _ALL_ROWS = 10, 20
-"""Of the screen: below, nothing, or only what the key does."""
+"""Rows of the screen below which nothing is shown, or only what the key does."""
 
 
 def practice_rows(view: View, height: int) -> int:
-    """How many of a screen's rows it takes."""
+    """Return how many of a screen's rows the bar takes."""
     if view.practice is None or height < _LEAST_ROWS:
         return 0
     wanted = 2 if view.practice.note is None else 3
@@ -179,7 +179,7 @@ def keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_Foote
 
 
 def draw_practice(view: View, width: int, height: int) -> list[Line]:
-    """Exactly ``rows`` lines."""
+    """Draw exactly ``practice_rows`` lines."""
     practice, count = view.practice, practice_rows(view, height)
     if practice is None or not count:
         return []

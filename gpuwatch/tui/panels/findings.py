@@ -33,7 +33,7 @@ from gpuwatch.tui.view import Side, View
 
 
 def present_findings(view: View) -> tuple[Finding, ...]:
-    """One for each cause; those of the job that is looked at come first."""
+    """Return a finding for each cause; those of the job that is looked at come first."""
     diagnosis, job = view.diagnosis, view.job.last
     if diagnosis is None or job is None:
         return () if diagnosis is None else diagnosis.causes
@@ -42,13 +42,13 @@ def present_findings(view: View) -> tuple[Finding, ...]:
 
 
 def findings_of_ended_job(view: View) -> tuple[Finding, ...]:
-    """Findings about the job looked at when it ended; none while it runs."""
+    """Return the findings about the job looked at when it ended; none while it runs."""
     job = view.job.last
     return () if job is None or ended_at(view, job) is None else view.job.findings
 
 
 def readable_findings(view: View) -> tuple[Finding, ...]:
-    """Those that hold, then those of a job that ended."""
+    """Return the findings that hold, then those of a job that ended."""
     now = present_findings(view)
     keys = {one.key for one in now}
     return (*now, *[one for one in findings_of_ended_job(view) if one.key not in keys])
@@ -59,13 +59,13 @@ def finding_holds(view: View, finding: Finding) -> bool:
 
 
 def chosen_finding(view: View) -> Finding | None:
-    """The one under the cursor, as it is now."""
+    """Return the finding under the cursor, as it is now."""
     return by_key(readable_findings(view), view.finding)
 
 
 def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
-    """The panel shows ``keys`` now: if the cursor was on one that is gone, it goes to another, or
-    leaves the panel. Whether it had to."""
+    """Keep the cursor among ``keys``, which the panel shows now: if the cursor was on one that is
+    gone, it goes to another, or leaves the panel. Whether it had to."""
     if not view.in_findings or view.finding in keys:
         return False
     one = chosen_finding(view)
@@ -79,8 +79,8 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 
 
 def problem_lines(view: View, width: int, most: int) -> list[Line]:
-    """At most ``most`` for the gravest problems; a single one is wrapped rather than cut, several
-    get a line each and the last says how many more there are."""
+    """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
+    cut, several get a line each and the last says how many more there are."""
     problems, glyphs = _worth_saying(view), view.glyphs
     if not problems or most <= 0:
         return []
@@ -231,7 +231,8 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
 
 
 def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Its sentence, and below it what it costs, what to do, whose job it is, and ``tail``."""
+    """Return its sentence, and below it what it costs, what to do, whose job it is, and
+    ``tail``."""
     first = _begin(view, finding, width, width, prefix)
     second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if cost:
@@ -249,7 +250,8 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Then what it costs and what to change, as far as that goes; ``room`` is free of the width."""
+    """Return a finding in one line, with what it costs and what to change as far as that goes;
+    ``room`` is free of the width."""
     cost = lost(finding)
     row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
     for text, look in ((cost, "label"), (changes(finding, room), "value")):

@@ -43,7 +43,7 @@ _POWER_SCALE_LEAST_WATTS = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One chart: its field, its number beside it, its fixed scale, and how alarming it is."""
+    """Metric of a GPU: its field, its number, its fixed scale, and how alarming it is."""
 
     label: str
     name: str
@@ -57,7 +57,8 @@ class Metric:
 
     @property
     def style(self) -> str:
-        """Of a gauge or a chart of it. How busy a GPU is has the colour of its state."""
+        """Return the style of a gauge or a chart of it. How busy a GPU is has the colour of its
+        state."""
         return self.mood or "gauge"
 
 
@@ -129,34 +130,35 @@ def throttle_text(reading: GpuReading) -> Run | None:
 
 
 def late_text(reading: GpuReading) -> str | None:
-    """How old the oldest number of a chart is, where the driver is too slow for every look."""
+    """Return how old the oldest number of a chart is, where the driver is too slow for every
+    look."""
     ages = [seconds for name, seconds in reading.late_readings if name in CHARTED]
     return f"{units.age(max(ages)):>3} old" if ages else None
 
 
 def short_name(name: str) -> str:
-    """Without the maker and the family, which every row would repeat."""
+    """Shorten a GPU's name by maker and family, which every row would repeat."""
     for word in ("NVIDIA ", "GeForce ", "Graphics Device ", "Tesla ", "Quadro "):
         name = name.removeprefix(word)
     return name
 
 
 def placed_name(gpu: GpuIdentity) -> str:
-    """In short; of a job on several machines with the machine before it."""
+    """Return a GPU's name in short; of a job on several machines with the machine before it."""
     short = short_name(gpu.name)
     return short if gpu.machine is None else f"{gpu.machine} {short}"
 
 
 def brief_name(gpu: GpuIdentity, width: int) -> str:
-    """As many of its parts as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
+    """Return as many parts of a GPU's name as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
     short = placed_name(gpu)
     parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
     return parts[-1] if parts and len(short) > width else short
 
 
 def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
-    """Everything worth a place on the heading, most important first, as (text, style); ``calm``
-    leaves out the rates and activities, which change with every look."""
+    """Return everything worth a place on the heading, most important first, as (text, style);
+    ``calm`` leaves out the rates and activities, which change with every look."""
     if gpu.lost:
         return [("GPU is lost", "error")]
     reading = gpu.reading
@@ -179,7 +181,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
 def _numbers(
     reading: GpuReading, most_mhz: int | None, calm: bool
 ) -> list[tuple[str, float | str | None]]:
-    """How each is written, and what was read."""
+    """Return the numbers of a heading: how each is written, and what was read."""
     received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
     rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
     dram, nvlink = reading.dram_active_percent, reading.nvlink_rx_bytes_per_second
@@ -244,9 +246,10 @@ _RECENT_SECONDS = 30.0
 _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
 _HELD_SECONDS = 4.0
 IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
-"""Never more than the first is idle, a mean from the second on is fed. Where a finding says that
-time is lost, a mean below the third is starved; where some stretch of ``_COARSE_SECONDS`` is above
-it, the GPU is fed between its pauses, and the word is right in both."""
+"""Limits of the states. Never more than the first is idle, a mean from the second on is fed. Where
+a finding says that time is lost, a mean below the third is starved; where some stretch of
+``_COARSE_SECONDS`` is above it, the GPU is fed between its pauses, and the word is right in
+both."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
@@ -280,7 +283,8 @@ def state_of(view: View, gpu: Gpu) -> State:
 
 
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
-    """What ``make`` says, for a few seconds: words that change with every look are not read."""
+    """Return what ``make`` says, kept for a few seconds: words that change with every look are not
+    read."""
     now = 0.0 if view.snapshot is None else view.snapshot.monotonic_seconds
     moment = int(now / _HELD_SECONDS)
     if moment != view.held_at:
@@ -314,12 +318,13 @@ def _recent(view: View, gpu: Gpu, seconds: float) -> Sequence[Column | None]:
 
 _LOW_PERCENT, _HIGH_PERCENT = 30.0, 70.0
 _COLUMNS_A_PERIOD = 3.0
-"""Fewer do not show a wave."""
+"""Columns of a period: fewer do not show a wave."""
 _LEAST_PERIOD_SECONDS = 1.5
-"""Shorter ones are not seen in fine columns."""
+"""Shortest period that is seen in fine columns."""
 _LEAST_RISES = 3
 _NEAR, _REGULAR = 0.5, 2 / 3
-"""So many of the periods differ by no more than that from the one in the middle."""
+"""Largest difference of a period from the middle one, as a share, and the share of periods within
+it."""
 _WHOLE_CELLS, _SHORT_CELLS = 50, 24
 """A narrower chart has the share and the period in fewer words, or in none."""
 
@@ -335,7 +340,8 @@ def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
 
 
 def period_seconds(view: View, gpu: Gpu) -> float | None:
-    """From one burst of work to the next, of a GPU that works in regular bursts now."""
+    """Return the time from one burst of work to the next, of a GPU that works in regular bursts
+    now."""
     return _period(_recent(view, gpu, _FINE_SECONDS))
 
 
@@ -408,7 +414,7 @@ class GpuPainter:
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(placed_name(gpu.identity)) for gpu in gpus), default=4)
         self.spans: list[tuple[int, int]] = []
-        """Where the charts of the last GPU stand, those of one line: first cell and width."""
+        """Places of the charts of the last GPU, those of one line: first cell and width."""
 
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
         """``gpu`` in exactly ``rows`` lines."""
@@ -455,7 +461,7 @@ class GpuPainter:
         return right(sign + text, width), metric.mood or "value"
 
     def _gauge(self, metric: Metric, width: int) -> list[Run]:
-        """How much of its limit is reached, now; blank where either is not known."""
+        """Draw how much of its limit is reached, now; blank where either is not known."""
         if metric.value is None or not metric.limit:
             return [(" " * width, "text")]
         full = min(width, round(width * metric.value / metric.limit))
@@ -588,7 +594,7 @@ class GpuPainter:
         return row.line()
 
     def brief(self, gpu: Gpu) -> Line:
-        """One line without the busy chart."""
+        """Draw ``gpu`` in one line without the busy chart."""
         state = state_of(self._view, gpu)
         gpu = past_gpu(self._view, gpu)
         row = self._add_name(self._begin(gpu, self._width), gpu, 16)
@@ -651,7 +657,7 @@ PANEL = Panel("gpus", lambda page: page.grid.shown * page.grid.each, _draw)
 
 
 def _hidden(page: Page, above: int, below: int) -> str:
-    """How many GPUs are scrolled out of sight, or nothing."""
+    """Say how many GPUs are scrolled out of sight, or nothing."""
     glyphs = page.view.glyphs
     parts = [f" {glyphs.up}{above}"] if above else []
     if below:

@@ -111,7 +111,7 @@ def _fact_rows(page: Page) -> int:
 
 
 def _draw_facts(page: Page, rows: int) -> Drawn:
-    """At most ``rows`` lines of facts, most telling first, in the order of the screen."""
+    """Draw at most ``rows`` lines of facts, most telling first, in the order of the screen."""
     view, job = page.view, page.job
     assert job is not None
     assert view.snapshot is not None
@@ -228,7 +228,7 @@ GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
 def gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
-    """Many GPUs in one line: what they have together, and the extremes."""
+    """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     busy = [one.busy_percent for one in readings if one.busy_percent is not None]
     heat = [one.temperature_celsius for one in readings if one.temperature_celsius is not None]
@@ -257,7 +257,7 @@ def gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
 
 
 def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
-    """Their sum, where all are known."""
+    """Return the sum, where all are known."""
     return None if None in values else total(values)
 
 
@@ -278,14 +278,14 @@ class TreeRow:
     on_gpus: tuple[Process, ...]
     branch: str
     command: str
-    """Only where it differs from its parent's."""
+    """Command, where it differs from its parent's."""
     together: tuple[JobMember, ...] = ()
     """The loader workers of one parent in one row: ``member`` is their mean, with the key of the
     first."""
     loop: TrainingLoop | None = None
-    """This rank's report on its own loop."""
+    """Report of this rank on its own loop."""
     machine: str | None = None
-    """Where it and its children run, for the topmost of a job on several machines."""
+    """Machine of it and its children, for the topmost of a job on several machines."""
 
     @property
     def key(self) -> ProcessKey:
@@ -326,7 +326,7 @@ def _column(
 
 
 def _gpu_busy(row: TreeRow) -> str:
-    """Over several GPUs the mean."""
+    """Return how busy it keeps its GPU; over several GPUs the mean."""
     return units.percent(mean(p.gpu_busy_percent for p in row.on_gpus)) if row.on_gpus else ""
 
 
@@ -362,7 +362,7 @@ _COMMAND_LEAST = 16
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Which columns there is room for."""
+    """Columns that there is room for."""
 
     role_width: int
     columns: Sequence[ListColumn[TreeRow]]
@@ -392,8 +392,8 @@ def _shape(view: View, job: Job, table: Sequence[TreeRow], width: int) -> _Shape
 
 
 FOLDED_FROM = 33
-"""From so many processes on the workers of a rank are one row unless they are asked for: the ranks
-are what has to be compared then."""
+"""Number of processes from which on the workers of a rank are one row unless they are asked for:
+the ranks are what has to be compared then."""
 
 
 def is_folded(view: View, job: Job) -> bool:
@@ -462,7 +462,7 @@ _SUMS = (
 
 
 def _as_one(family: Sequence[JobMember]) -> JobMember:
-    """Shares as means, bytes as sums; the state is the one most of them are in."""
+    """Add up a family: shares as means, bytes as sums; the state is the one most of them are in."""
     readings = {name: mean(getattr(one, name) for one in family) for name in _MEANS}
     readings |= {name: total(getattr(one, name) for one in family) for name in _SUMS}
     states = [one.state for one in family]
@@ -570,7 +570,7 @@ def first_output_line(view: View, rows: int) -> int:
 
 
 def _output_rows(page: Page) -> int:
-    """With the title; 0: hidden."""
+    """Return the rows of the pane with its title; 0: hidden."""
     pane, height = page.view.job.pane, page.height
     if page.view.job.output is None or pane == "hidden" or height < 10:
         return 0

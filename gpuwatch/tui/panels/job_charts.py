@@ -41,7 +41,7 @@ from gpuwatch.tui.view import View
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several series as one: the means of their minima, means and maxima, column by column. Two of
+    """Series made of several: the means of their minima, means and maxima, column by column. Two of
     the same ``names`` are equal, and what was drawn of one holds for the other."""
 
     names: Hashable
@@ -72,7 +72,7 @@ class Spread(Together):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One chart: what it is called (in full and short), its number, its series and scale."""
+    """Chart of a job: what it is called (in full and short), its number, its series and scale."""
 
     kind: str
     label: str
@@ -83,7 +83,7 @@ class Trace:
     limit: float | None = 100.0
     """``None``: the scale follows what is shown, in steps."""
     note: str | None = None
-    """Said in place of a chart that cannot be."""
+    """Words in place of a chart that cannot be."""
     bytes: bool = True
     """A rate is one of bytes."""
     idle: tuple[str, ...] | None = None
@@ -107,18 +107,18 @@ def traces(
 
 
 def of_the_past(trace: Trace) -> Trace:
-    """Without what is said of now: the number, and the colour of what a GPU does."""
+    """Return a trace without what is said of now: the number, and the colour of what a GPU does."""
     style = "area" if trace.kind == "gpu" else trace.style
     return replace(trace, text="", note=None, style=style)
 
 
 def has_reported(view: View, job: Job) -> bool:
-    """It reports its own loop, or did within the charts' reach."""
+    """Return whether the job reports its own loop, or did within the charts' reach."""
     return bool(job.loops) or view.history.job_reported(job.key)
 
 
 def kinds(page: Page) -> list[str]:
-    """Which charts there are, most telling first."""
+    """Return which charts there are, most telling first."""
     assert page.job is not None
     reported, height = has_reported(page.view, page.job), page.tall
     wanted = ["gpu", "wait", "main", "worker"] if reported else ["gpu", "main", "worker"]
@@ -147,7 +147,7 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
-    """How busy each of ``gpus`` is."""
+    """Return charts of how busy each of ``gpus`` is."""
     return [
         Trace(
             kind="gpu",
@@ -252,8 +252,8 @@ _MOST_ROWS_A_GPU = 8
 
 
 def _rows(page: Page) -> int:
-    """At first a row for each chart while there is room; asked again, each GPU has its own and all
-    grow in turns."""
+    """Return how many rows the charts take: at first one for each while there is room; asked again,
+    each GPU has its own and all grow in turns."""
     decided, count = page.decided, len(page.gpus)
     if "heights" not in decided:
         most = max(1, page.room - min(page.table_least, 2))
@@ -300,7 +300,7 @@ def span(width: int) -> tuple[int, int]:
 
 
 def clicks(top: int, rows: int, width: int) -> list[Zone]:
-    """Where charts of ``rows`` lines can be clicked."""
+    """Return where charts of ``rows`` lines can be clicked."""
     return spots(top, rows, *span(width))
 
 

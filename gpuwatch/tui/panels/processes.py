@@ -34,15 +34,15 @@ class TableRow(NamedTuple):
 
     process: Process
     branch: str = ""
-    """Drawn before its command (tree view)."""
+    """Branches drawn before its command (tree view)."""
     gpu: str = ""
     seconds: float | None = None
-    """For how long it has run."""
+    """Time for which it has run."""
     wait: str = ""
     """The share of its time that a training process says it waits for data."""
     command: str = ""
-    """With its number if it is one of several ranks. A process that serves one, and has the same
-    command, by its role."""
+    """Command, with its number if it is one of several ranks. A process that serves one, and has
+    the same command, by its role."""
 
     @property
     def key(self) -> RowKey:
@@ -234,7 +234,7 @@ def _on_gpu(write: Callable[[Process], str]) -> Callable[[TableRow], str]:
 
 
 def _for(seconds: float | None) -> str:
-    """How long it has run; after the first minute without seconds, which would have every row
+    """Write how long it has run; after the first minute without seconds, which would have every row
     drawn anew each second."""
     minutes = 0 if seconds is None else int(seconds) // 60
     return f"{minutes}m" if 1 <= minutes < 60 else units.age(seconds)
@@ -304,7 +304,8 @@ def _chosen(view: View, width: int) -> tuple[list[ListColumn[TableRow]], int]:
 
 
 def _rows(page: Page) -> int:
-    """Takes what is left, and says how much that should be where there is no GPU."""
+    """Return no rows, as the table takes what is left, and note how much that should be without a
+    GPU."""
     page.table_least = min(max(0, page.room - 1), max(4, page.room * 2 // 5))
     return 0
 

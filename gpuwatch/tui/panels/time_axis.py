@@ -48,7 +48,8 @@ def past_column(view: View, series: Columns | None) -> Column | None:
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:
-    """``gpu`` with its readings of that moment; what has no history is not known of it."""
+    """Return ``gpu`` with its readings of the moment looked at; what has no history is not known of
+    it."""
     if view.timeline.moment is None:
         return gpu
     history, now = view.history, gpu.reading
@@ -71,7 +72,7 @@ def past_gpu(view: View, gpu: Gpu) -> Gpu:
 
 
 def past_host(view: View, host: Host) -> Host:
-    """The same of the machine."""
+    """Return ``host`` with its readings of the moment looked at."""
     if view.timeline.moment is None:
         return host
     history = view.history
@@ -96,7 +97,7 @@ _DATE_CELLS = 17
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
 Span = tuple[int, int]
-"""Where a chart stands: its first cell and its width."""
+"""Place of a chart: its first cell and its width."""
 
 
 def wall_offset(view: View) -> float:
@@ -142,7 +143,7 @@ def _day(moment: float) -> tuple[int, int]:
 def draw(
     view: View, window: TimeWindow, spans: Sequence[Span], width: int
 ) -> tuple[Line, list[Zone]]:
-    """One axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
     zones = []
     offset = wall_offset(view)
@@ -183,8 +184,8 @@ def axis(
 def mark_cells(
     marks: Sequence[FindingMark], window: TimeWindow, cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
-    """For each of ``cells`` columns the sign of a finding that begins there, a line where one held,
-    or ``None``; the gravest on top."""
+    """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
+    one held, or ``None``; the gravest on top."""
     out: list[Run | None] = [None] * cells
     if not marks or cells <= 0:
         return out
@@ -208,12 +209,12 @@ def mark_cells(
 
 
 def is_shown(view: View) -> bool:
-    """There is something to say of the moment: the charts do not show the newest."""
+    """Return whether there is something to say of the moment: the charts do not show the newest."""
     return view.timeline.moment is not None
 
 
 def ago(view: View) -> str:
-    """How long before now the charts end, or the cursor stands: ``3m12``."""
+    """Return how long before now the charts end, or the cursor stands: ``3m12``."""
     moment, snapshot = view.timeline.moment, view.snapshot
     if moment is None or snapshot is None:
         return ""
@@ -331,4 +332,4 @@ def _draw_values(page: Page, _rows: int) -> Drawn:
 
 
 VALUES = Panel("values", lambda page: int(is_shown(page.view) and page.room > 1), _draw_values)
-"""Below the list, which alone gets shorter: nothing else moves when a cursor is set."""
+"""Panel below the list, which alone gets shorter: nothing else moves when a cursor is set."""

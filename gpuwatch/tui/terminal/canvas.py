@@ -39,22 +39,22 @@ _MERGE_GAP = 1
 """Cells between two changes of one run that are sent with them: a glyph takes the three bytes of
 skipping it."""
 _SPAN = re.compile(rb"x(?:\0{0,%d}x)*" % (2 * _MERGE_GAP + 1))
-"""Of cells that are two bytes each, ``x`` where they changed."""
+"""Stretches of changed cells in marks of two bytes a cell, ``x`` where they changed."""
 _MARKED = b"\0" + 255 * b"x"
 
 _MOVED_LEAST = 24
 """Cells: fewer are sent anew for about what it costs to move them."""
 _PROBE = 12
-"""So many cells in a row are looked for where they may have come from."""
+"""Cells in a row that are looked for where they may have come from."""
 _TRIED_MOST = 8
 _ASKED_MOST = 3
 _BLANK = "\0"
-"""Stands for a cell that shows nothing known."""
+"""Mark of a cell that shows nothing known."""
 
 
 class Move(NamedTuple):
-    """So many ``cells`` are taken out at ``start``, and as many put in before what stands at
-    ``stop``, which stays."""
+    """Move to the left: ``cells`` cells are taken out at ``start``, and as many put in before what
+    stands at ``stop``, which stays."""
 
     start: int
     stop: int
@@ -62,12 +62,12 @@ class Move(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Of a line in which every character is one cell wide. All is worked out for the whole line at
-    once: what asks each cell costs ten times that."""
+    """Cells of a line in which every character is one cell wide. All is worked out for the whole
+    line at once: what asks each cell costs ten times that."""
 
     text: str
     number: int
-    """The text as one: two lines differ where the bits of their numbers do."""
+    """Number made of the text: two lines differ where the bits of their numbers do."""
     styles: str
     """A character for each cell's style."""
 
@@ -79,8 +79,8 @@ _marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
 def changes(
     before: Line, after: Line, moves: list[Move] | None = None
 ) -> tuple[Move | None, list[Piece]]:
-    """What is to be written to make one line of the other, from left to right, each piece of one
-    run of ``after``; where characters may be wide it is all from the first difference on. And a
+    """Return what is to be written to make one line of the other, from left to right, each piece of
+    one run of ``after``; where characters may be wide it is all from the first difference on. And a
     move to the left that makes it less: ``moves`` are those of the lines above, to which one is
     added, as charts under each other move alike."""
     old, new = _cells(before), _cells(after)
@@ -165,8 +165,8 @@ def _move(old: str, new: str, pieces: Sequence[Piece], moves: list[Move]) -> Mov
 
 
 def _edge(start: int, text: str, _style: str) -> int:
-    """Where the characters at the beginning of a piece end, if others follow: they alone are found
-    again in too many places."""
+    """Return where the characters at the beginning of a piece end, if others follow: they alone are
+    found again in too many places."""
     alike = len(text) - len(text.lstrip(text[0]))
     return start + alike - 1 if alike < len(text) else start
 
@@ -176,7 +176,7 @@ def _length(move: Move) -> int:
 
 
 def _alike_for(one: str, other: str) -> int:
-    """How many characters at the beginning are the same."""
+    """Count the characters at the beginning that are the same."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -188,8 +188,8 @@ def _alike_for(one: str, other: str) -> int:
 
 
 def _found_again(old: str, new: str, at: int) -> Move:
-    """Where the longest stretch begins that holds the cell ``at`` and stood further to the right,
-    where it ended there, and by how many cells it moved; nothing if there is none."""
+    """Return where the longest stretch begins that holds the cell ``at`` and stood further to the
+    right, where it ended there, and by how many cells it moved; nothing if there is none."""
     best = Move(at, at, 0)
     place = at
     for _ in range(_TRIED_MOST):
@@ -211,7 +211,7 @@ Codes = tuple[str, str, str]
 
 _NOTHING: Codes = ("", "", "")
 _NOWHERE = (-1, -1)
-"""Where the cursor is while that is not known."""
+"""Place of the cursor while it is not known."""
 
 Change = tuple[int, Line, Line]
 """A line number, what is shown there, and what is to be."""

@@ -34,7 +34,8 @@ from textual.strip import Strip
 
 
 class Writer:
-    """Stands in for the thread by which Textual writes. One that has failed drops what comes."""
+    """Writer in place of the thread by which Textual writes. One that has failed drops what
+    comes."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -51,7 +52,7 @@ class Writer:
         self._terminal = _without_waiting(self._file.fileno())
 
     def stop(self) -> None:
-        """Nothing is written any more."""
+        """End writing, and give up what waits."""
         with self._lock:
             self._waiting.clear()
             terminal, self._terminal, self._watched = self._terminal, None, False
@@ -142,7 +143,7 @@ _QUEUED_MOST = 3
 """Pictures; one that Textual draws is written as what begins it, itself, and what ends it."""
 
 _SETTLE_SECONDS = 1.0
-"""For a terminal to take the last of what was written, at the end."""
+"""Time for a terminal to take the last of what was written, at the end."""
 
 _SYNC_START, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
 """Synchronised output: a terminal that knows it shows what is between them at once."""
@@ -198,7 +199,7 @@ def strips_of(screen: Screen[Any]) -> list[Strip]:
 
 
 def let_go() -> None:
-    """After the terminal has gone: what is still said goes nowhere, instead of failing."""
+    """Let what is still said go nowhere, instead of failing, after the terminal has gone."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nowhere, descriptor)
@@ -217,13 +218,15 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     @property
     def is_behind(self) -> bool:
-        """The last pictures have not been taken yet: another one would only wait behind them."""
+        """Return whether the last pictures have not been taken yet: another would only wait behind
+        them."""
         writer = self._writer
         return writer is not None and writer.waiting > _QUEUED_MOST
 
     @property
     def is_gone(self) -> bool:
-        """There is nobody any more, at either end: a SIGHUP does not come to everybody."""
+        """Return whether nobody is there any more, at either end: a SIGHUP does not come to
+        everybody."""
         return (self._writer is not None and self._writer.failed) or any(
             events & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
             for _, events in self._hangup.poll(0)
@@ -274,7 +277,8 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     @property
     def can_suspend(self) -> bool:
-        """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
+        """Return whether a shell with job control started this: it gets the terminal, ``fg`` comes
+        back."""
         import psutil  # noqa: PLC0415 - seldom needed
 
         own = os.getpgrp()
@@ -285,13 +289,13 @@ class TerminalDriver(linux_driver.LinuxDriver):
         return False
 
     def suspend(self) -> None:
-        """After SIGTSTP: give the terminal back and stop, until SIGCONT."""
+        """Give the terminal back and stop until SIGCONT, after SIGTSTP."""
         self.suspend_application_mode()
         self._suspended = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """After SIGCONT: take the terminal again, whoever had stopped it.
+        """Take the terminal again after SIGCONT, whoever had stopped it.
 
         The kernel sends one to everybody on a terminal that hangs up, often after the SIGHUP that
         has ended the application: nobody would stop what began to read the keys then.
@@ -307,7 +311,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
         self._suspended = self._writer is None or not self._writer.is_alive()
 
     def _settle(self) -> None:
-        """Until all is written, or dropped."""
+        """Wait until all is written, or dropped."""
         writer, deadline = self._writer, time.monotonic() + _SETTLE_SECONDS
         while writer is not None and writer.waiting:
             if time.monotonic() > deadline:

@@ -190,7 +190,7 @@ class Row:
         return self
 
     def note(self, text: str, style: str = "label") -> Row:
-        """At the right, if there is room."""
+        """Add a note at the right, if there is room."""
         if text and self.room >= width_of(text) + 2:
             self.pad_to(self._width - width_of(text) - 1).add(text, style)
         return self
