@@ -53,7 +53,7 @@ TERMINAL_GONE = 128 + signal.SIGHUP
 
 
 class GpuwatchApp(App[int]):
-    """Shows what ``sampler`` delivers.
+    """Application that shows what ``sampler`` delivers.
 
     Give ``ascii_mode`` to override what is detected; ``theme`` is a Textual
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first

@@ -78,8 +78,8 @@ class LoadedPast:
 
 
 class Seek:
-    """Readies ``at`` on a thread, calls ``ready``, then reads ahead. ``light``: without a past or a
-    diagnosis."""
+    """Jump to ``at``: load its past on a thread, call ``ready``, then read ahead. ``light``:
+    without a past or a diagnosis."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Seek:
         self.light = light
         self.fine_seconds = min(FINE_MOST_SECONDS, max(WARM_UP_SECONDS, fine_seconds * 1.1))
         """Length of the past that is read snapshot by snapshot."""
-        self.readied: LoadedPast | None = None
+        self.loaded: LoadedPast | None = None
         """Past with which the screen begins, once it is there."""
         self._tape = tape
         self._make_engine = None if light else make_engine
@@ -119,9 +119,9 @@ class Seek:
             raise self._error
         return f"reading failed: {clean(str(self._error), 200)}"
 
-    def begin(self, readied: LoadedPast) -> None:
-        """Show the last of what was readied."""
-        self._past.extend(readied.past)
+    def begin(self, loaded: LoadedPast) -> None:
+        """Show the last moment of the past that was loaded."""
+        self._past.extend(loaded.past)
         self._place = len(self._past) - 1
 
     @property
@@ -179,7 +179,7 @@ class Seek:
         except Exception as error:
             self._error = error
         finally:
-            self.readied = self.readied or LoadedPast()
+            self.loaded = self.loaded or LoadedPast()
             self._read_all = True
             self._call()
 
@@ -199,7 +199,7 @@ class Seek:
                 break
             # Nothing right before it: a gap, or a file that is read from a moment on exactly.
             past, rest = self._read_from(max(self.at - back, first - 1.0))
-        self.readied = self._readied(past) if past else LoadedPast()
+        self.loaded = self._load_past(past) if past else LoadedPast()
         return rest
 
     def _seconds_to_read(self) -> float:
@@ -248,15 +248,15 @@ class Seek:
         except LogError as error:
             self._trouble = str(error)
 
-    def _readied(self, past: Sequence[Snapshot]) -> LoadedPast:
-        readied = LoadedPast(watched=self._make_engine is not None)
-        history = readied.history
+    def _load_past(self, past: Sequence[Snapshot]) -> LoadedPast:
+        loaded = LoadedPast(watched=self._make_engine is not None)
+        history = loaded.history
         begin = self._take_overview(history, past[0].taken_at_unix_seconds)
-        readied.from_overview = begin is not None
+        loaded.from_overview = begin is not None
         engine = None
         if self._make_engine is not None and len(past) > 1:
             # At the beginning the first picture does not wait for the rules to be loaded.
-            engine = readied.engine = self._make_engine()
+            engine = loaded.engine = self._make_engine()
         warm = self.at - WARM_UP_SECONDS
         for snapshot in past:
             if self._stopped:
@@ -265,15 +265,15 @@ class Seek:
                 history.push(snapshot)
             if engine is not None and snapshot.taken_at_unix_seconds >= warm:
                 engine.push(snapshot)
-                readied.past.append(Shown(snapshot, engine.diagnosis))
-        if not readied.past:
+                loaded.past.append(Shown(snapshot, engine.diagnosis))
+        if not loaded.past:
             # A gap before it, or nobody diagnoses.
             if engine is not None:
                 engine.push(past[-1])
-            readied.past.append(Shown(past[-1], None if engine is None else engine.diagnosis))
+            loaded.past.append(Shown(past[-1], None if engine is None else engine.diagnosis))
         if history.latest_at is None:
             history.push(past[-1])
-        return readied
+        return loaded
 
     def _take_overview(self, history: History, first: float) -> float | None:
         """Fill in what lies before the snapshot taken at ``first``, by half minutes; the moment up
@@ -315,40 +315,19 @@ _LATE_INTERVALS = 3.0
 
 
 class PlayerScreen(Protocol):
-    def begin_at(self, readied: LoadedPast) -> None: ...  # From now on this is the past.
+    def begin_at(self, loaded: LoadedPast) -> None: ...  # From now on this is the past.
     def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
     def show_moment(self, shown: Shown) -> None: ...
 
 
-class _AsSampler:
-    """Sampler as far as the dashboard asks for one: nothing here is under way."""
-
-    in_flight_seconds: float | None = None
-    state: ReplayState
-    interval_seconds = 1.0
-
-    def __init__(self) -> None:
-        self.came_at = time.monotonic()
-        """Time at which what is shown came in."""
-
-    @property
-    def age_seconds(self) -> float | None:
-        """Return how long ago what is shown came in, while it is followed; else it cannot get
-        old."""
-        return time.monotonic() - self.came_at if self.state.following else None
-
-    @property
-    def overdue(self) -> bool:
-        age = self.age_seconds
-        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds)
-
-
-class Player(_AsSampler):
+class Player:
     """Player in the place of a live dashboard's sampler. ``follows``: what comes in is live and is
     shown as it comes."""
 
-    screen: PlayerScreen
-    display: Display
+    in_flight_seconds: float | None = None
+    interval_seconds = 1.0
+    _screen: PlayerScreen
+    _display: Display
 
     def __init__(
         self,
@@ -358,7 +337,8 @@ class Player(_AsSampler):
         follows: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        self.came_at = time.monotonic()
+        """Time at which what is shown came in."""
         first = tape.first_unix_seconds or 0.0
         self.state = ReplayState(
             shown=tape.shown, first=first, last=first, now=first, playing=True, following=follows
@@ -368,14 +348,29 @@ class Player(_AsSampler):
         self.clock = ReplayClock(self.state, monotonic)
         self.tape = tape
         self.next: Seek | None = None
-        """The moment that is being readied."""
+        """Seek whose past is being loaded."""
         self.wake = asyncio.Event()
         """Event that says there is something to do before the next frame."""
-        self._cue: Seek | None = None
-        self._asked_at = self._readied_seconds = 0.0
+        self._seek: Seek | None = None
+        self._asked_at = self._loading_seconds = 0.0
         self._steps = 0
         self._looked_at = self._skipped_at = float("-inf")
         self._whole_past = False
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Return the age of what is shown while it is followed; else it cannot get old."""
+        return time.monotonic() - self.came_at if self.state.following else None
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether what is followed is too old to be the present."""
+        age = self.age_seconds
+        return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds)
+
+    def connect(self, screen: PlayerScreen, display: Display) -> None:
+        """Show what is played on ``screen``; to be called once, before it runs."""
+        self._screen, self._display = screen, display
 
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
@@ -391,8 +386,8 @@ class Player(_AsSampler):
 
     def stop(self) -> None:
         """Stop playing; the tape goes on."""
-        for cue in filter(None, (self._cue, self.next)):
-            cue.stop()
+        for seek in filter(None, (self._seek, self.next)):
+            seek.stop()
 
     def close(self) -> None:
         self.stop()
@@ -413,8 +408,38 @@ class Player(_AsSampler):
             self.next.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
-        seconds = self.display.view.timeline.span_seconds
+        seconds = self._display.view.timeline.span_seconds
         self.next = Seek(self.tape, at, seconds, self.makes_engine, wake, light=light)
+
+    def play_or_pause(self) -> None:
+        """Play, or pause; at the end, play from the beginning."""
+        state = self.state
+        state.playing = not state.playing
+        if state.playing and state.ended:
+            self.seek(state.first)
+        elif state.playing:
+            self.clock.restart()
+        else:
+            state.following = False
+            self.diagnose_again()
+
+    def change_speed(self, step: int) -> bool:
+        """Play at the next faster (1) or slower (-1) speed; return whether there is one."""
+        state = self.state
+        place = SPEEDS.index(state.speed) + step
+        if not 0 <= place < len(SPEEDS):
+            return False
+        state.speed = SPEEDS[place]
+        state.following = state.following and state.speed == 1.0
+        self.clock.restart()
+        if step < 0:
+            self.diagnose_again()
+        return True
+
+    def stop_beside(self, step: int) -> Stop | str:
+        """Return the stop after the present moment (1) or before it (-1), or why there is none."""
+        self.look_at_tape()
+        return beside(self.state, self.heading, step)
 
     @property
     def heading(self) -> float:
@@ -428,18 +453,18 @@ class Player(_AsSampler):
         if step > 0:
             self._steps += 1
             self.wake.set()
-        elif self._cue is not None and self._cue.back():
-            self._note_moment(self._cue)
-            self.screen.show_moment(self._cue.shown)
+        elif self._seek is not None and self._seek.back():
+            self._note_moment(self._seek)
+            self._screen.show_moment(self._seek.shown)
         elif state.now <= state.first:
-            self.display.say("this is the beginning of the recording")
+            self._display.say("this is the beginning of the recording")
         elif self.next is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """The charts show more than was read: read it, and stay where it is."""
-        known = 0.0 if self._cue is None else self._cue.fine_seconds
-        if self.next is None and self.display.view.timeline.span_seconds > known > 0.0:
+        known = 0.0 if self._seek is None else self._seek.fine_seconds
+        if self.next is None and self._display.view.timeline.span_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -450,53 +475,53 @@ class Player(_AsSampler):
         changed = now - self._looked_at >= _TAPE_SECONDS and self.look_at_tape()
         if self._adopt():
             return True
-        cue, before, busy = self._cue, self.latest, False
-        if cue is not None and not self.state.seeking:
+        seek, before, busy = self._seek, self.latest, False
+        if seek is not None and not self.state.seeking:
             if self._steps:
-                self._step(cue)
+                self._step(seek)
             else:
-                busy = self.state.playing and self._play(cue, now)
-        if cue is not None and self.latest is not before:
-            self.screen.show_moment(cue.shown)
+                busy = self.state.playing and self._play(seek, now)
+        if seek is not None and self.latest is not before:
+            self._screen.show_moment(seek.shown)
         elif changed:
-            self.display.redraw()
+            self._display.redraw()
         return busy
 
     def _adopt(self) -> bool:
-        """Make what was readied the past, if it is there."""
-        cue, state = self.next, self.state
-        if cue is None or cue.readied is None:
+        """Make the past that was loaded the one shown, if it is there."""
+        seek, state = self.next, self.state
+        if seek is None or seek.loaded is None:
             return False
-        readied, self.next = cue.readied, None
+        loaded, self.next = seek.loaded, None
         state.seeking = False
-        trouble = cue.trouble
-        if trouble is not None or not readied.past:
-            self.display.say(trouble or "nothing can be read there")
-        if not readied.past:
-            cue.stop()
+        trouble = seek.trouble
+        if trouble is not None or not loaded.past:
+            self._display.say(trouble or "nothing can be read there")
+        if not loaded.past:
+            seek.stop()
             state.playing = False
-            self.display.redraw()
+            self._display.redraw()
             return True
-        if self._cue is not None:
-            self._cue.stop()
-        self._readied_seconds = self.clock.now() - self._asked_at
-        self._whole_past = readied.from_overview or state.progress >= 1.0
-        self.screen.begin_at(readied)
-        cue.begin(readied)
-        self._cue = cue
-        self._note_moment(cue)
-        if not cue.light:
+        if self._seek is not None:
+            self._seek.stop()
+        self._loading_seconds = self.clock.now() - self._asked_at
+        self._whole_past = loaded.from_overview or state.progress >= 1.0
+        self._screen.begin_at(loaded)
+        seek.begin(loaded)
+        self._seek = seek
+        self._note_moment(seek)
+        if not seek.light:
             self.clock.restart()
-        self.screen.show_moment(cue.shown)
+        self._screen.show_moment(seek.shown)
         return True
 
-    def _play(self, cue: Seek, now: float) -> bool:
+    def _play(self, seek: Seek, now: float) -> bool:
         """Show all that is due; whether there is more of it."""
         state, target, due, waits = self.state, self.clock.due(now), False, False
         while not due:
-            coming = cue.coming
+            coming = seek.coming
             if coming is None:
-                waits = not self._at_end(cue)
+                waits = not self._at_end(seek)
                 break
             taken_at = coming.taken_at_unix_seconds
             if taken_at > target:
@@ -505,10 +530,10 @@ class Player(_AsSampler):
                 # The last before a gap is shown for as long as any.
                 if gap <= longest or target < state.now + coming.interval_seconds:
                     break
-                self.display.say(f"nothing was recorded for {units.age(gap)}: skipped")
+                self._display.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self.clock.show(now, taken_at)
                 target = taken_at
-            self._forward(cue)
+            self._forward(seek)
             due = self.clock.now() - now > _WORK_SECONDS
         if not state.following:
             if due or waits:
@@ -529,40 +554,40 @@ class Player(_AsSampler):
             state.undiagnosed = True
         if late <= _VERY_LATE_SECONDS or self.next is not None:
             return
-        if self._readied_seconds <= _QUICK_SECONDS and target < state.last:
+        if self._loading_seconds <= _QUICK_SECONDS and target < state.last:
             state.skipping, self._skipped_at = True, now
             self.seek(target, light=True)
         else:
             self.clock.show(now, state.now)
 
-    def _at_end(self, cue: Seek) -> bool:
-        if not cue.ended:
+    def _at_end(self, seek: Seek) -> bool:
+        if not seek.ended:
             return False
         state = self.state
         state.playing, state.following, state.ended = False, False, True
         end = f"the end of {state.shown}: space plays it from its beginning"
-        self.display.say(cue.trouble or end)
+        self._display.say(seek.trouble or end)
         self.diagnose_again()
-        self.display.redraw()
+        self._display.redraw()
         return True
 
-    def _step(self, cue: Seek) -> None:
+    def _step(self, seek: Seek) -> None:
         """Take the steps that were asked for, as far as the snapshots are there."""
-        while self._steps and cue.coming is not None:
-            self._forward(cue)
+        while self._steps and seek.coming is not None:
+            self._forward(seek)
             self._steps -= 1
-        if self._steps and cue.ended:
+        if self._steps and seek.ended:
             self._steps = 0
             self.state.ended = True
-            self.display.say("this is the end of the recording")
-            self.display.redraw()
+            self._display.say("this is the end of the recording")
+            self._display.redraw()
 
-    def _forward(self, cue: Seek) -> None:
-        cue.forward(self.screen.advance)
-        self._note_moment(cue)
+    def _forward(self, seek: Seek) -> None:
+        seek.forward(self._screen.advance)
+        self._note_moment(seek)
 
-    def _note_moment(self, cue: Seek) -> None:
-        snapshot = self.latest = cue.shown.snapshot
+    def _note_moment(self, seek: Seek) -> None:
+        snapshot = self.latest = seek.shown.snapshot
         self.came_at = time.monotonic()
         self.interval_seconds = snapshot.interval_seconds
         self.state.show(snapshot.taken_at_unix_seconds)
@@ -586,7 +611,7 @@ class Player(_AsSampler):
             raise tape.error
         grew = state.learn(tape)
         whole = state.progress >= 1.0 and not state.arriving
-        if whole and not self._whole_past and self._cue is not None and self.next is None:
+        if whole and not self._whole_past and self._seek is not None and self.next is None:
             self._whole_past = True
             if not state.playing or state.speed <= 2.0:
                 self._read_again()
@@ -632,24 +657,24 @@ class ReplayController(Controller):
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
-        player.screen, player.display = self, display
+        player.connect(self, display)
         for name, why in _REFUSED.items():
             setattr(self, f"action_{name}", partial(display.answer, why))
 
     # -- what the player asks for -----------------------------------------------------------------
 
-    def begin_at(self, readied: LoadedPast) -> None:
-        view, snapshot = self.view, readied.past[-1].snapshot
-        view.history, view.strips = readied.history, StripCache()
-        make_engine = self._player.makes_engine if readied.watched else None
-        self._diagnosis.restart(readied.engine, make_engine)
+    def begin_at(self, loaded: LoadedPast) -> None:
+        view, snapshot = self.view, loaded.past[-1].snapshot
+        view.history, view.strips = loaded.history, StripCache()
+        make_engine = self._player.makes_engine if loaded.watched else None
+        self._diagnosis.restart(loaded.engine, make_engine)
         view.mark = None
         view.timeline = Timeline(view.timeline.span_seconds)
         if view.job.key is not None:
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)
-        if readied.watched and readied.engine is None:
-            readied.past[-1] = Shown(snapshot, self._diagnosis.of(snapshot))
+        if loaded.watched and loaded.engine is None:
+            loaded.past[-1] = Shown(snapshot, self._diagnosis.diagnose(snapshot))
 
     def advance(self, snapshot: Snapshot) -> Shown:
         if self._player.state.undiagnosed:
@@ -694,38 +719,21 @@ class ReplayController(Controller):
     # -- keys -------------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Play, or pause; at the end, from the beginning."""
-        player, state = self._player, self._player.state
-        state.playing = not state.playing
-        if state.playing and state.ended:
-            player.seek(state.first)
-        elif state.playing:
-            player.clock.restart()
-        else:
-            state.following = False
-            player.diagnose_again()
+        self._player.play_or_pause()
         self.display.redraw()
 
     def action_speed(self, step: int) -> None:
-        state = self._player.state
-        place = SPEEDS.index(state.speed) + step
-        if not 0 <= place < len(SPEEDS):
-            self.display.answer(f"{state.speed:g}x is the {'fastest' if step > 0 else 'slowest'}")
-            return
-        state.speed = SPEEDS[place]
-        state.following = state.following and state.speed == 1.0
-        self._player.clock.restart()
-        if step < 0:
-            self._player.diagnose_again()
-        self.display.redraw()
+        if self._player.change_speed(step):
+            self.display.redraw()
+        else:
+            speed, end = self._player.state.speed, "fastest" if step > 0 else "slowest"
+            self.display.answer(f"{speed:g}x is the {end}")
 
     def action_to_mark(self, step: int) -> None:
         """Go to the finding after this moment (1) or before it (-1)."""
-        player = self._player
-        player.look_at_tape()
-        stop = beside(player.state, player.heading, step)
+        stop = self._player.stop_beside(step)
         if isinstance(stop, Stop):
-            player.seek(stop.at)
+            self._player.seek(stop.at)
             begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")
         else:

@@ -159,13 +159,16 @@ class Run:
 
 
 class Runs:
-    """Knows every job of the machine, whether or not somebody looks at it."""
+    """Runs of every job of the machine, whether or not somebody looks at it."""
 
     def __init__(self) -> None:
         self._runs: dict[ProcessKey, Run] = {}
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> tuple[Run, Job] | None:
-        """A run that is over and the one that follows it, at the moment that one is first seen."""
+    def take_snapshot(
+        self, snapshot: Snapshot, diagnosis: Diagnosis | None
+    ) -> tuple[Run, Job] | None:
+        """Follow all jobs. Return a run that is over and the one that follows it, when that
+        is first seen."""
         running = [job for job in snapshot.jobs if not has_ended(job)]
         followed = None
         for job in running:

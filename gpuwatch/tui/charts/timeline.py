@@ -136,7 +136,7 @@ def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMa
 
 
 class Marks:
-    """Follows the diagnosis; ``spans`` is in the order in which they began."""
+    """Marks made of the diagnosis as it goes on; ``spans`` is in the order in which they began."""
 
     def __init__(self) -> None:
         self.spans: tuple[FindingMark, ...] = ()
@@ -144,7 +144,8 @@ class Marks:
         self._seen: Diagnosis | None = None
         self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+        """Bring ``spans`` up to date with the next diagnosis."""
         if self._found is None and diagnosis.findings:
             from gpuwatch.recording.buckets import FindingSpans  # noqa: PLC0415 - after the start
 

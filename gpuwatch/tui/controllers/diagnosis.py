@@ -59,9 +59,9 @@ class DiagnosisController(Controller):
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
-        self.latest = diagnosis = self.of(snapshot)
+        self.latest = diagnosis = self.diagnose(snapshot)
         job = view.job.last
-        followed = self._runs.push(snapshot, diagnosis)
+        followed = self._runs.take_snapshot(snapshot, diagnosis)
         if followed is not None and gives_way(view.mark, followed[0]):
             view.mark = mark_run(view, snapshot, *followed)
         if job is not None and diagnosis is not None and ended_at(view, job) is None:
@@ -72,12 +72,12 @@ class DiagnosisController(Controller):
         if view.mark is not None:
             bring_up_to_date(view.mark, view, snapshot, diagnosis)
         if diagnosis is not None:
-            self.marks.push(snapshot, diagnosis)
+            self.marks.follow(snapshot, diagnosis)
             view.spans = self.marks.spans
         if not view.paused:
             view.diagnosis = diagnosis
 
-    def of(self, snapshot: Snapshot) -> Diagnosis | None:
+    def diagnose(self, snapshot: Snapshot) -> Diagnosis | None:
         """Diagnose this snapshot, which is the next."""
         if self.engine is None:
             if self._make_engine is None:

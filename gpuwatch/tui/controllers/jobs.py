@@ -49,8 +49,8 @@ NOTHING_YET = "nothing to report yet: this job has not been seen"
 
 
 class JobReportKeeper:
-    """Follows one job at a time. ``store`` is where reports are kept (by default the user's),
-    ``command`` how the only one was started."""
+    """Keeper of the report of one job at a time. ``store`` is where reports are kept (by default
+    the user's), ``command`` how the only one was started."""
 
     def __init__(self, store: ReportStore | None = None, command: str | None = None) -> None:
         self._command = command
@@ -70,7 +70,7 @@ class JobReportKeeper:
     def ended(self) -> bool:
         return self._final is not None
 
-    def push(
+    def take_snapshot(
         self, key: ProcessKey | None, snapshot: Snapshot, diagnosis: Diagnosis | None = None
     ) -> str | None:
         """Take a snapshot of which ``key`` is the job looked at, and the newest ``diagnosis``; what
@@ -269,7 +269,7 @@ class StartedJob(Controller):
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
             self.report.note_exit(code),
-            self.report.push(self.key, snapshot, diagnosis),
+            self.report.take_snapshot(self.key, snapshot, diagnosis),
         ):
             if message is not None:
                 self.display.say(message)
@@ -437,7 +437,7 @@ class JobController(Controller):
             self._started.follow(snapshot, self._diagnosis.latest)
         report = self.report
         if report is self._report:
-            message = report.push(view.job.key, snapshot, self._diagnosis.latest)
+            message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None

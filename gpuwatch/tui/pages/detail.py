@@ -70,7 +70,7 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
     reasons, reasons_style = _throttle(reading)
     power = "{:.0f}W (average)".format if reading.power_is_average else units.watts
 
-    def of(label: str, field: str, write: _Write, style: str = "text", other: str = "") -> _Maybe:
+    def fact(label: str, field: str, write: _Write, style: str = "text", other: str = "") -> _Maybe:
         """A reading with its age where it is late, or the ``other`` where there is none; ``!``:
         alarming where it is not zero."""
         value = getattr(reading, field)
@@ -82,43 +82,43 @@ def _moving(gpu: Gpu) -> list[_Maybe]:
         return label, text, ("error" if value else "text") if style == "!" else style
 
     return [
-        of("busy", "busy_percent", units.percent, "value"),
+        fact("busy", "busy_percent", units.percent, "value"),
         ("fine samples", None if samples is None else f"{len(samples)} new", "text"),
-        of("memory controller", "memory_controller_percent", units.percent),
-        of("memory used", "memory_used_bytes", lambda _: units.gpu_memory(gpu), "value"),
-        of("power", "power_watts", power, "value"),
-        of("power limit", "power_limit_watts", units.watts),
-        of("temperature", "temperature_celsius", units.celsius, "value"),
+        fact("memory controller", "memory_controller_percent", units.percent),
+        fact("memory used", "memory_used_bytes", lambda _: units.gpu_memory(gpu), "value"),
+        fact("power", "power_watts", power, "value"),
+        fact("power limit", "power_limit_watts", units.watts),
+        fact("temperature", "temperature_celsius", units.celsius, "value"),
         ("slowdown at", None if hot is None else units.celsius(hot), "text"),
-        of("memory temperature", "memory_temperature_celsius", units.celsius),
-        of("fan", "fan_percent", units.percent),
-        of("performance state", "performance_state", "P{}".format),
-        of("SM clock", "sm_clock_mhz", _clock(identity.sm_clock_max_mhz)),
-        of("memory clock", "memory_clock_mhz", _clock(identity.memory_clock_max_mhz)),
-        of("throttle reasons", "throttle_reasons", lambda _: reasons, reasons_style),
+        fact("memory temperature", "memory_temperature_celsius", units.celsius),
+        fact("fan", "fan_percent", units.percent),
+        fact("performance state", "performance_state", "P{}".format),
+        fact("SM clock", "sm_clock_mhz", _clock(identity.sm_clock_max_mhz)),
+        fact("memory clock", "memory_clock_mhz", _clock(identity.memory_clock_max_mhz)),
+        fact("throttle reasons", "throttle_reasons", lambda _: reasons, reasons_style),
         ("throttled", *_durations(reading)),
-        of("PCIe link", "pcie_generation", lambda _: _link(gpu), other="pcie_width"),
-        of("PCIe rx (to GPU)", "pcie_rx_bytes_per_second", units.rate),
-        of("PCIe tx (to host)", "pcie_tx_bytes_per_second", units.rate),
-        of("NVLink rx", "nvlink_rx_bytes_per_second", units.rate),
-        of("NVLink tx", "nvlink_tx_bytes_per_second", units.rate),
-        of("SM active", "sm_active_percent", units.percent),
-        of("SM occupancy", "sm_occupancy_percent", units.percent),
-        of("tensor active", "tensor_active_percent", units.percent),
-        of("DRAM active", "dram_active_percent", units.percent),
-        of("encoder", "encoder_percent", units.percent),
-        of("decoder", "decoder_percent", units.percent),
-        of("energy", "energy_joules", lambda joules: f"{joules / 3.6e6:.3f}kWh"),
-        of("ECC corrected", "ecc_corrected_count", str),
-        of("ECC uncorrected", "ecc_uncorrected_count", str, "!"),
-        of(
+        fact("PCIe link", "pcie_generation", lambda _: _link(gpu), other="pcie_width"),
+        fact("PCIe rx (to GPU)", "pcie_rx_bytes_per_second", units.rate),
+        fact("PCIe tx (to host)", "pcie_tx_bytes_per_second", units.rate),
+        fact("NVLink rx", "nvlink_rx_bytes_per_second", units.rate),
+        fact("NVLink tx", "nvlink_tx_bytes_per_second", units.rate),
+        fact("SM active", "sm_active_percent", units.percent),
+        fact("SM occupancy", "sm_occupancy_percent", units.percent),
+        fact("tensor active", "tensor_active_percent", units.percent),
+        fact("DRAM active", "dram_active_percent", units.percent),
+        fact("encoder", "encoder_percent", units.percent),
+        fact("decoder", "decoder_percent", units.percent),
+        fact("energy", "energy_joules", lambda joules: f"{joules / 3.6e6:.3f}kWh"),
+        fact("ECC corrected", "ecc_corrected_count", str),
+        fact("ECC uncorrected", "ecc_uncorrected_count", str, "!"),
+        fact(
             "remapped rows",
             "remapped_rows_correctable",
             lambda _: _remapped(reading),
             other="remapped_rows_uncorrectable",
         ),
-        of("remap failed", "remapped_rows_failed", _flag, "!"),
-        of("remap pending", "remapped_rows_pending", _flag, "!"),
+        fact("remap failed", "remapped_rows_failed", _flag, "!"),
+        fact("remap pending", "remapped_rows_pending", _flag, "!"),
     ]
 
 
@@ -334,7 +334,7 @@ def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
 
 
 class DetailScreen(ScrolledScreen):
-    """Draws ``detail.draw``; shares the view (range, pause, selected GPU) with the overview."""
+    """Screen of one GPU; shares the view (range, pause, selected GPU) with the overview."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(DETAIL_KEYS)
     CANVAS_ID = "detail"

@@ -156,7 +156,7 @@ def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
 
 
 def end_process_dialog(view: View, process: Process, force: bool) -> Dialog:
-    """Asks before a process is ended; the answer is empty for no."""
+    """Return a dialog that asks before a process is ended; the answer is empty for no."""
     text = Text.assemble(
         ("PID ", "label"),
         (str(process.pid), "value"),
@@ -176,8 +176,8 @@ def end_process_dialog(view: View, process: Process, force: bool) -> Dialog:
 
 
 def leave_job_dialog(view: View, command: str, *, ends: bool) -> Dialog:
-    """Asks, when the dashboard is left, what shall become of the job that it started: ``leave``,
-    ``interrupt`` or ``stay``. ``ends``: it ends with the dashboard."""
+    """Return a dialog that asks, when the dashboard is left, what shall become of the job it
+    started: ``leave``, ``interrupt`` or ``stay``. ``ends``: it ends with the dashboard."""
     leaving = "leave it running and quit; its output still goes to its file"
     if ends:
         leaving = "quit, and end it (SIGTERM), as --kill-on-exit asks"
@@ -232,8 +232,9 @@ def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] 
 
 
 class Menu(Dialog):
-    """Ends with the name of what was chosen, an empty one for nothing. With ``toggle``, which is
-    given a name and answers with the choices as they are then, it stays until it is closed."""
+    """List to choose from, which ends with the name of what was chosen, an empty one for nothing.
+    With ``toggle``, which is given a name and answers with the choices as they are then, it stays
+    until it is closed."""
 
     def __init__(
         self,
@@ -347,7 +348,8 @@ _STEP = re.compile(r"\((-?\d+)\)$")
 
 
 def command_palette(view: View, actions: Collection[str]) -> Menu:
-    """Ends with an action, of the screen whose keys have ``actions``."""
+    """Return the command palette, which ends with an action of a screen whose keys have
+    ``actions``."""
     return Menu(view, "commands", list(_commands(view, actions)))
 
 
@@ -398,8 +400,8 @@ _LENGTH = 4000
 
 
 class RecordDialog(Dialog):
-    """Ends with the name as it was typed; an empty one: no recording. What is typed first takes the
-    place of the name that is offered."""
+    """Dialog that ends with the name as it was typed; an empty one: no recording. What is typed
+    first takes the place of the name that is offered."""
 
     def __init__(self, view: View, name: str) -> None:
         super().__init__(view, "record to a file", Text(), "enter starts, esc cancels", {})

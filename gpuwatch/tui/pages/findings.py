@@ -506,7 +506,7 @@ def neighbour(view: View, step: int) -> FindingKey | None:
 
 
 class FindingsScreen(ListScreen):
-    """Draws ``findings.draw``; the finding under the cursor is ``view.finding``."""
+    """Screen of the list; the finding under the cursor is ``view.finding``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FINDINGS_KEYS)
     CANVAS_ID = "findings"
@@ -555,7 +555,7 @@ class FindingsScreen(ListScreen):
 
 
 class EvidenceScreen(ScrolledScreen):
-    """Shows ``view.finding`` as it is now or, once it is gone, as it was last."""
+    """Screen of ``view.finding`` as it is now or, once it is gone, as it was last."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
     CANVAS_ID = "evidence"

@@ -59,7 +59,7 @@ class Member:
     """Readings of how busy all its GPUs are, newest last: the mean, between the idlest and the
     busiest."""
 
-    def look(self) -> None:
+    def note_readings(self) -> None:
         """Keep what is known now; to be called once an interval."""
         percents = [one for one in self.percents if one is not None]
         self.busy.append(column_of(percents, [1.0] * len(percents)))
@@ -168,7 +168,7 @@ class Fleet:
             rows.sort(key=keys[self.sort])
         return [*(rows[::-1] if self.reverse else rows), *self.jobs]
 
-    def look(self) -> None:
+    def note_readings(self) -> None:
         """Keep what is known now of all of them, and put together each job that turns out to run on
         several; to be called once an interval."""
         hosts = [one.host for one in self.members if isinstance(one.host, RemoteHost)]
@@ -180,7 +180,7 @@ class Fleet:
                 job.start()
                 self.jobs.append(Member(job))
         for one in (*self.members, *self.jobs):
-            one.look()
+            one.note_readings()
 
     def _has_room(self) -> bool:
         """Make room for another job, in place of one that has ended if need be; return whether
@@ -355,7 +355,7 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
 
 
 class FleetScreen(CanvasScreen):
-    """Draws ``fleet.draw``."""
+    """Screen with the list of machines."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
     CANVAS_ID = "fleet"
@@ -415,14 +415,16 @@ class FleetScreen(CanvasScreen):
 class _NoSampler(Sampler):
     """Sampler that reads nothing of this machine, and looks at the others once an interval."""
 
-    def __init__(self, source: Source, interval_seconds: float, look: Callable[[], None]) -> None:
+    def __init__(
+        self, source: Source, interval_seconds: float, each_interval: Callable[[], None]
+    ) -> None:
         super().__init__(source, interval_seconds)
-        self._look = look
+        self._each_interval = each_interval
 
     async def run(self, deliver: Callable[[Snapshot], None]) -> None:
         del deliver
         while True:
-            self._look()
+            self._each_interval()
             await asyncio.sleep(self.interval_seconds)
 
     @property
@@ -431,15 +433,15 @@ class _NoSampler(Sampler):
 
 
 class FleetApp(GpuwatchApp):
-    """Ends with ``opened`` set once a machine or a job is chosen. ``opens``: the only machine, or
-    the first job on several of them, opens by itself as soon as it can."""
+    """Application that ends with ``opened`` set once a machine or a job is chosen. ``opens``: the
+    only machine, or the first job on several of them, opens by itself as soon as it can."""
 
     def __init__(self, source: Source, fleet: Fleet, opens: bool, **options: Any) -> None:
         self.fleet = fleet
         self.opened: Incoming | None = None
         self._opens = opens
         interval = max([one.host.interval_seconds for one in fleet.members])
-        super().__init__(source, _NoSampler(source, interval, self._look), **options)
+        super().__init__(source, _NoSampler(source, interval, self._look_at_hosts), **options)
         self.view.fleet, self.view.filter_text = True, fleet.filter_text
         self._fleet_screen = FleetScreen(self.view, fleet, self._open)
 
@@ -449,8 +451,8 @@ class FleetApp(GpuwatchApp):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action not in NOT_IN_FLEET and super().check_action(action, parameters)
 
-    def _look(self) -> None:
-        self.fleet.look()
+    def _look_at_hosts(self) -> None:
+        self.fleet.note_readings()
         alone = self.fleet.members if len(self.fleet.members) == 1 else ()
         for one in (*self.fleet.jobs, *alone):
             if self._opens and one.host.latest is not None and one.host.tape is not None:

@@ -209,7 +209,7 @@ _REPORT: Stop = ("report", None)
 
 
 class JobScreen(ListScreen):
-    """Draws ``job.draw`` and turns keys and clicks into changes of ``view.job``."""
+    """Screen of a job; turns keys and clicks into changes of ``view.job``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(JOB_KEYS)
     CANVAS_ID = "job"
@@ -383,7 +383,8 @@ class JobScreen(ListScreen):
 
 
 class ReportScreen(ScrolledScreen):
-    """``write`` gives the report's lines for a width; it is asked once for each width."""
+    """Screen of a report: ``write`` gives its lines for a width; it is asked once for each
+    width."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(REPORT_KEYS)
     CANVAS_ID = "report"

@@ -87,7 +87,7 @@ def _draw(view: View, width: int, height: int) -> Frame:
 
 
 class OverviewScreen(ListScreen):
-    """Draws ``overview.draw`` and turns keys and clicks into changes of the view."""
+    """Screen of the overview; turns keys and clicks into changes of the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(OVERVIEW_KEYS)
     CANVAS_ID = "overview"

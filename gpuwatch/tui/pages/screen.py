@@ -37,7 +37,8 @@ Stop = tuple[str, Any]
 
 
 class CanvasScreen(Screen[None]):
-    """Subclasses draw in ``redraw`` and hand the lines to ``show_lines``."""
+    """Screen that is one canvas. Subclasses draw in ``redraw`` and hand the lines to
+    ``show_lines``."""
 
     # The arrow and tab keys are ours: nothing here takes Textual's focus.
     AUTO_FOCUS = ""

@@ -136,39 +136,58 @@ _EARLY_SECONDS = 30.0
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    """The findings (those of the page's job only), problems, and what a change brought about.
-    Problems leave the findings a row, an error takes the only one."""
-    view, width, job, diagnosis = page.view, page.width, page.job, page.view.diagnosis
-    findings: Sequence[Finding] = ()
-    ended = job is not None and ended_at(view, job) is not None
-    if ended:
-        findings = view.job.findings
-    elif diagnosis is not None:
-        findings = diagnosis.causes if job is None else about_job(diagnosis, job)
+    """Draw findings (those of the page's job only), problems, and what a change brought about."""
+    view, width, job = page.view, page.width, page.job
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
-    most = rows - marked
-    quiet = not findings and (diagnosis is None or not page.gpus)
-    grave = most == 1 and problems_are_grave(view)
-    trouble = problem_lines(view, width, most if quiet or grave else min(1, most - 1))
-    most -= len(trouble)
-    lines: list[Line] = []
-    if findings and most:
-        lines = _findings(view, findings, width, most, "" if page.boxed else "[d] why")
-    elif ended and most:
-        what = "nothing was found in" if view.job.decided else "not enough data on"
-        lines = [_quiet_line(view, f"{what} this job before it ended", width)]
-    elif diagnosis is not None and most and (page.gpus or not trouble):
-        # That no GPU is in use says nothing where none can be read.
-        lines = _quiet(view, diagnosis, width, most)
+    findings = _findings_to_show(page)
+    trouble = _trouble(page, findings, rows - marked)
+    lines = _found(page, findings, rows - marked - len(trouble), bool(trouble))
     # One that is alone has several lines.
-    keys = [
-        findings[0 if len(findings) == 1 else y].key if findings else None
-        for y in range(len(lines))
-    ]
+    alone = len(findings) == 1
+    keys = [findings[0 if alone else y].key if findings else None for y in range(len(lines))]
     zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
     zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
     lines = [*lines, *trouble, *([mark_line(view, width)] if marked else [])]
     return filled(lines, width, rows), zones
+
+
+def _has_ended(page: Page) -> bool:
+    return page.job is not None and ended_at(page.view, page.job) is not None
+
+
+def _findings_to_show(page: Page) -> Sequence[Finding]:
+    """Return the causes found; on a job's page those of the job, also after it has ended."""
+    diagnosis = page.view.diagnosis
+    if _has_ended(page):
+        return page.view.job.findings
+    if diagnosis is None:
+        return ()
+    return diagnosis.causes if page.job is None else about_job(diagnosis, page.job)
+
+
+def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
+    """Return lines on readings that fail. They leave the findings a row; an error takes the only
+    one."""
+    view = page.view
+    quiet = not findings and (view.diagnosis is None or not page.gpus)
+    grave = most == 1 and problems_are_grave(view)
+    return problem_lines(view, page.width, most if quiet or grave else min(1, most - 1))
+
+
+def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) -> list[Line]:
+    """Return at most ``most`` lines on what was found, or that nothing was."""
+    view, width, diagnosis = page.view, page.width, page.view.diagnosis
+    if not most:
+        return []
+    if findings:
+        return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
+    if _has_ended(page):
+        what = "nothing was found in" if view.job.decided else "not enough data on"
+        return [_quiet_line(view, f"{what} this job before it ended", width)]
+    if diagnosis is None or (trouble and not page.gpus):
+        # That no GPU is in use says nothing where none can be read.
+        return []
+    return _quiet(view, diagnosis, width, most)
 
 
 PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus)), _draw)

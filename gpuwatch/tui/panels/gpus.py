@@ -402,8 +402,8 @@ _LESS_POWER, _MORE_POWER = 12, 18
 
 
 class GpuPainter:
-    """Draws GPUs of one frame, all in the same style and on the same time window. ``marked``: the
-    selected one has a mark."""
+    """Painter of the GPUs of one frame, all in the same style and on the same time window.
+    ``marked``: the selected one has a mark."""
 
     def __init__(self, view: View, gpus: Sequence[Gpu], width: int, *, marked: bool) -> None:
         self._view = view

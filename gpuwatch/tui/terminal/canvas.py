@@ -218,7 +218,8 @@ Change = tuple[int, Line, Line]
 
 
 class Encoder:
-    """Turns changes into text with escape sequences, for one palette and one kind of terminal."""
+    """Encoder of changes as text with escape sequences, for one palette and one kind of
+    terminal."""
 
     def __init__(self, palette: Palette, color_system: ColorSystem | None) -> None:
         self.palette = palette
@@ -321,7 +322,7 @@ _TEXTUALS = "-textual-system"
 
 
 class Canvas(Widget):
-    """Shows lines handed to ``show``."""
+    """Widget that shows the lines handed to ``show``."""
 
     DEFAULT_CSS = """
     Canvas {

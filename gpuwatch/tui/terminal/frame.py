@@ -131,7 +131,7 @@ def right(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 class Row:
-    """Builds one line from the left; what would pass ``width`` is cut. Neighbours of one style
+    """Builder of one line from the left; what would pass ``width`` is cut. Neighbours of one style
     become one run: fewer runs are fewer segments for everything that follows."""
 
     __slots__ = ("_prefix", "_runs", "_width", "used")

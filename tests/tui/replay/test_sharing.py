@@ -64,10 +64,10 @@ def test_no_more_of_the_past_is_read_than_is_kept(tmp_path: Path) -> None:
 
     tape.snapshots = counted  # type: ignore[method-assign]
     there = threading.Event()
-    cue = Seek(tape, end, 900.0, None, there.set, light=False)
+    seek = Seek(tape, end, 900.0, None, there.set, light=False)
     there.wait(60.0)
-    readied = cue.readied or LoadedPast()
-    cue.stop()
-    assert readied.from_overview
-    assert readied.history.earliest_at == tape.first_unix_seconds
+    loaded = seek.loaded or LoadedPast()
+    seek.stop()
+    assert loaded.from_overview
+    assert loaded.history.earliest_at == tape.first_unix_seconds
     assert FINE_SNAPSHOTS_MOST <= len(read) <= FINE_SNAPSHOTS_MOST + 100
