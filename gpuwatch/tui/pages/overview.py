@@ -23,7 +23,6 @@ from gpuwatch.tui.pages.screen import ListScreen, Stop
 from gpuwatch.tui.panels import findings, host, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
-from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.terminal.frame import Zone
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
@@ -76,7 +75,9 @@ def draw(view: View, width: int, height: int) -> Frame:
 def _draw(view: View, width: int, height: int) -> Frame:
     gpus = view.gpus
     boxes = grid(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
-    page = Page(view, width - 2 * boxes, height, boxes, view.window, gpus, table=table_rows(view))
+    page = Page(
+        view, width - 2 * boxes, height, boxes, view.window, gpus, table=processes.table_rows(view)
+    )
     if gpus:
         return laid_out(page, PANELS, COMPETING, processes.PANEL)
     panels = [one for one in PANELS if one not in _OF_GPUS]
