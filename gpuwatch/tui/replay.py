@@ -327,7 +327,7 @@ class Player:
     in_flight_seconds: float | None = None
     interval_seconds = 1.0
     _screen: PlayerScreen
-    _display: Display
+    _drawing: Display
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ class Player:
 
     def connect(self, screen: PlayerScreen, display: Display) -> None:
         """Show what is played on ``screen``; to be called once, before it runs."""
-        self._screen, self._display = screen, display
+        self._screen, self._drawing = screen, display
 
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
@@ -408,7 +408,7 @@ class Player:
             self.next.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
-        seconds = self._display.view.timeline.span_seconds
+        seconds = self._drawing.view.timeline.span_seconds
         self.next = Seek(self.tape, at, seconds, self.makes_engine, wake, light=light)
 
     def play_or_pause(self) -> None:
@@ -457,14 +457,14 @@ class Player:
             self._note_moment(self._seek)
             self._screen.show_moment(self._seek.shown)
         elif state.now <= state.first:
-            self._display.say("this is the beginning of the recording")
+            self._drawing.say("this is the beginning of the recording")
         elif self.next is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """The charts show more than was read: read it, and stay where it is."""
         known = 0.0 if self._seek is None else self._seek.fine_seconds
-        if self.next is None and self._display.view.timeline.span_seconds > known > 0.0:
+        if self.next is None and self._drawing.view.timeline.span_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class Player:
         if seek is not None and self.latest is not before:
             self._screen.show_moment(seek.shown)
         elif changed:
-            self._display.redraw()
+            self._drawing.redraw()
         return busy
 
     def _adopt(self) -> bool:
@@ -496,11 +496,11 @@ class Player:
         state.seeking = False
         trouble = seek.trouble
         if trouble is not None or not loaded.past:
-            self._display.say(trouble or "nothing can be read there")
+            self._drawing.say(trouble or "nothing can be read there")
         if not loaded.past:
             seek.stop()
             state.playing = False
-            self._display.redraw()
+            self._drawing.redraw()
             return True
         if self._seek is not None:
             self._seek.stop()
@@ -530,7 +530,7 @@ class Player:
                 # The last before a gap is shown for as long as any.
                 if gap <= longest or target < state.now + coming.interval_seconds:
                     break
-                self._display.say(f"nothing was recorded for {units.age(gap)}: skipped")
+                self._drawing.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self.clock.show(now, taken_at)
                 target = taken_at
             self._forward(seek)
@@ -566,9 +566,9 @@ class Player:
         state = self.state
         state.playing, state.following, state.ended = False, False, True
         end = f"the end of {state.shown}: space plays it from its beginning"
-        self._display.say(seek.trouble or end)
+        self._drawing.say(seek.trouble or end)
         self.diagnose_again()
-        self._display.redraw()
+        self._drawing.redraw()
         return True
 
     def _step(self, seek: Seek) -> None:
@@ -579,8 +579,8 @@ class Player:
         if self._steps and seek.ended:
             self._steps = 0
             self.state.ended = True
-            self._display.say("this is the end of the recording")
-            self._display.redraw()
+            self._drawing.say("this is the end of the recording")
+            self._drawing.redraw()
 
     def _forward(self, seek: Seek) -> None:
         seek.forward(self._screen.advance)
