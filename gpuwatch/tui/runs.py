@@ -32,7 +32,7 @@ def find(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
     return None
 
 
-def attached_job(jobs: Sequence[Job]) -> Job | None:
+def _attached_job(jobs: Sequence[Job]) -> Job | None:
     return next((job for job in jobs if job.attached), None)
 
 
@@ -94,7 +94,7 @@ def follow(view: View, snapshot: Snapshot) -> None:
     # Only the attached job may be followed elsewhere; another one that was just opened may not be
     # marked as attached yet, and the mark still be on the one before.
     if state.last is None or state.last.attached:
-        attached = attached_job(snapshot.jobs)
+        attached = _attached_job(snapshot.jobs)
         if attached is not None and (job is None or (has_ended(job) and not has_ended(attached))):
             job = attached
     if job is not None and has_ended(job):
@@ -119,7 +119,7 @@ def job_to_open(view: View) -> Job | str:
     jobs = () if view.snapshot is None else view.snapshot.jobs
     if view.job.last is not None and view.job.last.attached:
         return find(jobs, view.job.key) or view.job.last
-    candidates: list[Job | None] = [attached_job(jobs)]
+    candidates: list[Job | None] = [_attached_job(jobs)]
     if view.focus == "processes" and view.selected_row is not None:
         candidates.append(find(jobs, view.selected_row[:2]))
     candidates += [job for job in jobs if view.selected_gpu in job.gpu_uuids]

@@ -75,7 +75,7 @@ _AFTER_LOSS = 0.2
 _SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
-def draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
+def _draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
     """The GPUs named, who feeds them, and what else shows it, on one time axis."""
     snapshot = view.snapshot
     if snapshot is None:
@@ -168,7 +168,7 @@ def _gpus_shown(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
     return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
 
 
-def first_gpu(view: View, finding: Finding) -> Gpu | None:
+def _first_gpu(view: View, finding: Finding) -> Gpu | None:
     return next(iter(_gpus_shown(view, finding, _job_of(view, finding))), None)
 
 
@@ -178,7 +178,7 @@ def first_gpu(view: View, finding: Finding) -> Gpu | None:
 _COPY_WIDTH = 96
 
 
-def evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
+def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
     """The sentence, and where it stands: rule, how sure, since when, what it cost."""
     style = style_of(finding)
     lines = []
@@ -220,7 +220,7 @@ def evidence_body(
 ) -> Drawn:
     """All below the title; the charts end at ``until``, on the snapshots' own clock."""
     lines = [*_jobs(view, finding, width), *_advice(view, finding.advice, width)]
-    drawn = draw_waveform(view, finding, width, until) if charts else []
+    drawn = _draw_waveform(view, finding, width, until) if charts else []
     zones = job_charts.clicks(len(lines), len(drawn), width)
     lines += drawn
     lines += _evidence(view, finding.evidence, width)
@@ -238,7 +238,7 @@ def plain_text(view: View, finding: Finding) -> str:
     where = place(finding, view.gpus)
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
     width = _COPY_WIDTH
-    top = evidence_title(view, finding, width)
+    top = _evidence_title(view, finding, width)
     rest, _ = evidence_body(view, finding, width, charts=False)
     return "\n".join([*head, *[_plain(line) for line in (*top, *rest)]]) + "\n"
 
@@ -480,12 +480,12 @@ def draw_evidence(
 
     def body(width: int, _room: int) -> SheetBody:
         top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
-        above = evidence_title(view, finding, width)
+        above = _evidence_title(view, finding, width)
         below, zones = evidence_body(
             view, finding, width, documentation=documentation, until=gone_at
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
-        bottom = time_axis.values(view, first_gpu(view, finding), width)
+        bottom = time_axis.values(view, _first_gpu(view, finding), width)
         return [top] if note and not boxes else [], [*above, *below], zones, bottom
 
     title = Title(cause(finding.rule), (), note, "key")

@@ -179,10 +179,10 @@ def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[L
     note = f"{view.glyphs.down}{below} more lines (R: all)" if below > 0 else "R: full screen"
     row.note(note, "warn" if below > 0 else "label")
     shown = texts[state.report_offset : state.report_offset + rows]
-    return filled([row.line(), *[text_line(view, one, width) for one in shown]], width, height)
+    return filled([row.line(), *[_text_line(view, one, width) for one in shown]], width, height)
 
 
-def text_line(view: View, text: str, width: int) -> Line:
+def _text_line(view: View, text: str, width: int) -> Line:
     return Row(width).add(" ").add(fit(text, width - 1, view.glyphs.ellipsis)).line()
 
 
@@ -404,4 +404,4 @@ class ReportScreen(ScrolledScreen):
     def _body(self, width: int, _room: int) -> SheetBody:
         if width != self._width:
             self._texts, self._width = self._write(width - 1), width
-        return [], [text_line(self.view, text, width) for text in self._texts], [], []
+        return [], [_text_line(self.view, text, width) for text in self._texts], [], []

@@ -123,7 +123,7 @@ def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
 
 def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str, str]]:
     parts = []
-    cost = cost_text(snapshot.own_cost, brief=width < 100)
+    cost = _cost_text(snapshot.own_cost, brief=width < 100)
     if view.replay is not None:
         # What watching cost then says nothing about now; the day does.
         day = time.localtime(snapshot.taken_at_unix_seconds)
@@ -137,7 +137,7 @@ def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str,
     return parts
 
 
-def cost_text(cost: OwnCost, brief: bool) -> str:
+def _cost_text(cost: OwnCost, brief: bool) -> str:
     """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the driver."""
     parts = []
     if cost.cpu_percent is not None:
@@ -155,7 +155,7 @@ def cost_text(cost: OwnCost, brief: bool) -> str:
 
 
 _FooterKey = tuple[str, str, str]
-PRACTICE_KEY = "x"
+_PRACTICE_KEY = "x"
 _LEAST_ROWS, _ALL_ROWS = 10, 20
 """Rows of the screen below which nothing is shown, or only what the key does."""
 
@@ -168,14 +168,14 @@ def practice_rows(view: View, height: int) -> int:
     return wanted if height >= _ALL_ROWS else 1
 
 
-def keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
+def _keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
     """The footer's keys, with the one that turns the knobs third."""
     practice = view.practice
     assert practice is not None
     if practice.ended or not practice.turns:
         return tuple(others)
     word = "break again" if practice.cured else "fix"
-    return (*others[:2], (PRACTICE_KEY, word, "turn"), *others[2:])
+    return (*others[:2], (_PRACTICE_KEY, word, "turn"), *others[2:])
 
 
 def draw_practice(view: View, width: int, height: int) -> list[Line]:
@@ -205,7 +205,7 @@ def _cure_line(view: View, practice: Practice, width: int) -> Line:
         return row.add(fit(" The job has ended: q leaves.", width, "")).line("label")
     if not practice.turns:
         return row.add(fit(" There is nothing to fix.", width, "")).line("label")
-    row.add(f" {PRACTICE_KEY}", "key").add(
+    row.add(f" {_PRACTICE_KEY}", "key").add(
         " breaks it again: " if practice.cured else " fixes it: ", "label"
     )
     row.add(fit(practice.turns, row.room - 1, view.glyphs.ellipsis), "value")
@@ -257,7 +257,7 @@ def draw_footer(
     if view.replay is not None:
         keys = replay_footer(keys)
     if view.practice is not None:
-        keys = keys_with_practice(view, keys)
+        keys = _keys_with_practice(view, keys)
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys_line(tuple(keys), width, view.paused, more)
     return line, list(zones)

@@ -78,7 +78,7 @@ def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
 # -- readings that fail ----------------------------------------------------------------------------
 
 
-def problem_lines(view: View, width: int, most: int) -> list[Line]:
+def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
     cut, several get a line each and the last says how many more there are."""
     problems, glyphs = _worth_saying(view), view.glyphs
@@ -98,7 +98,7 @@ def problem_lines(view: View, width: int, most: int) -> list[Line]:
     return [Row(width).add(text, style).line() for text, style in out]
 
 
-def problems_are_grave(view: View) -> bool:
+def _problems_are_grave(view: View) -> bool:
     """The gravest is an error, and no finding says so."""
     return any(one.severity == "error" for one in _worth_saying(view))
 
@@ -170,8 +170,8 @@ def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
     one."""
     view = page.view
     quiet = not findings and (view.diagnosis is None or not page.gpus)
-    grave = most == 1 and problems_are_grave(view)
-    return problem_lines(view, page.width, most if quiet or grave else min(1, most - 1))
+    grave = most == 1 and _problems_are_grave(view)
+    return _problem_lines(view, page.width, most if quiet or grave else min(1, most - 1))
 
 
 def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) -> list[Line]:

@@ -129,7 +129,7 @@ def throttle_text(reading: GpuReading) -> Run | None:
     return "throttled: " + ", ".join(dict.fromkeys([one.label for one in held])), style
 
 
-def late_text(reading: GpuReading) -> str | None:
+def _late_text(reading: GpuReading) -> str | None:
     """Return how old the oldest number of a chart is, where the driver is too slow for every
     look."""
     ages = [seconds for name, seconds in reading.late_readings if name in CHARTED]
@@ -143,7 +143,7 @@ def short_name(name: str) -> str:
     return name
 
 
-def placed_name(gpu: GpuIdentity) -> str:
+def _placed_name(gpu: GpuIdentity) -> str:
     """Return a GPU's name in short; of a job on several machines with the machine before it."""
     short = short_name(gpu.name)
     return short if gpu.machine is None else f"{gpu.machine} {short}"
@@ -151,7 +151,7 @@ def placed_name(gpu: GpuIdentity) -> str:
 
 def brief_name(gpu: GpuIdentity, width: int) -> str:
     """Return as many parts of a GPU's name as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
-    short = placed_name(gpu)
+    short = _placed_name(gpu)
     parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
     return parts[-1] if parts and len(short) > width else short
 
@@ -162,7 +162,7 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
     if gpu.lost:
         return [("GPU is lost", "error")]
     reading = gpu.reading
-    throttled, late = throttle_text(reading), late_text(reading)
+    throttled, late = throttle_text(reading), _late_text(reading)
     out = [] if throttled is None else [throttled]
     if reading.ecc_uncorrected_count:
         out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
@@ -412,7 +412,7 @@ class GpuPainter:
         self._window = view.window
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
-        self._name_width = max((len(placed_name(gpu.identity)) for gpu in gpus), default=4)
+        self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
         self.spans: list[tuple[int, int]] = []
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
@@ -514,7 +514,7 @@ class GpuPainter:
         high = 1 + (rows >= _LESS_POWER) + (rows >= _MORE_POWER)
         heading = self._begin(gpu, self._width)
         long = self._width >= 76 and gpu.identity.machine is None
-        name = gpu.identity.name if long else placed_name(gpu.identity)
+        name = gpu.identity.name if long else _placed_name(gpu.identity)
         heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
         lines = [self._add_facts(heading, gpu).line()]
         watts = self._chart(gpu, power, power.mood or "area", room, high)
@@ -584,7 +584,7 @@ class GpuPainter:
         room = max(0, width - row.used - sum(size for _, size in cells) - 3)
         chart, _ = self._busy(gpu, busy, state, row.used, room, 1)
         row.add_runs(chart[0], room).add(" ")
-        late = late_text(gpu.reading) if width >= _NARROW else None
+        late = _late_text(gpu.reading) if width >= _NARROW else None
         for metric, size in cells[: None if late is None else 1]:
             row.fits(*self._value(metric, size, brief=brief))
         if late is not None:

@@ -68,7 +68,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
     """The command, and at the right that it has ended, if it has."""
     view, job, width = page.view, page.job, page.width
     assert job is not None
-    ended = end_text(view, job, brief=width < 76)
+    ended = _end_text(view, job, brief=width < 76)
     note = f" {ended[0]} " if ended is not None else ""
     command = brief_command(job.command or f"PID {job.pid}")
     if page.boxed:
@@ -83,7 +83,7 @@ def _draw_title(page: Page, _rows: int) -> Drawn:
 TITLE = fixed("title", 1, _draw_title)
 
 
-def end_text(view: View, job: Job, brief: bool = False) -> Run | None:
+def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
     """``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
     at = ended_at(view, job)
     if at is None:
@@ -216,7 +216,7 @@ def _gpu_rows(page: Page) -> int:
 
 def _draw_gpus(page: Page, rows: int) -> Drawn:
     if rows != len(page.gpus):
-        return [gpu_summary(page.view, page.gpus, page.width)], []
+        return [_gpu_summary(page.view, page.gpus, page.width)], []
     painter = GpuPainter(page.view, page.gpus, page.width, marked=False)
     if not page.decided["each_gpu"] and rows > 1:
         # Their mean has the chart below.
@@ -227,7 +227,7 @@ def _draw_gpus(page: Page, rows: int) -> Drawn:
 GPUS = Panel("gpus", _gpu_rows, _draw_gpus)
 
 
-def gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
+def _gpu_summary(view: View, gpus: Sequence[Gpu], width: int) -> Line:
     """Draw many GPUs in one line: what they have together, and the extremes."""
     readings = [gpu.reading for gpu in gpus]
     busy = [one.busy_percent for one in readings if one.busy_percent is not None]

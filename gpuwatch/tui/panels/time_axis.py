@@ -100,7 +100,7 @@ Span = tuple[int, int]
 """Place of a chart: its first cell and its width."""
 
 
-def wall_offset(view: View) -> float:
+def _wall_offset(view: View) -> float:
     """Unix time less the history's clock."""
     snapshot = view.snapshot
     return 0.0 if snapshot is None else snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
@@ -122,10 +122,10 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     day = None if dated else _day(now)
     for moment in (one - shift for one in moments):
         another, day = _day(moment) != day, _day(moment)
-        yield moment, clock_text(moment, form, another)
+        yield moment, _clock_text(moment, form, another)
 
 
-def clock_text(moment: float, pattern: str, dated: bool) -> str:
+def _clock_text(moment: float, pattern: str, dated: bool) -> str:
     """``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
     local = time.localtime(moment)
     day = f"{local.tm_mday} {time.strftime('%b', local)} " if dated else ""
@@ -146,7 +146,7 @@ def draw(
     """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
     zones = []
-    offset = wall_offset(view)
+    offset = _wall_offset(view)
     for start, cells in spans:
         if cells <= 0:
             continue
@@ -257,17 +257,17 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
     """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
-        tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
+        tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
         return clock(view, moment) + tenths
-    end = time.localtime(begin + seconds + wall_offset(view))
+    end = time.localtime(begin + seconds + _wall_offset(view))
     return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
 def clock(view: View, at: float) -> str:
     """The time of day of a moment on the history's clock, with its date if that is not today's."""
-    moment = at + wall_offset(view)
+    moment = at + _wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
-    return clock_text(moment, "%H:%M:%S", dated=not today)
+    return _clock_text(moment, "%H:%M:%S", dated=not today)
 
 
 _NUMBERS = (
