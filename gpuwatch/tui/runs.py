@@ -21,7 +21,7 @@ _MOST_KEPT = 64
 """Runs that are over and may have a next one."""
 
 
-def find(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
+def find_job(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
     """The job with this key, or the one that this process is a member of."""
     for job in jobs:
         if job.key == key:
@@ -47,12 +47,12 @@ def ended_at(view: View, job: Job) -> float | None:
     return view.job.gone_at_unix_seconds
 
 
-def next_run(jobs: Sequence[Job], ended: Job, ended_at: float | None = None) -> Job | None:
+def next_run(jobs: Sequence[Job], ended: Job, end: float | None = None) -> Job | None:
     """The run after ``ended``: the same command of the same user in the same folder, begun after it
     did; or else, begun after it ended, the same script with other arguments (a change is often
     one: ``--num-workers 8``)."""
-    if ended_at is None:
-        ended_at = ended.ended_at_unix_seconds
+    if end is None:
+        end = ended.ended_at_unix_seconds
     began = ended.started_at_unix_seconds or 0.0
     alike = None
     for job in jobs:
@@ -62,7 +62,7 @@ def next_run(jobs: Sequence[Job], ended: Job, ended_at: float | None = None) -> 
         if job.command == ended.command:
             return job
         program = _program(job.command)
-        after = ended_at is not None and started >= ended_at - _START_TOLERANCE_SECONDS
+        after = end is not None and started >= end - _START_TOLERANCE_SECONDS
         if alike is None and after and program is not None and program == _program(ended.command):
             alike = job
     return alike
@@ -84,13 +84,13 @@ def _program(command: str | None) -> str | None:
     return None
 
 
-def follow(view: View, snapshot: Snapshot) -> None:
+def follow_job(view: View, snapshot: Snapshot) -> None:
     """Keep ``view.job`` on its job: a worker's key becomes its job's, a job that was started anew
     takes the place of the run before, one that left the list is kept as it was last seen."""
     state = view.job
     if state.key is None:
         return
-    job = find(snapshot.jobs, state.key)
+    job = find_job(snapshot.jobs, state.key)
     # Only the attached job may be followed elsewhere; another one that was just opened may not be
     # marked as attached yet, and the mark still be on the one before.
     if state.last is None or state.last.attached:
@@ -118,10 +118,10 @@ def job_to_open(view: View) -> Job | str:
     one, the selected process's, the selected GPU's, the only one."""
     jobs = () if view.snapshot is None else view.snapshot.jobs
     if view.job.last is not None and view.job.last.attached:
-        return find(jobs, view.job.key) or view.job.last
+        return find_job(jobs, view.job.key) or view.job.last
     candidates: list[Job | None] = [_attached_job(jobs)]
     if view.focus == "processes" and view.selected_row is not None:
-        candidates.append(find(jobs, view.selected_row[:2]))
+        candidates.append(find_job(jobs, view.selected_row[:2]))
     candidates += [job for job in jobs if view.selected_gpu in job.gpu_uuids]
     if len(jobs) == 1:
         candidates.append(jobs[0])
@@ -139,7 +139,7 @@ def job_of_selected_process(view: View) -> Job | None:
         return None
     if all(row_key(process) != view.selected_row for process in snapshot.processes):
         return None
-    return find(snapshot.jobs, view.selected_row[:2])
+    return find_job(snapshot.jobs, view.selected_row[:2])
 
 
 @dataclass(slots=True)
@@ -264,9 +264,7 @@ def gives_way(mark: Mark | None, before: Run) -> bool:
     return mark is None or mark.next_run or is_about(mark, before.job)
 
 
-def bring_up_to_date(
-    mark: Mark, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None
-) -> None:
+def measure_after(mark: Mark, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
     """Measure what came after."""
     now = snapshot.monotonic_seconds
     for job in snapshot.jobs:
@@ -288,7 +286,9 @@ def bring_up_to_date(
             mark.after_from = now
 
 
-def busy(view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float) -> float | None:
+def mean_busy_percent(
+    view: View, gpus: tuple[GpuKey, ...], end: float, seconds: float
+) -> float | None:
     """Mean of what is known of these GPUs in the ``seconds`` up to ``end``."""
     width = _COLUMN_SECONDS
     count = max(1, round(seconds / width))
@@ -321,7 +321,7 @@ def _side(
         if mine.intersection(one.gpus) or (not one.gpus and (about is None or one.job in about))
     ]
     return Side(
-        busy_percent=busy(view, gpus, end, seconds),
+        busy_percent=mean_busy_percent(view, gpus, end, seconds),
         samples_per_second=total(loop.samples_per_second for loop in loops),
         data_wait_share=mean(loop.data_wait_share for loop in loops),
         rules=tuple(dict.fromkeys(rules)),

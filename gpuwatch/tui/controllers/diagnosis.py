@@ -11,7 +11,7 @@ from gpuwatch.tui.charts.timeline import Marks
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.findings import chosen_finding
-from gpuwatch.tui.runs import Runs, bring_up_to_date, ended_at, gives_way, mark_now, mark_run
+from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
@@ -70,7 +70,7 @@ class DiagnosisController(Controller):
             view.job.decided = diagnosis.decided
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
-            bring_up_to_date(view.mark, view, snapshot, diagnosis)
+            measure_after(view.mark, view, snapshot, diagnosis)
         if diagnosis is not None:
             self.marks.follow(snapshot, diagnosis)
             view.spans = self.marks.spans

@@ -21,8 +21,8 @@ from gpuwatch.tui.keys import PRACTICE_KEYS
 from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.runs import (
     ended_at,
-    find,
-    follow,
+    find_job,
+    follow_job,
     has_ended,
     job_of_selected_process,
     job_to_open,
@@ -144,8 +144,8 @@ class JobReportKeeper:
         if key == self._key and self._recorder is not None:
             return None
         before = self._recorder
-        job = find(snapshot.jobs, self._key)
-        still = job is not None and find((job,), key) is not None and not has_ended(job)
+        job = find_job(snapshot.jobs, self._key)
+        still = job is not None and find_job((job,), key) is not None and not has_ended(job)
         if before is not None and not before.ended and still:
             # Its launcher was found, or ended: the same job by another name.
             self._key = key
@@ -254,7 +254,7 @@ class StartedJob(Controller):
         so."""
         if job is None:
             return False
-        if job.key not in self._names and find((job,), self._job.key) is not None:
+        if job.key not in self._names and find_job((job,), self._job.key) is not None:
             self._names.add(job.key)
         return job.key in self._names
 
@@ -427,7 +427,7 @@ class JobController(Controller):
     def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
         before = view.job.key
-        follow(view, snapshot)
+        follow_job(view, snapshot)
         if not self._reported:
             return
         if view.job.key != before and view.job.last is not None and not view.job.last.attached:
@@ -474,7 +474,7 @@ class JobController(Controller):
 
     def open(self, job: Job) -> None:
         """Show this job, and have it read closely from now on."""
-        if find((job,), self.view.job.key) is None:
+        if find_job((job,), self.view.job.key) is None:
             self._read_closely(job.key)
             self.view.job.last = job
             if self.view.snapshot is not None:

@@ -50,7 +50,7 @@ from gpuwatch.tui.panels.findings import (
 )
 from gpuwatch.tui.panels.gpus import period_seconds
 from gpuwatch.tui.panels.time_axis import past_gpu
-from gpuwatch.tui.runs import find
+from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
@@ -159,7 +159,7 @@ def _job_of(view: View, finding: Finding) -> Job | None:
     if finding.job is None or view.snapshot is None:
         return None
     last = view.job.last
-    there = find(view.snapshot.jobs, finding.job)
+    there = find_job(view.snapshot.jobs, finding.job)
     return last if there is None and last is not None and last.key == finding.job else there
 
 

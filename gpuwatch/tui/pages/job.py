@@ -40,7 +40,7 @@ from gpuwatch.tui.panels.job import (
     is_folded,
     tree_rows,
 )
-from gpuwatch.tui.runs import ended_at, find
+from gpuwatch.tui.runs import ended_at, find_job
 from gpuwatch.tui.terminal.frame import Line, Row, fit
 from gpuwatch.tui.view import PANES, View
 
@@ -128,7 +128,7 @@ def shown_job(view: View) -> Job | None:
     state = view.job
     job = state.last
     if view.snapshot is not None and state.key is not None:
-        job = find(view.snapshot.jobs, state.key) or job
+        job = find_job(view.snapshot.jobs, state.key) or job
     alive = state.alive
     if job is None or alive is None or job.ended_at_unix_seconds is None:
         return job

@@ -18,7 +18,7 @@ from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.runs import busy
+from gpuwatch.tui.runs import mean_busy_percent
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right
 from gpuwatch.tui.view import View
 
@@ -98,7 +98,7 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
         # Beside charts of the past it would pass for what was then.
         return []
     end = snapshot.monotonic_seconds
-    means = [busy(view, (gpu.uuid,), end, _MEAN_SECONDS) for gpu in snapshot.gpus]
+    means = [mean_busy_percent(view, (gpu.uuid,), end, _MEAN_SECONDS) for gpu in snapshot.gpus]
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis

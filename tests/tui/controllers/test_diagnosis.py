@@ -18,7 +18,7 @@ from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog
 from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, evidence_body, plain_text
 from gpuwatch.tui.panels.finding_words import cause, place
-from gpuwatch.tui.runs import Runs, bring_up_to_date, mark_now
+from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View
 from tests.tui.app.test_hostile import HOSTILE
@@ -268,7 +268,7 @@ def test_a_mark_shows_before_and_after() -> None:
     for second in range(60, 140):
         view.snapshot = busy_at(what, second, 93.0)
         view.history.push(view.snapshot)
-        bring_up_to_date(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
+        measure_after(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
     view.strips = type(view.strips)()
     (line,) = [text for text in drawn(view, 120, 40) if "changed" in text]
     assert "busy 41% -> 93%" in line
