@@ -13,8 +13,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
-from gpuwatch.tui.pages.grid import band_rows, grid
-from gpuwatch.tui.panels.gpus.state import STATES
+from gpuwatch.tui.pages.layout import band_rows, grid
+from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, Palette
 
 HERE = Path(__file__).parent

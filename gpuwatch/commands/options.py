@@ -284,7 +284,7 @@ class Look(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """Those of ``GpuwatchApp``: what is given here comes before what was preferred."""
-        from gpuwatch.tui.controllers.preferences import Preferences
+        from gpuwatch.tui.preferences import Preferences
 
         options = self._asdict()
         options["preferences"] = preferences = Preferences(options.pop("config"))

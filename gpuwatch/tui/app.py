@@ -30,7 +30,7 @@ from gpuwatch.tui.controllers.recording import RecordingController
 from gpuwatch.tui.controllers.timeline import TimelineController
 from gpuwatch.tui.display import Display, without_promises
 from gpuwatch.tui.keys import APP_KEYS, bindings
-from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.terminal.driver import TerminalDriver, terminal_of, write_directly
 from gpuwatch.tui.view import INTERVALS, View
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice
-    from gpuwatch.tui.controllers.preferences import Preferences
-    from gpuwatch.tui.replay.player import Player
+    from gpuwatch.tui.preferences import Preferences
+    from gpuwatch.tui.replay import Player
 
 _TIDY_SECONDS = 60.0
 _ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -53,7 +53,7 @@ TERMINAL_GONE = 128 + signal.SIGHUP
 
 
 class GpuwatchApp(App[int]):
-    """Shows what ``sampler`` delivers.
+    """Application that shows what ``sampler`` delivers.
 
     Give ``ascii_mode`` to override what is detected; ``theme`` is a Textual
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
@@ -110,7 +110,7 @@ class GpuwatchApp(App[int]):
         self._overview = OverviewScreen(view)
         started = None
         if running is not None:
-            from gpuwatch.tui.controllers.started_job import StartedJob  # noqa: PLC0415
+            from gpuwatch.tui.controllers.jobs import StartedJob  # noqa: PLC0415
 
             started = StartedJob(display, running, reports, experiment)
         self.diagnosis = DiagnosisController(display, make_engine)
@@ -126,11 +126,11 @@ class GpuwatchApp(App[int]):
         if started is not None:
             self.controllers.append(started)
         if practice is not None:
-            from gpuwatch.tui.controllers.started_job import PracticeController  # noqa: PLC0415
+            from gpuwatch.tui.controllers.jobs import PracticeController  # noqa: PLC0415
 
             self.controllers.append(PracticeController(display, practice, self.diagnosis))
         if player is not None:
-            from gpuwatch.tui.controllers.replay import ReplayController  # noqa: PLC0415
+            from gpuwatch.tui.replay import ReplayController  # noqa: PLC0415
 
             self.controllers.append(
                 ReplayController(display, player, self.jobs, self.diagnosis, self.timeline, typing)

@@ -58,8 +58,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
     ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
     ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
     from gpuwatch.recording.hosts.together import SharedJob  # noqa: PLC0415
-    from gpuwatch.tui.pages.fleet import Fleet, Member  # noqa: PLC0415
-    from gpuwatch.tui.screens.fleet import FleetApp  # noqa: PLC0415
+    from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member  # noqa: PLC0415
 
     # Threads that read share the interpreter with the one that draws.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -104,20 +103,20 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
 
 
 class TapeSource:
-    """Has no machine to read: the player delivers what was recorded."""
+    """Source without a machine to read: the player delivers what was recorded."""
 
     def __init__(self, simulated: bool) -> None:
         self.simulated = simulated
         self.options = ReadOptions(all_processes=True)
 
     def open(self) -> None:
-        """Nothing is read here."""
+        """Do nothing: there is no machine."""
 
     def read(self) -> Snapshot:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def replay_app(
@@ -131,7 +130,7 @@ def replay_app(
 ) -> GpuwatchApp:
     """The dashboard over ``tape``. ``follows``: what comes in is live and is shown as it comes;
     ``options``: those of ``GpuwatchApp``."""
-    from gpuwatch.tui.replay.player import Player  # noqa: PLC0415
+    from gpuwatch.tui.replay import Player  # noqa: PLC0415
 
     player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
     return GpuwatchApp(TapeSource(simulated), player, player=player, **options)

@@ -13,8 +13,7 @@ from textual.screen import Screen
 
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, THEMES, Palette
@@ -22,7 +21,7 @@ from gpuwatch.tui.view import View
 
 _MESSAGE_SECONDS = 6.0
 _BEHIND_SECONDS = 0.1
-"""Until a terminal that was behind is looked at again."""
+"""Time until a terminal that was behind is looked at again."""
 _SLOW_LINK_SECONDS = 2.0
 """A slow link is drawn to at most this often; sampling goes on at its own pace."""
 
@@ -81,7 +80,7 @@ class Display:
         self.redraw()
 
     def copy(self, text: str) -> None:
-        """To the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
+        """Copy to the clipboard, by the terminal (OSC 52): it may refuse, and does not say so."""
         self.app.copy_to_clipboard(text)
         self.answer("copied; if pasting fails, the terminal does not support it (OSC 52)")
 
@@ -161,19 +160,19 @@ class Display:
     # -- keys -------------------------------------------------------------------------------------
 
     def action_help(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import help_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import help_dialog  # noqa: PLC0415
 
         self.show(help_dialog(self.view))
 
     def action_problems(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import problems_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import problems_dialog  # noqa: PLC0415
 
         if self.view.snapshot is not None:
             self.show(problems_dialog(self.view))
 
     def action_palette(self) -> None:
         """All that can be done on the screen in front, to be found by typing."""
-        from gpuwatch.tui.screens.dialogs.palette import command_palette  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import command_palette  # noqa: PLC0415
 
         app, screen = self.app, self.app.screen
         bound = screen.active_bindings.values()
@@ -213,7 +212,7 @@ class Display:
         return picture.svg([list(one) for one in strips_of(self.app.screen)], self._picture_theme())
 
     def _picture_theme(self) -> TerminalTheme:
-        """Stands for "the terminal's own colours" in a picture."""
+        """Return colours for a picture that stand for "the terminal's own"."""
         if self.app.native_ansi_color:
             return DIMMED_MONOKAI
         text = self.view.palette["text"]
@@ -252,8 +251,8 @@ def _few_colours(environment: Mapping[str, str]) -> bool:
 
 
 def speaks_unicode(environment: Mapping[str, str]) -> bool:
-    """True if block and braille characters will arrive: the output's encoding must be UTF-8, and
-    the Linux console's font has none of them."""
+    """Return whether block and braille characters will arrive: the output's encoding must be UTF-8,
+    and the Linux console's font has none of them."""
     if environment.get("TERM") == "linux":
         return False
     stream = sys.__stdout__

@@ -29,7 +29,7 @@ def bindings(keys: Sequence[Key]) -> list[BindingType]:
 
 
 def _quiet(*keys: Key) -> tuple[Key, ...]:
-    """The same keys on another screen: the help has them already."""
+    """Return the keys for another screen, without help: it has them already."""
     return tuple(key._replace(shown="", help="") for key in keys)
 
 
@@ -45,7 +45,7 @@ TIMELINE_KEYS: tuple[Key, ...] = (
     Key("left_curly_bracket,N", "app.to_mark(-1)", "{ }", "previous or next finding", "Time"),
     Key("right_curly_bracket,n", "app.to_mark(1)"),
 )
-"""On every screen with charts: they all show the same stretch of time."""
+"""Keys of every screen with charts: they all show the same stretch of time."""
 
 _DIAGNOSIS_KEYS = (
     Key("d", "app.findings", "d", "the diagnosis: what is wrong, and why", "Diagnosis"),
@@ -103,7 +103,7 @@ APP_KEYS: tuple[Key, ...] = (
     Key("ctrl+z", "suspend_process", "ctrl+z", "back to the shell; fg comes back", "General"),
     Key("ctrl+c", "interrupt"),
 )
-"""On every screen; the action is the application's."""
+"""Keys of every screen; the action is the application's."""
 
 JOB_KEYS: tuple[Key, ...] = (
     Key("j,escape", "back", "j esc", "the whole machine; j there returns here", "Job"),
@@ -171,12 +171,12 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("r", "reverse", "r", "reverse the order", "Hosts"),
     Key("y", "app.copy_host", "y", "copy what is said of it, or how to install gpuwatch", "Hosts"),
 )
-"""With many machines; all other keys are those of one that is opened."""
+"""Keys of the list of machines; all other keys are those of one that is opened."""
 
 PRACTICE_KEYS: tuple[Key, ...] = (
     Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
 )
-"""With a practice job, on every screen."""
+"""Keys of every screen with a practice job."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
@@ -192,7 +192,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key("shift+right", "seek_by(60)"),
     Key("shift+left", "seek_by(-60)"),
 )
-"""With a recording that is played, on every screen: beside the others, or in their place."""
+"""Keys of every screen while a recording is played: beside the others, or in their place."""
 
 NOT_IN_REPLAY = frozenset(
     {
@@ -207,8 +207,8 @@ Footer = Sequence[tuple[str, str, str]]
 
 
 def _footer(keys: Sequence[Key], *items: str) -> Footer:
-    """Of actions of ``keys``: named by the action, or by a word before a colon. What is pressed is
-    as the help has it, but short, unless another text stands before a bar."""
+    """Return a footer with actions of ``keys``, named by the action, or by a word before a colon.
+    What is pressed is as the help has it, but short, unless another text stands before a bar."""
     texts = {_name(key.action): key.shown for key in reversed(keys) if key.shown}
     footer = []
     for item in items:

@@ -17,12 +17,12 @@ from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.practice.control import Practice
-    from gpuwatch.tui.replay.state import ReplayState
+    from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Between two looks at the machine, in seconds: those that the keys step through."""
+"""Intervals between two looks at the machine, in seconds, that the keys step through."""
 
 SORT_KEYS = ("gpu", "sm", "gpu memory", "cpu", "memory", "time", "pid", "user", "command")
 
@@ -36,11 +36,11 @@ class Side:
     busy_percent: float | None
     """Mean of the GPUs."""
     samples_per_second: float | None
-    """As reported by the jobs: of all ranks together."""
+    """Rate that the jobs report: of all ranks together."""
     data_wait_share: float | None
-    """The mean of what they report."""
+    """Mean of what the jobs report."""
     rules: tuple[str, ...]
-    """Of the findings."""
+    """Rules of the findings."""
 
     @property
     def reported(self) -> bool:
@@ -50,7 +50,8 @@ class Side:
 
 @dataclass(slots=True)
 class Mark:
-    """Times are on the snapshots' monotonic clock."""
+    """A change of which before and after are compared. Times are on the snapshots' monotonic
+    clock."""
 
     at: float
     at_unix_seconds: float
@@ -59,11 +60,11 @@ class Mark:
     """The job was started anew, as opposed to marked with a key."""
     before: Side
     after_from: float | None
-    """From when on it counts; ``None``: a new run that has not used its GPU yet."""
+    """Time from which on it counts; ``None``: a new run that has not used its GPU yet."""
     job: ProcessKey | None = None
     """The next run; of a change, the job looked at where that uses no GPU."""
     after: Side | None = None
-    """Once enough has been seen since to say what changed."""
+    """Readings since, once enough has been seen to say what changed."""
 
 
 PANES = ("small", "large", "hidden")
@@ -74,21 +75,22 @@ class JobView:
     key: ProcessKey | None = None
     """The job's own key or, until it is known, that of a process of it."""
     last: Job | None = None
-    """As it was last seen: a job that nobody is attached to leaves the list when it ends."""
+    """Job as it was last seen: one that nobody is attached to leaves the list when it ends."""
     alive: Job | None = None
-    """As it was last seen with a training process."""
+    """Job as it was last seen with a training process."""
     gone_at_unix_seconds: float | None = None
-    """When it was missed first."""
+    """Time at which it was missed first."""
     findings: tuple[Finding, ...] = ()
     """Findings about it when it was last seen running, at ``findings_at`` on the
     snapshots' own clock."""
     findings_at: float = 0.0
     seen_seconds: float = 0.0
-    """For how long it has been watched, whether or not it was looked at."""
+    """Time for which it has been watched, whether or not it was looked at."""
     decided: bool = False
-    """Enough was known then to say that nothing else was."""
+    """True if enough was known then to say that nothing else was found."""
     exit_code: int | None = None
-    """Of a job that gpuwatch started, which snapshots do not know; negative for a signal."""
+    """Exit code of a job that gpuwatch started, which snapshots do not know; negative for a
+    signal."""
     selected: ProcessKey | None = None
     offset: int = 0
     folded: bool | None = None
@@ -99,13 +101,13 @@ class JobView:
     output: OutputTail | None = None
     output_name: str | None = None
     pane: str = "small"
-    """One of ``PANES``."""
+    """Size of the pane, one of ``PANES``."""
     pane_focused: bool = False
     pane_first: int | None = None
     """The first line of the output shown; ``None``: the end is followed."""
 
     def look_at(self, key: ProcessKey) -> None:
-        """Another job: nothing of the one before is kept but the pane."""
+        """Look at another job; nothing of the one before is kept but the pane."""
         self.key = key
         self.last = self.alive = None
         self.findings, self.decided = (), False
@@ -121,24 +123,25 @@ class Prompt:
     label: str
     hints: Sequence[str]
     done: Callable[[str | None], object]
-    """Takes the line; ``None``: it was given up."""
+    """Function that takes the line; ``None``: it was given up."""
     changed: Callable[[str], object] = str
     text: str = ""
 
 
 @dataclass(slots=True)
 class View:
-    """One person's view. The app changes it; panels only read it."""
+    """View of one person. The app changes it; panels only read it."""
 
     snapshot: Snapshot | None = None
     history: History = field(default_factory=History)
     strips: StripCache = field(default_factory=StripCache)
     kept: dict[str, Any] = field(default_factory=dict)
-    """What panels keep of a frame for the next, by what it is."""
+    """Drawings and numbers that panels keep of a frame for the next, by what it is."""
     glyphs: Glyphs = UNICODE
     palette: Palette = field(default_factory=lambda: Palette(GPUWATCH_DARK))
     chart_columns: int = 60
-    """Of the widest chart on the screen: how exact the cursor is. Drawing brings it up to date."""
+    """Columns of the widest chart on the screen: how exact the cursor is. Drawing brings it up to
+    date."""
     interval_seconds: float = 1.0
     slow_link: bool = False
     paused: bool = False
@@ -172,18 +175,18 @@ class View:
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
-    """A recording is played."""
+    """State of the recording that is played, if any."""
     practice: Practice | None = None
     """The job is one to practise with."""
     fleet: bool = False
-    """Many machines are shown, a row each."""
+    """True if many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)
     """The stretch of the past that every chart shows."""
     own_range: bool = True
     """The charts of a finding's evidence show the range that shows it best, not the common one."""
     held: dict[Hashable, object] = field(default_factory=dict)
     held_at: int | None = None
-    """What is said of each GPU for a few seconds, and since when."""
+    """Period of a few seconds in which the words in ``held`` stay."""
     spans: Sequence[FindingMark] = ()
     """Findings with their times, in the order in which they began."""
 
@@ -199,7 +202,7 @@ class View:
 
     @property
     def column_seconds(self) -> float:
-        """How much time the cursor stands for: a column of the widest chart."""
+        """Return how much time the cursor stands for: a column of the widest chart."""
         return self.timeline.span_seconds / max(1, self.chart_columns)
 
     @property
@@ -225,7 +228,7 @@ class View:
             self.selected_gpu = self.gpus[(self.gpu_position() + step) % len(self.gpus)].uuid
 
     def gpu_position(self) -> int:
-        """Where the selected GPU stands in the list; 0 if it is gone."""
+        """Return where the selected GPU stands in the list; 0 if it is gone."""
         for position, gpu in enumerate(self.gpus):
             if gpu.uuid == self.selected_gpu:
                 return position

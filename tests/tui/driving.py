@@ -15,9 +15,8 @@ from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.controllers.diagnosis import Diagnoser
-from gpuwatch.tui.screens.canvas_screen import CanvasScreen
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
-from gpuwatch.tui.screens.job import JobScreen
+from gpuwatch.tui.pages.job import JobScreen
+from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal.frame import Zone, plain
 from gpuwatch.tui.view import View
 from tests.tui.scenes import Scene, scene

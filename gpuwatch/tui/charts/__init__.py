@@ -1,1 +1,1 @@
-"""History on time columns: strips, plots, the time axis and its marks."""
+"""History on time columns: glyphs, strips, and the stretch of time that they show."""

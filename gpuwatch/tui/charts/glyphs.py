@@ -1,4 +1,4 @@
-"""How a column of a chart becomes characters: block glyphs, or plain ASCII.
+"""Columns of charts as characters: block glyphs, or plain ASCII.
 
 A column stands for a span of time. It is solid up to the mean of what was measured in it, and pale
 from there up to the maximum: the solid part is the work done, and a GPU that flips between 0 and
@@ -19,7 +19,7 @@ _BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Glyphs:
-    """One set of characters. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
+    """Characters of charts and signs. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
 
     name: str
     solid: str
@@ -36,7 +36,7 @@ class Glyphs:
     trunk: str
     rule: str
     corners: str
-    """Of boxes: both ends of the top, of a line between two parts, of the bottom."""
+    """Corners of boxes: both ends of the top, of a line between two parts, of the bottom."""
     tick: str
     cursor: str
     up: str
@@ -46,7 +46,7 @@ class Glyphs:
     note: str
     """Signs of what is a warning, worse, or good to know: they differ in shape."""
     mark: str
-    """Stands for a moment that the person marked."""
+    """Sign of a moment that the person marked."""
     core: str
     """Per-core bars: nine characters, 0 to 8 eighths."""
 
@@ -121,7 +121,7 @@ ASCII = Glyphs(
 
 
 def level(value: float, limit: float, rows: int = 1) -> int:
-    """Which of the ``8 * rows - 1`` levels ``value`` reaches on a fixed scale of 0 to ``limit``.
+    """Return which of ``8 * rows - 1`` levels ``value`` reaches on a scale of 0 to ``limit``.
 
     Zero (and below) is level 1, the base line; any more is at least 2; the limit and above are
     the top, which leaves an eighth of a row free so that charts one above the other stay apart.
@@ -138,7 +138,7 @@ about half, most of it); and the full hue standing on a pale cell."""
 
 
 def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
-    """One column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
+    """Draw one column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
 
     Levels count from 1 (the base line), see ``level``. Returns ``rows`` characters, the top one
     first, and the tone of each.

@@ -45,7 +45,7 @@ class Grid:
 
     @property
     def count(self) -> int:
-        """How many columns can show something."""
+        """Count the columns that can show something."""
         return self.last - self.first + 1
 
     @property
@@ -67,7 +67,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Which stretch of time a frame shows, whatever the width of a chart. ``now`` is the newest
+    """Stretch of time that a frame shows, whatever the width of a chart. ``now`` is the newest
     moment of the history; without an ``end`` it is followed, in steps of ``step_seconds``."""
 
     now: float
@@ -104,7 +104,7 @@ _SETTLE_SECONDS = 1.0
 
 
 class Strip:
-    """One chart's drawn columns, for one series at one height and scale.
+    """Columns of one chart as they were drawn, for one series at one height and scale.
 
     Kept as one string of characters and one of tones a row, the newest column last, so that a
     frame costs the drawing of the few columns that are new and some string slicing.
@@ -118,7 +118,7 @@ class Strip:
         self._first = 0
         self._key: tuple[object, ...] = ()
         self._series: Columns | None = None
-        """Held, so that no later one is taken for it."""
+        """Reference that keeps the series alive, so that no later one is taken for it."""
         self._drawn: list[list[Run]] = []
         self._drawn_of: list[tuple[str, str, str]] = []
 
@@ -198,7 +198,7 @@ def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) 
 
 
 def idle_spans(columns: Sequence[Column | None], most: float) -> list[tuple[int, int]]:
-    """Where two or more columns in a row never exceed ``most``: (first, behind the last)."""
+    """Return where two or more columns in a row never exceed ``most``: (first, behind the last)."""
     spans, place = [], 0
     for idle, group in groupby(columns, lambda one: one is not None and one[2] <= most):
         count = len(list(group))

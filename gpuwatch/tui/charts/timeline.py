@@ -1,5 +1,5 @@
-"""Which stretch of the past the charts show, and what was found in it: one for all of them, on the
-history's own clock."""
+"""Stretch of the past that all charts show, and what was found in it, on the history's own
+clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gpuwatch.recording.buckets import FindingSpan, FindingSpans
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
-"""How much time a chart can show, in seconds, whatever its width."""
+"""Ranges that a chart can show, in seconds, whatever its width."""
 
 FIRST_SPAN = 30.0
-"""At the start: short enough that an oscillation of seconds is a waveform at 80 columns."""
+"""Range at the start: short enough that an oscillation of seconds is a waveform at 80 columns."""
 
 _LEAST_SHOWN = 0.25
 """Scrolled back as far as it goes, so much of the charts still has something to show."""
@@ -49,7 +49,7 @@ class Timeline:
     end_seconds: float | None = None
     cursor_seconds: float | None = None
     held: bool = False
-    """Only the cursor keeps the charts from following the newest."""
+    """True if only the cursor keeps the charts from following the newest."""
 
     @property
     def moment(self) -> float | None:
@@ -136,7 +136,7 @@ def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMa
 
 
 class Marks:
-    """Follows the diagnosis; ``spans`` is in the order in which they began."""
+    """Marks made of the diagnosis as it goes on; ``spans`` is in the order in which they began."""
 
     def __init__(self) -> None:
         self.spans: tuple[FindingMark, ...] = ()
@@ -144,7 +144,8 @@ class Marks:
         self._seen: Diagnosis | None = None
         self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+        """Bring ``spans`` up to date with the next diagnosis."""
         if self._found is None and diagnosis.findings:
             from gpuwatch.recording.buckets import FindingSpans  # noqa: PLC0415 - after the start
 

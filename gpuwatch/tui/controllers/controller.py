@@ -16,7 +16,7 @@ _LENGTH = 200
 
 
 class Controller:
-    """One concern of the application. A method ``action_NAME`` is what the key table calls NAME."""
+    """Concern of the application. A method ``action_NAME`` is what the key table calls NAME."""
 
     keys: Sequence[KeyRow] = ()
     """Keys that are there only with this controller, on every screen."""
@@ -32,7 +32,8 @@ class Controller:
         """Take each snapshot, also while the picture is paused."""
 
     def every_second(self) -> bool:
-        """Look after what changes without a snapshot; whether there is something new to draw."""
+        """Look after what changes without a snapshot; return whether there is something new to
+        draw."""
         return False
 
     def takes(self, event: Event) -> bool:

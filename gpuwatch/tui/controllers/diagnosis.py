@@ -9,11 +9,9 @@ from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, about_job
 from gpuwatch.tui.charts.timeline import Marks
 from gpuwatch.tui.controllers.controller import Controller
-from gpuwatch.tui.controllers.following import Runs
-from gpuwatch.tui.controllers.marking import bring_up_to_date, gives_way, mark_now, mark_run
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.panels.job.header import ended_at
+from gpuwatch.tui.panels.findings import chosen_finding
+from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.stacks.summary import StackReport
@@ -35,12 +33,13 @@ class Diagnoser(Protocol):
 
 
 class DiagnosisController(Controller):
-    """Without an engine nothing is diagnosed, and no line says anything of it."""
+    """Diagnosis of what is watched. Without an engine there is none, and no line says anything of
+    it."""
 
     def __init__(self, display: Display, make_engine: Callable[[], Diagnoser] | None) -> None:
         super().__init__(display)
         self.latest: Diagnosis | None = None
-        """Of the newest snapshot, also while the picture is paused."""
+        """Diagnosis of the newest snapshot, also while the picture is paused."""
         self.restart(None, make_engine)
 
     def restart(
@@ -60,9 +59,9 @@ class DiagnosisController(Controller):
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
-        self.latest = diagnosis = self.of(snapshot)
+        self.latest = diagnosis = self.diagnose(snapshot)
         job = view.job.last
-        followed = self._runs.push(snapshot, diagnosis)
+        followed = self._runs.take_snapshot(snapshot, diagnosis)
         if followed is not None and gives_way(view.mark, followed[0]):
             view.mark = mark_run(view, snapshot, *followed)
         if job is not None and diagnosis is not None and ended_at(view, job) is None:
@@ -71,14 +70,14 @@ class DiagnosisController(Controller):
             view.job.decided = diagnosis.decided
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
-            bring_up_to_date(view.mark, view, snapshot, diagnosis)
+            measure_after(view.mark, view, snapshot, diagnosis)
         if diagnosis is not None:
-            self.marks.push(snapshot, diagnosis)
+            self.marks.follow(snapshot, diagnosis)
             view.spans = self.marks.spans
         if not view.paused:
             view.diagnosis = diagnosis
 
-    def of(self, snapshot: Snapshot) -> Diagnosis | None:
+    def diagnose(self, snapshot: Snapshot) -> Diagnosis | None:
         """Diagnose this snapshot, which is the next."""
         if self.engine is None:
             if self._make_engine is None:
@@ -117,15 +116,15 @@ class DiagnosisController(Controller):
 
     def action_findings(self) -> None:
         """All that was found, with the evidence of the selected one."""
-        from gpuwatch.tui.screens.findings import FindingsScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import FindingsScreen  # noqa: PLC0415
 
         self.display.show_page(FindingsScreen)
 
     def action_evidence(self) -> None:
         """The chosen finding in full; the list where it is gone."""
-        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.findings import EvidenceScreen  # noqa: PLC0415
 
-        one = selection.chosen(self.view)
+        one = chosen_finding(self.view)
         if one is None:
             self.action_findings()
         else:
@@ -134,17 +133,17 @@ class DiagnosisController(Controller):
 
     def action_unknown(self) -> None:
         """A list of all that could not be checked."""
-        from gpuwatch.tui.screens.dialogs.texts import unknown_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import unknown_dialog  # noqa: PLC0415
 
         view = self.view
         if view.diagnosis is not None:
             self.display.show(unknown_dialog(view, view.diagnosis.unknown))
 
     def action_copy_finding(self) -> None:
-        """To the clipboard, as text."""
-        from gpuwatch.tui.pages.evidence import plain_text  # noqa: PLC0415
+        """Copy the chosen finding to the clipboard, as text."""
+        from gpuwatch.tui.pages.findings import plain_text  # noqa: PLC0415
 
-        one = selection.chosen(self.view)
+        one = chosen_finding(self.view)
         if one is None:
             self.display.answer("no finding to copy")
         else:

@@ -1,5 +1,7 @@
-"""Jobs: which one is looked at, its report, its stacks; and the GPU or process under the cursor:
-opened, or ended."""
+"""Jobs: which one is looked at, its report and its stacks, and one that gpuwatch started.
+
+Also the GPU or process under the cursor: opened, or ended.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,381 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
+from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
-from gpuwatch.tui.controllers.following import find, follow, job_of_selected_process, job_to_open
-from gpuwatch.tui.controllers.job_report import NOTHING_YET, JobReportKeeper
-from gpuwatch.tui.controllers.started_job import StartedJob
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.panels.job.header import ended_at
-from gpuwatch.tui.panels.processes.order import rows
+from gpuwatch.tui.keys import PRACTICE_KEYS
+from gpuwatch.tui.panels.processes import table_rows
+from gpuwatch.tui.runs import (
+    ended_at,
+    find_job,
+    follow_job,
+    has_ended,
+    job_of_selected_process,
+    job_to_open,
+)
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.finding import Diagnosis
+    from gpuwatch.jobs.launch.output import OutputTail
+    from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
     from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.outputs.experiment.log import ExperimentLog
+    from gpuwatch.outputs.report.model import Report
+    from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
+    from gpuwatch.practice.control import Practice
+    from gpuwatch.tui.pages.screen import Dialog
+
+
+# -- the report of a job ---------------------------------------------------------------------------
+
+
+NOTHING_YET = "nothing to report yet: this job has not been seen"
+
+
+class JobReportKeeper:
+    """Keeper of the report of one job at a time. ``store`` is where reports are kept (by default
+    the user's), ``command`` how the only one was started."""
+
+    def __init__(self, store: ReportStore | None = None, command: str | None = None) -> None:
+        self._command = command
+        self._store = store
+        self._recorder: JobRecorder | None = None
+        self._key: ProcessKey | None = None
+        self._ended_at: float | None = None
+        """Monotonic time at which it was first seen to have ended."""
+        self._final: Report | None = None
+        self._kept = False
+        self._before: Report | None = None
+        """The run before this one."""
+        self._exit_code: int | None = None
+        self._written: tuple[int, bool, Report, Sequence[str]] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._final is not None
+
+    def take_snapshot(
+        self, key: ProcessKey | None, snapshot: Snapshot, diagnosis: Diagnosis | None = None
+    ) -> str | None:
+        """Take a snapshot of which ``key`` is the job looked at, and the newest ``diagnosis``; what
+        is to be said of it, if anything."""
+        if key is None:
+            return None
+        says = self._turn_to(key, snapshot)
+        recorder = self._recorder
+        assert recorder is not None
+        recorder.push(snapshot, diagnosis)
+        if not recorder.ended:
+            self._final, self._ended_at = None, None
+            return says
+        return self._end(recorder, snapshot) or says
+
+    def note_diagnosis(self, diagnosis: Diagnosis | None) -> None:
+        """Take the newest diagnosis, while the job runs."""
+        if self._recorder is not None and self._final is None:
+            self._recorder.note_diagnosis(diagnosis)
+
+    def report(self) -> Report | None:
+        """Return the report of the job so far, or of the whole of one that has ended."""
+        if self._final is not None:
+            return self._final
+        if self._recorder is None or not self._recorder.seen:
+            return None
+        return self._recorder.report()
+
+    def lines(self, width: int, unicode: bool) -> Sequence[str]:
+        """The report as text; of a job that has ended it is written once for each width."""
+        report = self.report()
+        if report is None:
+            return (NOTHING_YET,)
+        if self._written is not None and self._written[:3] == (width, unicode, report):
+            return self._written[3]
+        from gpuwatch.outputs.report.text import report_text  # noqa: PLC0415
+
+        text = report_text(
+            report, width=width, colour=False, unicode=unicode, previous=self._previous(report)
+        )
+        lines = tuple(clean(line) for line in text.splitlines())
+        self._written = (width, unicode, report, lines)
+        return lines
+
+    def note_exit(self, code: int | None) -> str | None:
+        """Take how a job that gpuwatch started has ended: the snapshots do not know."""
+        if code is None or code == self._exit_code:
+            return None
+        self._exit_code = code
+        if self._final is not None and self._final.exit_code is None:
+            self._final = self._final.with_end(exit_code=code)
+            return self._keep() if self._kept else None
+        return None
+
+    def end_at(self, unix_seconds: float, code: int) -> None:
+        """The job is known to have ended although no snapshot says so yet, and none will come."""
+        recorder = self._recorder
+        if self._final is None and recorder is not None and recorder.seen:
+            self._final = recorder.report().with_end(unix_seconds, exit_code=code)
+
+    def end_here(self) -> None:
+        """Nobody watches the job any further: its report so far is all there may be of it."""
+        if self._final is None:
+            self._final = self.report()
+
+    def close(self) -> str | None:
+        """Keep the report of a job that ended a moment ago."""
+        return None if self._final is None or self._kept else self._keep()
+
+    def _turn_to(self, key: ProcessKey, snapshot: Snapshot) -> str | None:
+        if key == self._key and self._recorder is not None:
+            return None
+        before = self._recorder
+        job = find_job(snapshot.jobs, self._key)
+        still = job is not None and find_job((job,), key) is not None and not has_ended(job)
+        if before is not None and not before.ended and still:
+            # Its launcher was found, or ended: the same job by another name.
+            self._key = key
+            return None
+        says = self.close()
+        self._before, self._final = self._final, None
+        self._key, self._kept, self._ended_at, self._exit_code = key, False, None, None
+        from gpuwatch.outputs.report.recorder import JobRecorder  # noqa: PLC0415
+
+        self._recorder = JobRecorder(key, command=self._command)
+        return says
+
+    def _end(self, recorder: JobRecorder, snapshot: Snapshot) -> str | None:
+        """The report at once; kept once the driver's last samples have come."""
+        from gpuwatch.outputs.report.recorder import LATE_SECONDS  # noqa: PLC0415
+
+        now = snapshot.monotonic_seconds
+        if self._ended_at is None:
+            self._ended_at = now
+        late = now - self._ended_at <= LATE_SECONDS
+        if self._final is None or (late and not self._kept):
+            self._final = report = recorder.report()
+            if report.exit_code is None and self._exit_code is not None:
+                self._final = report.with_end(exit_code=self._exit_code)
+        return None if late or self._kept else self._keep()
+
+    def _keep(self) -> str | None:
+        report = self._final
+        self._kept = True
+        if report is None or report.simulated:
+            return None
+        from gpuwatch.outputs.report.store import StoreError  # noqa: PLC0415
+
+        try:
+            path = self._reports().save(report)
+        except StoreError as error:
+            return str(error)
+        return f"the report is saved in {clean(str(path))}"
+
+    def _previous(self, report: Report) -> Report | None:
+        """The run to compare with: the one just watched, else the last that was kept."""
+        before = self._before
+        if before is not None and before.run_digest == report.run_digest is not None:
+            return before
+        if report.simulated:
+            return None
+        from gpuwatch.outputs.report.store import StoreError  # noqa: PLC0415
+
+        try:
+            return self._reports().previous_run(report)
+        except StoreError:
+            return None
+
+    def _reports(self) -> ReportStore:
+        if self._store is None:
+            from gpuwatch.outputs.report.store import ReportStore  # noqa: PLC0415
+
+            self._store = ReportStore()
+        return self._store
+
+
+# -- a job that gpuwatch started -------------------------------------------------------------------
+
+
+POLL_SECONDS = 0.25
+"""Time between two looks for new output: soon enough to read along."""
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it."""
+
+
+class StartedJob(Controller):
+    """The job that the dashboard was started for, whichever job is looked at."""
+
+    def __init__(
+        self,
+        display: Display,
+        job: RunningJob,
+        reports: ReportStore | None,
+        experiment: ExperimentLog | None = None,
+    ) -> None:
+        super().__init__(display)
+        self._experiment = experiment
+        self.key = job.key
+        self.report = JobReportKeeper(reports, job.command)
+        self._job = job
+        self._names: set[ProcessKey] = {job.key}
+        self._tail: OutputTail | None = None
+        self._read_whole = False
+        """True once all that it printed before it ended was read."""
+        self._quits_when_ended = False
+        """True once the person pressed Ctrl-C: what they wanted is to be done with it."""
+        self._question: Dialog | None = None
+        """Dialog that asks what shall become of the job, while it is open."""
+        if job.output_path is not None:
+            from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
+
+            self._tail = OutputTail(job.output_path)
+            self.view.job.output = self._tail
+            self.view.job.output_name = clean(str(job.output_path))
+
+    def start(self) -> None:
+        self.display.app.set_interval(POLL_SECONDS, self._follow_output)
+
+    def is_in(self, job: Job | None) -> bool:
+        """Return whether ``job`` is the one that was started; while it lives its first process says
+        so."""
+        if job is None:
+            return False
+        if job.key not in self._names and find_job((job,), self._job.key) is not None:
+            self._names.add(job.key)
+        return job.key in self._names
+
+    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+        """Keep its report, also while another job is looked at: one is expected at its end.
+        ``diagnosis``: of the snapshot before."""
+        # Negative for the signal that ended it; ``None``: it runs.
+        code = self._job.poll()
+        if self._experiment is not None and code is None:
+            for sentence in self._experiment.push(snapshot, diagnosis):
+                self.display.say(sentence)
+        self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
+        for message in (
+            self.report.note_exit(code),
+            self.report.take_snapshot(self.key, snapshot, diagnosis),
+        ):
+            if message is not None:
+                self.display.say(message)
+
+    def close(self) -> None:
+        code, at = self._job.poll(), self._job.ended_at_unix_seconds
+        if code is not None and at is not None:
+            self.report.end_at(at, code)
+        else:
+            self.report.end_here()
+        if self._tail is not None:
+            self._tail.close()
+        self.report.close()
+
+    def _follow_output(self) -> None:
+        """Show what it printed; quit once it has ended, if the person asked for that."""
+        size = self.display.app.size
+        self._job.resize(max(20, size.width - 2), max(4, size.height // 4))
+        if self._read_output():
+            self.display.redraw_output()
+        if self._job.poll() is None:
+            return
+        if self._quits_when_ended:
+            self._exit()
+        elif self._question is not None:
+            # Nothing is left to decide.
+            self._question.dismiss("stay")
+            self.display.answer("the job has ended: q quits")
+
+    def _read_output(self) -> bool:
+        """Take what it printed since; whether there is anything new to show."""
+        tail, job = self._tail, self._job
+        if tail is None:
+            return False
+        came = tail.poll()
+        if came or self._read_whole or job.poll() is None or not job.output_complete:
+            return came
+        self._read_whole = True
+        if job.missed_input:
+            from gpuwatch.jobs.launch.runner import NO_INPUT  # noqa: PLC0415
+
+            tail.say(NO_INPUT)
+        return job.missed_input
+
+    def _exit(self) -> None:
+        """Quit with its exit code as a shell has it: 128 and more for a signal."""
+        code = self._job.poll() or 0
+        self.display.app.exit(None, code if code >= 0 else 128 - code)
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C is meant for the job."""
+        if self._job.poll() is not None:
+            self._exit()
+        else:
+            self._quits_when_ended = True
+            self.display.answer(self._job.stop_step())
+
+    def action_quit(self) -> None:
+        """Quit; while it runs, ask what shall become of it."""
+        if self._job.poll() is not None:
+            self._exit()
+            return
+        from gpuwatch.tui.pages.dialogs import leave_job_dialog  # noqa: PLC0415
+
+        def decided(answer: str | None) -> None:
+            self._question = None
+            if answer == "leave":
+                self.display.app.exit()
+            elif answer == "interrupt":
+                self.action_interrupt()
+
+        ends = self._job.ends_with_gpuwatch
+        self._question = leave_job_dialog(self.view, self._job.command, ends=ends)
+        self.display.show(self._question, decided)
+
+
+class PracticeController(Controller):
+    """A key turns the knobs of a practice job. Whoever started that ends it once the dashboard is
+    left, so nothing is asked."""
+
+    keys = PRACTICE_KEYS
+
+    def __init__(
+        self, display: Display, practice: Practice, diagnosis: DiagnosisController
+    ) -> None:
+        super().__init__(display)
+        self.view.practice = self._practice = practice
+        self._diagnosis = diagnosis
+
+    def every_second(self) -> bool:
+        return self._practice.look()
+
+    def action_turn(self) -> None:
+        """Turn the knobs, and compare from here on."""
+        if self._practice.ended:
+            self.display.answer("the job has ended: its settings can no longer be changed")
+        elif not self._practice.turns:
+            self.display.answer("nothing is wrong: there is nothing to fix")
+        else:
+            try:
+                self._practice.turn()
+            except OSError as error:
+                reason = error.strerror or error
+                self.display.answer(f"the settings cannot be changed: {reason}")
+            else:
+                self._diagnosis.action_mark()
+
+    def action_quit(self) -> None:
+        self.display.app.exit()
+
+    def action_interrupt(self) -> None:
+        self.display.app.exit(None, _INTERRUPTED)
+
+
+# -- the controller --------------------------------------------------------------------------------
 
 
 class JobController(Controller):
@@ -64,7 +427,7 @@ class JobController(Controller):
     def on_snapshot(self, snapshot: Snapshot) -> None:
         view = self.view
         before = view.job.key
-        follow(view, snapshot)
+        follow_job(view, snapshot)
         if not self._reported:
             return
         if view.job.key != before and view.job.last is not None and not view.job.last.attached:
@@ -74,13 +437,13 @@ class JobController(Controller):
             self._started.follow(snapshot, self._diagnosis.latest)
         report = self.report
         if report is self._report:
-            message = report.push(view.job.key, snapshot, self._diagnosis.latest)
+            message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
             if message is not None:
                 self.display.say(message)
         view.job.write_report = self._written_report if report.ended else None
 
     def every_second(self) -> bool:
-        """How long sampling will take."""
+        """Say how long sampling will still take."""
         if not self.samples or self.sampler is None:
             return False
         seconds = self.sampler.seconds_left
@@ -102,7 +465,7 @@ class JobController(Controller):
     # -- which job --------------------------------------------------------------------------------
 
     def action_job(self) -> None:
-        """From the whole machine to one job."""
+        """Go from the whole machine to one job."""
         job = job_to_open(self.view)
         if isinstance(job, str):
             self.display.answer(job)
@@ -111,7 +474,7 @@ class JobController(Controller):
 
     def open(self, job: Job) -> None:
         """Show this job, and have it read closely from now on."""
-        if find((job,), self.view.job.key) is None:
+        if find_job((job,), self.view.job.key) is None:
             self._read_closely(job.key)
             self.view.job.last = job
             if self.view.snapshot is not None:
@@ -119,7 +482,7 @@ class JobController(Controller):
         self._show()
 
     def _show(self) -> None:
-        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         self.view.in_findings = False
         self.display.show_page(JobScreen)
@@ -137,7 +500,7 @@ class JobController(Controller):
 
     def action_report(self) -> None:
         """The report of the job so far, or of the one that has ended."""
-        from gpuwatch.tui.screens.report import ReportScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
         self.report.note_diagnosis(self._diagnosis.to_the_second())
         if self.report.report() is None:
@@ -152,8 +515,8 @@ class JobController(Controller):
         return self._sampling is not None and not self._sampling.done()
 
     def action_stacks(self) -> None:
-        """Where the job's main threads are: sampled for some seconds, then shown."""
-        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+        """Sample for some seconds where the job's main threads are, then show it."""
+        from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         job = self.view.job.last
         if self.samples and self.sampler is not None:
@@ -185,7 +548,7 @@ class JobController(Controller):
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
         """Show what the main threads were doing, which also decides between some causes."""
-        from gpuwatch.tui.screens.dialogs.texts import stacks_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import stacks_dialog  # noqa: PLC0415
 
         if self.view.job.last is not None:
             self._diagnosis.note_stacks(self.view.job.last, reports)
@@ -218,7 +581,7 @@ class JobController(Controller):
         self.action_open_gpu()
 
     def action_open_gpu(self) -> None:
-        from gpuwatch.tui.screens.detail import DetailScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.detail import DetailScreen  # noqa: PLC0415
 
         if self.view.gpus:
             self.display.show(DetailScreen(self.view, self._source.options))
@@ -226,7 +589,7 @@ class JobController(Controller):
             self.display.answer("no GPU to open")
 
     def action_command(self) -> None:
-        from gpuwatch.tui.screens.dialogs.texts import command_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import command_dialog  # noqa: PLC0415
 
         process = self._selected()
         if process is None:
@@ -236,7 +599,7 @@ class JobController(Controller):
 
     def action_end_process(self) -> None:
         """Ask first; a second time, after TERM, about KILL."""
-        from gpuwatch.tui.screens.dialogs.texts import end_process_dialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import end_process_dialog  # noqa: PLC0415
 
         process, snapshot = self._selected(), self.view.snapshot
         if process is None or snapshot is None:
@@ -251,12 +614,12 @@ class JobController(Controller):
 
     def _selected(self) -> Process | None:
         """The one under the cursor of the screen in front; without a cursor the only one listed."""
-        from gpuwatch.tui.screens.job import JobScreen  # noqa: PLC0415
+        from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         screen = self.display.app.screen
         if isinstance(screen, JobScreen):
             return screen.selected_process()
-        table = rows(self.view)
+        table = table_rows(self.view)
         for row in table:
             if row.key == self.view.selected_row:
                 return row.process

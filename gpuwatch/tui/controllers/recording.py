@@ -53,7 +53,7 @@ class RecordingController(Controller):
 
     def action_record(self) -> None:
         """Begin a recording (asks for the file's name), or end it."""
-        from gpuwatch.tui.screens.dialogs.record import RecordDialog  # noqa: PLC0415
+        from gpuwatch.tui.pages.dialogs import RecordDialog  # noqa: PLC0415
 
         if self.recorder is not None:
             self.display.answer(self._stop())

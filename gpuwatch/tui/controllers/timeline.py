@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.time_axis import clock
 from gpuwatch.tui.charts.timeline import SPANS, Timeline, mark_beside, span_words
 from gpuwatch.tui.controllers.controller import Controller
-from gpuwatch.tui.pages import finding_selection as selection
+from gpuwatch.tui.panels.findings import chosen_finding
+from gpuwatch.tui.panels.time_axis import clock
 
 _SCROLL_SHARE = 0.5
-"""Of the range, at a press: what was at one edge is in the middle then."""
+"""Share of the range that a press scrolls: what was at one edge is in the middle then."""
 
 
 class TimelineController(Controller):
@@ -28,21 +28,20 @@ class TimelineController(Controller):
         self.display.redraw()
 
     def _share_range(self) -> None:
-        """From here on the charts of a finding's evidence show the common range, beginning with
-        their own."""
-        from gpuwatch.tui.pages import waveform  # noqa: PLC0415
-        from gpuwatch.tui.screens.findings import EvidenceScreen  # noqa: PLC0415
+        """Have the charts of a finding's evidence show the common range, beginning with their
+        own."""
+        from gpuwatch.tui.pages.findings import EvidenceScreen, own_span  # noqa: PLC0415
 
         view = self.view
         if not isinstance(self.display.app.screen, EvidenceScreen) or not view.own_range:
             return
-        one = selection.chosen(view)
+        one = chosen_finding(view)
         if one is not None:
-            view.timeline = replace(view.timeline, span_seconds=waveform.own_span(view, one))
+            view.timeline = replace(view.timeline, span_seconds=own_span(view, one))
         view.own_range = False
 
     def action_zoom(self, step: int) -> None:
-        """A shorter or a longer range, on all charts."""
+        """Show a shorter or a longer range on all charts."""
         self._share_range()
         before = self.view.timeline
         after = before.zoomed(step, self._now())
@@ -58,7 +57,7 @@ class TimelineController(Controller):
         self._show_time(replace(self.view.timeline, span_seconds=seconds))
 
     def action_scroll_time(self, step: int) -> None:
-        """Half a range back or forth."""
+        """Scroll half a range back or forth."""
         self._share_range()
         before, now = self.view.timeline, self._now()
         after = before.scrolled(step * _SCROLL_SHARE, now, self._earliest())
@@ -69,13 +68,13 @@ class TimelineController(Controller):
         self._show_time(after)
 
     def action_now(self) -> None:
-        """The newest again, without a cursor."""
+        """Follow the newest again, without a cursor."""
         if self.view.timeline.moment is None:
             self.display.say("already live")
         self._show_time(Timeline(self.view.timeline.span_seconds))
 
     def action_cursor(self) -> None:
-        """A cursor in the middle of what is shown, or none."""
+        """Put a cursor in the middle of what is shown, or take it away."""
         before = self.view.timeline
         if before.cursor_seconds is not None:
             self._show_time(before.without_cursor())
@@ -88,7 +87,7 @@ class TimelineController(Controller):
         self._show_time(timeline.with_cursor((begin + end) / 2, now))
 
     def action_move_cursor(self, step: int) -> None:
-        """By a column of the widest chart; without a cursor one is put at the newest."""
+        """Move the cursor by a column of the widest chart; without one, put it at the newest."""
         self._share_range()
         timeline, now = self.view.timeline, self._now()
         cursor = now if timeline.moment is None else timeline.moment
@@ -97,14 +96,14 @@ class TimelineController(Controller):
         self._show_time(timeline.with_cursor(max(self._earliest(), min(now, cursor)), now))
 
     def action_point(self, x: int, start: int, cells: int) -> None:
-        """The cursor where a chart was clicked that begins at ``start``."""
+        """Put the cursor where a chart was clicked that begins at ``start``."""
         self._share_range()
         grid, now = self.view.window.grid(cells), self._now()
         at = grid.begin_seconds + (x - start + 0.5) * grid.column_seconds
         self._show_time(self.view.timeline.with_cursor(min(at, now), now))
 
     def action_to_mark(self, step: int) -> None:
-        """To where the finding before or after this moment began."""
+        """Go to where the finding before or after this moment began."""
         view = self.view
         self._share_range()
         timeline, now = view.timeline, self._now()

@@ -1,42 +1,401 @@
-"""The list of findings as a pure drawing, with the evidence of the selected one below it."""
+"""All findings to choose from, and each in full.
+
+In full are what to do, the waveform that shows it, what speaks for and against it, what was ruled
+out, and the rule's own documentation.
+"""
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar
 
-from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Finding, FindingKey
-from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.keys import EVIDENCE_FOOTER, FINDINGS_FOOTER
-from gpuwatch.tui.pages import evidence, sheet, waveform
-from gpuwatch.tui.pages import finding_selection as selection
-from gpuwatch.tui.pages.finding_words import cause, severity_sign
-from gpuwatch.tui.pages.grid import has_boxes
-from gpuwatch.tui.pages.layout import Frame, Title, edge
-from gpuwatch.tui.panels.findings import at_length, mark_line
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, wrapped
+from textual.binding import BindingType
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.text import clean, paragraphs
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, FindingKey
+from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.timeline import span_in
+from gpuwatch.tui.keys import (
+    EVIDENCE_FOOTER,
+    EVIDENCE_KEYS,
+    FINDINGS_FOOTER,
+    FINDINGS_KEYS,
+    bindings,
+)
+from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, edge, filled, has_boxes
+from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody, Stop, draw_sheet
+from gpuwatch.tui.panels import job_charts, time_axis
+from gpuwatch.tui.panels.finding_words import (
+    cause,
+    cost_sentence,
+    lost,
+    place,
+    rule_of,
+    severity_sign,
+    style_of,
+    undecided,
+    whose,
+)
+from gpuwatch.tui.panels.findings import (
+    at_length,
+    chosen_finding,
+    finding_holds,
+    findings_of_ended_job,
+    mark_line,
+    present_findings,
+    readable_findings,
+)
+from gpuwatch.tui.panels.gpus import period_seconds
+from gpuwatch.tui.panels.time_axis import past_gpu
+from gpuwatch.tui.runs import find_job
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Zone,
+    blank,
+    fit,
+    left,
+    plain,
+    right,
+    width_of,
+    wrapped,
+)
 from gpuwatch.tui.view import View
+
+# -- the waveform: the GPUs, who feeds them, and the reading that the rule names -------------------
+
+
+_LEAST_CHART_SECONDS = 60.0
+_MOST_CHARTS = 4
+_AFTER_LOSS = 0.2
+"""Share of the range that is from after a GPU was lost."""
+_SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
+
+
+def _draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
+    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return []
+    job = _job_of(view, finding)
+    gpus = _gpus_shown(view, finding, job)
+    if not gpus and job is None:
+        return []
+    span = job_charts.span(width)
+    view.chart_columns = max(1, span[1])
+    gpus = [past_gpu(view, gpu) for gpu in gpus]
+    if view.own_range:
+        seconds = own_span(view, finding, gpus)
+        cursor = view.timeline.cursor_seconds
+        step = min(seconds / 10, 6.0)
+        window = TimeWindow(snapshot.monotonic_seconds, seconds, step, cursor=cursor)
+    else:
+        window = view.window
+    end = until
+    if gpus and view.own_range and all(gpu.lost for gpu in gpus):
+        # What was before tells more than the nothing since.
+        end = _begin(snapshot, finding) + _AFTER_LOSS * window.span_seconds
+    if end is not None:
+        window = replace(window, now=min(window.now, end))
+    rows = 3 if len(gpus) <= 2 else 1
+    shown = [(trace, rows) for trace in job_charts.gpu_traces(view, gpus)]
+    idle = _idle_share(finding)
+    if idle is not None and rows > 1:
+        # The share is that of the finding, which the sentence has as well.
+        shown = [(replace(trace, idle=("idle", idle)), rows) for trace, rows in shown]
+    reading = rule_of(finding.rule).chart
+    shown += [(trace, 2) for trace in job_charts.metric_traces(view, gpus, reading)]
+    if job is not None:
+        shown += [(trace, 2) for trace in job_charts.host_traces(view, job)]
+        shown += [(trace, 2) for trace in job_charts.disk_traces(view, job, reading)]
+    if until is not None:
+        shown = [(job_charts.of_the_past(trace), rows) for trace, rows in shown]
+    lines = job_charts.draw(view, shown, window, width)
+    lines.append(time_axis.draw(view, window, [span], width)[0])
+    title = Title(_span_words(window, end is not None))
+    return [*edge(view.glyphs, width, title)[0], *lines]
+
+
+def _begin(snapshot: Snapshot, finding: Finding) -> float:
+    """Return since when the finding holds, on the snapshots' own clock."""
+    now, since = snapshot.taken_at_unix_seconds, finding.since_unix_seconds
+    return snapshot.monotonic_seconds - (0.0 if since is None else now - since)
+
+
+def own_span(view: View, finding: Finding, gpus: Sequence[Gpu] = ()) -> float:
+    """Return how many of the seconds watched show the finding best: what comes in bursts is seen
+    best in some eight of them, as they were when it was first looked at."""
+    seconds = rule_of(finding.rule).chart_seconds
+    if view.diagnosis is not None:
+        seconds = min(seconds, max(_LEAST_CHART_SECONDS, view.diagnosis.watched_seconds))
+    kept = view.kept.setdefault("periods", {})
+    if kept.get(finding.key) is None:
+        kept[finding.key] = next(filter(None, (period_seconds(view, gpu) for gpu in gpus)), None)
+    period = kept[finding.key]
+    if period is None or seconds > _LEAST_CHART_SECONDS:
+        return seconds
+    return min(seconds, next(span for span in _SPANS if span >= min(8 * period, _SPANS[-1])))
+
+
+def _idle_share(finding: Finding) -> str | None:
+    """Return the idle share of a finding about one GPU that is without work again and again."""
+    for one in finding.evidence:
+        if one.name == "idle GPU" and isinstance(one.value, float) and len(finding.gpus) == 1:
+            return f"{one.value:.0f}%"
+    return None
+
+
+def _span_words(window: TimeWindow, gone: bool) -> str:
+    words = span_in(window.span_seconds, (" seconds", " minutes", " hours"))
+    if window.end is not None and window.end < window.now:
+        return f"{words} of the past"
+    return f"its last {words}" if gone else f"the last {words}"
+
+
+def _job_of(view: View, finding: Finding) -> Job | None:
+    if finding.job is None or view.snapshot is None:
+        return None
+    last = view.job.last
+    there = find_job(view.snapshot.jobs, finding.job)
+    return last if there is None and last is not None and last.key == finding.job else there
+
+
+def _gpus_shown(view: View, finding: Finding, job: Job | None) -> list[Gpu]:
+    wanted = finding.gpus or (() if job is None else job.gpu_uuids)
+    return [gpu for gpu in view.gpus if gpu.uuid in wanted][:_MOST_CHARTS]
+
+
+def _first_gpu(view: View, finding: Finding) -> Gpu | None:
+    return next(iter(_gpus_shown(view, finding, _job_of(view, finding))), None)
+
+
+# -- one in full -----------------------------------------------------------------------------------
+
+
+_COPY_WIDTH = 96
+
+
+def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
+    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    style = style_of(finding)
+    lines = []
+    for number, text in enumerate(wrapped(finding.summary, width - 4)):
+        mark = severity_sign(finding.severity, view.glyphs) if number == 0 else " "
+        lines.append(Row(width).add(f" {mark} {text}", style).line())
+    row = Row(width).add("  ")
+    for text in _standing(view, finding):
+        if row.used > 2 and row.room < width_of(text) + 2:
+            lines.append(row.line())
+            row = Row(width).add("  ")
+        row.add(" " if row.used == 2 else "   ")
+        row.add(fit(text, row.room - 1, view.glyphs.ellipsis), "label")
+    return [*lines, row.line()]
+
+
+def _standing(view: View, finding: Finding) -> list[str]:
+    parts = [clean(finding.rule), f"{finding.confidence * 100:.0f}% sure"]
+    since = finding.since_unix_seconds
+    if since is not None:
+        text = f"since {time.strftime('%H:%M:%S', time.localtime(since))}"
+        if view.snapshot is not None:
+            text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
+        parts.append(text)
+    cost = cost_sentence(finding)
+    parts += [] if cost is None else [f"cost {cost}"]
+    who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
+    return [*parts, who] if who else parts
+
+
+def evidence_body(
+    view: View,
+    finding: Finding,
+    width: int,
+    *,
+    charts: bool = True,
+    documentation: str | None = None,
+    until: float | None = None,
+) -> Drawn:
+    """All below the title; the charts end at ``until``, on the snapshots' own clock."""
+    lines = [*_jobs(view, finding, width), *_advice(view, finding.advice, width)]
+    drawn = _draw_waveform(view, finding, width, until) if charts else []
+    zones = job_charts.clicks(len(lines), len(drawn), width)
+    lines += drawn
+    lines += _evidence(view, finding.evidence, width)
+    lines += _ruled_out(view, finding, width)
+    lines += _not_checked(view, finding, width)
+    if documentation:
+        lines += _heading(view, f"about {clean(finding.rule)}", width)
+        lines += _documentation(documentation, width)
+    return lines, zones
+
+
+def plain_text(view: View, finding: Finding) -> str:
+    """The finding as text to paste somewhere; charts are left out."""
+    host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
+    where = place(finding, view.gpus)
+    head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
+    width = _COPY_WIDTH
+    top = _evidence_title(view, finding, width)
+    rest, _ = evidence_body(view, finding, width, charts=False)
+    return "\n".join([*head, *[_plain(line) for line in (*top, *rest)]]) + "\n"
+
+
+def _plain(line: Line) -> str:
+    """Return a line as text; headings keep their words alone."""
+    if line[0][1] != EDGE:
+        return plain(line).rstrip()
+    return "\n" + "".join([text for text, style in line if style != EDGE]).rstrip()
+
+
+# -- sections -----------------------------------------------------------------------------
+
+
+def _heading(view: View, text: str, width: int) -> list[Line]:
+    return edge(view.glyphs, width, Title(text))[0]
+
+
+def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> Iterator[Line]:
+    for line in wrapped(text, width - indent - 1):
+        yield Row(width).add(" " * indent).add(line, style).line()
+
+
+def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
+    """Each job with what it loses and what to change there, where several have one cause."""
+    if len(finding.members) < 2:
+        return
+    yield from _heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
+    jobs = () if view.snapshot is None else view.snapshot.jobs
+    places = [place(one, view.gpus) for one in finding.members]
+    for one, where in zip(finding.members, places, strict=True):
+        row = Row(width).add("   ").add(left(where, max(map(width_of, places))))
+        changed = ", ".join([clean(each.change) for each in one.advice if each.wanted is not None])
+        for text, style in ((lost(one), "label"), (changed, "value"), (whose(one, jobs), "label")):
+            if text and row.room > 3:
+                row.add("  ").add(fit(text, row.room - 1, view.glyphs.ellipsis), style)
+        yield row.line()
+
+
+def _advice(view: View, advice: Sequence[Advice], width: int) -> Iterator[Line]:
+    yield from _heading(view, "what to do", width)
+    if not advice:
+        yield from _paragraph("No action needed: this is for information.", width)
+    for one in advice:
+        yield from _paragraph(one.action, width, style="value")
+        setting = clean(one.change) if one.setting is not None and one.wanted is not None else ""
+        text = f"{setting}: {one.why}" if setting and one.why else setting or one.why
+        if text:
+            yield from _paragraph(text, width, 5, "label")
+
+
+def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[Line]:
+    if not evidence:
+        return
+    yield from _heading(view, "evidence", width)
+    table = [
+        (
+            clean(one.name, 60),
+            clean(units.quantity(one.value, one.unit), 200),
+            "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit)),
+        )
+        for one in evidence
+    ]
+    names, values, bounds = [max(map(width_of, texts)) for texts in zip(*table, strict=True)]
+    roomy = width >= 76
+    names = min(names, width // 3 if roomy else width - 16)
+    values = min(max(5, values), width // 5)
+    bounds = min(max(10, bounds), width // 6)
+    ellipsis = view.glyphs.ellipsis
+    if roomy:
+        row = Row(width).add("     ").add(left("reading", names), "dim").add("  ")
+        row.add(right("value", values), "dim").add("  ").add(right("threshold", bounds), "dim")
+        yield row.add("  ").add("meaning", "dim").line()
+    for one, (name, value, bound) in zip(evidence, table, strict=True):
+        # For or against, by sign: the colour only repeats it.
+        mark = ("+ ", "key") if one.supports else ("- ", "warn")
+        row = Row(width).add("   ").add(*mark).add(left(name, names, ellipsis)).add("  ")
+        row.add(right(value, values, ellipsis), "value")
+        if not roomy:
+            yield row.line()
+            yield from _paragraph(one.says, width, 5, "label")
+            continue
+        row.add("  ").add(right(bound, bounds, ellipsis), "label").add("  ")
+        indent = row.used
+        first, *rest = wrapped(one.says, width - indent - 1) or [""]
+        yield row.add(first).line()
+        for text in rest:
+            yield Row(width).add(" " * indent).add(text).line()
+
+
+def _short(unit: str | None) -> str | None:
+    """Return a unit in short, to stand beside a value that has it in full."""
+    return "%" if unit is not None and unit.startswith("%") else unit
+
+
+def _ruled_out(view: View, finding: Finding, width: int) -> Iterator[Line]:
+    if not finding.ruled_out:
+        return
+    yield from _heading(view, "ruled out", width)
+    for one in finding.ruled_out:
+        yield from _paragraph(f"{cause(one.rule)}: {one.why}", width)
+
+
+def _not_checked(view: View, finding: Finding, width: int) -> Iterator[Line]:
+    """Rules about the same that could not be decided."""
+    mine = set(finding.gpus)
+    unknown = [
+        one
+        for one in (() if view.diagnosis is None else view.diagnosis.unknown)
+        if (one.job is not None and one.job == finding.job) or mine.intersection(one.gpus)
+    ]
+    if not unknown:
+        return
+    yield from _heading(view, "not checked", width)
+    for missing, causes in undecided(unknown).items():
+        hint = " (S on the job's screen samples them)" if missing.startswith("stacks") else ""
+        text = f"{missing}{hint}: needed for {', '.join(causes)}"
+        yield from _paragraph(text, width, style="label")
+
+
+def _documentation(text: str, width: int) -> Iterator[Line]:
+    """Headings stand out: what has something indented below it."""
+    parts = [*paragraphs(text), ("", "")]
+    for (indent, words), (below, _) in pairwise(parts):
+        if not words:
+            yield blank(width)
+            continue
+        heading = not indent and below.startswith(" ")
+        yield from _paragraph(words, width, 5 if indent else 3, "text" if heading else "label")
+
+
+# -- the list --------------------------------------------------------------------------------------
+
 
 _LEAST_PREVIEW = 6
 
 
-def selected(view: View) -> Finding | None:
-    """The one under the cursor, else the first."""
-    return selection.chosen(view) or next(iter(selection.readable(view)), None)
+def selected_finding(view: View) -> Finding | None:
+    """Return the finding under the cursor, else the first."""
+    return chosen_finding(view) or next(iter(readable_findings(view)), None)
 
 
-def draw(view: View, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+def draw_findings(view: View, width: int, height: int) -> Frame:
+    """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
+    sight."""
     title = Title("findings", (("u", "unknown", "unknown"),))
 
-    def body(width: int, room: int) -> sheet.Body:
+    def body(width: int, room: int) -> SheetBody:
         lines = _above(view, width)
         return [], *_list(view, lines, width, room), []
 
-    return sheet.draw(view, width, height, title, body, FINDINGS_FOOTER, 0)[0]
+    return draw_sheet(view, width, height, title, body, FINDINGS_FOOTER, 0)[0]
 
 
 def _above(view: View, width: int) -> list[Line]:
     """The verdict, what a change brought about, and how long was watched."""
-    diagnosis, now = view.diagnosis, selection.present(view)
+    diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
         order = "worst first" if view.job.last is None else "those of the job shown first"
@@ -47,10 +406,10 @@ def _above(view: View, width: int) -> list[Line]:
 
 
 def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Line], list[Zone]]:
-    """Below ``lines`` the findings, two rows each; what is left of ``room`` shows the evidence of
-    the selected one, if that is worth it, or what was found earlier."""
+    """Return ``lines`` and below them the findings, two rows each; what is left of ``room`` shows
+    the evidence of the selected one, if that is worth it, or what was found earlier."""
     zones: list[Zone] = []
-    findings, chosen = selection.readable(view), selected(view)
+    findings, chosen = readable_findings(view), selected_finding(view)
     if chosen is None:
         return (lines + _earlier(view, width))[:room], zones
     position = next(n for n, one in enumerate(findings) if one is chosen)
@@ -60,8 +419,8 @@ def _list(view: View, lines: list[Line], width: int, room: int) -> tuple[list[Li
         zones += [Zone(len(lines) + y, 0, width, "finding", one.key) for y in (0, 1)]
         lines += _entry(view, one, width, selected=one is chosen)
     if room - len(lines) >= _LEAST_PREVIEW:
-        until = None if selection.holds(view, chosen) else view.job.findings_at
-        lines += evidence.body(view, chosen, width, until=until)[0]
+        until = None if finding_holds(view, chosen) else view.job.findings_at
+        lines += evidence_body(view, chosen, width, until=until)[0]
     return lines[:room], zones
 
 
@@ -90,9 +449,10 @@ def _watched(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Its sentence, what it costs, what to do, and how sure that is."""
+    """Return a finding's two rows: its sentence, what it costs, what to do, and how sure that
+    is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
-    if not selection.holds(view, finding):
+    if not finding_holds(view, finding):
         tail = "until the job ended"
     elif finding.since_unix_seconds is not None and width >= 60:
         since = time.localtime(finding.since_unix_seconds)
@@ -110,33 +470,124 @@ def draw_evidence(
     gone_at: float | None = None,
     documentation: str | None,
 ) -> tuple[Frame, int]:
-    """One finding over the whole screen, and ``offset`` brought into range. One that is gone is
-    shown as it was at ``gone_at``, on the snapshots' own clock."""
+    """Draw one finding over the whole screen, and ``offset`` brought into range. One that is gone
+    is shown as it was at ``gone_at``, on the snapshots' own clock."""
     note = ""
     if gone_at is not None:
-        ended = any(one is finding for one in selection.of_ended_job(view))
+        ended = any(one is finding for one in findings_of_ended_job(view))
         note = f"{'The job has ended' if ended else 'This no longer holds'}; shown as last seen."
     boxes = has_boxes(width, height)
 
-    def body(width: int, _room: int) -> sheet.Body:
+    def body(width: int, _room: int) -> SheetBody:
         top = Row(width).add(fit(f" {note}", width, view.glyphs.ellipsis), "key").line()
-        above = evidence.title_lines(view, finding, width)
-        below, zones = evidence.body(
+        above = _evidence_title(view, finding, width)
+        below, zones = evidence_body(
             view, finding, width, documentation=documentation, until=gone_at
         )
         zones = [zone._replace(y=zone.y + len(above)) for zone in zones]
-        bottom = time_axis.values(view, waveform.first_gpu(view, finding), width)
+        bottom = time_axis.values(view, _first_gpu(view, finding), width)
         return [top] if note and not boxes else [], [*above, *below], zones, bottom
 
     title = Title(cause(finding.rule), (), note, "key")
-    return sheet.draw(view, width, height, title, body, EVIDENCE_FOOTER, offset)
+    return draw_sheet(view, width, height, title, body, EVIDENCE_FOOTER, offset)
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:
     """The finding before or after the chosen one, round about."""
-    findings = selection.readable(view)
+    findings = readable_findings(view)
     if not findings:
         return None
-    present = selection.chosen(view)
+    present = chosen_finding(view)
     position = next((n for n, one in enumerate(findings) if one is present), -step)
     return findings[(position + step) % len(findings)].key
+
+
+# -- the screens -----------------------------------------------------------------------------------
+
+
+class FindingsScreen(ListScreen):
+    """Screen of the list; the finding under the cursor is ``view.finding``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(FINDINGS_KEYS)
+    CANVAS_ID = "findings"
+    OPENS: ClassVar[Mapping[str, str]] = {"finding": "app.evidence"}
+
+    def drawn(self, width: int, height: int) -> Frame:
+        return draw_findings(self.view, width, height)
+
+    @property
+    def cursor(self) -> Stop:
+        present = selected_finding(self.view)
+        return "finding", None if present is None else present.key
+
+    def put(self, kind: str, key: Any) -> None:
+        del kind
+        self.view.finding = key
+
+    def stops(self) -> list[Stop]:
+        return [("finding", one.key) for one in readable_findings(self.view)]
+
+    def action_edge(self, end: int) -> None:
+        self.action_move(END if end else -END)
+
+    def _settle(self) -> bool:
+        """Mean the finding under the cursor from now on; true if there is one."""
+        present = selected_finding(self.view)
+        if present is None:
+            return False
+        self.view.finding = present.key
+        return True
+
+    async def action_open(self) -> None:
+        if self._settle():
+            await self.run_action("app.evidence")
+        else:
+            self.view.message = "there is no finding to open"
+            self.redraw()
+
+    async def action_copy(self) -> None:
+        self._settle()
+        await self.run_action("app.copy_finding")
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_move(step)
+
+
+class EvidenceScreen(ScrolledScreen):
+    """Screen of ``view.finding`` as it is now or, once it is gone, as it was last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(EVIDENCE_KEYS)
+    CANVAS_ID = "evidence"
+
+    _last: Finding | None = None
+    _last_at = 0.0
+
+    def drawn(self, width: int, height: int) -> Frame:
+        view = self.view
+        now = chosen_finding(view)
+        holds = now is not None and finding_holds(view, now)
+        if holds and view.snapshot is not None:
+            self._last_at = view.snapshot.monotonic_seconds
+        elif now is not None:
+            self._last_at = view.job.findings_at
+        shown = self._last = now or self._last
+        if shown is None:
+            return Frame(filled([], width, height))
+        frame, self.body_offset = draw_evidence(
+            view,
+            shown,
+            width,
+            height,
+            self.body_offset,
+            gone_at=None if holds else self._last_at,
+            documentation=rule_of(shown.rule).documentation,
+        )
+        return frame
+
+    def action_other(self, step: int) -> None:
+        key = neighbour(self.view, step)
+        if key is not None:
+            self.view.finding = key
+            self.body_offset = 0
+            self.redraw()

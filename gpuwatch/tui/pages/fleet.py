@@ -1,30 +1,45 @@
-"""Many machines as a pure drawing: a row each, and the jobs that run on several of them."""
+"""List of many machines, a row each, and of the jobs that run on several of them.
+
+First the drawing, then the screen, and the application that shows it until a machine is opened.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.screen import Screen
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.history import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.sampler import Sampler
+from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
+from gpuwatch.tui.app import GpuwatchApp
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
-from gpuwatch.tui.keys import FLEET_FOOTER
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
-from gpuwatch.tui.panels import footer
-from gpuwatch.tui.panels.header import WASTED_AFTER_SECONDS, wasted
+from gpuwatch.tui.pages.screen import END, CanvasScreen
+from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
+from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
-from gpuwatch.tui.terminal.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.view import View
+
+# -- the drawing -----------------------------------------------------------------------------------
+
 
 SORTS = ("name", "busy", "wasted", "finding")
 _SPARK = 30
@@ -32,7 +47,7 @@ _SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
 _FOOT_LINES = 5
-"""What is said of the selected one, in full."""
+"""Lines for what is said of the selected machine, in full."""
 
 
 @dataclass(slots=True)
@@ -41,16 +56,17 @@ class Member:
 
     host: RemoteTape
     busy: deque[Column | None] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    """Of all its GPUs, newest last: the mean, between the idlest and the busiest of them."""
+    """Readings of how busy all its GPUs are, newest last: the mean, between the idlest and the
+    busiest."""
 
-    def look(self) -> None:
+    def note_readings(self) -> None:
         """Keep what is known now; to be called once an interval."""
         percents = [one for one in self.percents if one is not None]
         self.busy.append(column_of(percents, [1.0] * len(percents)))
 
     @property
     def current(self) -> Snapshot | None:
-        """What came in last, unless that is too old to be the present."""
+        """Return the snapshot that came in last, unless it is too old to be the present."""
         return None if self.host.is_late else self.host.latest
 
     @property
@@ -60,20 +76,21 @@ class Member:
 
     @property
     def percents(self) -> list[float | None]:
-        """Of each GPU, since the snapshot before where the driver has fine samples."""
+        """Return how busy each GPU is, since the snapshot before where the driver has fine
+        samples."""
         read = [(gpu.reading.busy_samples or (), gpu.reading.busy_percent) for gpu in self.gpus]
         return [mean([one.percent for one in fine] or [polled]) for fine, polled in read]
 
     @property
     def busy_percent(self) -> float | None:
-        """Of the last 30 readings."""
+        """Return the mean of the last 30 readings."""
         if self.current is None or not self.busy or self.busy[-1] is None:
             return None
         return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
     def wasted(self) -> float | None:
-        """How many of its GPUs do nothing, on average, by what was found."""
+        """Return how many of its GPUs do nothing, on average, by what was found."""
         tape, snapshot = self.host.tape, self.current
         found = None if tape is None else tape.diagnosis
         if found is None or snapshot is None or not snapshot.gpus:
@@ -106,7 +123,8 @@ class Member:
         return severity, SEVERITY_STYLES.get(severity, "label"), clean(text)
 
     def said(self) -> list[str]:
-        """The same sentence with the host's name; what installs gpuwatch where it is missing."""
+        """Return the sentence with the host's name, and what installs gpuwatch where it is
+        missing."""
         sentence = f"{self.host.name}: {self.says()[2]}"
         if not self.host.gpu_only and self.host.trouble != NEITHER:
             return [sentence]
@@ -116,17 +134,17 @@ class Member:
 
 @dataclass(slots=True)
 class Fleet:
-    """All of them, and how they are looked at."""
+    """All machines, and how they are sorted, filtered and selected."""
 
     members: Sequence[Member]
     jobs: list[Member] = field(default_factory=list)
-    """Those that run on several of them."""
+    """Jobs that run on several of the machines."""
     sort: str = "name"
     reverse: bool = False
     selected: str | None = None
     offset: int = 0
     filter_text: str = ""
-    """Kept while a host is open."""
+    """Filter that is kept while a host is open."""
 
     @property
     def chosen(self) -> Member | None:
@@ -150,7 +168,7 @@ class Fleet:
             rows.sort(key=keys[self.sort])
         return [*(rows[::-1] if self.reverse else rows), *self.jobs]
 
-    def look(self) -> None:
+    def note_readings(self) -> None:
         """Keep what is known now of all of them, and put together each job that turns out to run on
         several; to be called once an interval."""
         hosts = [one.host for one in self.members if isinstance(one.host, RemoteHost)]
@@ -162,10 +180,11 @@ class Fleet:
                 job.start()
                 self.jobs.append(Member(job))
         for one in (*self.members, *self.jobs):
-            one.look()
+            one.note_readings()
 
     def _has_room(self) -> bool:
-        """Whether another job can be followed: for one that has ended, if need be."""
+        """Make room for another job, in place of one that has ended if need be; return whether
+        there is."""
         over = [one for one in self.jobs if one.host.ended_seconds is not None]
         if len(self.jobs) >= _JOBS_MOST and over:
             over[0].host.close()
@@ -283,7 +302,8 @@ def _job_name(job: Job, taken: Collection[str]) -> str:
 
 
 def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
-    """Exactly ``height`` lines of exactly ``width`` cells; the selection stays in sight."""
+    """Draw the list: exactly ``height`` lines of exactly ``width`` cells; the selection stays in
+    sight."""
     rows = fleet.rows(view.filter_text)
     names = [one.host.name for one in rows]
     if fleet.selected not in names:
@@ -326,6 +346,127 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
         lines = filled(lines, width, height - foot)
         said = [line for text in fleet.chosen.said() for line in wrapped(text, width - 2)]
         lines += [Row(width).add(f" {text}", "label").line() for text in said[:_FOOT_LINES]]
-    keys, pressed = footer.draw(view, width, FLEET_FOOTER, left)
+    keys, pressed = draw_footer(view, width, FLEET_FOOTER, left)
     zones += [zone._replace(y=height - 1) for zone in pressed]
     return Frame([*filled(lines, width, height - 1), keys], zones)
+
+
+# -- the screen and its application ----------------------------------------------------------------
+
+
+class FleetScreen(CanvasScreen):
+    """Screen with the list of machines."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
+    CANVAS_ID = "fleet"
+
+    def __init__(self, view: View, fleet: Fleet, opens: Callable[[Member], object]) -> None:
+        super().__init__(view)
+        self.fleet = fleet
+        self._opens = opens
+
+    def drawn(self, width: int, height: int) -> Frame:
+        return draw(self.view, self.fleet, width, height)
+
+    def action_move(self, step: int) -> None:
+        rows = [one.host.name for one in self.fleet.rows(self.view.filter_text)]
+        if rows:
+            here = rows.index(self.fleet.selected) if self.fleet.selected in rows else 0
+            self.fleet.selected = rows[max(0, min(here + step, len(rows) - 1))]
+        self.redraw()
+
+    def action_page(self, step: int) -> None:
+        self.action_move(step * max(1, self.size.height - 4))
+
+    def action_edge(self, end: int) -> None:
+        self.action_move(END if end else -END)
+
+    def action_clear(self) -> None:
+        self.view.filter_text = ""
+        self.redraw()
+
+    def action_sort(self) -> None:
+        fleet = self.fleet
+        fleet.sort = SORTS[(SORTS.index(fleet.sort) + 1) % len(SORTS)]
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        self.fleet.reverse = not self.fleet.reverse
+        self.redraw()
+
+    def action_open(self) -> None:
+        if (one := self.fleet.chosen) is not None:
+            self._opens(one)
+
+    async def clicked(self, zone: Zone, event: events.Click) -> None:
+        if zone.action != "host":
+            await super().clicked(zone, event)
+        elif self.fleet.selected == zone.argument and event.chain > 1:
+            self.action_open()
+        else:
+            self.fleet.selected = str(zone.argument)
+            self.redraw()
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_move(step)
+
+
+class _NoSampler(Sampler):
+    """Sampler that reads nothing of this machine, and looks at the others once an interval."""
+
+    def __init__(
+        self, source: Source, interval_seconds: float, each_interval: Callable[[], None]
+    ) -> None:
+        super().__init__(source, interval_seconds)
+        self._each_interval = each_interval
+
+    async def run(self, deliver: Callable[[Snapshot], None]) -> None:
+        del deliver
+        while True:
+            self._each_interval()
+            await asyncio.sleep(self.interval_seconds)
+
+    @property
+    def overdue(self) -> bool:
+        return False
+
+
+class FleetApp(GpuwatchApp):
+    """Application that ends with ``opened`` set once a machine or a job is chosen. ``opens``: the
+    only machine, or the first job on several of them, opens by itself as soon as it can."""
+
+    def __init__(self, source: Source, fleet: Fleet, opens: bool, **options: Any) -> None:
+        self.fleet = fleet
+        self.opened: RemoteTape | None = None
+        self._opens = opens
+        interval = max([one.host.interval_seconds for one in fleet.members])
+        super().__init__(source, _NoSampler(source, interval, self._look_at_hosts), **options)
+        self.view.fleet, self.view.filter_text = True, fleet.filter_text
+        self._fleet_screen = FleetScreen(self.view, fleet, self._open)
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._fleet_screen
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action not in NOT_IN_FLEET and super().check_action(action, parameters)
+
+    def _look_at_hosts(self) -> None:
+        self.fleet.note_readings()
+        alone = self.fleet.members if len(self.fleet.members) == 1 else ()
+        for one in (*self.fleet.jobs, *alone):
+            if self._opens and one.host.latest is not None and one.host.tape is not None:
+                self._opens = False
+                self._open(one)
+        self.drawing.redraw()
+
+    def action_copy_host(self) -> None:
+        if (one := self.fleet.chosen) is not None:
+            self.drawing.copy(one.said()[-1])
+
+    def _open(self, one: Member) -> None:
+        if one.host.latest is None or one.host.tape is None:
+            self.drawing.answer(one.said()[0])
+        else:
+            self.opened, self.fleet.filter_text = one.host, self.view.filter_text
+            self.exit()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
@@ -16,9 +18,84 @@ from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
-from gpuwatch.tui.pages.grid import Grid, grid
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
 from gpuwatch.tui.view import View
+
+# -- the rows of the overview ----------------------------------------------------------------------
+
+
+class GpuStyle(Enum):
+    """Style in which one GPU is drawn; the value is its least rows and least width."""
+
+    STACKED = (6, 60)
+    """A heading, a tall busy chart, the power's chart, and gauges of memory and temperature."""
+    WIDE = (2, 30)
+    """The busy chart over the full width, and a line with the rest below it."""
+    SINGLE = (1, 0)
+    """Line with the busy chart, and what numbers it leaves room for."""
+
+    @property
+    def rows(self) -> int:
+        return self.value[0]
+
+    @property
+    def least_width(self) -> int:
+        return self.value[1]
+
+
+MOST_ROWS_A_GPU = {GpuStyle.STACKED: 22, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
+
+
+class Grid(NamedTuple):
+    """Rows of each part; header and footer have one each, the table what is left."""
+
+    style: GpuStyle
+    shown: int
+    """GPUs in sight."""
+    each: int
+    """Rows of one GPU."""
+    host: int
+    axis: int
+    edges: int
+    """Lines around the parts: above each of four, and below the last."""
+
+
+def band_rows(height: int, gpus: int) -> int:
+    """Rows below the header for what is wrong; that there is no GPU is said at length."""
+    if not gpus:
+        return 0 if height < 5 else 2 if height < 16 else 3
+    return 0 if height < 9 else 1 if height < 16 else 2 if height < 40 else 3
+
+
+def has_boxes(width: int, height: int) -> bool:
+    """Return whether there is room for edges around the parts of a page."""
+    return width >= 60 and height >= 30
+
+
+@lru_cache(maxsize=8)
+def grid(width: int, height: int, gpus: int) -> Grid:
+    """The grid for so many GPUs, at least one."""
+    charts = 3 if height >= 24 and width >= 76 else 1
+    axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
+    table, least = max(4, height // 4), 3 if height >= 14 else 2 if height >= 10 else 1
+    for host, above, between, kept in (
+        (charts, axis, edges, table),
+        (charts, axis, 0, table),
+        (1, axis, 0, table),
+        (1, axis, 0, least),
+        (1, 0, 0, least),
+    ):
+        room = height - 2 - band_rows(height, gpus) - host - above - between - kept
+        if room >= gpus:
+            break
+    shown = max(1, min(gpus, room))
+    each = max(1, room // shown)
+    style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
+    return Grid(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
+
+
+# -- pages and panels ------------------------------------------------------------------------------
+
 
 Drawn = tuple[list[Line], list[Zone]]
 """Lines, and zones in them: the first line of a panel is line 0."""
@@ -38,8 +115,8 @@ class Panel(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """One screen while it is laid out and drawn. ``boxed``: what is between the first and the last
-    of its edges gets sides, a cell each beyond ``width``."""
+    """Page while it is laid out and drawn. ``boxed``: what is between the first and the last of its
+    edges gets sides, a cell each beyond ``width``."""
 
     view: View
     width: int
@@ -47,21 +124,21 @@ class Page:
     boxed: bool
     window: TimeWindow
     gpus: Sequence[Gpu] = ()
-    """Those that the page is about."""
+    """GPUs that the page is about."""
     job: Job | None = None
     table: Sequence[Any] = ()
     """The rows of the table, whether or not they fit."""
     room: int = 0
     """Rows that nobody has taken yet."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Those that each panel has, by its name."""
+    """Rows that each panel has, by its name."""
     table_least: int = 0
     table_wanted: int = 0
     """Rows, with the heading, that should be left to the table."""
     decided: dict[str, Any] = field(default_factory=dict)
     """Results of panels from when they were asked for their rows, by name."""
     spans: list[tuple[int, int]] = field(default_factory=list)
-    """Where the charts above the time axis stand: first cell and width."""
+    """Places of the charts above the time axis: first cell and width."""
     table_page: int = 1
     """Rows of the table that are in sight."""
     lines: list[Line] = field(default_factory=list)
@@ -149,7 +226,7 @@ def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
 
 
 class Title(NamedTuple):
-    """What stands in the upper edge of a box: its name, keys for what is in it, and a note."""
+    """Text in the upper edge of a box: its name, keys for what is in it, and a note."""
 
     text: str = ""
     keys: Footer = ()
@@ -167,7 +244,7 @@ def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
 
 
 def range_keys(page: Page) -> Footer:
-    """How much time the charts show."""
+    """Return the key that changes how much time the charts show, and how much that is."""
     span = span_in(page.view.timeline.span_seconds, (" s", " min", " h"))
     return (("[]", f"range: {span}", "zoom(1)"),)
 

@@ -1,1 +1,1 @@
-"""Pure drawing: from a view and a size to lines."""
+"""Panels as pure drawings: from a view and a size to lines."""

@@ -1,29 +1,132 @@
-"""The band under the header, of as many rows whatever there is to say: findings, one line each, or
-a quiet one that nothing is; readings that fail; what a change brought about."""
+"""Findings to choose from, and the band under the header that shows them.
 
+The band has as many rows whatever there is to say: findings, one line each, or a quiet one that
+nothing is; readings that fail; what a change brought about.
+"""
+
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 
 from gpuwatch.core import units
+from gpuwatch.core.model import Problem
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job
-from gpuwatch.tui.controllers.marking import is_about
-from gpuwatch.tui.pages.finding_words import (
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job, severity_place
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
+from gpuwatch.tui.panels.finding_words import (
+    by_key,
     cause,
     changes,
     gpu_names,
     lost,
+    parts,
     place,
     severity_sign,
     style_of,
     whose,
 )
-from gpuwatch.tui.pages.grid import band_rows
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
-from gpuwatch.tui.panels import problems
-from gpuwatch.tui.panels.job.header import ended_at
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, width_of, wrapped
+from gpuwatch.tui.runs import ended_at, is_about
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of, wrapped
 from gpuwatch.tui.view import Side, View
+
+# -- findings to choose from -----------------------------------------------------------------------
+
+
+def present_findings(view: View) -> tuple[Finding, ...]:
+    """Return a finding for each cause; those of the job that is looked at come first."""
+    diagnosis, job = view.diagnosis, view.job.last
+    if diagnosis is None or job is None:
+        return () if diagnosis is None else diagnosis.causes
+    own = {id(one) for one in about_job(diagnosis, job)}
+    return tuple(sorted(diagnosis.causes, key=lambda one: own.isdisjoint(map(id, parts(one)))))
+
+
+def findings_of_ended_job(view: View) -> tuple[Finding, ...]:
+    """Return the findings about the job looked at when it ended; none while it runs."""
+    job = view.job.last
+    return () if job is None or ended_at(view, job) is None else view.job.findings
+
+
+def readable_findings(view: View) -> tuple[Finding, ...]:
+    """Return the findings that hold, then those of a job that ended."""
+    now = present_findings(view)
+    keys = {one.key for one in now}
+    return (*now, *[one for one in findings_of_ended_job(view) if one.key not in keys])
+
+
+def finding_holds(view: View, finding: Finding) -> bool:
+    return any(one is finding for one in present_findings(view))
+
+
+def chosen_finding(view: View) -> Finding | None:
+    """Return the finding under the cursor, as it is now."""
+    return by_key(readable_findings(view), view.finding)
+
+
+def keep_finding_in_sight(view: View, keys: Sequence[FindingKey]) -> bool:
+    """Keep the cursor among ``keys``, which the panel shows now: if the cursor was on one that is
+    gone, it goes to another, or leaves the panel. Whether it had to."""
+    if not view.in_findings or view.finding in keys:
+        return False
+    one = chosen_finding(view)
+    view.in_findings = bool(keys)
+    if keys:
+        view.finding = one.key if one is not None and one.key in keys else keys[0]
+    return True
+
+
+# -- readings that fail ----------------------------------------------------------------------------
+
+
+def _problem_lines(view: View, width: int, most: int) -> list[Line]:
+    """Return at most ``most`` lines for the gravest problems; a single one is wrapped rather than
+    cut, several get a line each and the last says how many more there are."""
+    problems, glyphs = _worth_saying(view), view.glyphs
+    if not problems or most <= 0:
+        return []
+    out: list[Run] = []
+    if len(problems) == 1:
+        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
+                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
+        style, signs = _problem_style(problems[0]), (glyphs.warning, *" " * most)
+        out = [(f" {sign} {text}", style) for sign, text in zip(signs, wrapped, strict=False)]
+    for number, problem in enumerate(problems[:most] if len(problems) > 1 else ()):
+        more = len(problems) - most if number == most - 1 else 0
+        note = f" +{more} more (!)" if more > 0 else ""
+        text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
+        out.append((left(text, width - len(note)) + note, _problem_style(problem)))
+    return [Row(width).add(text, style).line() for text, style in out]
+
+
+def _problems_are_grave(view: View) -> bool:
+    """The gravest is an error, and no finding says so."""
+    return any(one.severity == "error" for one in _worth_saying(view))
+
+
+def _worth_saying(view: View) -> list[Problem]:
+    """Errors first, then warnings, each once; what is merely good to know is left to the
+    problems screen."""
+    there = () if view.snapshot is None else view.snapshot.problems
+    worth = [p for p in there if p.severity != "info" and not _is_a_finding(view, p)]
+    return sorted(worth, key=lambda p: severity_place(p.severity))
+
+
+def _is_a_finding(view: View, problem: Problem) -> bool:
+    """A GPU that is lost is said once, with what to do."""
+    names: set[str | None] = {problem.target} if problem.reading is None else set()
+    if problem.reading == "lost":
+        names = {gpu.uuid for gpu in view.gpus if gpu.lost}
+    findings = () if view.diagnosis is None else view.diagnosis.findings
+    found = [uuid for one in findings if one.rule == "gpu_lost" for uuid in one.gpus]
+    return bool(names) and names.issubset(found)
+
+
+def _problem_style(problem: Problem) -> str:
+    return "error" if problem.severity == "error" else "warn"
+
+
+# -- the band --------------------------------------------------------------------------------------
+
 
 _GAP = "  "
 _LEAST_ADVICE = 12
@@ -33,39 +136,58 @@ _EARLY_SECONDS = 30.0
 
 
 def _draw(page: Page, rows: int) -> Drawn:
-    """The findings (those of the page's job only), problems, and what a change brought about.
-    Problems leave the findings a row, an error takes the only one."""
-    view, width, job, diagnosis = page.view, page.width, page.job, page.view.diagnosis
-    findings: Sequence[Finding] = ()
-    ended = job is not None and ended_at(view, job) is not None
-    if ended:
-        findings = view.job.findings
-    elif diagnosis is not None:
-        findings = diagnosis.causes if job is None else about_job(diagnosis, job)
+    """Draw findings (those of the page's job only), problems, and what a change brought about."""
+    view, width, job = page.view, page.width, page.job
     marked = rows > 1 and view.mark is not None and (job is None or is_about(view.mark, job))
-    most = rows - marked
-    quiet = not findings and (diagnosis is None or not page.gpus)
-    grave = most == 1 and problems.are_grave(view)
-    trouble = problems.lines(view, width, most if quiet or grave else min(1, most - 1))
-    most -= len(trouble)
-    lines: list[Line] = []
-    if findings and most:
-        lines = _findings(view, findings, width, most, "" if page.boxed else "[d] why")
-    elif ended and most:
-        what = "nothing was found in" if view.job.decided else "not enough data on"
-        lines = [_quiet_line(view, f"{what} this job before it ended", width)]
-    elif diagnosis is not None and most and (page.gpus or not trouble):
-        # That no GPU is in use says nothing where none can be read.
-        lines = _quiet(view, diagnosis, width, most)
+    findings = _findings_to_show(page)
+    trouble = _trouble(page, findings, rows - marked)
+    lines = _found(page, findings, rows - marked - len(trouble), bool(trouble))
     # One that is alone has several lines.
-    keys = [
-        findings[0 if len(findings) == 1 else y].key if findings else None
-        for y in range(len(lines))
-    ]
+    alone = len(findings) == 1
+    keys = [findings[0 if alone else y].key if findings else None for y in range(len(lines))]
     zones = [Zone(y, 0, width, "finding", key) for y, key in enumerate(keys)]
     zones += [Zone(len(lines) + y, 0, width, "problems") for y in range(len(trouble))]
     lines = [*lines, *trouble, *([mark_line(view, width)] if marked else [])]
     return filled(lines, width, rows), zones
+
+
+def _has_ended(page: Page) -> bool:
+    return page.job is not None and ended_at(page.view, page.job) is not None
+
+
+def _findings_to_show(page: Page) -> Sequence[Finding]:
+    """Return the causes found; on a job's page those of the job, also after it has ended."""
+    diagnosis = page.view.diagnosis
+    if _has_ended(page):
+        return page.view.job.findings
+    if diagnosis is None:
+        return ()
+    return diagnosis.causes if page.job is None else about_job(diagnosis, page.job)
+
+
+def _trouble(page: Page, findings: Sequence[Finding], most: int) -> list[Line]:
+    """Return lines on readings that fail. They leave the findings a row; an error takes the only
+    one."""
+    view = page.view
+    quiet = not findings and (view.diagnosis is None or not page.gpus)
+    grave = most == 1 and _problems_are_grave(view)
+    return _problem_lines(view, page.width, most if quiet or grave else min(1, most - 1))
+
+
+def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) -> list[Line]:
+    """Return at most ``most`` lines on what was found, or that nothing was."""
+    view, width, diagnosis = page.view, page.width, page.view.diagnosis
+    if not most:
+        return []
+    if findings:
+        return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
+    if _has_ended(page):
+        what = "nothing was found in" if view.job.decided else "not enough data on"
+        return [_quiet_line(view, f"{what} this job before it ended", width)]
+    if diagnosis is None or (trouble and not page.gpus):
+        # That no GPU is in use says nothing where none can be read.
+        return []
+    return _quiet(view, diagnosis, width, most)
 
 
 PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus)), _draw)
@@ -128,7 +250,8 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
 
 
 def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Its sentence, and below it what it costs, what to do, whose job it is, and ``tail``."""
+    """Return its sentence, and below it what it costs, what to do, whose job it is, and
+    ``tail``."""
     first = _begin(view, finding, width, width, prefix)
     second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
     if cost:
@@ -146,7 +269,8 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Then what it costs and what to change, as far as that goes; ``room`` is free of the width."""
+    """Return a finding in one line, with what it costs and what to change as far as that goes;
+    ``room`` is free of the width."""
     cost = lost(finding)
     row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
     for text, look in ((cost, "label"), (changes(finding, room), "value")):

@@ -2,10 +2,10 @@
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host
-from gpuwatch.tui.charts import time_axis
-from gpuwatch.tui.charts.past_readings import past_host
 from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.time_axis import past_host
 from gpuwatch.tui.terminal.frame import Line, Row, Run, left, right, width_of
 from gpuwatch.tui.view import View
 
@@ -22,12 +22,12 @@ _RATES = (
     ("net", "rx", "net rx", "network_receive_bytes_per_second"),
     ("net", "tx", "net tx", "network_transmit_bytes_per_second"),
 )
-"""Of what, which way in a pair, how a line of its own is called, and the reading."""
+"""(Group, short label, long label, field) of each rate."""
 
 
 def _rows(page: Page) -> int:
-    """Without a GPU the host gets the room: charts, then a chart for each core where that still
-    fits."""
+    """Return how many rows the host takes. Without a GPU it gets the room: charts, then a chart for
+    each core where that still fits."""
     if page.gpus:
         return page.grid.host
     height, room = page.height, page.room - page.table_least
@@ -143,7 +143,7 @@ class _Painter:
         return text, "value"
 
     def summary(self) -> Line:
-        """Everything that fits on one line, most important first."""
+        """Draw everything that fits on one line, most important first."""
         host = self._host
         row = Row(self._width).add(" CPU ", "label").add(_cpu_text(host), "value")
         memory, mood = self._memory()
@@ -196,7 +196,7 @@ class _Painter:
         return lines
 
     def _rates(self, label: str, width: int) -> Line:
-        """Both directions, each with its chart and, where there is room, the chart's scale."""
+        """Draw both directions, each with its chart and, where there is room, the chart's scale."""
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
         for way, name in [(way, name) for what, way, _, name in _RATES if what == label]:
@@ -231,7 +231,7 @@ class _Painter:
     # -- a line for each chart
 
     def full(self, rows: int) -> list[Line]:
-        """For a machine without a GPU: a chart a line, then a chart for every core."""
+        """Draw a machine without a GPU: a chart a line, then a chart for every core."""
         lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
         room = max(1, self._width - _LEAD - 1)
         for _, _, label, name in _RATES:

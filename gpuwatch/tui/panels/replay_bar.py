@@ -10,21 +10,21 @@ from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import SEVERITIES
 from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs
 from gpuwatch.tui.charts.strips import draw_column
-from gpuwatch.tui.pages.finding_words import SEVERITY_STYLES, cause, severity_sign
-from gpuwatch.tui.replay.state import ReplayState
+from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, cause, severity_sign
+from gpuwatch.tui.replay_state import ReplayState
 from gpuwatch.tui.terminal.frame import Line, Row, fit, width_of
 from gpuwatch.tui.view import View
 
 
 def rows(view: View, height: int) -> int:
-    """How many of a screen's rows it takes."""
+    """Return how many of a screen's rows the bar takes."""
     if view.replay is None or height < 8:
         return 0
     return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
 
 
 def draw(view: View, width: int, height: int) -> list[Line]:
-    """Exactly ``rows`` lines of ``width`` cells for a screen of ``height``."""
+    """Draw exactly ``rows`` lines of ``width`` cells for a screen of ``height``."""
     state = view.replay
     count = rows(view, height)
     if state is None or not count:
@@ -40,7 +40,7 @@ def draw(view: View, width: int, height: int) -> list[Line]:
 
 
 def moment_at(state: ReplayState, x: int, width: int) -> float:
-    """Which moment of the file a cell of the bar stands for."""
+    """Return which moment of the file a cell of the bar stands for."""
     inner = max(1, width - 2)
     share = min(1.0, max(0.0, (x - 1 + 0.5) / inner))
     return state.first + share * state.seconds
@@ -112,7 +112,7 @@ def _needle(glyphs: Glyphs) -> str:
 
 
 def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
-    """From when to when something was found, the gravest on top."""
+    """Draw from when to when something was found, the gravest on top."""
     glyphs = view.glyphs
     marks: list[tuple[str, str]] = [(" ", "text")] * inner
     for severity in reversed(SEVERITIES):
@@ -167,7 +167,7 @@ def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
 
 
 def _clock(at: float, state: ReplayState) -> str:
-    """With the day where the file has more than one of a name."""
+    """Return a time of day, with the date where the file is longer than a day."""
     moment = time.localtime(at)
     return time.strftime("%m-%d %H:%M:%S" if state.seconds > 86400 else "%H:%M:%S", moment)
 

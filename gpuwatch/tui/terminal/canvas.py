@@ -2,25 +2,327 @@
 
 While the canvas has the screen to itself it writes them to the terminal as they are. Under a
 dialog or beside an input line Textual's compositor does it, from the same lines.
+
+Textual's compositor knows which spans changed, but builds and sends each from the left edge of
+its widget, with every run's full style and a reset after it. For a screen that changes a few
+digits a second that is some ten times the bytes and several times the CPU. Here only the cells
+that changed are sent, one style after the other: naming a colour takes some twenty bytes, going to
+another place three to nine. Charts that only moved to the left are moved by the terminal.
 """
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, takewhile
+from operator import eq
+from typing import NamedTuple
 
+from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpuwatch.tui.terminal.frame import Line, to_ascii
-from gpuwatch.tui.terminal.output import Change, Encoder
+from gpuwatch.tui.terminal.frame import MAYBE_WIDE, Line, plain, to_ascii, width_of
 from gpuwatch.tui.terminal.palette import Palette
+
+# -- which cells differ from those shown -----------------------------------------------------------
+
+
+Piece = tuple[int, str, str]
+"""The first cell, the text from there on, and the name of its style."""
+
+_MERGE_GAP = 1
+"""Cells between two changes of one run that are sent with them: a glyph takes the three bytes of
+skipping it."""
+_SPAN = re.compile(rb"x(?:\0{0,%d}x)*" % (2 * _MERGE_GAP + 1))
+"""Stretches of changed cells in marks of two bytes a cell, ``x`` where they changed."""
+_MARKED = b"\0" + 255 * b"x"
+
+_MOVED_LEAST = 24
+"""Cells: fewer are sent anew for about what it costs to move them."""
+_PROBE = 12
+"""Cells in a row that are looked for where they may have come from."""
+_TRIED_MOST = 8
+_ASKED_MOST = 3
+_BLANK = "\0"
+"""Mark of a cell that shows nothing known."""
+
+
+class Move(NamedTuple):
+    """Move to the left: ``cells`` cells are taken out at ``start``, and as many put in before what
+    stands at ``stop``, which stays."""
+
+    start: int
+    stop: int
+    cells: int
+
+
+class _Cells(NamedTuple):
+    """Cells of a line in which every character is one cell wide. All is worked out for the whole
+    line at once: what asks each cell costs ten times that."""
+
+    text: str
+    number: int
+    """Number made of the text: two lines differ where the bits of their numbers do."""
+    styles: str
+    """A character for each cell's style."""
+
+
+_marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
+"""A character for each style there is."""
+
+
+def changes(
+    before: Line, after: Line, moves: list[Move] | None = None
+) -> tuple[Move | None, list[Piece]]:
+    """Return what is to be written to make one line of the other, from left to right, each piece of
+    one run of ``after``; where characters may be wide it is all from the first difference on. And a
+    move to the left that makes it less: ``moves`` are those of the lines above, to which one is
+    added, as charts under each other move alike."""
+    old, new = _cells(before), _cells(after)
+    if old is None or new is None:
+        return None, _all_from_the_first(before, after)
+    pieces = _pieces(old, new, after)
+    if moves is None or (changed := _cells_in(pieces)) < _MOVED_LEAST:
+        return None, pieces
+    move = _move(old.text, new.text, pieces, moves)
+    rest = pieces if move is None else _pieces(_moved(old, move), new, after)
+    return (move, rest) if changed - _cells_in(rest) >= _MOVED_LEAST else (None, pieces)
+
+
+# What was drawn last is what the next picture is compared with.
+@lru_cache(maxsize=128)
+def _cells(line: Line) -> _Cells | None:
+    text = plain(line)
+    if not text.isascii() and MAYBE_WIDE.search(text):
+        return None
+    styles = "".join([_marks[style] * len(run) for run, style in line])
+    return _Cells(text, _number(text), styles)
+
+
+def _moved(line: _Cells, by: Move) -> _Cells:
+    start, stop, cells = by
+    text, styles = [
+        one[:start] + one[start + cells : stop] + _BLANK * cells + one[stop:]
+        for one in (line.text, line.styles)
+    ]
+    return _Cells(text, _number(text), styles)
+
+
+def _all_from_the_first(before: Line, after: Line) -> list[Piece]:
+    starts = accumulate([width_of(text) for text, _ in after], initial=0)
+    pieces = [(x, *run) for x, run in zip(starts, after, strict=False)]
+    alike = takewhile(bool, map(eq, before, after))
+    return pieces[sum(alike) :]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(text.encode("utf-16-le"), "little")
+
+
+def _cells_in(pieces: Sequence[Piece]) -> int:
+    return sum([len(text) for _, text, _ in pieces])
+
+
+def _pieces(old: _Cells, new: _Cells, after: Line) -> list[Piece]:
+    differ = old.number ^ new.number
+    if old.styles != new.styles:
+        differ |= _number(old.styles) ^ _number(new.styles)
+    length = max(len(old.text), len(new.text))
+    marked = differ.to_bytes(2 * length, "little").translate(_MARKED)
+    pieces: list[Piece] = []
+    runs = iter(after)
+    run_end, style = 0, ""
+    for span in _SPAN.finditer(marked, 0, 2 * len(new.text)):
+        start, end = span.start() // 2, (span.end() + 1) // 2
+        while start < end:
+            while start >= run_end:
+                run, style = next(runs)
+                run_end += len(run)
+            upto = min(end, run_end)
+            pieces.append((start, new.text[start:upto], style))
+            start = upto
+    return pieces
+
+
+def _move(old: str, new: str, pieces: Sequence[Piece], moves: list[Move]) -> Move | None:
+    """A stretch of ``new`` that stood further to the right."""
+    for start, _, cells in moves:
+        alike = _alike_for(old[start + cells :], new[start:])
+        if alike >= _MOVED_LEAST:
+            return Move(start, start + cells + alike, cells)
+    # What is new at a chart's end was nowhere before, so the longest piece may not be the one.
+    longest = sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]
+    best = max([_found_again(old, new, _edge(*piece)) for piece in longest], key=_length)
+    if _length(best) < _MOVED_LEAST:
+        return None
+    moves.append(best)
+    return best
+
+
+def _edge(start: int, text: str, _style: str) -> int:
+    """Return where the characters at the beginning of a piece end, if others follow: they alone are
+    found again in too many places."""
+    alike = len(text) - len(text.lstrip(text[0]))
+    return start + alike - 1 if alike < len(text) else start
+
+
+def _length(move: Move) -> int:
+    return move.stop - move.start - move.cells
+
+
+def _alike_for(one: str, other: str) -> int:
+    """Count the characters at the beginning that are the same."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _found_again(old: str, new: str, at: int) -> Move:
+    """Return where the longest stretch begins that holds the cell ``at`` and stood further to the
+    right, where it ended there, and by how many cells it moved; nothing if there is none."""
+    best = Move(at, at, 0)
+    place = at
+    for _ in range(_TRIED_MOST):
+        place = old.find(new[at : at + _PROBE], place + 1)
+        if place < 0:
+            break
+        ahead = _alike_for(old[place:], new[at:])
+        back = _alike_for(old[place - 1 :: -1], new[at - 1 :: -1]) if at else 0
+        found = Move(at - back, place + ahead, place - at)
+        best = max(best, found, key=_length)
+    return best
+
+
+# -- the bytes of a refresh ------------------------------------------------------------------------
+
+
+Codes = tuple[str, str, str]
+"""Attributes, foreground and background of a style, as SGR parameters."""
+
+_NOTHING: Codes = ("", "", "")
+_NOWHERE = (-1, -1)
+"""Place of the cursor while it is not known."""
+
+Change = tuple[int, Line, Line]
+"""A line number, what is shown there, and what is to be."""
+
+
+class Encoder:
+    """Encoder of changes as text with escape sequences, for one palette and one kind of
+    terminal."""
+
+    def __init__(self, palette: Palette, color_system: ColorSystem | None) -> None:
+        self.palette = palette
+        self.color_system = color_system
+        self._codes: dict[str, Codes] = {}
+
+    def encode(self, lines: Iterable[Change], width: int) -> str:
+        """The text that brings the terminal, ``width`` cells wide, up to date; empty if it is. It
+        leaves the style reset."""
+        out: list[str] = []
+        by_style: dict[Codes, list[tuple[int, int, str]]] = {}
+        moves: list[Move] = []
+        at = _NOWHERE
+        for y, before, after in lines:
+            move, pieces = changes(before, after, moves)
+            if move is not None:
+                start, stop, cells = move
+                out.append(f"{_way(at, y, start)}\x1b[{cells}P")
+                out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
+                at = y, stop - cells
+            for x, text, name in pieces:
+                codes = self._codes.get(name) or self._remember(name)
+                places = by_style.get(codes)
+                if places is None:
+                    places = by_style[codes] = []
+                places.append((y, x, text))
+        style = _NOTHING
+        for codes, places in by_style.items():
+            if codes != style:
+                out.append(difference(style, codes))
+                style = codes
+            for y, x, text in places:
+                out.append(_way(at, y, x))
+                out.append(text)
+                cells = width_of(text)
+                # What a terminal takes to be wide, and where it is after a line's last cell, is
+                # known for sure of its own characters only.
+                at = (y, x + cells) if cells == len(text) and x + cells < width else _NOWHERE
+        if style != _NOTHING:
+            out.append("\x1b[0m")
+        return "".join(out)
+
+    def _remember(self, name: str) -> Codes:
+        codes = self._codes[name] = sgr(self.palette[name], self.color_system)
+        return codes
+
+
+def _way(at: tuple[int, int], y: int, x: int) -> str:
+    """The shortest sequence that takes the cursor from ``at`` to a line and a cell."""
+    there = f"\x1b[{y + 1};{x + 1}H"
+    if at is _NOWHERE:
+        return there
+    down, right = y - at[0], x - at[1]
+    way = _steps(down, "B", "A")
+    way += "\b" * -right if -4 < right < 0 else _steps(right, "C", "D")
+    return way if len(way) < len(there) else there
+
+
+def _steps(count: int, ahead: str, back: str) -> str:
+    if count in (-1, 0, 1):
+        return ("\x1b[" + back, "", "\x1b[" + ahead)[count + 1]
+    return f"\x1b[{abs(count)}{ahead if count > 0 else back}"
+
+
+def difference(before: Codes, codes: Codes) -> str:
+    """The sequence that turns one style into the other."""
+    if before[0] != codes[0]:
+        changed = ["0", *filter(None, codes)]
+    else:
+        colours = zip(before[1:], codes[1:], ("39", "49"), strict=True)
+        changed = [now or default for old, now, default in colours if old != now]
+    return f"\x1b[{';'.join(changed)}m"
+
+
+def sgr(style: Style, color_system: ColorSystem | None) -> Codes:
+    """``style`` as SGR parameters, in the colours the terminal has."""
+    attributes = [
+        code
+        for is_set, code in (
+            (style.bold, "1"),
+            (style.dim, "2"),
+            (style.underline, "4"),
+            (style.reverse, "7"),
+        )
+        if is_set
+    ]
+    foreground = background = ""
+    if color_system is not None:
+        if style.color is not None:
+            foreground = ";".join(style.color.downgrade(color_system).get_ansi_codes(True))
+        if style.bgcolor is not None:
+            background = ";".join(style.bgcolor.downgrade(color_system).get_ansi_codes(False))
+    return ";".join(attributes), foreground, background
+
+
+# -- the widget ------------------------------------------------------------------------------------
+
 
 _TEXTUALS = "-textual-system"
 
 
 class Canvas(Widget):
-    """Shows lines handed to ``show``."""
+    """Widget that shows the lines handed to ``show``."""
 
     DEFAULT_CSS = """
     Canvas {

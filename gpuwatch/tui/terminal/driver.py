@@ -9,14 +9,18 @@ All that is used of Textual beyond its public interface is in this file.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
+import termios
+import threading
 import time
 from codecs import getincrementaldecoder
+from collections import deque
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from textual._styles_cache import StylesCache
 from textual._xterm_parser import XTermParser
@@ -26,13 +30,120 @@ from textual.drivers import linux_driver
 from textual.screen import Screen
 from textual.strip import Strip
 
-from gpuwatch.tui.terminal.writer import Writer
+# -- writing without ever waiting ------------------------------------------------------------------
+
+
+class Writer:
+    """Writer in place of the thread by which Textual writes. One that has failed drops what
+    comes."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._terminal: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[bytes] = deque()
+        # The thread that reads keys answers what the terminal says of itself.
+        self._lock = threading.Lock()
+        self._watched = False
+        self.failed = False
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._terminal = _without_waiting(self._file.fileno())
+
+    def stop(self) -> None:
+        """End writing, and give up what waits."""
+        with self._lock:
+            self._waiting.clear()
+            terminal, self._terminal, self._watched = self._terminal, None, False
+            if terminal is not None and self._loop is not None:
+                self._loop.remove_writer(terminal)
+                # It may be the shell's.
+                os.set_blocking(terminal, True)
+                os.close(terminal)
+
+    def is_alive(self) -> bool:
+        return self._terminal is not None
+
+    @property
+    def waiting(self) -> int:
+        """Texts that the terminal has not taken yet."""
+        return len(self._waiting)
+
+    def write(self, text: str) -> None:
+        with self._lock:
+            self._waiting.append(text.encode(self._file.encoding, self._file.errors or "strict"))
+            if len(self._waiting) == 1:
+                self._send()
+
+    def flush(self) -> None:
+        """Write what the terminal takes of what waits."""
+        with self._lock:
+            if self._waiting:
+                self._send()
+
+    def drop(self) -> None:
+        """Take back what was written, here and in the kernel."""
+        with self._lock:
+            self._waiting.clear()
+            self._watch()
+            if self._terminal is not None:
+                with suppress(termios.error):
+                    termios.tcflush(self._terminal, termios.TCOFLUSH)
+
+    def _send(self) -> None:
+        waiting, terminal = self._waiting, self._terminal
+        try:
+            while waiting and terminal is not None:
+                taken = os.write(terminal, waiting[0])
+                if taken == len(waiting[0]):
+                    waiting.popleft()
+                else:
+                    waiting[0] = waiting[0][taken:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.failed = True
+        if self.failed or terminal is None:
+            waiting.clear()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have the event loop say when there is room, as long as something waits for it."""
+        loop, terminal, wanted = self._loop, self._terminal, bool(self._waiting)
+        if wanted != self._watched and loop is not None and terminal is not None:
+            self._watched = wanted
+            # It may have ended.
+            with suppress(RuntimeError):
+                if wanted:
+                    loop.call_soon_threadsafe(self._hear, loop, terminal)
+                else:
+                    loop.call_soon_threadsafe(loop.remove_writer, terminal)
+
+    def _hear(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
+        if self._watched and self._terminal == terminal:
+            loop.add_writer(terminal, self.flush)
+
+
+def _without_waiting(terminal: int) -> int:
+    """A descriptor of its own for ``terminal``, whose writes never wait; that of the shell, and of
+    the programs beside this one, stays as it is. Another user's terminal is opened as one's own."""
+    for path in (f"/proc/self/fd/{terminal}", "/dev/tty"):
+        with suppress(OSError):
+            return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    own = os.dup(terminal)
+    os.set_blocking(own, False)
+    return own
+
+
+# -- the driver ------------------------------------------------------------------------------------
+
 
 _QUEUED_MOST = 3
 """Pictures; one that Textual draws is written as what begins it, itself, and what ends it."""
 
 _SETTLE_SECONDS = 1.0
-"""For a terminal to take the last of what was written, at the end."""
+"""Time for a terminal to take the last of what was written, at the end."""
 
 _SYNC_START, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
 """Synchronised output: a terminal that knows it shows what is between them at once."""
@@ -88,7 +199,7 @@ def strips_of(screen: Screen[Any]) -> list[Strip]:
 
 
 def let_go() -> None:
-    """After the terminal has gone: what is still said goes nowhere, instead of failing."""
+    """Let what is still said go nowhere, instead of failing, after the terminal has gone."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nowhere, descriptor)
@@ -107,13 +218,15 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     @property
     def is_behind(self) -> bool:
-        """The last pictures have not been taken yet: another one would only wait behind them."""
+        """Return whether the last pictures have not been taken yet: another would only wait behind
+        them."""
         writer = self._writer
         return writer is not None and writer.waiting > _QUEUED_MOST
 
     @property
     def is_gone(self) -> bool:
-        """There is nobody any more, at either end: a SIGHUP does not come to everybody."""
+        """Return whether nobody is there any more, at either end: a SIGHUP does not come to
+        everybody."""
         return (self._writer is not None and self._writer.failed) or any(
             events & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
             for _, events in self._hangup.poll(0)
@@ -164,7 +277,8 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     @property
     def can_suspend(self) -> bool:
-        """A shell with job control started this: it gets the terminal, and ``fg`` comes back."""
+        """Return whether a shell with job control started this: it gets the terminal, ``fg`` comes
+        back."""
         import psutil  # noqa: PLC0415 - seldom needed
 
         own = os.getpgrp()
@@ -175,13 +289,13 @@ class TerminalDriver(linux_driver.LinuxDriver):
         return False
 
     def suspend(self) -> None:
-        """After SIGTSTP: give the terminal back and stop, until SIGCONT."""
+        """Give the terminal back and stop until SIGCONT, after SIGTSTP."""
         self.suspend_application_mode()
         self._suspended = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """After SIGCONT: take the terminal again, whoever had stopped it.
+        """Take the terminal again after SIGCONT, whoever had stopped it.
 
         The kernel sends one to everybody on a terminal that hangs up, often after the SIGHUP that
         has ended the application: nobody would stop what began to read the keys then.
@@ -197,7 +311,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
         self._suspended = self._writer is None or not self._writer.is_alive()
 
     def _settle(self) -> None:
-        """Until all is written, or dropped."""
+        """Wait until all is written, or dropped."""
         writer, deadline = self._writer, time.monotonic() + _SETTLE_SECONDS
         while writer is not None and writer.waiting:
             if time.monotonic() > deadline:

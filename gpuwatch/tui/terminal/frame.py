@@ -131,7 +131,7 @@ def right(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 class Row:
-    """Builds one line from the left; what would pass ``width`` is cut. Neighbours of one style
+    """Builder of one line from the left; what would pass ``width`` is cut. Neighbours of one style
     become one run: fewer runs are fewer segments for everything that follows."""
 
     __slots__ = ("_prefix", "_runs", "_width", "used")
@@ -190,7 +190,7 @@ class Row:
         return self
 
     def note(self, text: str, style: str = "label") -> Row:
-        """At the right, if there is room."""
+        """Add a note at the right, if there is room."""
         if text and self.room >= width_of(text) + 2:
             self.pad_to(self._width - width_of(text) - 1).add(text, style)
         return self

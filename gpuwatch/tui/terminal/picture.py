@@ -174,7 +174,8 @@ def save(text: str, moment: float, folder: Path | None = None) -> Path:
 
 
 def _write_new(folder: Path, name: str, text: str) -> Path:
-    """Never over a file that is there: a second picture in the same second gets a number."""
+    """Write a new file, never over one that is there: a second picture of a second gets a
+    number."""
     taken = len(list(folder.glob(f"{name}*.svg")))
     path = folder / f"{name}{f'-{taken + 1}' if taken else ''}.svg"
     with open(path, "x", encoding="utf-8", opener=private) as file:

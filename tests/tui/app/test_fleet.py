@@ -14,8 +14,7 @@ from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.dashboard import TapeSource
-from gpuwatch.tui.pages.fleet import Fleet, Member, draw
-from gpuwatch.tui.screens.fleet import FleetApp
+from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member, draw
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, nothing, starved
@@ -45,7 +44,7 @@ def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None
         one.latest, one._arrived_at = what, time.monotonic()
         one.tape = cast("Any", SimpleNamespace(diagnosis=found, error=None))
     member = Member(one)
-    member.look()
+    member.note_readings()
     return member
 
 
@@ -121,7 +120,7 @@ def test_wasted_is_unknown_at_first() -> None:
 def test_what_is_old_counts_no_longer() -> None:
     """A host that has not answered for a while has no busy share now: its chart has a gap."""
     member = host("a", machine("a", 50.0))
-    late(member, 60.0).look()
+    late(member, 60.0).note_readings()
     assert [one is None for one in member.busy] == [False, True]
     assert member.says()[2] == "nothing for 1m00: it does not answer"
 
@@ -134,7 +133,7 @@ def test_busy_is_what_the_fine_samples_say_and_unknown_once_a_gpu_is_lost() -> N
     member = host("a", replace(what, gpus=(sampled,)))
     assert member.busy_percent == 20.0
     member.host.latest = machine("a", None)
-    member.look()
+    member.note_readings()
     assert member.busy_percent is None
 
 
@@ -218,11 +217,11 @@ def test_a_job_on_several_hosts_is_a_row_of_its_own() -> None:
         member.host.interval_seconds = 0.05
     fleet = Fleet(hosts)
     try:
-        fleet.look()
+        fleet.note_readings()
         assert [each.host.name for each in fleet.jobs] == ["job 4711", "train.py"]
         whole = fleet.jobs[0].host
         until(lambda: whole.tape is not None)
-        fleet.look()
+        fleet.note_readings()
         text = lines(fleet)
         assert [line.split()[:2] for line in text[2:8]] == [
             *(["▌alpha", "2"], ["beta", "1"], [], ["JOBS", "ON"], ["job", "4711"]),

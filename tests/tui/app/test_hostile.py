@@ -11,7 +11,7 @@ from gpuwatch.core.model import Problem, Process, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.pages import detail, job, overview
-from gpuwatch.tui.screens.overview import OverviewScreen
+from gpuwatch.tui.pages.overview import OverviewScreen
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import driven, pictures
 from tests.tui.scenes import Printed, controls, job_view_of, member, one_job, texts, view_of, widths

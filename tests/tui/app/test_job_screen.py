@@ -10,11 +10,10 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.diagnosis.engine.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.screens.detail import DetailScreen
-from gpuwatch.tui.screens.findings import FindingsScreen
-from gpuwatch.tui.screens.job import JobScreen
-from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.screens.report import ReportScreen
+from gpuwatch.tui.pages.detail import DetailScreen
+from gpuwatch.tui.pages.findings import FindingsScreen
+from gpuwatch.tui.pages.job import JobScreen, ReportScreen
+from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import HandEngine, diagnosis, found_on_cpu

@@ -16,11 +16,11 @@ from gpuwatch.tui import keys as tables
 from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark
 from gpuwatch.tui.pages import findings
-from gpuwatch.tui.screens.detail import DetailScreen
-from gpuwatch.tui.screens.dialogs.record import RecordDialog
-from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
-from gpuwatch.tui.screens.overview import OverviewScreen
-from gpuwatch.tui.screens.report import ReportScreen
+from gpuwatch.tui.pages.detail import DetailScreen
+from gpuwatch.tui.pages.dialogs import RecordDialog
+from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen
+from gpuwatch.tui.pages.job import ReportScreen
+from gpuwatch.tui.pages.overview import OverviewScreen
 from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import SORT_KEYS
 from tests.tui.diagnoses import HandEngine, several
@@ -457,7 +457,7 @@ RULES = ("hardware_errors", "loader_cpu_bound", "pcie_degraded")
 def rule(drive: Driven) -> str:
     """The rule of the finding under the cursor."""
     assert isinstance(drive.app.screen, FindingsScreen)
-    return findings.selected(drive.view).rule
+    return findings.selected_finding(drive.view).rule
 
 
 AFTER: dict[tuple[str, str], tuple[str, Callable[[Driven], Any]]] = {

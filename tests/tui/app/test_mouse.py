@@ -12,7 +12,7 @@ from gpuwatch.tui.keys import (
     OVERVIEW_FOOTER,
     REPORT_FOOTER,
 )
-from gpuwatch.tui.screens.detail import DetailScreen
+from gpuwatch.tui.pages.detail import DetailScreen
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import driven
 from tests.tui.scenes import scene

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Problem, Process, Snapshot
-from gpuwatch.tui.screens.dialogs.texts import problems_dialog
+from gpuwatch.tui.pages.dialogs import problems_dialog
 from gpuwatch.tui.view import row_key
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tui.charts import time_axis
 from gpuwatch.tui.charts.glyphs import UNICODE
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
-from gpuwatch.tui.panels.gpus.state import state_of
+from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.gpus import state_of
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, starved
 from tests.tui.scenes import GLYPHS, history_of, scene, view_of
@@ -188,10 +188,10 @@ def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
     now, marks = scene("starved", 2).now, Marks()
     offset = now.taken_at_unix_seconds - now.monotonic_seconds
     held = starved(now, since_unix_seconds=offset + now.monotonic_seconds - 10.0)
-    marks.push(now, diagnosis(now, held))
+    marks.follow(now, diagnosis(now, held))
     (mark,) = marks.spans
     assert (mark.begin_seconds, mark.end_seconds) == (now.monotonic_seconds - 10.0, None)
-    marks.push(now, diagnosis(now))
+    marks.follow(now, diagnosis(now))
     assert marks.spans[-1].end_seconds == now.monotonic_seconds
 
 

@@ -13,13 +13,12 @@ from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.controllers.following import Runs
-from gpuwatch.tui.controllers.marking import bring_up_to_date, mark_now
 from gpuwatch.tui.dashboard import new_engine
-from gpuwatch.tui.pages import evidence, findings, overview
-from gpuwatch.tui.pages.finding_words import cause, place
-from gpuwatch.tui.screens.dialogs.texts import unknown_dialog
-from gpuwatch.tui.screens.findings import EvidenceScreen, FindingsScreen
+from gpuwatch.tui.pages import findings, overview
+from gpuwatch.tui.pages.dialogs import unknown_dialog
+from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, evidence_body, plain_text
+from gpuwatch.tui.panels.finding_words import cause, place
+from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View
 from tests.tui.app.test_hostile import HOSTILE
@@ -131,7 +130,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
     )
     for size, glyphs in product(SIZES, (UNICODE, ASCII)):
         view = view_of(what, diagnosis=told, glyphs=glyphs)
-        pages = [overview.draw(view, *size).lines, findings.draw(view, *size).lines]
+        pages = [overview.draw(view, *size).lines, findings.draw_findings(view, *size).lines]
         pages.append(findings.draw_evidence(view, one, *size, 0, documentation=None)[0].lines)
         calm = fresh(view, diagnosis=dataclasses.replace(told, findings=()))
         pages.append(overview.draw(calm, *size).lines)
@@ -139,7 +138,7 @@ def test_nothing_in_a_finding_is_obeyed(name: str) -> None:
             assert widths(lines) == {size[0]}
             assert len(lines) == size[1]
             assert not controls("".join(texts(lines)))
-        assert not controls(evidence.plain_text(view, one).replace("\n", ""))
+        assert not controls(plain_text(view, one).replace("\n", ""))
         dialog = unknown_dialog(view, told.unknown)
         assert not controls(dialog.text.replace("\n", ""))
 
@@ -269,7 +268,7 @@ def test_a_mark_shows_before_and_after() -> None:
     for second in range(60, 140):
         view.snapshot = busy_at(what, second, 93.0)
         view.history.push(view.snapshot)
-        bring_up_to_date(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
+        measure_after(view.mark, view, view.snapshot, diagnosis(what, degraded(what)))
     view.strips = type(view.strips)()
     (line,) = [text for text in drawn(view, 120, 40) if "changed" in text]
     assert "busy 41% -> 93%" in line
@@ -422,7 +421,7 @@ def test_a_lost_gpu_is_said_once() -> None:
     assert "GPU 1 fell off the bus." in after
     # Its chart ends soon after the loss, however long ago that is.
     for each in (view, view_of(busy_at(what.now, 1200, 0.0), history=what.history)):
-        shown = texts(evidence.body(each, one, 120)[0])
+        shown = texts(evidence_body(each, one, 120)[0])
         top = next(n for n, line in enumerate(shown) if "its last 60 seconds" in line)
         assert shown[top + 3].split()[:4] == ["GPU", "1", "busy", "lost"]
         assert "█" * 20 in shown[top + 3]
@@ -438,7 +437,7 @@ def test_what_holds_no_longer_is_listed_where_nothing_does() -> None:
         )
         for text, at, end in (("first", 990.0, 995.0), ("then", 996.0, 999.0), ("now", 998.0, None))
     ]
-    shown = texts(findings.draw(view, 80, 24).lines)
+    shown = texts(findings.draw_findings(view, 80, 24).lines)
     top = next(n for n, line in enumerate(shown) if " earlier " in line)
     assert [line.split()[1:] for line in shown[top + 1 : top + 4]] == [
         ["■", "then"],

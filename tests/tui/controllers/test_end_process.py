@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.sources.linux import procfs
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.pages.screen import Dialog
 from tests.support.children import Children, children
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.driving import Driven, driven

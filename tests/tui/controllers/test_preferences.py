@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.tui.controllers.preferences import Preferences
+from gpuwatch.tui.preferences import Preferences
 from tests.tui.driving import driven
 from tests.tui.scenes import scene
 

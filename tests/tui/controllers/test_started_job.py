@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
 from gpuwatch.outputs.report.store import ReportStore
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.pages.screen import Dialog
 from tests.tui.driving import Driven, driven
 from tests.tui.scenes import machine, member, one_job
 

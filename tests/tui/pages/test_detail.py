@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.core.model import Process
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import detail
-from gpuwatch.tui.panels.gpus.readings import readings
+from gpuwatch.tui.pages.detail import readings
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import history_of, scene, texts, view_of

@@ -10,9 +10,9 @@ from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.timeline import Timeline
-from gpuwatch.tui.controllers.following import follow
 from gpuwatch.tui.pages import job
-from gpuwatch.tui.panels.job.traces import Together
+from gpuwatch.tui.panels.job_charts import Together
+from gpuwatch.tui.runs import follow_job
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -360,11 +360,11 @@ def test_drawing_the_pane_alone_changes_nothing_else() -> None:
 def test_what_a_job_was_stays_when_it_has_ended() -> None:
     """Its ranks are gone then: how it loaded its data, and on which GPUs, is not forgotten."""
     view = job_view_of(machine(one_job()))
-    follow(view, view.snapshot)
+    follow_job(view, view.snapshot)
     ended = one_job(ended_at_unix_seconds=1100.0, ranks=(), members=(), gpu_uuids=())
     later = machine(ended, at=110.0, taken_at_unix_seconds=1160.0)
     view.snapshot = later
-    follow(view, later)
+    follow_job(view, later)
     lines = job_drawn(view, 120, 40)
     assert "1 loader worker, pinned memory on" in "\n".join(lines[:8])
     assert any("  1 worker" in line for line in lines)

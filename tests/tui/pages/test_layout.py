@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
-from gpuwatch.tui.controllers.following import Runs
-from gpuwatch.tui.controllers.marking import mark_now
 from gpuwatch.tui.pages import job, overview
-from gpuwatch.tui.pages.grid import MOST_ROWS_A_GPU
-from gpuwatch.tui.panels.gpus.state import STATES, duty
+from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
+from gpuwatch.tui.panels.gpus import STATES, duty
+from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot

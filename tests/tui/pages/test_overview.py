@@ -10,7 +10,7 @@ from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
 from gpuwatch.tui.panels import host as host_panel
-from gpuwatch.tui.panels.gpus.metrics import metrics, scaled_metrics
+from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot

@@ -8,11 +8,10 @@ import pytest
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading
 from gpuwatch.tui.charts.glyphs import ASCII
-from gpuwatch.tui.controllers.following import Runs
-from gpuwatch.tui.controllers.marking import mark_now
 from gpuwatch.tui.pages import detail, findings, job, overview
 from gpuwatch.tui.panels import host as host_panel
-from gpuwatch.tui.panels.gpus.metrics import brief_name, facts, metrics
+from gpuwatch.tui.panels.gpus import brief_name, facts, metrics
+from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
@@ -46,7 +45,7 @@ def evidence_of(view: View, width: int, height: int) -> list[Line]:
     found = () if view.diagnosis is None else view.diagnosis.findings
     one = max(found, key=lambda one: len(one.evidence), default=None)
     if one is None:
-        return findings.draw(view, width, height).lines
+        return findings.draw_findings(view, width, height).lines
     about = "x " * 90
     size = (width, height)
     frame, _ = findings.draw_evidence(view, one, *size, 3, gone_at=0.0, documentation=about)
@@ -59,7 +58,7 @@ PAGES: dict[str, Draw] = {
     "detail, scrolled": lambda view, *size: detail.draw(view, *size, 10_000)[0].lines,
     "job": lambda view, *size: job.draw(view, *size).lines,
     "job with output": job_with_output,
-    "findings": lambda view, *size: findings.draw(view, *size).lines,
+    "findings": lambda view, *size: findings.draw_findings(view, *size).lines,
     "evidence": evidence_of,
 }
 

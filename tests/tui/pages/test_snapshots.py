@@ -127,7 +127,7 @@ def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
     if what == "overview":
         return drawn(view, *size)
     if what == "list":
-        return texts(findings.draw(view, *size).lines)
+        return texts(findings.draw_findings(view, *size).lines)
     finding = starved(now)
     view.diagnosis = diagnosis_of(now, finding)
     return texts(findings.draw_evidence(view, finding, *size, 0, documentation=ABOUT)[0].lines)

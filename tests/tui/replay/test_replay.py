@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.outputs.export import JsonLinesWriter
-from gpuwatch.tui.screens.dialogs.dialog import Dialog
+from gpuwatch.tui.pages.screen import Dialog
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import BEGIN, END, STARVED, played, recorded, tape_of
 

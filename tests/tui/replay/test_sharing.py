@@ -10,7 +10,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import share
-from gpuwatch.tui.replay.cue import FINE_SNAPSHOTS_MOST, Cue, Readied
+from gpuwatch.tui.replay import FINE_SNAPSHOTS_MOST, LoadedPast, Seek
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.replay.recordings import tape_of
 
@@ -64,10 +64,10 @@ def test_no_more_of_the_past_is_read_than_is_kept(tmp_path: Path) -> None:
 
     tape.snapshots = counted  # type: ignore[method-assign]
     there = threading.Event()
-    cue = Cue(tape, end, 900.0, None, there.set, light=False)
+    seek = Seek(tape, end, 900.0, None, there.set, light=False)
     there.wait(60.0)
-    readied = cue.readied or Readied()
-    cue.stop()
-    assert readied.from_overview
-    assert readied.history.earliest_at == tape.first_unix_seconds
+    loaded = seek.loaded or LoadedPast()
+    seek.stop()
+    assert loaded.from_overview
+    assert loaded.history.earliest_at == tape.first_unix_seconds
     assert FINE_SNAPSHOTS_MOST <= len(read) <= FINE_SNAPSHOTS_MOST + 100

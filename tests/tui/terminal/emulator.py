@@ -5,8 +5,8 @@ from rich.color import ColorSystem
 from textual.drivers.headless_driver import HeadlessDriver
 
 from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.terminal.canvas import sgr
 from gpuwatch.tui.terminal.frame import Line, width_of
-from gpuwatch.tui.terminal.output import sgr
 from gpuwatch.tui.terminal.palette import Palette
 
 Cell = tuple[str, str, str, bool, bool]

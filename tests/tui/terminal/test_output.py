@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 
-from gpuwatch.tui.terminal.changes import changes as found
+from gpuwatch.tui.terminal.canvas import Encoder, difference
+from gpuwatch.tui.terminal.canvas import changes as found
 from gpuwatch.tui.terminal.frame import Line, plain, width_of
-from gpuwatch.tui.terminal.output import Encoder, difference
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 from tests.tui.driving import Driven, driven
 from tests.tui.scenes import scene

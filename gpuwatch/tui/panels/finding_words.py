@@ -10,10 +10,11 @@ from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked, severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.terminal.listing import brief_command
+from gpuwatch.tui.panels.listing import brief_command
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
+
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
@@ -33,7 +34,7 @@ def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | Non
 
 
 def parts(finding: Finding) -> tuple[Finding, ...]:
-    """Of each job, where it is one of several."""
+    """Return the finding of each job, where it is one of several."""
     return finding.members or (finding,)
 
 
@@ -117,7 +118,7 @@ def cost_sentence(finding: Finding) -> str | None:
 
 
 def changes(finding: Finding, room: int) -> str:
-    """As many changes as fit, the first in any case."""
+    """Return as many changes as fit, the first in any case."""
     text = ""
     sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
     between = "; " if sentences else ", "

@@ -1,4 +1,7 @@
-"""Charts of a job: its GPUs, what it reports of its loop, its processes, its disk."""
+"""Charts of a job, one above the other on one time axis: who is busy and who waits.
+
+They are of its GPUs, what it reports of its loop, its processes and its disk.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,17 +10,38 @@ from operator import truediv
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts.past_readings import past_column, past_gpu
-from gpuwatch.tui.charts.strips import Column, Columns
-from gpuwatch.tui.pages.layout import Page
-from gpuwatch.tui.panels.gpus.metrics import scaled_metrics
-from gpuwatch.tui.panels.gpus.state import state_of
+from gpuwatch.tui.charts.strips import (
+    Column,
+    Columns,
+    TimeWindow,
+    highest,
+    idle_spans,
+    nice_ceiling,
+)
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.panels.gpus import IDLE_PERCENT, scaled_metrics, state_of
+from gpuwatch.tui.panels.time_axis import past_column, past_gpu
+from gpuwatch.tui.runs import ended_at
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    Zone,
+    left,
+    on_ground,
+    right,
+    spots,
+    width_of,
+    written_over,
+)
 from gpuwatch.tui.view import View
+
+# -- the charts there are --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several series as one: the means of their minima, means and maxima, column by column. Two of
+    """Series made of several: the means of their minima, means and maxima, column by column. Two of
     the same ``names`` are equal, and what was drawn of one holds for the other."""
 
     names: Hashable
@@ -48,7 +72,7 @@ class Spread(Together):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One chart: what it is called (in full and short), its number, its series and scale."""
+    """Chart of a job: what it is called (in full and short), its number, its series and scale."""
 
     kind: str
     label: str
@@ -59,7 +83,7 @@ class Trace:
     limit: float | None = 100.0
     """``None``: the scale follows what is shown, in steps."""
     note: str | None = None
-    """Said in place of a chart that cannot be."""
+    """Words in place of a chart that cannot be."""
     bytes: bool = True
     """A rate is one of bytes."""
     idle: tuple[str, ...] | None = None
@@ -83,18 +107,18 @@ def traces(
 
 
 def of_the_past(trace: Trace) -> Trace:
-    """Without what is said of now: the number, and the colour of what a GPU does."""
+    """Return a trace without what is said of now: the number, and the colour of what a GPU does."""
     style = "area" if trace.kind == "gpu" else trace.style
     return replace(trace, text="", note=None, style=style)
 
 
 def has_reported(view: View, job: Job) -> bool:
-    """It reports its own loop, or did within the charts' reach."""
+    """Return whether the job reports its own loop, or did within the charts' reach."""
     return bool(job.loops) or view.history.job_reported(job.key)
 
 
 def kinds(page: Page) -> list[str]:
-    """Which charts there are, most telling first."""
+    """Return which charts there are, most telling first."""
     assert page.job is not None
     reported, height = has_reported(page.view, page.job), page.tall
     wanted = ["gpu", "wait", "main", "worker"] if reported else ["gpu", "main", "worker"]
@@ -123,7 +147,7 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
-    """How busy each of ``gpus`` is."""
+    """Return charts of how busy each of ``gpus`` is."""
     return [
         Trace(
             kind="gpu",
@@ -212,3 +236,137 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
         series=together if gpus else None,
         note=None if gpus else "no process of this job uses a GPU",
     )
+
+
+# -- the panel -------------------------------------------------------------------------------------
+
+
+_MEGABYTE = 1024.0 * 1024.0
+
+_GROWTH = (
+    *("gpu", "wait", "main", "worker", "gpu", "main", "worker", "gpu", "wait", "read"),
+    *("gpu", "main", "gpu", "speed", "write", "main", "worker", "wait", "gpu", "read"),
+    *("gpu", "main", "gpu", "write", "worker"),
+)
+_MOST_ROWS_A_GPU = 8
+
+
+def _rows(page: Page) -> int:
+    """Return how many rows the charts take: at first one for each while there is room; asked again,
+    each GPU has its own and all grow in turns."""
+    decided, count = page.decided, len(page.gpus)
+    if "heights" not in decided:
+        most = max(1, page.room - min(page.table_least, 2))
+        decided["heights"] = dict.fromkeys(kinds(page)[:most], 1)
+        return min(most, len(kinds(page)))
+    heights: dict[str, int] = decided["heights"]
+    room = page.room
+    decided["each_gpu"] = (
+        2 <= count <= 4
+        and (decided["report"] or page.rows["gpus"] == count)
+        and room - (count - 1) >= min(page.table_wanted, page.table_least + 3)
+    )
+    gpu_lines = count if decided["each_gpu"] else 1
+    room -= gpu_lines - 1
+    for kind in _GROWTH:
+        cost = gpu_lines if kind == "gpu" else 1
+        # Of a job without a GPU the chart only says that there is none.
+        grows = kind != "gpu" or (count > 0 and heights[kind] < _MOST_ROWS_A_GPU)
+        if kind in heights and grows and room - cost >= page.table_wanted:
+            heights[kind] += 1
+            room -= cost
+    return sum(heights.values()) + (gpu_lines - 1) * heights["gpu"]
+
+
+def _draw(page: Page, _rows_given: int) -> Drawn:
+    view, job, decided = page.view, page.job, page.decided
+    assert job is not None
+    ended = ended_at(view, job) is not None
+    every = traces(view, job, page.gpus, each_gpu=decided["each_gpu"], ended=ended)
+    heights = decided["heights"]
+    shown = [(trace, heights[trace.kind]) for trace in every if trace.kind in heights]
+    page.spans = [span(page.width)]
+    lines = draw(view, shown, page.window, page.width)
+    return lines, clicks(0, len(lines), page.width)
+
+
+PANEL = Panel("charts", _rows, _draw)
+
+
+def span(width: int) -> tuple[int, int]:
+    """First cell and width of the charts; before them: the label, the number, the line between."""
+    lead = 28 if width >= 76 else 15
+    return lead, max(0, width - lead - 1)
+
+
+def clicks(top: int, rows: int, width: int) -> list[Zone]:
+    """Return where charts of ``rows`` lines can be clicked."""
+    return spots(top, rows, *span(width))
+
+
+def draw(
+    view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
+) -> list[Line]:
+    """Each trace in its number of rows."""
+    return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
+
+
+def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) -> list[Line]:
+    glyphs = view.glyphs
+    lead, chart_width = span(width)
+    roomy = lead >= 20
+    limit, scale = trace.limit, ""
+    if limit is None:
+        limit, top = _scale(trace, window, chart_width)
+        scale = f" {glyphs.up}{top}"
+    strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
+    chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    if trace.idle is not None and trace.series is not None and chart_width:
+        chart = _shaded(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
+    out = []
+    for number, drawn in enumerate(chart):
+        row = Row(width)
+        last = number == rows - 1
+        if last:
+            row.add("  " if roomy else " ")
+            # A blank stays between the scale and the number.
+            whole = row.used + width_of(trace.label + scale + trace.text) < lead - 2
+            name = trace.label if whole or not scale else trace.short
+            row.add(name if roomy else left(trace.short, 7), "label")
+            row.add(scale if roomy else "", "dim").pad_to(18 if roomy else 8)
+            row.add(right(trace.text, lead - 2 - row.used, glyphs.ellipsis), trace.style)
+        elif roomy and rows >= 3 and trace.limit == 100.0 and number in {0, rows // 2}:
+            row.pad_to(lead - 5).add("100" if number == 0 else " 50", "dim")
+        row.pad_to(lead - 1).add(glyphs.separator, "rule")
+        if trace.note is not None:
+            row.add(f" {trace.note}" if last else "", "dim")
+        else:
+            row.add_runs(drawn, chart_width)
+        out.append(row.line())
+    return out
+
+
+def _shaded(
+    chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
+) -> list[list[Run]]:
+    """The idle spans on another ground, with what is said of them in the widest."""
+    spans = idle_spans(columns, IDLE_PERCENT)
+    for start, stop in spans:
+        chart = [list(on_ground(line, start, stop, "i")) for line in chart]
+    widest = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
+    if widest[1] - widest[0] < max(map(len, says), default=0) + 2:
+        return chart
+    for place, text in enumerate(says):
+        start = (widest[0] + widest[1] - len(text)) // 2
+        chart[place] = list(written_over(chart[place], text, start, "i:label"))
+    return chart
+
+
+def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
+    """The top of a rate's chart, and its name."""
+    most = highest(trace.series, window, width)
+    if trace.bytes:
+        limit = nice_ceiling(most, _MEGABYTE)
+        return limit, units.size(limit).replace(".0", "")
+    limit = nice_ceiling(most, 1.0, thousand=1000.0)
+    return limit, units.samples(limit).replace(".00", "").replace(".0", "")

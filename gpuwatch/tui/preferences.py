@@ -1,4 +1,4 @@
-"""What was chosen stays for the next time, in a small file that is written by hand as well."""
+"""Preferences: choices kept for the next time, in a small file that is also written by hand."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from gpuwatch.core.private_files import config_file, make_folder, why, write_whole
 from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.timeline import SPANS
-from gpuwatch.tui.panels.processes.table import CHOICES
+from gpuwatch.tui.panels.processes import CHOICES
 from gpuwatch.tui.terminal.palette import KNOWN_THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
@@ -24,13 +24,13 @@ _ALLOWED: Mapping[str, Collection[object]] = {
     "range_seconds": tuple(map(int, SPANS)),
     "interval_seconds": INTERVALS,
 }
-"""By name: what a value can be, or of a list its members."""
+"""Values that each preference can have, by its name; of a list its members."""
 _LISTS = {"hidden_columns"}
 
 
 class Preferences:
-    """Those of a file, by default the user's own. ``problem``: why it is as if there were none; it
-    is left as it is then."""
+    """Preferences of a file, by default the user's own. ``problem``: why it is as if there were
+    none; it is left as it is then."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = config_file() if path is None else path
@@ -49,7 +49,8 @@ class Preferences:
         return clean(str(self._path), 120)
 
     def _read(self) -> tuple[str, dict[str, Any]]:
-        """Its text and what it says. Raises ``OSError`` and, with a sentence, ``ValueError``."""
+        """Read the file: its text and what it says. Raises ``OSError`` and, with a sentence,
+        ``ValueError``."""
         if not self._path.exists():
             return _HEAD, {}
         if not self._path.is_file() or self._path.stat().st_size > _MOST_BYTES:
@@ -69,7 +70,7 @@ class Preferences:
         return text, values
 
     def apply(self, view: View) -> None:
-        """Have ``view`` begin so."""
+        """Apply the preferences to ``view``."""
         values = self.values
         view.sort, view.reverse = values.get("sort", view.sort), values.get("reverse", False)
         view.hidden = frozenset(values.get("hidden_columns", ()))
@@ -77,7 +78,7 @@ class Preferences:
         view.timeline = type(view.timeline)(span)
 
     def begin(self, view: View, theme: str) -> None:
-        """From here on a change is the person's."""
+        """Note the values of now: from here on a change is the person's."""
         self._before = _chosen(view, theme)
 
     def save(self, view: View, theme: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Where a recording that is played stands: what the screen says of it, which recorded moment is due
+"""State of a recording that is played: what the screen says of it, which recorded moment is due
 now, and where the keys for the next and the previous finding lead."""
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ if TYPE_CHECKING:
     from gpuwatch.recording.buckets import Bucket, FindingSpan
     from gpuwatch.recording.replay import Tape
 
+
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
 @dataclass(slots=True)
 class ReplayState:
-    """Set by the player; the bar, the header and the footer read it. Times are unix seconds."""
+    """State that the player sets, and bar, header and footer read. Times are unix seconds."""
 
     shown: str
     """The file's name, made safe; ``standard input``."""
     first: float = 0.0
     last: float = 0.0
-    """Of what is known so far."""
+    """End of what is known so far."""
     now: float = 0.0
-    """When what is on the screen was recorded."""
+    """Time at which what is on the screen was recorded."""
     playing: bool = False
     speed: float = 1.0
     skipping: bool = False
@@ -35,13 +36,13 @@ class ReplayState:
     """The diagnosis is left out to keep the speed."""
     seeking: bool = False
     ended: bool = False
-    """It stands at the end."""
+    """True if it stands at the end."""
     following: bool = False
     """Snapshots that come in are shown as they come."""
     arriving: bool = False
     """More may come in, of standard input."""
     progress: float = 1.0
-    """How much of the file the overview knows, 0 to 1."""
+    """Share of the file that the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
     findings: Sequence[FindingSpan] = ()
     drawn: tuple[object, list[tuple[float, float] | None]] | None = None
@@ -83,14 +84,14 @@ class ReplayState:
 
     @property
     def share(self) -> float:
-        """How far it is, 0 to 1."""
+        """Return how far it is, 0 to 1."""
         if self.last <= self.first:
             return 1.0
         return min(1.0, max(0.0, (self.now - self.first) / (self.last - self.first)))
 
 
 _STOPPED_SECONDS = 0.75
-"""Between two frames: then the program was stopped, and the recording with it."""
+"""Time between two frames from which on the program was stopped, and the recording with it."""
 
 
 class ReplayClock:
@@ -126,9 +127,9 @@ class ReplayClock:
 
 
 _LEAD_SECONDS = 60.0
-"""Into a finding, where it is shown: by then the diagnosis has said it."""
+"""Time into a finding at which it is shown: by then the diagnosis has said it."""
 _SAME_SECONDS = 30.0
-"""Findings that begin so close to each other are gone to together."""
+"""Distance up to which findings that begin together are gone to together."""
 
 
 class Stop(NamedTuple):
@@ -155,8 +156,9 @@ def beside(state: ReplayState, at: float, step: int) -> Stop | str:
 
 
 def stops(findings: Sequence[FindingSpan], last: float) -> list[Stop]:
-    """One for each finding, in order: a minute into it, or at its end. Those that are good to know
-    are stops only where nothing is wrong; those that begin together are one, of the gravest."""
+    """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
+    good to know are stops only where nothing is wrong; those that begin together are one, of the
+    gravest."""
     wrong = [span for span in findings if span.severity != "info"] or findings
     found: list[Stop] = []
     for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):

@@ -16,7 +16,7 @@ _PYTHON = re.compile(r"^/\S*/(python[\d.]*(?:\s|$))")
 
 
 def quiet(_entry: object, text: str) -> str:
-    """The style of a number: what is unknown or zero steps back."""
+    """Return the style of a number: what is unknown or zero steps back."""
     return "dim" if text in {units.UNKNOWN, "0%"} else "text"
 
 
@@ -25,7 +25,7 @@ def always_dim(_entry: object, _text: str) -> str:
 
 
 def state_style(_entry: object, text: str) -> str:
-    """Of a process state: waiting for a disk, or a zombie."""
+    """Return the style of a process state: waiting for a disk, or a zombie."""
     return "warn" if text in {"D", "Z"} else "dim"
 
 
@@ -82,7 +82,7 @@ def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> R
 
 @lru_cache(maxsize=256)
 def brief_command(command: str) -> str:
-    """Without the folder of Python, which is long and the same in every row."""
+    """Shorten a command by the folder of Python, which is long and the same in every row."""
     return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command
 
 

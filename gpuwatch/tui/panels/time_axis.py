@@ -1,22 +1,94 @@
-"""Below the charts: clock times, what was found when, and the exact values under the cursor."""
+"""The axis below the charts, and the moment that the person looks at.
+
+The axis has clock times and what was found when. While the charts do not show the newest, a line
+above the keys has the exact values under the cursor, and the numbers beside the charts are those of
+that moment, put together from the history.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
 
 from gpuwatch.core import units
-from gpuwatch.core.history import bucket_index
-from gpuwatch.core.model import Gpu
+from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
+from gpuwatch.core.model import Gpu, GpuReading, Host
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Column, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
-from gpuwatch.tui.pages.finding_words import cause, severity_sign
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel
+from gpuwatch.tui.panels.finding_words import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
+
+# -- readings of the moment that is looked at ------------------------------------------------------
+
+
+_WHOLE = {
+    "memory_used_bytes",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "swap_used_bytes",
+    "shm_used_bytes",
+}
+"""Fields that are whole numbers."""
+
+
+def past_column(view: View, series: Columns | None) -> Column | None:
+    """Values of ``series`` in the column looked at; ``None``: not read, or it is now."""
+    moment = view.timeline.moment
+    if moment is None or series is None:
+        return None
+    column = series.columns(moment, view.column_seconds, 1)[0]
+    return None if column is None else Column(*column)
+
+
+def past_gpu(view: View, gpu: Gpu) -> Gpu:
+    """Return ``gpu`` with its readings of the moment looked at; what has no history is not known of
+    it."""
+    if view.timeline.moment is None:
+        return gpu
+    history, now = view.history, gpu.reading
+    values = {
+        name: _value(view, name, history.gpu(gpu.uuid, name))
+        for name in ("busy_percent", *GPU_SERIES)
+    }
+    reading = GpuReading(
+        **values,  # type: ignore[arg-type]
+        memory_used_is_process_sum=now.memory_used_is_process_sum,
+        ecc_corrected_count=now.ecc_corrected_count,
+        ecc_uncorrected_count=now.ecc_uncorrected_count,
+        remapped_rows_pending=now.remapped_rows_pending,
+        remapped_rows_failed=now.remapped_rows_failed,
+    )
+    # A limit that is not recorded at that moment was most likely the one of now.
+    if reading.power_limit_watts is None:
+        reading = replace(reading, power_limit_watts=now.power_limit_watts)
+    return replace(gpu, reading=reading)
+
+
+def past_host(view: View, host: Host) -> Host:
+    """Return ``host`` with its readings of the moment looked at."""
+    if view.timeline.moment is None:
+        return host
+    history = view.history
+    values = {name: _value(view, name, history.host(name)) for name in HOST_SERIES}
+    cores = host.core_percents
+    if cores is not None:
+        cores = tuple(_value(view, "", history.host_core(number)) for number in range(len(cores)))
+    return replace(host, core_percents=cores, **values)  # type: ignore[arg-type]
+
+
+def _value(view: View, name: str, series: Series | None) -> float | int | None:
+    column = past_column(view, series)
+    if column is None:
+        return None
+    return round(column.mean) if name in _WHOLE else column.mean
+
 
 _CLOCK_CELLS = 14
 _DATE_CELLS = 17
@@ -25,10 +97,10 @@ _DATE_CELLS = 17
 _STYLES = {"error": "error", "warning": "warn", "info": "key"}
 
 Span = tuple[int, int]
-"""Where a chart stands: its first cell and its width."""
+"""Place of a chart: its first cell and its width."""
 
 
-def wall_offset(view: View) -> float:
+def _wall_offset(view: View) -> float:
     """Unix time less the history's clock."""
     snapshot = view.snapshot
     return 0.0 if snapshot is None else snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
@@ -50,10 +122,10 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
     day = None if dated else _day(now)
     for moment in (one - shift for one in moments):
         another, day = _day(moment) != day, _day(moment)
-        yield moment, clock_text(moment, form, another)
+        yield moment, _clock_text(moment, form, another)
 
 
-def clock_text(moment: float, pattern: str, dated: bool) -> str:
+def _clock_text(moment: float, pattern: str, dated: bool) -> str:
     """``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
     local = time.localtime(moment)
     day = f"{local.tm_mday} {time.strftime('%b', local)} " if dated else ""
@@ -71,10 +143,10 @@ def _day(moment: float) -> tuple[int, int]:
 def draw(
     view: View, window: TimeWindow, spans: Sequence[Span], width: int
 ) -> tuple[Line, list[Zone]]:
-    """One axis under each of ``spans``, in one line; a click on it sets the cursor."""
+    """Draw an axis under each of ``spans``, in one line; a click on it sets the cursor."""
     row = Row(width)
     zones = []
-    offset = wall_offset(view)
+    offset = _wall_offset(view)
     for start, cells in spans:
         if cells <= 0:
             continue
@@ -112,8 +184,8 @@ def axis(
 def mark_cells(
     marks: Sequence[FindingMark], window: TimeWindow, cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
-    """For each of ``cells`` columns the sign of a finding that begins there, a line where one held,
-    or ``None``; the gravest on top."""
+    """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
+    one held, or ``None``; the gravest on top."""
     out: list[Run | None] = [None] * cells
     if not marks or cells <= 0:
         return out
@@ -137,12 +209,12 @@ def mark_cells(
 
 
 def is_shown(view: View) -> bool:
-    """There is something to say of the moment: the charts do not show the newest."""
+    """Return whether there is something to say of the moment: the charts do not show the newest."""
     return view.timeline.moment is not None
 
 
 def ago(view: View) -> str:
-    """How long before now the charts end, or the cursor stands: ``3m12``."""
+    """Return how long before now the charts end, or the cursor stands: ``3m12``."""
     moment, snapshot = view.timeline.moment, view.snapshot
     if moment is None or snapshot is None:
         return ""
@@ -185,17 +257,17 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
     """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
-        tenths = f".{int((moment + wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
+        tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
         return clock(view, moment) + tenths
-    end = time.localtime(begin + seconds + wall_offset(view))
+    end = time.localtime(begin + seconds + _wall_offset(view))
     return f"{clock(view, begin)}-{time.strftime('%H:%M:%S', end)}"
 
 
 def clock(view: View, at: float) -> str:
     """The time of day of a moment on the history's clock, with its date if that is not today's."""
-    moment = at + wall_offset(view)
+    moment = at + _wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
-    return clock_text(moment, "%H:%M:%S", dated=not today)
+    return _clock_text(moment, "%H:%M:%S", dated=not today)
 
 
 _NUMBERS = (
@@ -229,7 +301,7 @@ def _numbers(
             yield label, "no reading" if column is None else _spread(column, unit)
 
 
-def _spread(column: Column, unit: str) -> str:
+def _spread(column: Sequence[float], unit: str) -> str:
     """``47% (0-99)``: the mean and, where they say more, the extremes."""
     if unit in {"B", "B/s"}:
         low, mean, high = map(units.size if unit == "B" else units.rate, column)
@@ -237,3 +309,27 @@ def _spread(column: Column, unit: str) -> str:
     else:
         low, mean, high = (f"{value:.0f}" for value in column)
     return f"{mean}{unit}" if low == mean == high else f"{mean}{unit} ({low}-{high})"
+
+
+# -- the panels ------------------------------------------------------------------------------------
+
+
+def _draw_axis(page: Page, _rows: int) -> Drawn:
+    line, zones = draw(page.view, page.window, page.spans, page.width)
+    return [line], zones
+
+
+def axis_panel(has_room: Callable[[Page], bool]) -> Panel:
+    """The time axis of a page; asked once, before the values."""
+    return Panel("axis", lambda page: 1 if has_room(page) else 0, _draw_axis)
+
+
+def _draw_values(page: Page, _rows: int) -> Drawn:
+    view, gpus = page.view, page.gpus
+    selected = (gpu for gpu in gpus if gpu.uuid == view.selected_gpu)
+    gpu = next(selected, gpus[0] if gpus else None)
+    return values(view, gpu, page.width), []
+
+
+VALUES = Panel("values", lambda page: int(is_shown(page.view) and page.room > 1), _draw_values)
+"""Panel below the list, which alone gets shorter: nothing else moves when a cursor is set."""

@@ -1,0 +1,446 @@
+"""Dialogs: the help, what could not be read or checked, questions, and lists to choose from.
+
+Loaded when the first of them opens.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.text import Text
+from textual import events
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, Process
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Unchecked, severity_place
+from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.timeline import SPANS, span_words
+from gpuwatch.tui.keys import Key, described
+from gpuwatch.tui.pages.layout import scrolled
+from gpuwatch.tui.pages.screen import WIDTH, Dialog
+from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, undecided
+from gpuwatch.tui.panels.gpus import STATES
+from gpuwatch.tui.terminal.frame import Line, Row, edited, fit_end, plain
+from gpuwatch.tui.terminal.palette import THEMES
+from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
+
+if TYPE_CHECKING:
+    from gpuwatch.jobs.stacks.summary import StackReport
+
+
+# -- texts and questions ---------------------------------------------------------------------------
+
+
+_OF_BAR = (
+    "  The whole recording: how busy the GPUs were, half minute by half minute; a\n"
+    "  column is solid up to the lowest and pale up to the highest. Below it what was\n"
+    "  found, from when to when. A click goes there."
+)
+_OF_FLEET = (
+    "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
+    "  solid up to the mean, pale up to the busiest GPU.\n"
+    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
+    "  CPUs, disks and jobs do is unknown then."
+)
+_OF_CHARTS = (
+    "\n  30% every 2s: it works in bursts too short for the chart, 30% of the time.\n"
+    "  busy: a kernel was resident, so 100% can be a wait. rx: host to GPU.\n"
+    "  A process's CPU: 100% is one core. MAIN: its main thread alone.\n"
+    "  QUEUE: it was runnable but waited for a core. DISK: it waited for a disk.\n"
+    "  DATA: the loop waited for data, as reported by a job with gpuwatch.torch:\n"
+    "  for batch in watch(loader) in the training script.\n"
+    "  PSS: resident memory, a page shared by n processes counted 1/n each.\n"
+    "  A role with a question mark is a guess: nothing names it."
+)
+
+
+def help_dialog(view: View) -> Dialog:
+    """The keys by group, then what the picture means."""
+    text = Text()
+    replay = view.replay is not None
+    practice = view.practice is not None
+    for group, keys in described(replay=replay, practice=practice, fleet=view.fleet):
+        text.append(f"{group}\n", "title")
+        for key in keys:
+            text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
+    if replay:
+        text.append("The bar at the bottom\n", "title").append(_OF_BAR, "label")
+    elif view.fleet:
+        text.append("The columns\n", "title").append(_OF_FLEET, "label")
+    else:
+        _add_charts(text, view.glyphs)
+    return Dialog(view, "gpuwatch replay: keys" if replay else "gpuwatch: keys", text)
+
+
+def _add_charts(text: Text, glyphs: Glyphs) -> None:
+    text.append("Reading the charts\n", "title")
+    full, half, low = glyphs.solid[8], glyphs.solid[4], glyphs.solid[1]
+    swing = (glyphs.ranges[0][8] * 3, "fed", "from the lowest to the highest of one column")
+    if glyphs.tones:
+        swing = (half * 3, "fed.4", "solid: the mean of one column; pale: up to its highest")
+    for sample, style, meaning in (
+        (f"{low}{half}{full}", "fed", "zero, half and all of a fixed scale: 100%, or the limit"),
+        swing,
+        ("   ", "text", "blank: not measured (never zero)"),
+        (glyphs.warning, "warn", "on the time axis: when a finding began, how long it held"),
+    ):
+        text.append(f"  {sample:<12}", style).append(f"{meaning}\n")
+    text.append("  The colour of a GPU is what it does:\n ")
+    for word, style in STATES:
+        text.append(f" {word}", style)
+    text.append(_OF_CHARTS, "label")
+
+
+def problems_dialog(view: View) -> Dialog:
+    """Return a dialog with everything that could not be read, and what is merely good to know."""
+    problems = () if view.snapshot is None else view.snapshot.problems
+    text = Text()
+    if not problems:
+        text.append("Everything this machine reports is being read.")
+    for problem in sorted(problems, key=lambda one: severity_place(one.severity)):
+        text.append(f"{problem.severity}  ", SEVERITY_STYLES.get(problem.severity, "label"))
+        text.append(problem.source, "label")
+        if problem.since_unix_seconds is not None:
+            since = time.strftime("%H:%M:%S", time.localtime(problem.since_unix_seconds))
+            text.append(f"  since {since}", "dim")
+        text.append(f"\n  {problem.message}\n")
+    notes = all(problem.severity == "info" for problem in problems)
+    title = "notes" if problems and notes else "what could not be read"
+    if not notes and any(problem.severity == "info" for problem in problems):
+        title += ", and notes"
+    return Dialog(view, title, text)
+
+
+def unknown_dialog(view: View, unknown: Sequence[Unchecked]) -> Dialog:
+    """Return a dialog with the checks that lack data, by the readings that were missing, with the
+    GPUs or jobs it is about where not all are."""
+    text, gpus = Text(), view.gpus
+    if not unknown:
+        text.append("Every check has the data it needs." if gpus else "There is no GPU to check.")
+    for missing, causes in undecided(unknown).items():
+        here = [one for one in unknown if clean(", ".join(one.missing)) == missing]
+        text.append(missing, "title")
+        where = list(dict.fromkeys(name for one in here for name in _where(one, gpus)))
+        if 0 < len(where) < max(2, len(gpus)):
+            text.append(f"  ({', '.join(where)})", "label")
+        text.append(f"\n  needed for: {', '.join(causes)}\n")
+    text.rstrip()
+    return Dialog(view, "checks that need more data", text)
+
+
+def _where(one: Unchecked, gpus: Sequence[Gpu]) -> list[str]:
+    named = [f"GPU {gpu.identity.index}" for gpu in gpus if gpu.uuid in one.gpus]
+    if named or one.job is None:
+        return named
+    return [f"PID {one.job[0]}"]
+
+
+def command_dialog(view: View, process: Process) -> Dialog:
+    command = process.command or process.name or "-"
+    text = Text.assemble((f"user {clean(process.user or '-')}\n\n", "label"), command)
+    return Dialog(view, f"PID {process.pid}", text)
+
+
+def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
+    """Return a dialog with what ``gpuwatch stacks`` prints of these processes."""
+    from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
+
+    text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))
+    text.highlight_regex("[█▏▎▍▌▋▊▉#]+", "host")
+    return Dialog(view, "where the main threads are", text)
+
+
+def end_process_dialog(view: View, process: Process, force: bool) -> Dialog:
+    """Return a dialog that asks before a process is ended; the answer is empty for no."""
+    text = Text.assemble(
+        ("PID ", "label"),
+        (str(process.pid), "value"),
+        (f"   user {process.user or '-'}\n", "label"),
+        f"{(process.command or process.name or '-')[:400]}\n\n",
+    )
+    if force:
+        text.append("It got SIGTERM and is still running. ", "warn")
+        text.append("SIGKILL ends it at once; nothing is saved.\n\n")
+    else:
+        text.append("SIGTERM asks it to exit and clean up. ")
+        text.append("If it does not, press k again for SIGKILL.\n\n")
+    text.append("y", "key").append(f" send {'SIGKILL' if force else 'SIGTERM'}     ")
+    text.append("n", "key").append(" cancel")
+    answers = {"y": "yes", "n,escape,q": ""}
+    return Dialog(view, "kill this process?", text, "y / n", answers)
+
+
+def leave_job_dialog(view: View, command: str, *, ends: bool) -> Dialog:
+    """Return a dialog that asks, when the dashboard is left, what shall become of the job it
+    started: ``leave``, ``interrupt`` or ``stay``. ``ends``: it ends with the dashboard."""
+    leaving = "leave it running and quit; its output still goes to its file"
+    if ends:
+        leaving = "quit, and end it (SIGTERM), as --kill-on-exit asks"
+    interrupting = "interrupt it (as Ctrl-C does) and quit once it has ended"
+    text = Text(f"{command[:400]}\n\n")
+    for key, what in (("l", leaving), ("i", interrupting), ("s", "stay")):
+        text.append(f"  {key}", "key").append(f"  {what}\n")
+    answers = {"l": "leave", "i": "interrupt", "s,n,escape,q": "stay"}
+    return Dialog(view, "the job is still running", text, "l / i / s", answers)
+
+
+# -- lists to choose from --------------------------------------------------------------------------
+
+
+_HEAD_ROWS = 2
+"""The line that is typed into, and a blank one below it."""
+
+
+class Choice(NamedTuple):
+    """``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not ticked."""
+
+    name: str
+    text: str
+    note: str = ""
+    ticked: bool | None = None
+
+
+def _match(words: Sequence[str], choice: Choice) -> tuple[int, Collection[int]] | None:
+    """Return how far ``choice`` is from what was typed, and which of its characters were; ``None``:
+    some word is not in it. Nearest: its key, or a word of it that begins so; then any part of it,
+    the name of its action, and letters in this order."""
+    text, named = choice.text.lower(), choice.name.replace("_", " ")
+    keys = choice.note.lower().split()
+    far, places = 0, set[int]()
+    for word in words:
+        begins = re.search(rf"\b{re.escape(word)}", text)
+        at = text.find(word) if begins is None else begins.start()
+        if word in keys:
+            far -= 1
+        elif at >= 0:
+            far += begins is None
+            places.update(range(at, at + len(word)))
+        elif word in named:
+            far += 2
+        else:
+            letters = re.search(".*?".join([f"({re.escape(one)})" for one in word]), text)
+            if letters is None:
+                return None
+            far += 3 + letters.end() - letters.start()
+            places.update(map(letters.start, range(1, len(word) + 1)))
+    return far, places
+
+
+class Menu(Dialog):
+    """List to choose from, which ends with the name of what was chosen, an empty one for nothing.
+    With ``toggle``, which is given a name and answers with the choices as they are then, it stays
+    until it is closed."""
+
+    def __init__(
+        self,
+        view: View,
+        title: str,
+        choices: Sequence[Choice],
+        *,
+        at: int = 0,
+        toggle: Callable[[str], Sequence[Choice]] | None = None,
+    ) -> None:
+        self._choices = choices
+        self._toggle = toggle
+        self._typed = ""
+        self._position, self._offset = at, 0
+        hint = "enter chooses, esc closes" if toggle is None else "space: in or out, esc closes"
+        super().__init__(view, title, Text(), hint, {})
+
+    @property
+    def text(self) -> str:
+        return "\n".join(map(plain, self.lines(WIDTH)))
+
+    @property
+    def _found(self) -> list[tuple[Choice, Collection[int]]]:
+        """Return the choices that have every word that was typed, the nearest first, and where they
+        have it."""
+        words = self._typed.lower().split()
+        matches = [(_match(words, one), one) for one in self._choices]
+        found = [(match, one) for match, one in matches if match is not None]
+        found.sort(key=lambda each: each[0][0])
+        return [(one, places) for (_, places), one in found]
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        match event.key:
+            case "escape" | "ctrl+c":
+                self.dismiss("")
+            case "enter" | "space" if event.key == "enter" or self._toggle is not None:
+                self._choose()
+            case "up" | "down" | "pageup" | "pagedown" | "home" | "end":
+                page = self._rows
+                steps = {"up": -1, "down": 1, "pageup": -page, "pagedown": page}
+                self._move(steps.get(event.key, len(self._choices) * (event.key == "end" or -1)))
+            case key:
+                text = edited(self._typed, key, event.character)
+                if text is not None:
+                    self._typed, self._position = text, 0
+                    self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose what was clicked; a click beside the window closes it."""
+        place = event.screen_y - self.box.y - 1 - _HEAD_ROWS
+        if not self.box.contains(event.screen_x, event.screen_y):
+            self.dismiss("")
+        elif 0 <= place < min(self._rows, len(self._found) - self._offset):
+            self._position = self._offset + place
+            self._choose()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._move(-1)
+
+    def _move(self, step: int) -> None:
+        self._position = max(0, min(self._position + step, len(self._found) - 1))
+        self.redraw()
+
+    def _choose(self) -> None:
+        found = self._found
+        if found and self._toggle is not None:
+            self._choices = self._toggle(found[self._position][0].name)
+            self.redraw()
+        elif found:
+            self.dismiss(found[self._position][0].name)
+
+    @property
+    def _rows(self) -> int:
+        return max(1, self.app.size.height - _HEAD_ROWS - 2)
+
+    def lines(self, width: int) -> list[Line]:
+        glyphs, found = self._glyphs, self._found
+        rows = min(self._rows, len(self._choices))
+        self._offset = scrolled(self._offset, self._position, rows, len(found))
+        line = Row(width, prefix="b:")
+        line.add(f"{self._typed}{glyphs.cursor}", "key")
+        line.add("" if self._typed else " type to search", "dim")
+        lines = [line.line(), Row(width, prefix="b:").line()]
+        for place in range(self._offset, self._offset + rows):
+            chosen = place == self._position
+            line = Row(width, prefix="s:" if chosen else "b:")
+            if place < len(found):
+                one, typed = found[place]
+                line.add(f"{glyphs.marker} " if chosen else "  ", "marker")
+                line.add("" if one.ticked is None else "[x] " if one.ticked else "[ ] ", "key")
+                for at, character in enumerate(one.text):
+                    line.add(character, "key" if at in typed else "text")
+                if line.room > len(one.note) + 1:
+                    line.pad_to(width - len(one.note)).add(one.note, "label")
+            elif not found and place == self._offset:
+                line.add("  nothing of that name", "label")
+            lines.append(line.line())
+        return lines
+
+
+# -- the command palette ---------------------------------------------------------------------------
+
+
+_TWO_WAYS = re.compile(r"(\S+) or (\S+?)(,.*)?(?= |$)")
+_STEP = re.compile(r"\((-?\d+)\)$")
+
+
+def command_palette(view: View, actions: Collection[str]) -> Menu:
+    """Return the command palette, which ends with an action of a screen whose keys have
+    ``actions``."""
+    return Menu(view, "commands", list(_commands(view, actions)))
+
+
+def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
+    keys = described(replay=view.replay is not None, practice=view.practice is not None)
+    # The first that names an action is about this screen.
+    known = dict[str, Choice]()
+    for key in [key for _, some in keys for key in some]:
+        action = key.action if key.action in actions else f"app.{key.action}"
+        if action in actions and action != "app.palette":
+            for one in _ways(key._replace(action=action)):
+                known.setdefault(one.name, one)
+    yield from known.values()
+    if "sort_menu" in actions:
+        for name in SORT_KEYS:
+            yield Choice(f"sort_by({name!r})", f"sort by {name}", "O")
+    for span in SPANS:
+        yield Choice(f"app.range({span})", f"range: {span_words(span)}", "[ ]")
+    if view.replay is None:
+        for seconds in INTERVALS:
+            text = f"refresh interval: {units.interval(seconds)}"
+            yield Choice(f"app.interval({seconds})", text, "+ -")
+    for name in THEMES:
+        yield Choice(f"app.theme({name!r})", f"theme: {name}", "T")
+
+
+def _ways(key: Key) -> Iterator[Choice]:
+    """Yield what the key does; of a pair that goes to and fro each of both, if its help names
+    them."""
+    text = re.sub("^in [a-z ]+: ", "", key.help)
+    step, ways = _STEP.search(key.action), _TWO_WAYS.search(text)
+    if step is None:
+        yield Choice(key.action, text, key.shown)
+    elif ways is not None:
+        other = 1 if step[1] == "0" else -int(step[1])
+        back = key.action[: step.start()] + f"({other})"
+        both = key.shown.split()
+        shown = both if len(both) == 2 else [key.shown] * 2
+        for action, way, press in zip((key.action, back), ways.groups(), shown, strict=False):
+            yield Choice(action, text[: ways.start()] + way + text[ways.end() :], press)
+
+
+# -- the name of a recording -----------------------------------------------------------------------
+
+
+_SHOWN = 72
+_LENGTH = 4000
+
+
+class RecordDialog(Dialog):
+    """Dialog that ends with the name as it was typed; an empty one: no recording. What is typed
+    first takes the place of the name that is offered."""
+
+    def __init__(self, view: View, name: str) -> None:
+        super().__init__(view, "record to a file", Text(), "enter starts, esc cancels", {})
+        self._change(name)
+        self._offered = True
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        match event.key:
+            case "enter":
+                self.dismiss(self.name_typed.strip())
+            case "escape" | "ctrl+c":
+                self.dismiss("")
+            case "left" | "right" | "home" | "end":
+                # It is to be changed rather than replaced.
+                self._offered = False
+            case key:
+                replaced = self._offered and event.is_printable
+                name = edited("" if replaced else self.name_typed, key, event.character)
+                if name is not None:
+                    self._change(name)
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        self._change(("" if self._offered else self.name_typed) + event.text.strip())
+
+    def _change(self, name: str) -> None:
+        self.name_typed = clean(name, _LENGTH)
+        self._offered = False
+        self.redraw()
+
+    def lines(self, width: int) -> list[Line]:
+        name = fit_end(self.name_typed, _SHOWN, self._glyphs.ellipsis)
+        self._words = Text.assemble(
+            (name, "label" if self._offered else "value"),
+            (f"{self._glyphs.cursor}\n\n", "key"),
+            "JSON lines; compressed where the name ends in .zst. Only you can read the file. "
+            "The command lines of processes are in it: `gpuwatch record --redact` omits them. "
+            "`gpuwatch replay FILE` plays it.",
+        )
+        return super().lines(width)

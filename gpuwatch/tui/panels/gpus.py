@@ -1,0 +1,665 @@
+"""GPUs: their numbers against their limits, what each does in a word and a colour, and drawings.
+
+In each of three densities how busy a GPU is gets the room, and the rest is gauges. A chart of how
+busy a GPU is has the colour of its state. What a finding says comes before the reading: 99% busy in
+step with a slower rank is waiting, not work.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple, TypeVar, cast
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core.throttling import REASONS
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
+from gpuwatch.tui.charts.timeline import FindingMark, mark_at
+from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
+from gpuwatch.tui.panels.finding_words import about_gpu, severity_sign, style_of
+from gpuwatch.tui.panels.time_axis import past_gpu
+from gpuwatch.tui.terminal.frame import (
+    Line,
+    Row,
+    Run,
+    Zone,
+    blank,
+    fit,
+    left,
+    right,
+    spots,
+    written_over,
+)
+from gpuwatch.tui.view import View
+
+# -- numbers and facts -----------------------------------------------------------------------------
+
+
+_POWER_SCALE_LEAST_WATTS = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Metric of a GPU: its field, its number, its fixed scale, and how alarming it is."""
+
+    label: str
+    name: str
+    text: str
+    brief: str
+    """``text`` without the limit."""
+    value: float | None
+    limit: float | None
+    mood: str = ""
+    """``""``, ``warn`` or ``error``: said by colour and by a sign."""
+
+    @property
+    def style(self) -> str:
+        """Return the style of a gauge or a chart of it. How busy a GPU is has the colour of its
+        state."""
+        return self.mood or "gauge"
+
+
+Metrics = tuple[Metric, Metric, Metric, Metric]
+CHARTED = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
+
+
+def metrics(
+    gpu: Gpu, host_memory_bytes: float | None = None, power_peak_watts: float | None = None
+) -> Metrics:
+    """Busy, memory, power and temperature of ``gpu``, each against its own limit.
+
+    A GPU that shares the host's memory has none of its own and often states no power limit: its
+    memory is drawn against ``host_memory_bytes``, its power on a scale that moves in steps above
+    ``power_peak_watts``, the most that is shown.
+    """
+    identity, reading = gpu.identity, gpu.reading
+    used, total = reading.memory_used_bytes, identity.memory_total_bytes
+    watts, power_limit = reading.power_watts, _power_limit(gpu)
+    heat, hot = reading.temperature_celsius, identity.temperature_slowdown_celsius
+    memory_scale = host_memory_bytes if total is None and identity.memory_unified else total
+    power_scale = power_limit
+    if power_scale is None and power_peak_watts is not None:
+        power_scale = nice_ceiling(power_peak_watts, _POWER_SCALE_LEAST_WATTS)
+    memory_text = units.size_of(used, total)
+    if reading.memory_used_is_process_sum:
+        memory_text = f"{units.size(used)} procs"
+    busy = units.percent(reading.busy_percent)
+    draw, warmth = units.watts(watts), units.celsius(heat)
+    power, temperature = units.watts_of(watts, power_limit), units.celsius_of(heat, hot)
+    full, too_hot = _mood(used, total, 0.985), _mood(heat, hot, 1.0)
+    names, taken = CHARTED, units.size(used)
+    return (
+        Metric("busy", names[0], busy, busy, reading.busy_percent, 100.0),
+        Metric("memory", names[1], memory_text, taken, used, memory_scale, full),
+        Metric("power", names[2], power, draw, watts, power_scale),
+        Metric("temp", names[3], temperature, warmth, heat, hot or 100.0, too_hot),
+    )
+
+
+def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
+    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
+    if _power_limit(gpu):
+        return metrics(gpu, host_memory)
+    series = view.history.gpu(gpu.uuid, "power_watts")
+    peak = highest(series, view.window, columns, gpu.reading.power_watts)
+    return metrics(gpu, host_memory, peak)
+
+
+def _power_limit(gpu: Gpu) -> float | None:
+    return gpu.reading.power_limit_watts or gpu.identity.power_limit_default_watts
+
+
+def _mood(value: float | None, limit: float | None, error: float) -> str:
+    if value is None or limit is None or limit <= 0:
+        return ""
+    share = value / limit
+    return "error" if share >= error else "warn" if share >= 0.95 else ""
+
+
+def throttle_text(reading: GpuReading) -> Run | None:
+    """Reasons for lower clocks, and their style; ``None`` when nothing does or it is unknown."""
+    held = [REASONS[one] for one in reading.throttle_reasons or () if one in REASONS]
+    if not held:
+        return None
+    style = "error" if any(one.is_grave for one in held) else "warn"
+    return "throttled: " + ", ".join(dict.fromkeys([one.label for one in held])), style
+
+
+def _late_text(reading: GpuReading) -> str | None:
+    """Return how old the oldest number of a chart is, where the driver is too slow for every
+    look."""
+    ages = [seconds for name, seconds in reading.late_readings if name in CHARTED]
+    return f"{units.age(max(ages)):>3} old" if ages else None
+
+
+def short_name(name: str) -> str:
+    """Shorten a GPU's name by maker and family, which every row would repeat."""
+    for word in ("NVIDIA ", "GeForce ", "Graphics Device ", "Tesla ", "Quadro "):
+        name = name.removeprefix(word)
+    return name
+
+
+def _placed_name(gpu: GpuIdentity) -> str:
+    """Return a GPU's name in short; of a job on several machines with the machine before it."""
+    short = short_name(gpu.name)
+    return short if gpu.machine is None else f"{gpu.machine} {short}"
+
+
+def brief_name(gpu: GpuIdentity, width: int) -> str:
+    """Return as many parts of a GPU's name as fit: ``A100-SXM4`` of ``A100-SXM4-80GB``."""
+    short = _placed_name(gpu)
+    parts = [short[: gap.start()] for gap in re.finditer("[ -]", short) if gap.start() <= width]
+    return parts[-1] if parts and len(short) > width else short
+
+
+def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
+    """Return everything worth a place on the heading, most important first, as (text, style);
+    ``calm`` leaves out the rates and activities, which change with every look."""
+    if gpu.lost:
+        return [("GPU is lost", "error")]
+    reading = gpu.reading
+    throttled, late = throttle_text(reading), _late_text(reading)
+    out = [] if throttled is None else [throttled]
+    if reading.ecc_uncorrected_count:
+        out.append((f"ECC errors {reading.ecc_uncorrected_count}", "error"))
+    if reading.remapped_rows_failed:
+        out.append(("row remap failed", "error"))
+    elif reading.remapped_rows_pending:
+        out.append(("row remap pending", "warn"))
+    if late is not None:
+        out.append((f"up to {late}", "warn"))
+    numbers = _numbers(reading, gpu.identity.sm_clock_max_mhz, calm)
+    out += [(form.format(value), "label") for form, value in numbers if value is not None]
+    at_ease = reading.throttle_reasons is not None and throttled is None
+    return [*out, ("not throttled", "dim")] if at_ease else out
+
+
+def _numbers(
+    reading: GpuReading, most_mhz: int | None, calm: bool
+) -> list[tuple[str, float | str | None]]:
+    """Return the numbers of a heading: how each is written, and what was read."""
+    received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
+    rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
+    dram, nvlink = reading.dram_active_percent, reading.nvlink_rx_bytes_per_second
+    link = reading.pcie_generation, reading.pcie_width
+    moving = (
+        ("{}", None if received is None and sent is None else rates),
+        ("SM active {:3.0f}%", reading.sm_active_percent),
+        ("tensor {:3.0f}%", reading.tensor_active_percent),
+        ("DRAM {:3.0f}%", dram),
+        ("mem-ctrl {:3.0f}%", reading.memory_controller_percent if dram is None else None),
+        ("fan {:3.0f}%", reading.fan_percent),
+        # Most jobs have no use for these two.
+        ("enc {:3.0f}%", reading.encoder_percent or None),
+        ("dec {:3.0f}%", reading.decoder_percent or None),
+    )
+    return [
+        ("P{}", reading.performance_state),
+        ("{:4d}MHz" if most_mhz is None else f"{{:4d}}/{most_mhz}MHz", reading.sm_clock_mhz),
+        *(() if calm else moving),
+        ("PCIe {}", None if None in link else "x".join(map(str, link))),
+        ("NVLink {}", None if nvlink is None or calm else right(units.rate(nvlink), 8)),
+        ("mem {}MHz", reading.memory_clock_mhz),
+    ]
+
+
+# -- the state -------------------------------------------------------------------------------------
+
+
+Answer = TypeVar("Answer")
+
+
+class State(NamedTuple):
+    """``style`` is a name of the palette."""
+
+    word: str
+    style: str
+
+
+FED = State("fed", "fed")
+STARVED = State("starved", "starved")
+IN_BURSTS = State("in bursts", "starved")
+THROTTLED = State("throttled", "throttled")
+WAITING = State("waiting", "waiting")
+SLOWEST = State("slowest", "fed")
+IDLE = State("idle", "idle")
+LOST = State("lost", "error")
+IN_USE = State("in use", "unknown")
+UNKNOWN = State("unknown", "unknown")
+STATES = (FED, STARVED, IN_BURSTS, THROTTLED, WAITING, SLOWEST, IDLE, LOST, IN_USE, UNKNOWN)
+
+_BY_RULE = {
+    "thermal_throttle": THROTTLED,
+    "power_throttle": THROTTLED,
+    "collective_wait": WAITING,
+    "straggler": WAITING,
+    "pipeline_bubbles": WAITING,
+    "busy_without_work": WAITING,
+}
+"""The others leave a GPU without work, or say nothing of how busy it is."""
+
+_RECENT_SECONDS = 30.0
+_COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
+_HELD_SECONDS = 4.0
+IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
+"""Limits of the states. Never more than the first is idle, a mean from the second on is fed. Where
+a finding says that time is lost, a mean below the third is starved; where some stretch of
+``_COARSE_SECONDS`` is above it, the GPU is fed between its pauses, and the word is right in
+both."""
+
+
+def state_of(view: View, gpu: Gpu) -> State:
+    """The state of now; or of the moment that is looked at, by what was found and read then."""
+    moment = view.timeline.moment
+    said: Finding | FindingMark | None
+    if moment is None:
+        said = found = about_gpu(view.diagnosis, gpu.uuid)
+        lost, loses_time = gpu.lost, found is not None and bool(found.cost_share)
+    else:
+        said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
+        lost = said is not None and said.rule == "gpu_lost"
+        loses_time = said is not None and said.severity != "info"
+    if lost:
+        return LOST
+    if said is not None and said.rule in _BY_RULE:
+        slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
+        return SLOWEST if slowest else _BY_RULE[said.rule]
+    if moment is not None:
+        # Why it was throttled is not kept.
+        return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
+    held_back = throttle_text(gpu.reading)
+    if held_back is not None and held_back[1] == "error":
+        # Not at its power limit alone, where a GPU at full work belongs.
+        return THROTTLED
+    return _kept_for_seconds(
+        view,
+        (gpu.uuid, loses_time),
+        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time),
+    )
+
+
+def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
+    """Return what ``make`` says, kept for a few seconds: words that change with every look are not
+    read."""
+    now = 0.0 if view.snapshot is None else view.snapshot.monotonic_seconds
+    moment = int(now / _HELD_SECONDS)
+    if moment != view.held_at:
+        view.held_at, view.held = moment, {}
+    if key not in view.held:
+        view.held[key] = make()
+    return cast("Answer", view.held[key])
+
+
+def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
+    known = [one for one in recent if one is not None]
+    if not known:
+        return UNKNOWN
+    if max(high for _, _, high in known) <= IDLE_PERCENT:
+        return IDLE
+    mean = sum(mean for _, mean, _ in known) / len(known)
+    if loses_time and mean < _FULL_PERCENT:
+        return IN_BURSTS if max(one for _, one, _ in known) >= _FULL_PERCENT else STARVED
+    return FED if mean >= _FED_PERCENT else IN_USE
+
+
+def _recent(view: View, gpu: Gpu, seconds: float) -> Sequence[Column | None]:
+    series, end = view.history.gpu(gpu.uuid, "busy_percent"), view.timeline.moment
+    if series is None or view.snapshot is None:
+        return []
+    end = view.snapshot.monotonic_seconds if end is None else end
+    return series.columns(end, seconds, int(_RECENT_SECONDS / seconds))
+
+
+# -- what a chart with too few columns can still say ----------------------------------------------
+
+_LOW_PERCENT, _HIGH_PERCENT = 30.0, 70.0
+_COLUMNS_A_PERIOD = 3.0
+"""Columns of a period: fewer do not show a wave."""
+_LEAST_PERIOD_SECONDS = 1.5
+"""Shortest period that is seen in fine columns."""
+_LEAST_RISES = 3
+_NEAR, _REGULAR = 0.5, 2 / 3
+"""Largest difference of a period from the middle one, as a share, and the share of periods within
+it."""
+_WHOLE_CELLS, _SHORT_CELLS = 50, 24
+"""A narrower chart has the share and the period in fewer words, or in none."""
+
+
+def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
+    """``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a chart of
+    ``width``; ``None``: the chart shows what there is to see."""
+    grid = window.grid(max(1, width))
+    if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
+        return None
+    key = (gpu.uuid, width, window.span_seconds, window.end)
+    return _kept_for_seconds(view, key, lambda: _duty(view, gpu, grid, width))
+
+
+def period_seconds(view: View, gpu: Gpu) -> float | None:
+    """Return the time from one burst of work to the next, of a GPU that works in regular bursts
+    now."""
+    return _period(_recent(view, gpu, _FINE_SECONDS))
+
+
+def _duty(view: View, gpu: Gpu, grid: Grid, width: int) -> str | None:
+    seconds, series = grid.column_seconds, view.history.gpu(gpu.uuid, "busy_percent")
+    if series is None:
+        return None
+    known = [one for one in grid.columns_of(series) if one is not None]
+    swings = [one for one in known if one[0] <= _LOW_PERCENT and one[2] >= _HIGH_PERCENT]
+    period = period_seconds(view, gpu) if len(swings) * 4 > len(known) else None
+    if period is None or period >= _COLUMNS_A_PERIOD * seconds:
+        return None
+    if period < seconds and len(swings) * 2 < len(known):
+        # Most of what is shown was something else.
+        return None
+    mean = sum(one[1] for one in known) / len(known)
+    every = f"{period:.0f}" if period >= 1.5 else f"{period:.1f}"
+    if width < _SHORT_CELLS:
+        return f"{mean:.0f}%/{every}s"
+    if width < _WHOLE_CELLS:
+        return f"{mean:.0f}% every {every}s"
+    return f"{mean:.0f}% busy {view.glyphs.dot} every {every} s"
+
+
+def _period(columns: Sequence[Column | None]) -> float | None:
+    """Seconds from burst to burst, if they come regularly."""
+    rises, low = [], False
+    for place, column in enumerate(columns):
+        if column is None:
+            continue
+        if low and column[2] >= _HIGH_PERCENT:
+            rises.append(place * _FINE_SECONDS)
+            low = False
+        else:
+            low = low or column[0] <= _LOW_PERCENT
+    gaps = [later - sooner for sooner, later in pairwise(rises)]
+    if len(rises) < _LEAST_RISES:
+        return None
+    middle = median(gaps)
+    near = [gap for gap in gaps if abs(gap - middle) <= _NEAR * middle]
+    return sum(near) / len(near) if len(near) >= _REGULAR * len(gaps) else None
+
+
+# -- one GPU ---------------------------------------------------------------------------------------
+
+
+_LABEL_WIDTH = 7
+_VALUE_WIDTH = 13
+_TICK_WIDTH = 4
+_STATE_WIDTH = 10
+_NAME_WIDTH = 9
+_NARROW, _BROAD = 60, 120
+"""Widths below the first have room for the most needed numbers, from the second on for limits."""
+_TICK_ROWS = 3
+"""A chart of so many rows has ticks at 0, 50 and 100."""
+_LESS_POWER, _MORE_POWER = 12, 18
+"""Rows of a stacked GPU from which on its power has two, and three."""
+
+
+class GpuPainter:
+    """Painter of the GPUs of one frame, all in the same style and on the same time window.
+    ``marked``: the selected one has a mark."""
+
+    def __init__(self, view: View, gpus: Sequence[Gpu], width: int, *, marked: bool) -> None:
+        self._view = view
+        self._width = width
+        self._glyphs, self._ellipsis = view.glyphs, view.glyphs.ellipsis
+        self._window = view.window
+        self._marked = marked
+        self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
+        self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
+        self.spans: list[tuple[int, int]] = []
+        """Places of the charts of the last GPU, those of one line: first cell and width."""
+
+    def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
+        """``gpu`` in exactly ``rows`` lines."""
+        self.spans = []
+        state = state_of(self._view, gpu)
+        gpu = past_gpu(self._view, gpu)
+        metrics = scaled_metrics(self._view, gpu, self._width)
+        match style:
+            case GpuStyle.STACKED:
+                return self._stacked(gpu, state, metrics, rows)
+            case GpuStyle.WIDE:
+                return self._wide(gpu, state, metrics, rows)
+            case GpuStyle.SINGLE:
+                return [self._single(gpu, state, metrics)]
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _begin(self, gpu: Gpu, width: int) -> Row:
+        """The selection mark, the index, and a sign or a blank: whether a finding names it."""
+        view = self._view
+        selected = self._marked and gpu.uuid == view.selected_gpu
+        focused = selected and view.focus == "gpus" and not view.in_findings
+        mark = self._glyphs.marker if selected else " "
+        row = Row(width).add(mark, "marker" if focused else "dim")
+        row.add(right(units.gpu_label(gpu), self._index_width), "title")
+        finding = about_gpu(view.diagnosis, gpu.uuid)
+        if finding is None:
+            return row.add(" ")
+        return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
+
+    def _add_name(self, row: Row, gpu: Gpu, most: int = _NAME_WIDTH) -> Row:
+        width = min(self._name_width, most)
+        return row.add(left(brief_name(gpu.identity, width), width, self._ellipsis), "title")
+
+    def _add_facts(self, row: Row, gpu: Gpu) -> Row:
+        for text, style in facts(gpu, self._view.slow_link):
+            if row.room >= len(text) + 2:
+                row.add("  ").add(text, style)
+        return row
+
+    def _value(self, metric: Metric, width: int, *, brief: bool = False) -> Run:
+        sign = self._glyphs.warning if metric.mood else ""
+        text = metric.brief if brief else metric.text
+        return right(sign + text, width), metric.mood or "value"
+
+    def _gauge(self, metric: Metric, width: int) -> list[Run]:
+        """Draw how much of its limit is reached, now; blank where either is not known."""
+        if metric.value is None or not metric.limit:
+            return [(" " * width, "text")]
+        full = min(width, round(width * metric.value / metric.limit))
+        solid = self._glyphs.solid
+        return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
+
+    def _chart(self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int) -> list[Line]:
+        if metric.limit is None:
+            return [blank(max(0, width))] * rows
+        view = self._view
+        strip = view.strips.get((gpu.uuid, metric.name, width, rows))
+        series = view.history.gpu(gpu.uuid, metric.name)
+        limit, glyphs = metric.limit, self._glyphs
+        lines = strip.draw(series, self._window, width, limit, glyphs, style, rows)
+        return [tuple(line) for line in lines]
+
+    def _busy(
+        self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
+    ) -> tuple[list[Line], list[Run]]:
+        """The chart of how busy it is, and what it shows in words: state, mean and extremes."""
+        self.spans.append((lead, width))
+        lines = self._chart(gpu, busy, state.style, width, rows)
+        series = self._view.history.gpu(gpu.uuid, busy.name)
+        words: list[Run] = [(state.word, state.style)]
+        known = []
+        if series is not None and width > 0 and rows >= _TICK_ROWS:
+            known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
+        if known:
+            low, high = min(c[0] for c in known), max(c[2] for c in known)
+            mean = sum(c[1] for c in known) / len(known)
+            words.append((f"mean {mean:6.0f}%", "dim"))
+            reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
+            words.append((f"range {right(reach, 7)}", "dim"))
+        text = duty(self._view, gpu, self._window, width)
+        if text is not None and len(text) + 2 <= width:
+            lines[0] = written_over(lines[0], f" {text} ")
+        return lines, words
+
+    def _ticks(self, number: int, rows: int) -> str:
+        """The scale beside row ``number`` of a chart, from the top."""
+        text = {0: "100", rows // 2: "50", rows - 1: "0"}.get(number, "")
+        return right(text, _TICK_WIDTH) if rows >= _TICK_ROWS else ""
+
+    # -- styles ---------------------------------------------------------------------------
+
+    def _stacked(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
+        busy, memory, power, temperature = metrics
+        lead = 2 + _LABEL_WIDTH + _VALUE_WIDTH + 2
+        room = self._width - lead - 1
+        high = 1 + (rows >= _LESS_POWER) + (rows >= _MORE_POWER)
+        heading = self._begin(gpu, self._width)
+        long = self._width >= 76 and gpu.identity.machine is None
+        name = gpu.identity.name if long else _placed_name(gpu.identity)
+        heading.add(fit(name, max(4, heading.room - 23), self._ellipsis), "title")
+        lines = [self._add_facts(heading, gpu).line()]
+        watts = self._chart(gpu, power, power.mood or "area", room, high)
+        of_busy = self._busy(gpu, busy, state, lead, room, rows - 2 - high)
+        for metric, chart, words in ((busy, *of_busy), (power, watts, [])):
+            for number, drawn in enumerate(chart):
+                row = Row(self._width).add("  ")
+                ticks = self._ticks(number, len(chart)) if metric is busy else ""
+                if number == 0:
+                    row.add(left(metric.label, _LABEL_WIDTH), "label")
+                    row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
+                elif number <= len(words):
+                    row.add(*words[number - 1])
+                lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
+        row = Row(self._width).add("  ").add(left(memory.label, _LABEL_WIDTH), "label")
+        row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
+        half = (room - 19) // 2
+        row.add_runs(self._gauge(memory, half), half).add("   temp ", "label")
+        row.add(*self._value(temperature, 9)).add(" ").add(self._glyphs.separator, "rule")
+        return [*lines, row.add_runs(self._gauge(temperature, half), half).line()]
+
+    def _wide(self, gpu: Gpu, state: State, metrics: Metrics, rows: int) -> list[Line]:
+        tall, narrow = rows - 1, self._width < _NARROW
+        begin = self._begin(gpu, self._width)
+        if not narrow:
+            self._add_name(begin, gpu)
+            # So much is needed by what stands below the name.
+            begin.pad_to(2 + self._index_width + (_NAME_WIDTH if tall >= _TICK_ROWS else 0))
+        begin.add(*self._value(metrics[0], 5))
+        ticks = 0 if tall < _TICK_ROWS or narrow else _TICK_WIDTH
+        lead = begin.used + ticks + 1
+        chart, words = self._busy(gpu, metrics[0], state, lead, self._width - lead - 1, tall)
+        lines = []
+        for number, drawn in enumerate(chart):
+            row = Row(self._width).add(" " * (2 + self._index_width)) if number else begin
+            if 0 < number <= len(words) and not narrow:
+                text, style = words[number - 1]
+                row.add(text if row.used + len(text) < lead - ticks else "", style)
+            row.pad_to(lead - 1 - ticks)
+            lines.append(self._charted(row, self._ticks(number, tall) if ticks else "", drawn))
+        last = Row(self._width).add(" " * (2 + self._index_width))
+        if tall == 1 and not narrow:
+            last.add(left(state.word, _STATE_WIDTH), state.style)
+        return [*lines, self._add_numbers(last, gpu, metrics)]
+
+    def _charted(self, row: Row, ticks: str, drawn: Line) -> Line:
+        row.add(ticks, "dim").add(self._glyphs.separator, "rule")
+        return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
+
+    def _single(self, gpu: Gpu, state: State, metrics: Metrics) -> Line:
+        """The numbers' places are the same in every row, whatever there is to note."""
+        width, glyphs = self._width, self._glyphs
+        busy, memory, power, temperature = metrics
+        row = self._begin(gpu, width)
+        brief = width < _BROAD
+        if width >= _NARROW:
+            if not brief:
+                self._add_name(row, gpu).add(" ")
+            row.add(left(state.word, _STATE_WIDTH), state.style)
+        cells = (
+            [(memory, 7), (power, 6), (temperature, 5)]
+            if brief
+            else [(memory, 14), (power, 10), (temperature, 8)]
+        )
+        cells = cells[: 1 if width < _NARROW else 3]
+        row.add(*self._value(busy, 5)).add(glyphs.separator, "rule")
+        room = max(0, width - row.used - sum(size for _, size in cells) - 3)
+        chart, _ = self._busy(gpu, busy, state, row.used, room, 1)
+        row.add_runs(chart[0], room).add(" ")
+        late = _late_text(gpu.reading) if width >= _NARROW else None
+        for metric, size in cells[: None if late is None else 1]:
+            row.fits(*self._value(metric, size, brief=brief))
+        if late is not None:
+            row.add(f" {late}", "warn")
+        elif row.room > 1 and throttle_text(gpu.reading) is not None:
+            row.pad_to(width - 1).add(glyphs.warning, "warn")
+        return row.line()
+
+    def brief(self, gpu: Gpu) -> Line:
+        """Draw ``gpu`` in one line without the busy chart."""
+        state = state_of(self._view, gpu)
+        gpu = past_gpu(self._view, gpu)
+        row = self._add_name(self._begin(gpu, self._width), gpu, 16)
+        if self._width >= _NARROW:
+            row.add(" ").add(left(state.word, _STATE_WIDTH), state.style)
+        return self._add_numbers(row, gpu, scaled_metrics(self._view, gpu, self._width))
+
+    def _add_numbers(self, row: Row, gpu: Gpu, metrics: Metrics) -> Line:
+        """Memory, power and temperature, each with its gauge where there is room; then facts."""
+        width = self._width
+        brief, labelled = width < 76, width >= _NARROW
+        gap = ""
+        gauge = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
+        for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
+            label = f"{gap}{metric.label} ".replace("ory", "") if labelled else "  " if gap else " "
+            if row.room < len(label) + size + gauge + 2:
+                break
+            row.add(label, "label").add_runs(self._gauge(metric, gauge), gauge)
+            row.add(*self._value(metric, size + bool(gauge), brief=brief))
+            gap = "  "
+        return self._add_facts(row, gpu).line()
+
+
+# -- the GPU half of the overview ------------------------------------------------------------------
+
+
+_BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SINGLE: (0, 0)}
+"""Lines of a GPU above and below those with a chart."""
+
+
+def _draw(page: Page, _rows_given: int) -> Drawn:
+    view, shares = page.view, page.grid
+    count = len(page.gpus)
+    first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
+    view.gpu_offset = first
+    shown = page.gpus[first : first + shares.shown]
+    note = _hidden(page, first, count - first - len(shown))
+    # All rows give way to the note, so that their charts stay under each other.
+    painter = GpuPainter(view, page.gpus, page.width - len(note), marked=True)
+    lines: list[Line] = []
+    zones: list[Zone] = []
+    for gpu in shown:
+        drawn = painter.draw(gpu, shares.style, shares.each)
+        places = range(len(lines), len(lines) + len(drawn))
+        zones += [Zone(y, 0, page.width, "gpu", gpu.uuid) for y in places]
+        above, below = _BESIDE_CHARTS[shares.style]
+        for span in painter.spans:
+            zones += spots(len(lines) + above, len(drawn) - above - below, *span)
+        lines += drawn
+    if note:
+        blanks = ((" " * len(note), "text"),)
+        lines = [line + blanks for line in lines[:-1]] + [(*lines[-1], (note, "warn"))]
+    page.spans = painter.spans
+    if painter.spans:
+        view.chart_columns = max(width for _, width in painter.spans)
+    return lines, zones
+
+
+PANEL = Panel("gpus", lambda page: page.grid.shown * page.grid.each, _draw)
+
+
+def _hidden(page: Page, above: int, below: int) -> str:
+    """Say how many GPUs are scrolled out of sight, or nothing."""
+    glyphs = page.view.glyphs
+    parts = [f" {glyphs.up}{above}"] if above else []
+    if below:
+        parts.append(f" {glyphs.down}{below}")
+    return "".join(parts) + " GPUs" * (page.width >= 60) if parts else ""

@@ -1,1 +1,0 @@
-"""GPUs: their numbers, limits and waveforms, in five densities."""

@@ -1,1 +1,0 @@
-"""The dashboard over a recording: a player, its clock and its keys."""

@@ -1,1 +1,0 @@
-"""Windows over a screen: help, questions, notes."""
