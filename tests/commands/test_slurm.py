@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from gpuwatch.recording.reader import open_any
 
 from gpuwatch.commands.recordings.record import FILES
 from gpuwatch.core.codec import snapshot_line
+from gpuwatch.recording.file import open_any
 from gpuwatch.recording.hosts.names import host_names
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in, program

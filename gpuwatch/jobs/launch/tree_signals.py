@@ -6,8 +6,6 @@ import signal
 import time
 from collections.abc import Callable
 
-import psutil
-
 from gpuwatch.jobs.identity.evidence import children_of, read_all
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.signals import pinned
@@ -92,6 +90,4 @@ def kill_all(begins: Callable[[int, procfs.ProcessStat], bool]) -> None:
 
 
 def _is_tracker(pid: int) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return "resource_tracker" in " ".join(psutil.Process(pid).cmdline())
-    return False
+    return b"resource_tracker" in procfs.read_if_possible(f"/proc/{pid}/cmdline")
