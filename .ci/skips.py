@@ -23,6 +23,7 @@ EXPECTED = {
     r"victoria-metrics is not installed": "nor has it VictoriaMetrics",
     r"(sshd|ssh-keygen|ssh) is not installed": "nor has it an SSH server",
     r"(munged|slurmctld|slurmd|sbatch) is not installed": "nor has it Slurm",
+    r"shellcheck is not installed": "nor has it shellcheck",
     r"NVIDIA's library": "a test of a machine without a driver, on one with it",
     r"sixteen colours show labels as text": "says nothing in that theme",
 }

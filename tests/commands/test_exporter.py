@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from gpuwatch.commands.services.exporter import PORT
+from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.jobs.identity.surroundings import POD_LOGS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in
@@ -123,6 +124,15 @@ def test_alert_rules_fire_on_their_faults() -> None:
     names = re.findall(r"- alert: (\w+)\n", rules)
     assert len(re.findall(r" summary: .*\n *action: ", rules)) == len(names)
     assert set(re.findall(r'alertname="(\w+)"', ALERT_TESTS.read_text())) == set(names)
+
+
+def test_alerts_name_findings_that_there_are() -> None:
+    """A cause under another name would never count."""
+    known = {rule.name for rule in RULES}
+    named = re.findall(r'\b(?:cause|rule)=~?"([^"]+)', (FILES / "alerts.yml").read_text())
+    assert len(named) == 2
+    for pattern in "|".join(named).split("|"):
+        assert any(re.fullmatch(pattern, name) for name in known), pattern
 
 
 def test_the_scrape_configurations_of_the_docs_are_taken_by_prometheus(tmp_path: Path) -> None:
