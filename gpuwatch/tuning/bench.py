@@ -279,21 +279,24 @@ class Bench:
         return self._output.decode("utf-8", "replace")
 
     def _stacks(self, pids: list[int]) -> str:
-        """Return where processes are, as faulthandler prints it."""
+        """Return where processes are, as faulthandler prints it: one after the other, since two
+        that write at a time write into each other's lines, until one is at the user's own."""
         self._drain()
         before = len(self._output)
-        asked = 0
-        for pid in pids:
-            if _catches(pid, STACKS_SIGNAL):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, STACKS_SIGNAL)
-                    asked += 1
 
         def written() -> str:
             self._drain()
             return self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
 
-        stacks = failures.await_stacks(written, asked)
+        asked, stacks = 0, ""
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                if _catches(pid, STACKS_SIGNAL):
+                    os.kill(pid, STACKS_SIGNAL)
+                    asked += 1
+                    stacks = failures.await_stacks(written, asked)
+            if failures.line_in(stacks):
+                break
         # They are no words of the user's own.
         del self._output[before:]
         return stacks
