@@ -60,7 +60,9 @@ def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -
     from gpuwatch.outputs.doctor import ARCHIVES, doctor_json, doctor_page
 
     if bundle is not None and not bundle.endswith(ARCHIVES):
-        raise click.UsageError(f"Name the bundle by what it is: {shown(bundle)}.zip or .tar.gz")
+        raise click.UsageError(
+            f"A bundle is a .zip or .tar.gz file: name it {shown(bundle)}.zip, for example."
+        )
     facts = examine(_look, _terminal(out, ascii_mode), root=ROOT)
     checks, gpus = checked(facts), facts.snapshot.gpus
     look = drawing(out, ascii_mode)

@@ -232,7 +232,7 @@ def whatever_else(facts: Facts) -> Iterator[Check]:
     for problem in facts.snapshot.problems:
         if problem.source == "nvml" and problem.message not in facts.said | failing:
             facts.said.add(problem.message)
-            yield of_problem(problem, READINGS, "pace of the driver")
+            yield of_problem(problem, READINGS, "answers of the driver")
 
 
 CHECKS = (
@@ -257,6 +257,8 @@ def _reading(facts: Facts, answer: Answer) -> Check:
     nothing = bool(reading.fields) and not answer.values and reading.name != readings.SAMPLES
     if answer.error or nothing:
         words = answer.error_words if answer.error else messages.error_words(tables.SENSELESS)
+        if said and not answer.error:
+            words = said[0].message
         cure = said[0].message if said and answer.error == tables.NO_PERMISSION else _REPORT
         status = FAIL if reading.importance == schedule.IMPORTANT else WARN
         return replace(check, status=status, reason=words, cure=cure, measured=costs)
@@ -273,6 +275,10 @@ def _reading(facts: Facts, answer: Answer) -> Check:
         measured += check.measured
     if reading.fields == readings.HEALTH_FIELDS and not any(answer.values.values()):
         check = replace(check, reason="none")
+    if said and check.status == PASS:
+        # A part of it cannot be true, or is taken seldom.
+        told = of_problem(said[0], READINGS, reading.name, WARN)
+        check = replace(check, status=WARN, reason=told.reason.removesuffix("."), cure=told.cure)
     differing = [field for field in answer.values if _agrees(facts, answer, field) is False]
     check = replace(check, measured=(*measured, *costs, *_of_smi(facts, answer, differing)))
     if differing:

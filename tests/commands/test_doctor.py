@@ -563,6 +563,34 @@ def test_pids_of_outside_the_container_are_a_warning(tmp_path: Path) -> None:
     assert "host's PID namespace" in seen["cure"]
 
 
+def test_a_value_that_cannot_be_true_is_a_warning_of_its_reading(
+    simulated: Machine, gpuwatch: Gpuwatch
+) -> None:
+    """Though the rest of the reading is right; the value is said."""
+    simulated().gpu[0].set(utilization=991)
+    found = check(gpuwatch("doctor", "--json", code=WARNINGS), "the utilisation")
+    assert found["status"] == "warn"
+    assert "cannot be true (991%)" in found["reason"]
+    assert "not shown, memory controller 0%" in found["reason"]
+
+
+def test_what_the_driver_says_of_several_readings_has_a_name_of_its_own(
+    simulated: Machine, gpuwatch: Gpuwatch
+) -> None:
+    """Values that cannot be true are no matter of its pace."""
+    simulated().gpu[0].set(utilization=991, temperature_c=255)
+    ran = gpuwatch("doctor", "--json", code=WARNINGS)
+    assert "cannot be true (991% and 255 C)" in check(ran, "answers of the driver")["reason"]
+
+
+def test_pids_of_nobody_are_told_in_whole_sentences(simulated: Machine, gpuwatch: Gpuwatch) -> None:
+    """What they may be stands where other warnings have their cure."""
+    simulated().gpu[0].processes = [GpuProcess(pid=4_194_300 + at) for at in (1, 2)]
+    found = check(gpuwatch("doctor", "--json", code=WARNINGS), "processes on GPUs")
+    assert found["reason"].startswith("2 processes that the driver names cannot be found")
+    assert found["cure"].startswith("They may belong to a virtual machine, or have died")
+
+
 def test_a_clock_that_was_set_meanwhile_is_a_warning(
     simulated: Machine, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -686,7 +714,7 @@ def test_json_stays_json_when_a_bundle_is_written(
 
 def test_a_bundle_is_named_by_its_kind(gpuwatch: Gpuwatch) -> None:
     ran = gpuwatch("doctor", "--bundle", "report", code=2)
-    assert "report.zip or .tar.gz" in ran.err
+    assert "name it report.zip" in ran.err
 
 
 def test_a_bundle_that_cannot_be_written_ends_with_74(

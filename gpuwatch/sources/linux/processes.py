@@ -270,9 +270,11 @@ class _UnseenProcesses:
                 "namespace, to see the rest."
             )
         elif elsewhere:
+            they = "it" if len(elsewhere) == 1 else "they"
             messages["elsewhere"] = (
-                f"{_count(elsewhere)} that the driver names cannot be found on this machine: of a "
-                "virtual machine, or dead without having given GPU memory back."
+                f"{_count(elsewhere)} that the driver names cannot be found on this machine: "
+                f"{they} may belong to a virtual machine, or have died without giving GPU memory "
+                "back."
             )
         return messages
 

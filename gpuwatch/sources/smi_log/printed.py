@@ -98,9 +98,9 @@ def gpustat(lines: Iterable[str], rows: Rows) -> RowsOrEnds:
         found = GPUSTAT.match(line)
         if found is None:
             heading = _GPUSTAT_TIME.fullmatch(line[:_GPUSTAT_TIME_LENGTH])
-            at = rows.stamps.alone(line)
-            if at is None and heading is not None:
-                at = rows.stamps.alone(heading[1])
+            said = [line] if heading is None else [line, heading[1]]
+            # A machine's name before a date hides it, and only the time of day is read.
+            at = max(filter(None, map(rows.stamps.alone, said)), default=None)
             if at is not None:
                 yield None
                 rows.now_is(at)

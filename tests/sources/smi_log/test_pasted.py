@@ -1,6 +1,7 @@
 """Logs as people paste them: quoted, indented, in colours, in a table, with their command line."""
 
 import textwrap
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_lines_of_gpustat_are_read() -> None:
     stats = LogStats()
     found = read(f"$ gpustat -cup -i 2\n{over_time(GPUSTAT)}", stats)
     assert stats.kind == "gpustat"
-    assert found[2].taken_at_unix_seconds - found[0].taken_at_unix_seconds == 4.0
+    began = datetime(2020, 4, 9, 0, 12).astimezone().timestamp()
+    assert [each.taken_at_unix_seconds - began for each in found] == [0.0, 2.0, 4.0]
     card = found[0].gpus[0]
     assert (card.identity.name, card.identity.index) == ("Tesla V100-SXM2", 0)
     assert card.reading.memory_used_bytes == 8530 * MIB
