@@ -55,9 +55,10 @@ def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -
     it says what is there.
     """
     out = open_output()
-    from gpuwatch.doctor.check import worst
+    from gpuwatch.doctor.check import FAIL, WARN, worst
     from gpuwatch.doctor.examination import checked, examine
     from gpuwatch.outputs.doctor import ARCHIVES, doctor_json, doctor_page
+    from gpuwatch.outputs.terminal import wrap
 
     if bundle is not None and not bundle.endswith(ARCHIVES):
         raise click.UsageError(
@@ -75,6 +76,9 @@ def doctor_command(as_json: bool, bundle: str | None, ascii_mode: bool | None) -
             complain(said)
         else:
             print_text(said, out)
+    elif not as_json and worst(checks) in (WARN, FAIL):
+        hint = wrap("For a bug report: gpuwatch doctor --bundle doctor.zip", look.width)
+        print_text("\n".join(hint), out)
     return EXIT_CODES[worst(checks)]
 
 

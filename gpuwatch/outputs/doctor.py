@@ -144,8 +144,6 @@ def doctor_page(
             cures.add(same[0].cure)
     page.gap()
     page.say(_closing(names, gpus), style=BOLD)
-    if worst(checks) in (WARN, FAIL):
-        page.say("For a bug report: gpuwatch doctor --bundle doctor.zip")
     return page.text(unicode)
 
 

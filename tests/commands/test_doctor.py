@@ -712,6 +712,17 @@ def test_json_stays_json_when_a_bundle_is_written(
     assert "Wrote" in ran.err
 
 
+def test_a_bundle_that_was_asked_for_is_not_recommended(
+    simulated: Machine, gpuwatch: Gpuwatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint for a bug report is for those who did not ask for a bundle, and not in one."""
+    simulated(preset="rtx4090").fault("nvmlDeviceGetFanSpeed", "UNKNOWN")
+    monkeypatch.setattr(doctor, "RECORDED_SECONDS", 0.0)
+    ran = gpuwatch("doctor", "--bundle", str(tmp_path / "b.zip"), code=WARNINGS)
+    assert "For a bug report" not in ran.out
+    assert "Wrote" in ran.out
+
+
 def test_a_bundle_is_named_by_its_kind(gpuwatch: Gpuwatch) -> None:
     ran = gpuwatch("doctor", "--bundle", "report", code=2)
     assert "name it report.zip" in ran.err
