@@ -427,11 +427,15 @@ class Proof:
             commands["nvitop"] = ["nvitop", "--interval", "1"]
         else:
             self.notes.append("nvitop was skipped: it is not installed.")
+        environment = {**self.environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        for size in ("COLUMNS", "LINES"):
+            # They would count for more than the size of the terminal.
+            environment.pop(size, None)
         for name, (module, *options) in commands.items():
             terminal = Terminal(120, 40, "|".join(re.findall(r"[A-Z]*\d+", self.gpu_name)) or "GPU")
             terminal.start(
                 [sys.executable, "-m", module, *options],
-                {**self.environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+                environment,
                 ROOT,
             )
             try:
