@@ -126,15 +126,17 @@ def test_gpus_that_are_lost_before_the_start_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_process_on_a_gpu_is_watched_whatever_its_program(
-    machine: tuple[FakeNvml, Job],
+    machine: tuple[FakeNvml, Job], tmp_path: Path
 ) -> None:
     """A task of Celery that trains; one that the driver does not list is refused."""
     fake, _ = machine
+    celery = tmp_path / "celery"
+    # A link and not only a name: a Python that was moved finds its library by the path it was started by.
+    celery.symlink_to(sys.executable)
     fake.gpu[1].waveform("virtual")
     code = STARVED_JOB.replace("open(0", "open(1")
-    shell = 'exec -a celery "$0" -c "$1" "$2"'
     for script, code_on_gpu in ((code, True), ("print('runs', flush=True); input()", False)):
-        command = ["bash", "-c", shell, sys.executable, script, str(MEMORY_BYTES)]
+        command = [str(celery), "-c", script, str(MEMORY_BYTES)]
         with subprocess.Popen(
             command, env=fake.env(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True,
