@@ -21,9 +21,9 @@ from functools import cache
 from operator import add, attrgetter
 from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from gpuwatch.core.bounds import Text, total
+from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, total
 from gpuwatch.core.history import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.core.model import (
     BusySample,
@@ -85,15 +85,15 @@ def _by_key(one: dict[Any, Any] | None, other: dict[Any, Any] | None) -> dict[An
     return one
 
 
-def _updated(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
-    return one | other
-
-
-Sum = Annotated[float | None, _plus]
-Most = Annotated[float | None, _most]
-MostWhole = Annotated[int | None, _most]
-Least = Annotated[float | None, _least]
+# A recording may come from anyone: what is read from one is held to these bounds.
+Number = Annotated[float, Meta(gt=-1e18, lt=1e18)]
+Whole = Annotated[int, Meta(ge=0, lt=10**18)]
+Sum = Annotated[Number | None, _plus]
+Most = Annotated[Number | None, _most]
+MostWhole = Annotated[Whole | None, _most]
+Least = Annotated[Number | None, _least]
 LatestText = Annotated[Text | None, _latest]
+LatestNumber = Annotated[Number | None, _latest]
 
 
 class Sums(Struct, omit_defaults=True, kw_only=True):
@@ -134,8 +134,8 @@ class Stat(Sums, array_like=True):
 
     low: Least = None
     high: Most = None
-    total: float = 0.0
-    seconds: float = 0.0
+    total: Number = 0.0
+    seconds: Seconds = 0.0
     """Time in which it was read."""
 
     def add_value(self, value: float | None, seconds: float) -> None:
@@ -199,8 +199,8 @@ GAPS_KEPT = 20
 class Span(Struct, frozen=True, array_like=True):
     """A span of time, in Unix seconds."""
 
-    begin: float
-    end: float
+    begin: UnixSeconds
+    end: UnixSeconds
 
     @property
     def seconds(self) -> float:
@@ -238,18 +238,18 @@ def _longest(one: list[Span], other: list[Span]) -> list[Span]:
 class TimeSums(Sums):
     """The time that was watched."""
 
-    begin: Least = None
-    end: Annotated[float, _most] = 0.0
-    snapshots: int = 0
-    interval_seconds: Annotated[float, _newer] = 0.0
+    begin: Annotated[UnixSeconds | None, _least] = None
+    end: Annotated[UnixSeconds, _most] = 0.0
+    snapshots: Whole = 0
+    interval_seconds: Annotated[Seconds, _newer] = 0.0
     """Usual time between two snapshots."""
-    covered_seconds: float = 0.0
+    covered_seconds: Seconds = 0.0
     """The time less the gaps."""
-    gap_count: int = 0
-    gap_seconds: float = 0.0
+    gap_count: Whole = 0
+    gap_seconds: Seconds = 0.0
     gaps: Annotated[list[Span], _longest] = field(default_factory=list)
     """The longest gaps."""
-    set_back: int = 0
+    set_back: Whole = 0
     """Times that the wall clock went back."""
 
     @property
@@ -329,19 +329,44 @@ BUCKETS_MAX = 480
 FIRST_BUCKET_SECONDS = 0.25
 """A job of a minute is shown at the pace of the driver's own samples."""
 
-Cell = list[float]
-"""(seconds with a value, sum of the values over these, lowest, highest) of a bucket; where the
-value held all the time, that value alone; empty: nothing was read."""
+PackedCell = Annotated[list[Number], Meta(max_length=4)]
+"""(mean, lowest, highest, seconds with a value) of a bucket; without the seconds where it had one
+all the time, and where that was always the same, it alone; empty: nothing was read."""
 
 
-class Cells(Struct, array_like=True):
-    """Buckets of one width, each with the values of one reading."""
+class Cell(NamedTuple):
+    """One reading in a short time, in which it was known for ``seconds``."""
 
     begin: float
-    """Unix seconds at which the first begins."""
+    end: float
     seconds: float
+    sum: float
+    """Values times seconds."""
+    low: float
+    high: float
+
+
+class Course(Struct, array_like=True):
+    """Buckets of one width, each with the values of one reading."""
+
+    begin: UnixSeconds
+    """Time at which the first begins."""
+    seconds: Annotated[float, Meta(gt=0, lt=1e11)]
     """Width of each."""
-    cells: list[Cell]
+    packed: list[PackedCell]
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells with a value."""
+        for place, cell in enumerate(self.packed):
+            begin = self.begin + place * self.seconds
+            end = begin + self.seconds
+            if not cell:
+                continue
+            mean = cell[0]
+            low, high = cell[1:3] if len(cell) >= 3 else (mean, mean)
+            seconds = min(self.seconds, cell[3]) if len(cell) == 4 else self.seconds
+            if seconds > 0.0:
+                yield Cell(begin, end, seconds, seconds * mean, low, high)
 
 
 class Grid:
@@ -409,14 +434,9 @@ class Profile:
                 self._maxima[bucket] = max(self._maxima[bucket], high)
             since, bucket = edge, bucket + 1
 
-    def add_cells(self, added: Cells) -> None:
-        for place, cell in enumerate(added.cells):
-            begin = added.begin + place * added.seconds
-            if len(cell) == 1:
-                self._add(begin, begin + added.seconds, cell[0], cell[0], cell[0])
-            elif len(cell) == 4 and cell[0] > 0.0:
-                held, sum_, low, high = cell
-                self._add(begin, begin + min(held, added.seconds), sum_ / held, low, high)
+    def add_course(self, added: Course) -> None:
+        for begin, _, seconds, sum_, low, high in added.cells():
+            self._add(begin, begin + seconds, sum_ / seconds, low, high)
 
     def halve(self) -> None:
         merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (
@@ -430,38 +450,35 @@ class Profile:
             values[:half] = array("d", map(merge, values[::2], values[1::2]))
             values[half:] = array("d", [empty]) * (len(values) - half)
 
-    def buckets(self) -> Iterator[tuple[float, float, float, float, float, float]]:
-        """Yield (begin, end, seconds with a value, sum of the values over these, lowest, highest)
-        of each bucket with a value."""
+    def cells(self) -> Iterator[Cell]:
+        """Yield the buckets with a value."""
         start, width = self._grid.start, self._grid.seconds
         for at, held in enumerate(self._held):
             if held > 0.0:
-                begin = start + at * width
-                yield (
-                    *(begin, begin + width, held),
-                    *(self._sums[at], self._minima[at], self._maxima[at]),
-                )
+                begin, end = start + at * width, start + (at + 1) * width
+                yield Cell(begin, end, held, self._sums[at], self._minima[at], self._maxima[at])
 
-    def take_cells(self) -> Cells | None:
+    def take_course(self) -> Course | None:
         """Return what was added, and forget it; ``None``: nothing was."""
         width = self._grid.seconds
-        cells: list[Cell] = []
+        packed: list[PackedCell] = []
         first = None
         for at, held in enumerate(self._held):
             if held <= 0.0:
                 continue
             first = at if first is None else first
-            cells += [[]] * (at - first - len(cells))
+            packed += [[]] * (at - first - len(packed))
             low, high = self._minima[at], self._maxima[at]
-            if low == high and held > 0.999 * width:
-                cells.append([rounded(low)])
-            else:
-                numbers = (round(held, 3), self._sums[at], low, high)
-                cells.append([rounded(number) for number in numbers])
+            cell = [rounded(number) for number in (self._sums[at] / held, low, high)]
+            if held < 0.99 * width:
+                cell.append(round(held, 2))
+            elif low == high:
+                del cell[1:]
+            packed.append(cell)
         if first is None:
             return None
         self.clear()
-        return Cells(round(self._grid.start + first * width, 3), width, cells)
+        return Course(round(self._grid.start + first * width, 3), width, packed)
 
     def columns(self, until: float) -> tuple[list[float | None], ...]:
         """Return the lowest, mean and highest value of each bucket up to that which holds
@@ -480,8 +497,8 @@ class Profile:
         return low, mean, high
 
 
-_DIGITS = 2
-_WHOLE_FROM = 1e5
+_DIGITS = 1
+_WHOLE_FROM = 1e4
 """Value from which decimals are not worth their room."""
 
 
@@ -558,10 +575,10 @@ def _adjoining(one: list[Span], other: list[Span]) -> list[Span]:
 class RhythmSums(Sums):
     """The shape of the busy signal, window by window."""
 
-    seconds: float = 0.0
-    busy_seconds: float = 0.0
-    oscillating_seconds: float = 0.0
-    cycles: float = 0.0
+    seconds: Seconds = 0.0
+    busy_seconds: Seconds = 0.0
+    oscillating_seconds: Seconds = 0.0
+    cycles: Number = 0.0
     periods: dict[int, Stat] = field(default_factory=dict)
     """Periods by their class, over the time in which there was one."""
 
@@ -584,20 +601,20 @@ class RhythmSums(Sums):
 class GpuSums(Sums):
     """What one GPU did while it was there (in a job's statistics: while the job was on it)."""
 
-    seen_seconds: float = 0.0
-    watched_seconds: float = 0.0
+    seen_seconds: Seconds = 0.0
+    watched_seconds: Seconds = 0.0
     """Part of it in which its busy share is known."""
-    busy_seconds: float = 0.0
-    busy_until: Annotated[float, _newer] = 0.0
-    busy_readings: int = 0
-    busy_last_percent: Annotated[float | None, _latest] = None
+    busy_seconds: Seconds = 0.0
+    busy_until: Annotated[Number, _newer] = 0.0
+    busy_readings: Whole = 0
+    busy_last_percent: Annotated[Number | None, _latest] = None
     sampled: Annotated[bool, _either] = False
     """Whether the driver's fine samples were counted."""
-    power_limit_watts: Annotated[float | None, _latest] = None
+    power_limit_watts: Annotated[Number | None, _latest] = None
     lost: Annotated[list[Span], _adjoining] = field(default_factory=list)
     job_bytes: Stat = field(default_factory=Stat)
-    tenant_seconds: float = 0.0
-    tenants_peak: Annotated[int, _most] = 0
+    tenant_seconds: Seconds = 0.0
+    tenants_peak: Annotated[Whole, _most] = 0
     users: Annotated[list[Text], _union] = field(default_factory=list)
     missing: LatestText = None
     """Why the busy share cannot be read, if a problem said so."""
@@ -605,9 +622,9 @@ class GpuSums(Sums):
     """Growth of the GPU's energy counter."""
     integrated_joules: Sum = None
     """Power times time."""
-    counted_throttling: Annotated[dict[Text, float] | None, _by_key] = None
+    counted_throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
     """Seconds by reason, from the driver's counters."""
-    throttling: Annotated[dict[Text, float] | None, _by_key] = None
+    throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
     """Seconds by reason: the reasons in force times the time."""
     rhythm: RhythmSums = field(default_factory=RhythmSums)
 
@@ -634,7 +651,7 @@ class GpuPart(Struct, omit_defaults=True, kw_only=True):
     identity: GpuIdentity
     sums: GpuSums
     readings: dict[str, Stat]
-    profiles: dict[str, Cells]
+    profiles: dict[str, Course]
 
 
 class GpuStatistics:
@@ -667,7 +684,7 @@ class GpuStatistics:
         """Return what was counted, and count on from its end."""
         taken, self.sums = self.sums, GpuSums(busy_until=self.sums.busy_until)
         taken.rhythm, self._rhythm.sums = self._rhythm.sums, RhythmSums()
-        cells = {name: profile.take_cells() for name, profile in self.profiles.items()}
+        cells = {name: profile.take_course() for name, profile in self.profiles.items()}
         return GpuPart(
             identity=self.identity,
             sums=taken,
@@ -684,7 +701,7 @@ class GpuStatistics:
         profiles = self.profiles
         for name, cells in part.profiles.items():
             if name in profiles:
-                profiles[name].add_cells(cells)
+                profiles[name].add_course(cells)
 
     def close_rhythm(self) -> None:
         """Take the samples since the last window as one, at the end of the time."""
@@ -888,20 +905,20 @@ many."""
 class UsageSums(Sums):
     """What jobs and processes have in common: who used how much."""
 
-    pid: Annotated[int, _newer] = 0
-    started_at_unix_seconds: Annotated[float | None, _newer] = None
+    pid: Annotated[Whole, _newer] = 0
+    started_at_unix_seconds: Annotated[Number | None, _newer] = None
     user: LatestText = None
     command: LatestText = None
     gpus: Annotated[list[GpuKey], _union] = field(default_factory=list)
-    gpu_held_seconds: float = 0.0
+    gpu_held_seconds: Seconds = 0.0
     gpu_busy_seconds: Sum = None
     gpu_memory_peak_bytes: MostWhole = None
     cpu_core_seconds: Sum = None
     memory_peak_bytes: MostWhole = None
     read_bytes: Sum = None
     written_bytes: Sum = None
-    first_unix_seconds: Annotated[float, _least] = 0.0
-    last_unix_seconds: Annotated[float, _most] = 0.0
+    first_unix_seconds: Annotated[Number, _least] = 0.0
+    last_unix_seconds: Annotated[Number, _most] = 0.0
 
     @property
     def key(self) -> ProcessKey:
@@ -951,7 +968,7 @@ class ProcessesPart(Struct, omit_defaults=True, kw_only=True):
     """Use by all processes in one part of a time."""
 
     used: list[ProcessSums] = field(default_factory=list)
-    left_out: int = 0
+    left_out: Whole = 0
 
 
 class ProcessesStatistics:
@@ -1068,11 +1085,11 @@ _OF_RANKS = (
 class LoadingState(Sums):
     """One way of loading the job was seen to have: so many workers, and pinned memory."""
 
-    workers: Annotated[int | None, _newer] = None
+    workers: Annotated[Whole | None, _newer] = None
     pinned: Annotated[bool | None, _newer] = None
     sentence: Annotated[Text, _newer] = ""
     guessed: Annotated[bool, _newer] = True
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
     def merge(self, later: Self) -> None:
         # What is certain counts; why it is unknown changes, and the last reason lasted.
@@ -1111,7 +1128,7 @@ class LoadingSums(Sums):
 
     states: Annotated[list[LoadingState], _states] = field(default_factory=list)
     workers_peak: MostWhole = None
-    workers_started: int = 0
+    workers_started: Whole = 0
     """Worker processes seen to appear."""
     readings: dict[str, Stat] = field(default_factory=dict)
     """Shares of time of workers and main threads, by the names of the report."""
@@ -1301,12 +1318,12 @@ def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | N
 class ReportingRank(Sums):
     """A rank that reports its loop."""
 
-    pid: Annotated[int, _newer] = 0
-    started_at_unix_seconds: Annotated[float | None, _newer] = None
-    number: Annotated[int | None, _latest] = None
+    pid: Annotated[Whole, _newer] = 0
+    started_at_unix_seconds: Annotated[Number | None, _newer] = None
+    number: Annotated[Whole | None, _latest] = None
     waits: Stat = field(default_factory=Stat)
     """Seconds that it waited for data."""
-    steps: Annotated[int | None, _latest] = None
+    steps: Annotated[Whole | None, _latest] = None
 
 
 def _ranks(one: list[ReportingRank], other: list[ReportingRank]) -> list[ReportingRank]:
@@ -1326,7 +1343,7 @@ class LoopSums(Sums):
     ranks: Annotated[list[ReportingRank], _ranks] = field(default_factory=list)
     spent: dict[str, Stat] = field(default_factory=dict)
     """Seconds spent, by the names of ``SHARES``."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Time for which a loop ran."""
     samples: Stat = field(default_factory=Stat)
     """Samples a second."""
@@ -1408,10 +1425,26 @@ class LoopsStatistics:
 
 # --- one job ----------------------------------------------------------------------------------
 
-FACTS = (
-    *("command", "user", "working_directory", "launcher", "framework", "world_size", "container"),
-    *("pod", "slurm_job", "environment", "exit_code", "usable_cores", "quota_cores"),
-)
+
+class JobFacts(Sums):
+    """Last known facts of a job: little can be read of a process that ended."""
+
+    command: LatestText = None
+    user: LatestText = None
+    working_directory: LatestText = None
+    launcher: LatestText = None
+    framework: LatestText = None
+    world_size: Annotated[Whole | None, _latest] = None
+    container: LatestText = None
+    pod: LatestText = None
+    slurm_job: LatestText = None
+    environment: LatestText = None
+    exit_code: Annotated[int | None, _latest] = None
+    usable_cores: LatestNumber = None
+    quota_cores: LatestNumber = None
+
+
+FACTS = JobFacts.__struct_fields__
 GROWN_SINCE = 1.25
 """Growth of resident memory since the proportional one's peak from which that was read too early:
 of a process that was still importing, say."""
@@ -1420,17 +1453,16 @@ of a process that was still importing, say."""
 class JobSums(UsageSums):
     """Use of one job, all its processes together."""
 
-    facts: Annotated[dict[str, Any], _updated] = field(default_factory=dict)
-    """Last known value of each of ``FACTS``: little can be read of a process that ended."""
-    ended_at_unix_seconds: Annotated[float | None, _newer] = None
-    ranks: Annotated[int, _most] = 0
+    facts: JobFacts = field(default_factory=JobFacts)
+    ended_at_unix_seconds: Annotated[Number | None, _newer] = None
+    ranks: Annotated[Whole, _most] = 0
     cpu: Stat = field(default_factory=Stat)
     throttled: Stat = field(default_factory=Stat)
     proportional: Stat = field(default_factory=Stat)
     resident: Stat = field(default_factory=Stat)
-    resident_at_proportional_peak: Annotated[float, _newer] = 0.0
+    resident_at_proportional_peak: Annotated[Number, _newer] = 0.0
     loading: LoadingSums = field(default_factory=LoadingSums)
-    loop: LoopSums | None = None
+    loop: Annotated[LoopSums | None, _latest] = None
 
     def merge(self, later: Self) -> None:
         if (self.proportional.high or 0.0) > (later.proportional.high or 0.0):
@@ -1486,8 +1518,6 @@ class JobStatistics:
 
     def merge(self, part: JobSums) -> None:
         loop, part.loop = part.loop, None
-        if self.sums.last_unix_seconds == self.sums.first_unix_seconds and not self.sums.facts:
-            self.sums.first_unix_seconds = part.first_unix_seconds
         self.sums.merge(part)
         self._workers = None
         if loop is not None:
@@ -1510,7 +1540,7 @@ class JobStatistics:
             value = getattr(job, name)
             value = sane(value) if name.endswith("_cores") else value
             if value is not None:
-                sums.facts[name] = value
+                setattr(sums.facts, name, value)
         sums.ended_at_unix_seconds = job.ended_at_unix_seconds
         sums.ranks = max(sums.ranks, len(job.ranks))
         if sums.ended_at_unix_seconds is None:
@@ -1576,22 +1606,30 @@ HOST_PROFILES = (
     *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
 )
 """Readings of the machine that have a time profile."""
-_HOST_FACTS = ("core_count", "usable_cores", "memory_total_bytes", "shm_total_bytes")
+
+
+class HostFacts(Sums):
+    """Last known facts of the machine."""
+
+    core_count: Annotated[Whole | None, _latest] = None
+    usable_cores: LatestNumber = None
+    memory_total_bytes: Annotated[Whole | None, _latest] = None
+    shm_total_bytes: Annotated[Whole | None, _latest] = None
 
 
 class HostPart(Struct, omit_defaults=True, kw_only=True):
     """What the machine did in one part of a time."""
 
-    facts: dict[str, float]
+    facts: HostFacts
     readings: dict[str, Stat]
-    profiles: dict[str, Cells]
+    profiles: dict[str, Course]
 
 
 class HostStatistics:
     """The machine around the GPUs."""
 
     def __init__(self, grid: Grid) -> None:
-        self.facts: dict[str, Any] = {}
+        self.facts = HostFacts()
         self.readings = Readings(HOST_READINGS, HOST_PROFILES, grid)
         self._silent: Host | None = None
         """One that says nothing but its name: in a log it is the same each time."""
@@ -1601,12 +1639,12 @@ class HostStatistics:
             return
         if host == Host(name=host.name):
             self._silent = host
-        said = {name: getattr(host, name) for name in _HOST_FACTS}
-        self.facts |= {name: value for name, value in said.items() if value is not None}
+        said = {name: getattr(host, name) for name in HostFacts.__struct_fields__}
+        self.facts.merge(HostFacts(**said))
         self.readings.add_readings(host, step)
 
     def take_part(self) -> HostPart:
-        cells = {name: profile.take_cells() for name, profile in self.readings.profiles.items()}
+        cells = {name: profile.take_course() for name, profile in self.readings.profiles.items()}
         return HostPart(
             facts=self.facts,
             readings=self.readings.take_sums(),
@@ -1614,11 +1652,11 @@ class HostStatistics:
         )
 
     def merge(self, part: HostPart) -> None:
-        self.facts |= part.facts
+        self.facts.merge(part.facts)
         self.readings.merge(part.readings)
         for name, cells in part.profiles.items():
             if name in self.readings.profiles:
-                self.readings.profiles[name].add_cells(cells)
+                self.readings.profiles[name].add_course(cells)
 
 
 # --- all of it together -----------------------------------------------------------------------
@@ -1630,8 +1668,11 @@ LIVE_BUCKETS = 240
 """Buckets of the time profiles of a live report: as fine as a terminal shows them."""
 PART_CELLS_MOST = 480
 """A part's cells are as wide as those of a report of all the time so far would be, within"""
-PART_CELL_SECONDS = (1.0, 8.0)
-"""these, so that the parts of a short recording are fine and those of a long one small."""
+PART_CELL_SECONDS = (2.0, 5.0, 10.0)
+"""these (divisors of ``OVERVIEW_SECONDS``), so that the parts of a short recording are fine and
+those of a long one small."""
+PART_BUCKETS = 64
+"""Room for the cells of a part of a minute."""
 _LATE_SECONDS = 3.0
 """Fine samples come so late at most, and belong to the cells before."""
 
@@ -1646,7 +1687,7 @@ class Part(Struct, omit_defaults=True, kw_only=True):
     jobs: list[JobSums] = field(default_factory=list)
     processes: ProcessesPart = field(default_factory=ProcessesPart)
     host: HostPart | None = None
-    loop_seconds: float = 0.0
+    loop_seconds: Seconds = 0.0
     problems: list[Text] = field(default_factory=list)
 
 
@@ -1654,13 +1695,13 @@ class Statistics:
     """Statistics of the snapshots that are added, and of the parts that are merged."""
 
     def __init__(
-        self, job: ProcessKey | None = None, *, live: bool = False, buckets: int | None = None
+        self, job: ProcessKey | None = None, *, live: bool = False, in_parts: bool = False
     ) -> None:
         """``job``: they are about this job alone. ``live``: without the machine, other processes,
-        and all that is drawn in HTML only. ``buckets``: of the time profiles."""
+        and all that is drawn in HTML only. ``in_parts``: they are taken out minute by minute."""
         self._job = job
         self._live = live
-        self._buckets = buckets or (LIVE_BUCKETS if live else BUCKETS_MAX)
+        self._in_parts = in_parts
         self._steps = Steps()
         self._first_unix_seconds: float | None = None
         self.grid: Grid | None = None
@@ -1703,11 +1744,15 @@ class Statistics:
             if gpu.uuid in self.there and gpu.reading.busy_samples:
                 self.gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
 
-    def take_part(self, *, last: bool = False) -> Part | None:
-        """Return what was counted since the part before, and count on; ``None``: nothing was.
-        ``last``: nothing comes after it."""
-        if self.grid is None:
-            return None
+    def is_due(self, seconds: float) -> bool:
+        """Whether what was counted since the part before has a time of so many seconds."""
+        time = self.time
+        return time.begin is not None and time.end - time.begin >= seconds
+
+    def take_part(self, *, last: bool = False) -> Part:
+        """Return what was counted since the part before, and count on. ``last``: nothing comes
+        after it."""
+        assert self.grid is not None
         for gpu in self.gpus.values() if last else ():
             gpu.close_rhythm()
         part = Part(
@@ -1740,9 +1785,8 @@ class Statistics:
         """Have the next part's cells begin ``now``."""
         assert self.grid is not None
         assert self._first_unix_seconds is not None
-        width, most = PART_CELL_SECONDS
-        while width < most and width * PART_CELLS_MOST < now - self._first_unix_seconds:
-            width *= 2.0
+        wanted = (now - self._first_unix_seconds) / PART_CELLS_MOST
+        width = next((one for one in PART_CELL_SECONDS if one >= wanted), PART_CELL_SECONDS[-1])
         self.grid.seconds = width
         # By the wall clock, so that the cells of one part end where those of the next begin.
         self.grid.start = math.floor((now - _LATE_SECONDS) / width) * width
@@ -1781,7 +1825,10 @@ class Statistics:
     def _grid(self, begin: float) -> Grid:
         if self.grid is None:
             self._first_unix_seconds = begin
-            self.grid = Grid(begin, self._buckets)
+            self.grid = Grid(begin, LIVE_BUCKETS if self._live else BUCKETS_MAX)
+            if self._in_parts:
+                self.grid = Grid(begin, PART_BUCKETS)
+                self._begin_cells(begin)
             self.host = None if self._live else HostStatistics(self.grid)
         return self.grid
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.jobs.identity.runs import essence
@@ -296,12 +298,12 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
 def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
     """Return the spans of its work and rest, one after another, up to ``until``."""
     memory = gpu.profiles.get("memory_used_bytes")
-    buckets = () if memory is None else memory.buckets()
+    buckets = () if memory is None else memory.cells()
     held = {begin: sum_ / seconds for begin, _, seconds, sum_, _, _ in buckets}
     return spans(
         [
             Cell(begin, min(end, until), seconds, busy / 100.0, held.get(begin, 0.0))
-            for begin, end, seconds, busy, _, _ in gpu.busy_profile.buckets()
+            for begin, end, seconds, busy, _, _ in gpu.busy_profile.cells()
         ]
     )
 
@@ -316,16 +318,16 @@ def host_usage(host: HostStatistics, until: float) -> HostUsage:
     """Return the use of the machine around the GPUs."""
     figures = _figures(_HOST_FIGURES, host.readings.sums)
     profiles = _profiles(host.readings.profiles, until, _HOST_PROFILES)
-    return HostUsage(**figures, **host.facts, profiles=profiles)
+    return HostUsage(**figures, **asdict(host.facts), profiles=profiles)
 
 
 def job_usage(job: JobStatistics, until: float) -> JobUsage:
     """Return the use of a job, all its processes together."""
-    sums = job.sums
+    sums, facts = job.sums, asdict(job.sums.facts)
     return JobUsage(
-        **_usage(sums) | sums.facts,
+        **_usage(sums) | facts,
         ended_at_unix_seconds=sums.ended_at_unix_seconds,
-        run_digest=run_digest(sums.facts),
+        run_digest=run_digest(facts),
         ranks=sums.ranks or None,
         cpu_mean_cores=_cores(sums.cpu.mean),
         cpu_peak_cores=_cores(sums.cpu.peak),
