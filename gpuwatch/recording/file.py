@@ -203,6 +203,28 @@ def place_before(times: Sequence[float], at: float) -> int:
     return bisect_left(times, times[place]) if times else 0
 
 
+class Frame(NamedTuple):
+    """A frame of a recording, with the entry that sums it up."""
+
+    file: Path
+    offset: int
+    begin_unix_seconds: float
+    run: str
+    summed: Entry | None
+    """The entry after it; ``None``: the recording was cut off in it."""
+
+
+def frames_of(path: str) -> list[Frame]:
+    """Return the frames of a recording in the order of the file: none of any other file."""
+    found: list[Frame] = []
+    for file, offset, entry in entries_of(path):
+        if found and found[-1].summed is None and found[-1].run == entry.run:
+            found[-1] = found[-1]._replace(summed=entry)
+        if entry.begin_unix_seconds is not None:
+            found.append(Frame(file, offset, entry.begin_unix_seconds, entry.run, None))
+    return found
+
+
 # --- writing ----------------------------------------------------------------------------------
 
 FLUSH_SECONDS = 3.0
