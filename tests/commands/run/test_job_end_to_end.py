@@ -11,8 +11,9 @@ import pytest
 
 from tests.commands.running import program
 from tests.support.fake_nvml import FakeNvml, create_or_skip
+from tests.support.installed import needs
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.commands.running import environment_in, job, program, start
+from tests.support.installed import needs
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 TRAIN = """
 import sys, time

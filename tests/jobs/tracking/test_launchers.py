@@ -1,7 +1,6 @@
 """Jobs of several processes as frameworks start them by themselves: found from any of these."""
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -10,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from gpuwatch.core.model import Job
 from gpuwatch.jobs.identity.attach import resolve
 from tests.jobs.tracking.watching import watching
 from tests.support.children import wait_until
+from tests.support.installed import needs
 
 LIGHTNING = """
 import os, sys, time
@@ -114,11 +112,6 @@ def job_of(pid: int, ranks: int) -> Job:
 
         wait_until(is_known)
         return jobs[-1]
-
-
-def needs(module: str) -> pytest.MarkDecorator:
-    missing = importlib.util.find_spec(module) is None
-    return pytest.mark.skipif(missing, reason=f"{module} is not installed")
 
 
 @needs("lightning")

@@ -16,9 +16,10 @@ from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS, WATCHED_SECONDS, Y
 from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import Watch, key_of, members, watching
 from tests.support.children import wait_until
+from tests.support.installed import needs
 from tests.support.torch_job import SCRIPT, TrainingJob
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 
 @pytest.fixture(scope="module")
