@@ -119,24 +119,15 @@ def test_live_stream_is_followed() -> None:
 
 
 def test_log_of_nvidia_smi_is_played(tmp_path: Path) -> None:
-    """A dmon log has no times and no host: what there is is shown."""
+    """A dmon log has no times and no host: what there is is shown. A note says how many lines are
+    none, and ! shows it."""
     path = tmp_path / "dmon.log"
-    path.write_text("".join(DMON.format(busy=busy) for busy in (10, 90) * 40))
+    rows = [DMON.format(busy=busy) for busy in (10, 90) * 40]
+    path.write_text("".join([*rows[:9], "what is this\n", *rows[9:]]))
     with replay(path) as screen:
         screen.until_it_says("playing 1x")
         assert "REPLAY" in screen.lines[0]
         assert "SIMULATED" not in screen.lines[0]
-        screen.type("q")
-        assert screen.end() == 0
-
-
-def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
-    """A note says how many, and ! shows it."""
-    path = tmp_path / "odd.jsonl"
-    lines = stream.read_text().splitlines()
-    path.write_text("\n".join([*lines[:9], "what is this", *lines[9:]]) + "\n")
-    with replay(path) as screen:
-        screen.until_it_says("playing 1x")
         screen.until_it_says("note")
         screen.type("!")
         screen.until_it_says("not a reading")
@@ -149,10 +140,8 @@ def test_lines_that_are_none_are_counted(stream: Path, tmp_path: Path) -> None:
     ("content", "says"),
     [
         (None, "no such file"),
-        ("", ""),
         ("what is this\nand this\n", ""),
         ('{"kind":"header","schema":99,"machine":"a","gpus":[]}\n', "update gpuwatch"),
-        ('{"hello": 1}\n', "no reading of a GPU"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_before_the_screen_opens(
