@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.codec import StreamWriter, identities
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
@@ -81,6 +81,7 @@ class Recorder:
         self._keep = keep
         self._redact = redact
         self._findings = FindingSpans()
+        self._lines = StreamWriter()
         self._statistics = Statistics(in_parts=True)
         """Since the frame before; while a disk is full, that is long."""
         self._monotonic = monotonic
@@ -158,14 +159,16 @@ class Recorder:
         begins = self._needs_frame(snapshot)
         if begins:
             self._turn_over(snapshot)
-        file, line = self._file, snapshot_line(snapshot) + "\n"
+        file = self._file
         if file is None:
             return False
         if begins:
+            # Each frame can be read alone.
+            header = self._lines.header(snapshot)
             entry = self._taken_entry(snapshot.taken_at_unix_seconds)
-            file.begin(entry, f"{header_line(snapshot)}\n{line}")
+            file.begin(entry, f"{header}\n{self._lines.lines(snapshot)}\n")
         else:
-            file.write(line)
+            file.write(f"{self._lines.lines(snapshot)}\n")
         return True
 
     def _write_end(self) -> None:

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
@@ -32,6 +31,7 @@ from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks.tools import replaying
+from tests.support.snapshots import stream_lines
 
 GPUS = 8
 HISTORY_GPUS = 16
@@ -167,7 +167,7 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
     yield from _size("recording", path.stat().st_size / CYCLE)
     yield "recording: CPU per snapshot, with the diagnosis", f"{1000 * seconds / CYCLE:.1f} ms"
 
-    packed = gzip.compress("\n".join(map(snapshot_line, snapshots)).encode(), 6)
+    packed = gzip.compress("\n".join(stream_lines(*snapshots)).encode(), 6)
     yield from _size("stream, through gzip", len(packed) / CYCLE)
 
     long = folder / "long.jsonl.zst"

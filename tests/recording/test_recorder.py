@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.codec import snapshot_line
 from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import RecordingFile, RecordingIndex
@@ -18,7 +17,7 @@ from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingE
 from gpuwatch.sources.files import zstd
 from tests.recording.machine import Machine, read
 from tests.support.recordings import streamed
-from tests.support.snapshots import gpu, snapshot
+from tests.support.snapshots import gpu, snapshot, stream_lines
 
 BOTH = pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
 
@@ -81,7 +80,7 @@ def test_a_recording_is_small(path: Path) -> None:
     machine = Machine(gpus=8)
     machine.source.options.all_processes = True
     machine.recorder(path, 120).close()
-    streamed = gzip.compress("\n".join(map(snapshot_line, machine.taken)).encode())
+    streamed = gzip.compress("\n".join(stream_lines(*machine.taken)).encode())
     assert path.stat().st_size < 0.4 * len(streamed)
 
 
