@@ -20,6 +20,7 @@ from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spok
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
+from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.words import named_of_all
 
@@ -53,6 +54,8 @@ class Engine:
         self._rules = tuple(rules)
         self._observer = Observer() if observer is None else observer
         self._every = evaluate_seconds
+        self.ledger = Ledger(newest=True)
+        """From when to when findings held, and what was lost to them."""
         self._begin()
 
     def _begin(self) -> None:
@@ -86,6 +89,7 @@ class Engine:
             step = now - self._before
             longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * snapshot.interval_seconds)
             self._watched += min(step, longest)
+            self.ledger.advance(min(step, longest))
         self._before = now
         if self._ends_a_job(snapshot):
             self.finish()
@@ -136,6 +140,7 @@ class Engine:
         if self._stale:
             self._stale = False
             self._diagnosis = self._compose()
+            self.ledger.add_diagnosis(self._diagnosis)
         return self._diagnosis
 
     def _evaluate(self, now: float) -> None:

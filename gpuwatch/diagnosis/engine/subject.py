@@ -170,6 +170,7 @@ class Subject:
             ruled_out=tuple(self._ruled_out(window, cause)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
+            watched_gpu_seconds=time if gpus else None,
         )
 
     def _ruled_out(self, window: Window, cause: Cause) -> Iterator[RuledOut]:
