@@ -35,8 +35,9 @@ def finding(rule: str = "starved", cost: float | None = 0.0, **fields: Any) -> F
 
 
 def diagnosis(at: float, *findings: Finding, **fields: Any) -> Diagnosis:
-    said = {"taken_at_unix_seconds": at, "watched_seconds": at, "verdict": ""} | fields
-    return Diagnosis(findings=findings, **said)
+    return Diagnosis(
+        taken_at_unix_seconds=at, watched_seconds=at, verdict="", findings=findings, **fields
+    )
 
 
 def fed(found: Iterable[tuple[float, tuple[Finding, ...]]], **settings: Any) -> Ledger:
