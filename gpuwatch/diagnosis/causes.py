@@ -6,6 +6,7 @@ GPUs and numbers only: another reason, or another rank to look after, stays apar
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from gpuwatch.core.bounds import highest, lowest, total
 from gpuwatch.core.model import GpuKey
@@ -19,7 +20,20 @@ Names = Callable[[Sequence[GpuKey]], str]
 """What GPUs are called: ``GPUs 0 and 2``, ``all 8 GPUs``."""
 
 
-def cause_of(one: Finding) -> tuple[str, ...]:
+class Said(Protocol):
+    """A finding, or an episode of one."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+
+
+def cause_of(one: Said) -> tuple[str, ...]:
     """What it shares with those of the same cause, also of other moments."""
     return (one.rule, one.severity, shape(one.says or one.summary))
 

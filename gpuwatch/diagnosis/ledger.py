@@ -8,7 +8,7 @@ files or machines add up (``merge``), and so do the pages that the frames of a r
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, NamedTuple
@@ -149,7 +149,7 @@ class Ledger:
         """Cost so far, and the time watched, as the subject of each finding counted them last."""
         self._turned: dict[EpisodeKey, float] = {}
         """Seconds watched by the time it came or went."""
-        self._left_out: Counter[tuple[str, ProcessKey | None]] = Counter()
+        self._left_out = defaultdict[tuple[str, ProcessKey | None], float](float)
         """GPU seconds lost in episodes that are not kept."""
         self._watched = 0.0
         self._at = -math.inf
@@ -230,7 +230,8 @@ class Ledger:
         for pause in page.pauses:
             self._note_pause(pause)
         if isinstance(other, Ledger):
-            self._left_out.update(other._left_out)
+            for whose, seconds in other._left_out.items():
+                self._left_out[whose] += seconds
         self._keep_bounds()
 
     # -- what it says -----------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class Ledger:
 
     def lost_by_rule(self) -> Mapping[str, float]:
         """Return the GPU time lost to each rule's findings so far; none of it ever falls."""
-        lost: Counter[str] = Counter()
+        lost = defaultdict[str, float](float)
         for one in self.episodes():
             lost[one.rule] += one.cost_gpu_seconds or 0.0
         for (rule, _), seconds in self._left_out.items():

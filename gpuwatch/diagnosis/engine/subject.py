@@ -8,8 +8,8 @@ from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
 from gpuwatch.diagnosis.engine.hysteresis import Held
-from gpuwatch.diagnosis.facts.window import Pause, Window
-from gpuwatch.diagnosis.finding import Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rules.shared.words import named
 from gpuwatch.diagnosis.sentence import filled

@@ -7,7 +7,7 @@ Means are over the window's watched time (gaps left out); shares are 0 to 1, per
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.diagnosis.facts.averages import mean_of
-from gpuwatch.diagnosis.finding import Pause as Pause
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
 

@@ -21,8 +21,7 @@ from gpuwatch.diagnosis.engine.verdict import (
     how_paused,
 )
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.window import Pause
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Pause
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
 from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
