@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, total
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core.model import GpuIdentity, GpuKey
 from gpuwatch.diagnosis.finding import Advice, Finding, rank
 from gpuwatch.diagnosis.sentence import filled, shape, united
 
 STEADY = 0.25
 """Of a cost: causes that differ by less keep their order. Two that share what is left of a machine
 differ by some percent at every look, and a list that is being read must not move for that."""
+WHOLE_LEAST = 3
+"""GPUs of a machine that are called by their number where all are meant."""
 Names = Callable[[Sequence[GpuKey]], str]
 """What GPUs are called: ``GPUs 0 and 2``, ``all 8 GPUs``."""
 
@@ -31,6 +34,18 @@ class Said(Protocol):
     def summary(self) -> str: ...
     @property
     def says(self) -> str: ...
+
+
+def names_among(there: Iterable[GpuIdentity]) -> Names:
+    """Return how GPUs are called among those that are there: ``GPU 0``, ``all 8 GPUs``."""
+    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
+
+    def names(uuids: Sequence[GpuKey]) -> str:
+        wanted = [gpu for gpu in every if gpu.uuid in uuids]
+        whole = len(wanted) == len(every) >= WHOLE_LEAST
+        return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
+
+    return names
 
 
 def cause_of(one: Said) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
@@ -90,7 +90,7 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def finding(self) -> Finding:
         """Return the finding of this time alone, with what was lost in it."""
         return Finding(
-            **{name: getattr(self, name) for name in _OF_FINDING},
+            **{name: getattr(self, name) for name in OF_FINDING},
             since_unix_seconds=self.begin_unix_seconds,
             cost_gpu_seconds=self.cost_gpu_seconds,
             watched_gpu_seconds=self.watched_gpu_seconds,
@@ -99,10 +99,11 @@ class Episode(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-_OF_FINDING = (
+OF_FINDING = (
     *("rule", "severity", "confidence", "summary", "says"),
     *("evidence", "advice", "ruled_out", "job"),
 )
+"""Fields of a finding that are kept of it as they are."""
 
 
 class Undecided(Struct, frozen=True, kw_only=True):
@@ -255,8 +256,8 @@ class Ledger:
 
     def standing(self) -> tuple[Standing, ...]:
         """Return the newest episode of each finding that holds or held in the last minutes."""
-        turned = tuple(self._turned.items())
-        return tuple([Standing(self._episodes[key][-1], self._watched - at) for key, at in turned])
+        turned = [(self._episodes.get(key), at) for key, at in tuple(self._turned.items())]
+        return tuple([Standing(row[-1], self._watched - at) for row, at in turned if row])
 
     def lost_gpu_seconds(
         self, *, rule: str | None = None, gpu: GpuKey | None = None, job: ProcessKey | None = None
@@ -292,7 +293,9 @@ class Ledger:
         return self._pauses.get(gpu, ())
 
     def page(self, since: float = -math.inf) -> Page:
-        """Return what is new or has changed since then."""
+        """Return what is new or has changed since then; what is a minute older as well, since a
+        finding that is missing now ended when it was seen last."""
+        since -= MERGE_SECONDS
         pauses = {id(one): one for own in self._pauses.values() for one in own}
         return Page(
             episodes=self.episodes(since),
@@ -347,7 +350,7 @@ class Ledger:
             "cost_share": finding.cost_share,
         }
         if self._newest or finding.confidence >= last.confidence:
-            values |= {name: getattr(finding, name) for name in _OF_FINDING}
+            values |= {name: getattr(finding, name) for name in OF_FINDING}
         return replaced(last, **values)
 
     def _end(self, key: EpisodeKey, at: float) -> None:
@@ -444,32 +447,32 @@ class Ledger:
 def by_cause(episodes: Iterable[Episode], names: Names) -> tuple[Episode, ...]:
     """Return one episode for each cause: those of several jobs, or of GPUs of no known job, that
     say the same at about the same time are one. In the order of their beginning."""
-    groups: dict[tuple[str, ...], list[list[Episode]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[float, list[Episode]]]] = {}
     for one in sorted(episodes, key=_begin):
         rows = groups.setdefault(cause_of(one), [])
-        if rows and min([_gap(other, one) for other in rows[-1]]) <= MERGE_SECONDS:
-            rows[-1].append(one)
+        end = math.inf if one.end_unix_seconds is None else one.end_unix_seconds
+        if rows and one.begin_unix_seconds - rows[-1][0] <= MERGE_SECONDS:
+            until, members = rows[-1]
+            rows[-1] = max(until, end), [*members, one]
         else:
-            rows.append([one])
-    return tuple(sorted(_united(groups.values(), names), key=_begin))
+            rows.append((end, [one]))
+    every = [_united(members, end, names) for rows in groups.values() for end, members in rows]
+    return tuple(sorted(every, key=_begin))
 
 
-def _united(groups: Iterable[Iterable[list[Episode]]], names: Names) -> Iterator[Episode]:
-    for members in [row for rows in groups for row in rows]:
-        if len(members) == 1:
-            yield members[0]
-            continue
-        [cause] = as_causes([one.finding() for one in members], names)
-        ends = [one.end_unix_seconds for one in members]
-        yield replaced(
-            _episode(cause, members[0].begin_unix_seconds, cause.cost_gpu_seconds),
-            end_unix_seconds=None if None in ends else max([x for x in ends if x is not None]),
-        )
+def _united(members: Sequence[Episode], end: float, names: Names) -> Episode:
+    if len(members) == 1:
+        return members[0]
+    [cause] = as_causes([one.finding() for one in members], names)
+    return replaced(
+        _episode(cause, members[0].begin_unix_seconds, cause.cost_gpu_seconds),
+        end_unix_seconds=None if end == math.inf else end,
+    )
 
 
 def _episode(finding: Finding, begin: float, lost: float | None) -> Episode:
     return Episode(
-        **{name: getattr(finding, name) for name in _OF_FINDING},
+        **{name: getattr(finding, name) for name in OF_FINDING},
         gpus=finding.gpus,
         begin_unix_seconds=begin,
         cost_gpu_seconds=lost,

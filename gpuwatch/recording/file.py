@@ -31,15 +31,18 @@ from msgspec.json import Encoder
 
 from gpuwatch.core.bounds import Text, UnixSeconds
 from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
-from gpuwatch.core.model import Snapshot
+from gpuwatch.core.model import Gpu, Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
+from gpuwatch.diagnosis.causes import names_among
+from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
+from gpuwatch.recording.buckets import Bucket, BucketFolder
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.sources.smi_log.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
@@ -68,7 +71,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     begin_unix_seconds: UnixSeconds | None = None
     """Time of the frame's first snapshot; ``None``: the recording ends here."""
     buckets: tuple[Bucket, ...] = ()
-    findings: tuple[FindingSpan, ...] = ()
+    findings: tuple[Episode, ...] = ()
     """Findings that hold, and those that ended since the entry before."""
 
 
@@ -579,8 +582,9 @@ class RecordingIndex:
             )
         )
         """Half minutes in the order of their time."""
-        self.findings = _spans([entry for _, _, entry in entries])
-        """Findings in the order in which they began."""
+        self._ledger = _ledger([entry for _, _, entry in entries])
+        self.findings: tuple[Episode, ...] = ()
+        """Episodes of each cause, in the order in which they began."""
         times = [entry.begin_unix_seconds for _, _, entry in entries]
         known = [at for at in times if at is not None]
         self.first_unix_seconds = known[0] if known else None
@@ -611,7 +615,8 @@ class RecordingIndex:
 
     def _read_end(self) -> None:
         folder, found = BucketFolder(), list(self.buckets)
-        spans = None if self._marks else FindingSpans()
+        engine = None if self._marks else new_engine()
+        gpus: tuple[Gpu, ...] = ()
         known = found[-1].end_unix_seconds if found else float("-inf")
         with open_any(self.path, begin=self.place(known)) as log:
             for snapshot in log.snapshots:
@@ -619,12 +624,14 @@ class RecordingIndex:
                 if self.first_unix_seconds is None:
                     self.first_unix_seconds = at
                 self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-                if spans is not None:
-                    spans.push(snapshot)
-                    self.findings = spans.spans
+                gpus = snapshot.gpus
+                if engine is not None:
+                    engine.push(snapshot)
+                    self._ledger = engine.ledger
                 bucket = folder.push(snapshot) if at >= known else None
                 if bucket is not None:
                     found.append(bucket)
+        self.findings = by_cause(self._ledger.episodes(), names_among(gpu.identity for gpu in gpus))
         rest = folder.end()
         self.buckets = tuple(found if rest is None else [*found, rest])
         # A recording that is still written to is always cut off.
@@ -636,20 +643,23 @@ def is_indexed(path: str) -> bool:
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
-def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
-    spans: dict[object, FindingSpan] = {}
+def new_engine() -> Engine:
+    """Return an engine; loading the rules takes a while."""
+    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+
+    return Engine()
+
+
+def _ledger(entries: list[Entry]) -> Ledger:
+    ledger = Ledger(newest=True)
     before: Entry | None = None
     last = 0.0
     for entry in entries:
         if before is not None and entry.run != before.run:
             # Another recording was appended: what held before, nobody saw end.
-            for key, span in spans.items():
-                if span.end_unix_seconds is None:
-                    end = max(last, span.begin_unix_seconds)
-                    spans[key] = replace(span, end_unix_seconds=end)
+            ledger.finish(last)
         before = entry
-        for span in entry.findings:
-            spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
+        ledger.merge(Page(episodes=entry.findings))
         ends = [bucket.end_unix_seconds for bucket in entry.buckets]
         last = max([last, *ends])
-    return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))
+    return ledger

@@ -10,7 +10,7 @@ from gpuwatch.core.bounds import total
 from gpuwatch.core.history import without_late
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
+from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Tenants
 from gpuwatch.outputs.report.accumulators.sums import HostAccumulator
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, Steps
@@ -28,7 +28,7 @@ from gpuwatch.outputs.report.model import (
     Report,
     Source,
 )
-from gpuwatch.outputs.report.phases import DiagnosisNotes, JudgedPhases
+from gpuwatch.outputs.report.phases import JudgedPhases, finding_uses
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine.engine import Engine
@@ -69,13 +69,13 @@ class Accumulator:
         self._loop_seconds = 0.0
         self._processes = ProcessesAccumulator()
         self.engine: Engine | None = None
-        self._notes: DiagnosisNotes | None = None
         if not live:
             # Slow to import.
             from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
 
             self.engine = Engine(evaluate_seconds=evaluate_seconds)
-        self._findings = FindingsAccumulator(newest=newest)
+        self._newest = newest
+        self._ledger = Ledger(newest=newest)
         self._diagnosis: Diagnosis | None = None
         self._problems: dict[str, None] = {}
         self._machine: str | None = None
@@ -195,11 +195,8 @@ class Accumulator:
         step = self._step
         if diagnosis is self._diagnosis or step is None:
             return
-        if self._notes is None:
-            self._notes = DiagnosisNotes()
         self._diagnosis = diagnosis
-        self._findings.add_diagnosis(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
-        self._notes.add_diagnosis(diagnosis, step.until, step.offset)
+        self._ledger.add_diagnosis(diagnosis, step.until, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
         """Return the report so far. Raises ``ValueError`` if there was no snapshot."""
@@ -212,14 +209,16 @@ class Accumulator:
         gpus = [gpu.usage(end) for gpu in self._gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.index, -1 if gpu.mig_instance is None else gpu.mig_instance))
         jobs = tuple([one.usage(end) for _, one in by_weight(self._jobs)])
-        findings = self._findings.uses(end)
+        episodes = self._ledger.episodes()
+        begin = self._steps.begin or 0.0
+        findings = finding_uses(episodes, begin, end, newest=self._newest)
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
-        if self._notes is not None:
-            self._notes.finish(end)
+        if diagnosis is not None:
+            self._ledger.finish_questions(end)
             spans = {uuid: gpu.spans(end) for uuid, gpu in self._gpus.items()}
             known = bool(jobs or self._processes.usages())
-            judged = JudgedPhases(gpus, spans, findings, self._notes, processes=known)
+            judged = JudgedPhases(gpus, spans, findings, self._ledger, processes=known)
             findings, phases = judged.findings, judged.phases(2.0 * self._grid.seconds)
             questions = judged.questions()
         return Report(
