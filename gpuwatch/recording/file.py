@@ -34,13 +34,16 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.recording.buckets import BUCKET_SECONDS, FindingSpan, FindingSpans, Overview
+from gpuwatch.diagnosis.causes import names_among
+from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
+from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
 from gpuwatch.recording.statistics import Part, Statistics
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.sources.smi_log.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
@@ -71,8 +74,10 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Time of the frame's first snapshot; ``None``: the recording ends here."""
     part: Part | None = None
     """Statistics of the time since the entry before."""
-    findings: tuple[FindingSpan, ...] = ()
-    """Findings that hold, and those that ended since the entry before."""
+    ledger: Page = Page()
+    """What the ledger says of that time: findings that hold, and those that ended since."""
+    findings: tuple[Episode, ...] = ()
+    """The same in older recordings, an episode for each cause."""
 
 
 class Mark(NamedTuple):
@@ -601,8 +606,13 @@ class RecordingIndex:
         for _, _, entry in entries:
             if entry.part is not None:
                 overview.add_part(entry.part)
-        self.findings = _spans([entry for _, _, entry in entries])
-        """Findings in the order in which they began."""
+        self._ledger = ledger_of([entry for _, _, entry in entries])
+        self._identities = {
+            gpu.identity.uuid: gpu.identity
+            for _, _, entry in entries
+            if entry.part is not None
+            for gpu in entry.part.gpus
+        }
         times = [entry.begin_unix_seconds for _, _, entry in entries]
         known = [at for at in times if at is not None]
         self.first_unix_seconds = known[0] if known else None
@@ -613,6 +623,9 @@ class RecordingIndex:
             self.last_unix_seconds = max([*ends, *known], default=None)
         else:
             self._read_end(overview)
+        names = names_among(self._identities.values())
+        self.findings = by_cause(self._ledger.episodes(), names)
+        """Episodes of each cause, in the order in which they began."""
         self.buckets = overview.buckets()
         """Half minutes in the order of their time."""
 
@@ -639,7 +652,7 @@ class RecordingIndex:
 
     def _read_end(self, overview: Overview) -> None:
         """Read what no entry has yet."""
-        spans = None if self._marks else FindingSpans()
+        engine = None if self._marks else new_engine()
         statistics = Statistics(in_parts=True)
         last = self._marks[-1] if self._marks else None
         place = None if last is None else (last.file, last.offset)
@@ -649,9 +662,10 @@ class RecordingIndex:
                 if self.first_unix_seconds is None:
                     self.first_unix_seconds = at
                 self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-                if spans is not None:
-                    spans.push(snapshot)
-                    self.findings = spans.spans
+                if engine is not None:
+                    engine.push(snapshot)
+                    self._ledger = engine.ledger
+                    self._identities |= {gpu.uuid: gpu.identity for gpu in snapshot.gpus}
                 statistics.add_snapshot(snapshot)
                 # A plain file is all end.
                 if statistics.is_due(BUCKET_SECONDS):
@@ -667,19 +681,24 @@ def is_indexed(path: str) -> bool:
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
-def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
-    spans: dict[object, FindingSpan] = {}
+def new_engine() -> Engine:
+    """Return an engine; loading the rules takes a while."""
+    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+
+    return Engine()
+
+
+def ledger_of(entries: Iterable[Entry], *, newest: bool = True) -> Ledger:
+    """Return the ledger of a recording, as its entries say."""
+    ledger = Ledger(newest=newest)
     before: Entry | None = None
     last = 0.0
     for entry in entries:
         if before is not None and entry.run != before.run:
             # Another recording was appended: what held before, nobody saw end.
-            for key, span in spans.items():
-                if span.end_unix_seconds is None:
-                    end = max(last, span.begin_unix_seconds)
-                    spans[key] = replace(span, end_unix_seconds=end)
+            ledger.finish(last)
         before = entry
-        for span in entry.findings:
-            spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
+        ledger.merge(entry.ledger)
+        ledger.merge(Page(episodes=entry.findings))
         last = max(last, 0.0 if entry.part is None else entry.part.time.end)
-    return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))
+    return ledger

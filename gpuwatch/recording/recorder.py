@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import time
 from collections import deque
@@ -26,13 +27,14 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
-from gpuwatch.recording.buckets import FindingSpans
-from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
+from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, new_engine, packed_entry
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.statistics import Statistics
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.engine.engine import Engine
     from gpuwatch.diagnosis.finding import Diagnosis
 
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
@@ -80,8 +82,12 @@ class Recorder:
         self._rotate_seconds = rotate_seconds
         self._keep = keep
         self._redact = redact
-        self._findings = FindingSpans()
         self._lines = StreamWriter()
+        self._engine: Engine | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._ledger = Ledger(newest=True)
+        self._ledger_until = -math.inf
+        """Up to when the entries have the ledger."""
         self._statistics = Statistics(in_parts=True)
         """Since the frame before; while a disk is full, that is long."""
         self._monotonic = monotonic
@@ -107,7 +113,7 @@ class Recorder:
             path=self.path,
             snapshots=self._snapshots,
             written_bytes=self._closed_bytes + (0 if file is None else file.written_bytes),
-            findings=self._findings.raised,
+            findings=self._ledger.raised,
             lost_snapshots=self._lost,
             trouble=self._trouble,
             notice=self._notice,
@@ -118,7 +124,7 @@ class Recorder:
         if self._redact:
             snapshot, diagnosis = redacted(snapshot), None
         self._latest = snapshot.taken_at_unix_seconds
-        self._findings.push(snapshot, diagnosis)
+        self._note_diagnosis(snapshot, diagnosis)
         written = self._can_write() and self._put(snapshot)
         # The statistics of a frame are written after it, before the next.
         self._statistics.add_snapshot(snapshot)
@@ -130,6 +136,16 @@ class Recorder:
         self._snapshots += 1
         self._file_snapshots += 1
         self._note_trouble()
+
+    def _note_diagnosis(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+        if diagnosis is None:
+            if self._engine is None:
+                self._engine = new_engine()
+            self._engine.push(snapshot)
+            diagnosis = self._engine.diagnosis
+        if diagnosis is not self._diagnosis:
+            self._diagnosis = diagnosis
+            self._ledger.add_diagnosis(diagnosis, snapshot.taken_at_unix_seconds)
 
     def close(self) -> None:
         fate = self._leave_lost_file()
@@ -182,8 +198,9 @@ class Recorder:
             run=self._run,
             begin_unix_seconds=begin,
             part=self._statistics.take_part(last=begin is None) if counted else None,
-            findings=self._findings.take_spans(),
+            ledger=self._ledger.page(self._ledger_until),
         )
+        self._ledger_until = self._latest or -math.inf
         return packed_entry(entry)
 
     # The file.

@@ -14,8 +14,8 @@ from msgspec.structs import asdict
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.jobs.identity.runs import essence
-from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
 from gpuwatch.outputs.report.model import (
     GpuUsage,
     HostUsage,
@@ -33,7 +33,7 @@ from gpuwatch.outputs.report.model import (
     Time,
     TimeProfile,
 )
-from gpuwatch.outputs.report.phases import Cell, DiagnosisNotes, JudgedPhases, Span, spans
+from gpuwatch.outputs.report.phases import Cell, JudgedPhases, Span, finding_uses, spans
 from gpuwatch.recording import statistics
 from gpuwatch.recording.statistics import (
     GpuStatistics,
@@ -74,13 +74,13 @@ class Accumulator:
         self._job = job
         self._statistics = Statistics(job, live=live)
         self.engine: Engine | None = None
-        self._notes: DiagnosisNotes | None = None
         if not live:
             # Slow to import.
             from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
 
             self.engine = Engine(evaluate_seconds=evaluate_seconds)
-        self._findings = FindingsAccumulator(newest=newest)
+        self._newest = newest
+        self._ledger = Ledger(newest=newest)
         self._diagnosis: Diagnosis | None = None
 
     @property
@@ -114,12 +114,8 @@ class Accumulator:
         step = self._statistics.latest
         if diagnosis is self._diagnosis or step is None:
             return
-        if self._notes is None:
-            self._notes = DiagnosisNotes()
         self._diagnosis = diagnosis
-        begin = self._statistics.time.begin or 0.0
-        self._findings.add_diagnosis(diagnosis, step.until, begin, step.offset)
-        self._notes.add_diagnosis(diagnosis, step.until, step.offset)
+        self._ledger.add_diagnosis(diagnosis, step.until, step.offset)
 
     def report(self, source: Source | None = None) -> Report:
         """Return the report so far. Raises ``ValueError`` if there was no snapshot."""
@@ -135,14 +131,15 @@ class Accumulator:
         by_key = {one.sums.key: one for one in counted.jobs.values()}
         ranked = by_weight([one.sums for one in counted.jobs.values()])
         jobs = tuple([job_usage(by_key[sums.key], end) for sums in ranked])
-        findings = self._findings.uses(end)
+        begin = counted.time.begin or 0.0
+        findings = finding_uses(self._ledger.episodes(), begin, end, newest=self._newest)
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
-        if self._notes is not None:
-            self._notes.finish(end)
+        if diagnosis is not None:
+            self._ledger.finish_questions(end)
             own = {uuid: _spans(gpu, end) for uuid, gpu in counted.gpus.items()}
             known = bool(jobs or counted.processes.used)
-            judged = JudgedPhases(gpus, own, findings, self._notes, processes=known)
+            judged = JudgedPhases(gpus, own, findings, self._ledger, processes=known)
             findings, phases = judged.findings, judged.phases(2.0 * counted.grid.seconds)
             questions = judged.questions()
         return Report(
