@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder as EntryDecoder
 from msgspec.json import Encoder
@@ -35,7 +37,8 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.diagnosis.causes import names_among
-from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
+from gpuwatch.diagnosis.finding import Unchecked
+from gpuwatch.diagnosis.ledger import EpisodeKey, Ledger, Page, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
 from gpuwatch.recording.statistics import Part, Statistics
 from gpuwatch.sources.files import log_text, zstd
@@ -76,8 +79,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Statistics of the time since the entry before."""
     ledger: Page = Page()
     """What the ledger says of that time: findings that hold, and those that ended since."""
-    findings: tuple[Episode, ...] = ()
-    """The same in older recordings, an episode for each cause."""
+    unknown: tuple[Unchecked, ...] | None = None
+    """Rules that could not be checked at its end; ``None``: nobody looked."""
 
 
 class Mark(NamedTuple):
@@ -699,6 +702,48 @@ def ledger_of(entries: Iterable[Entry], *, newest: bool = True) -> Ledger:
             ledger.finish(last)
         before = entry
         ledger.merge(entry.ledger)
-        ledger.merge(Page(episodes=entry.findings))
         last = max(last, 0.0 if entry.part is None else entry.part.time.end)
     return ledger
+
+
+def ledger_between(frames: Sequence[Frame], begin: float | None, end: float | None) -> Page:
+    """Return what the ledger of a recording says of a part of its time, with what was lost in that
+    part (within a minute in proportion)."""
+    first = -math.inf if begin is None else begin
+    last = math.inf if end is None else end
+    ledger = ledger_of([frame.summed for frame in frames if frame.summed is not None])
+    page = ledger.page(first)
+    before = {} if begin is None else _lost_by(frames, begin)
+    until = None if end is None else _lost_by(frames, end)
+    episodes = []
+    for one in page.episodes:
+        if one.begin_unix_seconds <= last:
+            cost, key = one.cost_gpu_seconds, (one.key, one.begin_unix_seconds)
+            if cost is not None:
+                cost = cost if until is None else until.get(key, 0.0)
+                cost = max(0.0, cost - before.get(key, 0.0))
+            episodes.append(msgspec.structs.replace(one, cost_gpu_seconds=cost))
+    return Page(
+        episodes=tuple(episodes),
+        undecided=tuple([one for one in page.undecided if one.begin_unix_seconds <= last]),
+        pauses=tuple([one for one in page.pauses if one.at_unix_seconds <= last]),
+    )
+
+
+def _lost_by(frames: Sequence[Frame], at: float) -> dict[tuple[EpisodeKey, float], float]:
+    """Return the GPU seconds lost in each episode by then."""
+    passed = [frame for frame in frames if frame.begin_unix_seconds <= at]
+    summed = [frame.summed for frame in passed if frame.summed is not None]
+    lost = _lost(ledger_of(summed))
+    edge = passed[-1].summed if passed else None
+    if edge is None or edge.part is None or edge.part.time.end <= at:
+        return lost
+    earlier = _lost(ledger_of(summed[:-1]))
+    begin = passed[-1].begin_unix_seconds
+    share = (at - begin) / (edge.part.time.end - begin)
+    return {key: earlier.get(key, 0.0) * (1.0 - share) + share * x for key, x in lost.items()}
+
+
+def _lost(ledger: Ledger) -> dict[tuple[EpisodeKey, float], float]:
+    episodes = ledger.episodes()
+    return {(one.key, one.begin_unix_seconds): one.cost_gpu_seconds or 0.0 for one in episodes}

@@ -199,6 +199,7 @@ class Recorder:
             begin_unix_seconds=begin,
             part=self._statistics.take_part(last=begin is None) if counted else None,
             ledger=self._ledger.page(self._ledger_until),
+            unknown=None if self._diagnosis is None else self._diagnosis.unknown,
         )
         self._ledger_until = self._latest or -math.inf
         return packed_entry(entry)
