@@ -24,6 +24,7 @@ from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
+    from gpuwatch.diagnosis.finding import Unchecked
     from gpuwatch.outputs.report.model import Report, Source
     from gpuwatch.recording.file import Frame, OpenedLog
     from gpuwatch.recording.moments import Moment
@@ -218,47 +219,48 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     """Return the report by what sums up the frames; ``None`` where not much is summed up."""
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.recording.file import frames_of, ledger_between
+    from gpuwatch.recording.recorder import FRAME_SECONDS
     from gpuwatch.sources.files.log_text import LogStats
 
     frames = frames_of(path)
-    summed = [frame.summed for frame in frames if frame.summed is not None]
     begins = [frame.begin_unix_seconds for frame in frames]
-    ends = [one.part.time.end for one in summed if one.part is not None]
+    ends = [
+        frame.summed.part.time.end
+        for frame in frames
+        if frame.summed is not None and frame.summed.part is not None
+    ]
     # Where a clock was set back, the lines know more of what came when.
     if not ends or begins != sorted(begins):
         return None
-    begin, end = cut.span(begins[0], max(begins[-1], ends[-1]))
+    begin, end = cut.span(begins[0], ends[-1])
     made, stats = Accumulator(diagnoses=False), LogStats(kind="recording")
-    unknown, empty = None, True
+    unknown: tuple[Unchecked, ...] | None = None
     for frame, until in zip(frames, [*begins[1:], math.inf], strict=True):
-        part = None if frame.summed is None else frame.summed.part
         if begin is not None and until <= begin:
             continue
         if end is not None and frame.begin_unix_seconds > end:
             break
-        unknown = frame.summed.unknown if frame.summed is not None else unknown
-        from_begin = begin is None or frame.begin_unix_seconds >= begin
-        if part is not None and from_begin and (end is None or part.time.end <= end):
+        summed = frame.summed
+        unknown = unknown if summed is None else summed.unknown
+        stats = frame.stats or stats
+        part = None if summed is None else summed.part
+        at_edge = begin is not None and frame.begin_unix_seconds - begin < FRAME_SECONDS
+        if part is not None and not at_edge and (end is None or part.time.end <= end):
             made.merge_part(part)
-            stats.snapshots += part.time.snapshots
-            stats.interval_seconds = part.time.interval_seconds
-            empty = False
             continue
-        for snapshot in _lines_of(path, frame, until, stats):
+        for snapshot in _lines_of(path, frame, until):
             at = snapshot.taken_at_unix_seconds
             if (begin is None or at >= begin) and (end is None or at <= end):
                 made.push(snapshot)
-                stats.snapshots += 1
-                empty = False
-    shown = clean(path, 200)
-    if empty:
-        raise click.UsageError(f"{shown} has nothing between --from and --to.")
+    if made.time.begin is None:
+        raise click.UsageError(f"{clean(path, 200)} has nothing between --from and --to.")
     made.note_ledger(ledger_between(frames, begin, end), unknown)
-    stats.lines = stats.snapshots
-    return made.report(_source(shown, stats))
+    stats.kind, stats.lines = "recording", made.time.snapshots
+    stats.interval_seconds = made.time.interval_seconds
+    return made.report(_source(clean(path, 200), stats))
 
 
-def _lines_of(path: str, frame: Frame, until: float, stats: LogStats) -> Iterator[Snapshot]:
+def _lines_of(path: str, frame: Frame, until: float) -> Iterator[Snapshot]:
     """Yield the snapshots of one frame, up to the time at which the next begins."""
     from gpuwatch.recording.file import open_any
     from gpuwatch.sources.files.log_text import LogError
@@ -268,9 +270,6 @@ def _lines_of(path: str, frame: Frame, until: float, stats: LogStats) -> Iterato
             if snapshot.taken_at_unix_seconds >= until:
                 return
             yield snapshot
-        # Only the last frame is read to the end of the file.
-        stats.torn_lines, stats.damage = log.stats.torn_lines, log.stats.damage
-        stats.notes, stats.interval_seconds = log.stats.notes, log.stats.interval_seconds
 
 
 def _diagnosed_report(path: str, cut: Cut, options: LogOptions | None, *, partly: bool) -> Report:

@@ -92,6 +92,11 @@ class Accumulator:
         """GPUs in the last snapshot."""
         return self._statistics.there
 
+    @property
+    def time(self) -> TimeSums:
+        """The time so far."""
+        return self._statistics.time
+
     def push(self, snapshot: Snapshot) -> None:
         self._statistics.add_snapshot(snapshot)
         self._diagnose(snapshot)
