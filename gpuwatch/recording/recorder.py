@@ -124,7 +124,7 @@ class Recorder:
         if self._redact:
             snapshot, diagnosis = redacted(snapshot), None
         self._latest = snapshot.taken_at_unix_seconds
-        self._note_diagnosis(snapshot, diagnosis)
+        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
         written = self._can_write() and self._put(snapshot)
         # The statistics of a frame are written after it, before the next.
         self._statistics.add_snapshot(snapshot)
@@ -137,21 +137,26 @@ class Recorder:
         self._file_snapshots += 1
         self._note_trouble()
 
-    def _note_diagnosis(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
-        if diagnosis is None:
-            if self._engine is None:
-                self._engine = new_engine()
-            self._engine.push(snapshot)
-            diagnosis = self._engine.diagnosis
+    def _diagnosed(self, snapshot: Snapshot) -> Diagnosis:
+        if self._engine is None:
+            self._engine = new_engine()
+        self._engine.push(snapshot)
+        return self._engine.diagnosis
+
+    def _note_diagnosis(self, at_unix_seconds: float, diagnosis: Diagnosis) -> None:
         if diagnosis is not self._diagnosis:
             self._diagnosis = diagnosis
-            self._ledger.add_diagnosis(diagnosis, snapshot.taken_at_unix_seconds)
+            self._ledger.add_diagnosis(diagnosis, at_unix_seconds)
 
     def close(self) -> None:
         fate = self._leave_lost_file()
         if fate is not None:
             self._trouble = f"{fate}."
         elif self._latest is not None:
+            if self._engine is not None:
+                # The last seconds count.
+                self._engine.finish()
+                self._note_diagnosis(self._latest, self._engine.diagnosis)
             self._write_end()
         if self._file is not None:
             self._leave_file(self._file)

@@ -91,6 +91,8 @@ class Engine:
         self._before = now
         if self._ends_a_job(snapshot):
             self.finish()
+            # Into the ledger, before what follows drops the job.
+            assert self.diagnosis is not None
         self._observer.push(snapshot)
         self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.

@@ -268,7 +268,7 @@ class Group:
         return text
 
     def cost_words(self) -> str:
-        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
+        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost."""
         return words.cost(self.cost, self.report)
 
     def _what(self) -> Iterable[str]:
@@ -467,7 +467,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
         seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
         text = f"a{text[1:]}" if text.startswith("All ") else text
         when = Times(report).stretch(longest).partition(" (")[0]
-        lost = f" That cost {lead.cost_words()}." if lead.cost_words() else ""
+        lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
     return f"{'All the time' if whole else when}: {text}.{lost}"

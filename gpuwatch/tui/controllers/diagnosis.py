@@ -58,6 +58,11 @@ class DiagnosisController(Controller):
         """Diagnosis by which the findings of the past were put on the time axis last."""
         self._runs = Runs()
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """From when to when findings held; ``None`` while nothing is diagnosed."""
+        return None if self.engine is None else self.engine.ledger
+
     def leave_out(self) -> None:
         """Diagnose nothing from here on."""
         self.engine = self._make_engine = None
@@ -84,7 +89,7 @@ class DiagnosisController(Controller):
 
     def _marks(self, snapshot: Snapshot) -> tuple[FindingMark, ...]:
         """Return when findings held, on the charts' clock."""
-        episodes = () if self.engine is None else self.engine.ledger.episodes()
+        episodes = () if self.ledger is None else self.ledger.episodes()
         if not episodes:
             return ()
         from gpuwatch.diagnosis.causes import names_among  # noqa: PLC0415 - after the start
