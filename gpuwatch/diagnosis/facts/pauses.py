@@ -8,7 +8,7 @@ from gpuwatch.core.model import GpuKey, Snapshot
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
 from gpuwatch.diagnosis.facts.watched_job import LAG_SECONDS, LEDGER, JobTrack
-from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.signals.running import Ledger
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch
 
