@@ -17,11 +17,15 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Return as soon as ``condition`` holds; the limit is only there to end a failing test."""
     deadline = time.monotonic() + seconds
     pause = 0.002
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError("it never came true")
-        time.sleep(pause)
-        # To ask may cost what the others need to make it true.
+        # To ask may cost what the others need to make it true: at most half of the time goes there.
+        time.sleep(max(pause, min(now - asked, 1.0)))
         pause = min(1.5 * pause, 0.05)
 
 
