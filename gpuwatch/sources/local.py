@@ -17,8 +17,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.sources.allocation import Allocations
 from gpuwatch.sources.driver_link import DriverLink, bug
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
-from gpuwatch.sources.linux.host import HostReader
-from gpuwatch.sources.linux.own_cpu import OwnUse
+from gpuwatch.sources.linux.host import HostReader, OwnUsage
 from gpuwatch.sources.linux.processes import ProcessSource
 from gpuwatch.sources.only import only_wanted
 
@@ -55,7 +54,7 @@ class LocalSource:
         )
         self._make_jobs = jobs
         self._jobs: JobReader | None = None
-        self._own = OwnUse()
+        self._own = OwnUsage()
         self._allocations = Allocations(self.clock)
         self._answered_at: float | None = None
         """When the driver answered last."""
