@@ -121,6 +121,13 @@ class Values(dict[str, Any]):
         super().__setitem__(name, None)
         self.refused.setdefault(name, value)
 
+    def senseless(self, names: Iterable[str]) -> list[str]:
+        """Return the fields whose last value was nonsense, and not the driver's way to say "not
+        available"."""
+        return [
+            name for name in names if name in self.refused and not not_available(self.refused[name])
+        ]
+
     def clear(self) -> None:
         super().clear()
         self.refused.clear()
@@ -134,9 +141,10 @@ def available(value: int | None) -> int | None:
     return None if value in _ALL_ONES else value
 
 
-def not_available(value: float) -> bool:
-    """It is the driver's "not available", perhaps after a change of unit."""
-    return value in _ALL_ONES or value * 1000.0 in _ALL_ONES
+def not_available(value: Any) -> bool:
+    """Return True for the driver's "not available", perhaps after a change of unit."""
+    is_number = isinstance(value, int | float)
+    return value in _ALL_ONES or (is_number and value * 1000.0 in _ALL_ONES)
 
 
 UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z./-]{1,100}")
@@ -160,9 +168,10 @@ def at_most(value: int | None, most: int | None) -> int | None:
     return None if value is not None and most is not None and value > most else value
 
 
-def cuda_version(number: int) -> str | None:
-    """``12080`` -> ``"12.8"``."""
-    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
+def cuda_version(number: int | None) -> str | None:
+    """Return ``"12.8"`` for ``12080``; ``None`` for a number that is no version."""
+    text = "" if number is None else f"{number // 1000}.{number % 1000 // 10}"
+    return text if CUDA_VERSION.fullmatch(text) and text != "0.0" else None
 
 
 _REASON_CACHE: dict[int, tuple[str, ...]] = {}
