@@ -40,7 +40,7 @@ from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, 
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
 
 if TYPE_CHECKING:
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
 
@@ -489,7 +489,7 @@ def open_any(
             snapshots = _read_recording(every, stats, lines)
         else:
             # One who records reads no logs.
-            from gpuwatch.sources.smi_log.source import LogOptions, read_lines  # noqa: PLC0415
+            from gpuwatch.sources.logs.source import LogOptions, read_lines  # noqa: PLC0415
 
             lines.line_length = log_text.LINE_LENGTH
             options = options or LogOptions()

@@ -35,7 +35,7 @@ from gpuwatch.recording.buckets import (
 from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -15,7 +15,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.file import open_any
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
 from tests.sources.smi_writing import query_log, simulated
 from tests.support.recordings import streamed
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.recording.file import OpenedLog
     from gpuwatch.recording.moments import Moment
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 
 _PROGRESS_SECONDS = 0.5
@@ -121,8 +121,8 @@ class LogFacts(NamedTuple):
 
     def options(self) -> LogOptions:
         """Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
-        from gpuwatch.sources.smi_log.columns import parse_columns
-        from gpuwatch.sources.smi_log.source import LogOptions
+        from gpuwatch.sources.logs.headings import parse_columns
+        from gpuwatch.sources.logs.source import LogOptions
 
         if self.gpus == 0:
             raise click.UsageError("A log has at least one GPU.")
@@ -190,7 +190,7 @@ def read_report(
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.outputs.report.model import Source
     from gpuwatch.outputs.report.recorder import JobRecorder
-    from gpuwatch.sources.smi_log.columns import COLUMNS
+    from gpuwatch.sources.logs.headings import COLUMNS
 
     cut = cut or Cut()
     made: Accumulator | JobRecorder | None = None

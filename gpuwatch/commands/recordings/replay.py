@@ -17,7 +17,7 @@ from gpuwatch.commands.recordings.reading import LogFacts, log_options
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.recording.replay import EndableInput, Tape
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""

@@ -81,8 +81,8 @@ class LogStats:
     rows: int = 0
     reading_rows: int = 0
     """Those that are about a GPU, not about one of its processes."""
-    unread: Counter[str] = field(default_factory=Counter)
-    """In how many of the ``reading_rows`` a column had no value."""
+    unread_columns: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Number of the ``reading_rows`` in which these columns had no value."""
     unread_times: int = 0
     """Rows whose time stamp is none, in a log that has times."""
     unread_time: str = ""
@@ -105,6 +105,15 @@ class LogStats:
     """The first few different ``other_lines``, made safe."""
     notes: list[str] = field(default_factory=list)
     """How it was read where that was not plain, in sentences."""
+
+    @property
+    def unread(self) -> Counter[str]:
+        """Number of the ``reading_rows`` in which a column had no value."""
+        found = Counter[str]()
+        for names, times in self.unread_columns.items():
+            for name in names:
+                found[name] += times
+        return found
 
     def remark(self, line: str) -> None:
         """Count a line that is no reading, if it says anything."""

@@ -83,18 +83,16 @@ _START_SENTENCES = {
 }
 
 
-_NO_SAMPLES = (
+NO_SAMPLES = (
     "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
     "shorter than the interval can be missed."
 )
+NO_PROCESS_BUSY = "{gpus} {verb} no record of each process's share of the SMs."
+NO_PROCESS_LIST = "{gpus} {verb} no list of processes under this driver."
 _WORTH_SAYING = (
-    (readings.SAMPLES, "busy_samples", _NO_SAMPLES),
-    (
-        readings.PROCESS_BUSY,
-        "gpu_busy_percent",
-        "{gpus} {verb} no record of each process's share of the SMs.",
-    ),
-    (readings.PROCESS_LIST, "processes", "{gpus} {verb} no list of processes under this driver."),
+    (readings.SAMPLES, "busy_samples", NO_SAMPLES),
+    (readings.PROCESS_BUSY, "gpu_busy_percent", NO_PROCESS_BUSY),
+    (readings.PROCESS_LIST, "processes", NO_PROCESS_LIST),
 )
 """Readings whose absence changes what the screen can be trusted to show."""
 
@@ -200,25 +198,30 @@ def _only(fields: Iterable[str | None]) -> str | None:
 
 
 def _lost(devices: list[NvmlDevice]) -> list[Problem]:
-    problems = []
-    for code, gone in _grouped((device.lost_error, device) for device in devices).items():
-        gpus, since = _identities(gone), min(device.lost_since_unix for device in gone)
-        one = len(gpus) == 1
-        name = f"{labels(gpus)} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
-        it, them = ("it", "it") if one else ("they", "them")
-        if code == tables.RESET_REQUIRED:
-            indexes = ",".join(str(index) for index in sorted({gpu.index for gpu in gpus}))
-            message = (
-                f"{name} lost until reset: stop the jobs on {them}, then "
-                f"`sudo nvidia-smi --gpu-reset -i {indexes}`, or reboot."
-            )
-        else:
-            message = (
-                f"{name} lost: {it} fell off the bus, and the jobs on {them} have died. Check "
-                "`dmesg` for Xid errors; a reset or reboot is needed."
-            )
-        problems.append(problem(message, gpus, reading=None if one else "lost", since=since))
-    return problems
+    together = _grouped((device.lost_error, device) for device in devices)
+    return [
+        lost(_identities(gone), code, min(device.lost_since_unix for device in gone))
+        for code, gone in together.items()
+    ]
+
+
+def lost(gpus: Sequence[GpuIdentity], code: int, since: float) -> Problem:
+    """Say that GPUs are lost, all for the same reason."""
+    one = len(gpus) == 1
+    name = f"{labels(gpus)} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
+    it, them = ("it", "it") if one else ("they", "them")
+    if code == tables.RESET_REQUIRED:
+        indexes = ",".join(str(index) for index in sorted({gpu.index for gpu in gpus}))
+        message = (
+            f"{name} lost until reset: stop the jobs on {them}, then "
+            f"`sudo nvidia-smi --gpu-reset -i {indexes}`, or reboot."
+        )
+    else:
+        message = (
+            f"{name} lost: {it} fell off the bus, and the jobs on {them} have died. Check "
+            "`dmesg` for Xid errors; a reset or reboot is needed."
+        )
+    return problem(message, gpus, reading=None if one else "lost", since=since)
 
 
 def failing(devices: list[NvmlDevice]) -> list[Problem]:
@@ -245,8 +248,8 @@ def failing(devices: list[NvmlDevice]) -> list[Problem]:
         for (reading, error), affected in together.items()
     )
     return [
-        _cannot_read(
-            same,
+        cannot_read(
+            [(reading.name, _field(reading)) for reading in same],
             _identities(affected),
             error,
             min(since for reading in same for _, since in together[reading, error]),
@@ -255,10 +258,14 @@ def failing(devices: list[NvmlDevice]) -> list[Problem]:
     ]
 
 
-def _cannot_read(
-    failed: list[Reading], gpus: list[GpuIdentity], code: int, since: float
+def cannot_read(
+    failed: Sequence[tuple[str, str | None]],
+    gpus: Sequence[GpuIdentity],
+    code: int,
+    since: float,
 ) -> Problem:
-    names = _shortened([reading.name for reading in failed], "more readings")
+    """Say that readings (a name for a person, the field) fail alike on the same GPUs."""
+    names = _shortened([name for name, _ in failed], "more readings")
     subject = f"{units.listed(names)} of {labels(gpus)}"
     subject = subject[0].upper() + subject[1:]
     refused = code == tables.NO_PERMISSION
@@ -269,7 +276,7 @@ def _cannot_read(
         message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
     severity = "info" if refused else "warning"
     return problem(
-        message, gpus, reading=_only(map(_field, failed)), since=since, severity=severity
+        message, gpus, reading=_only(field for _, field in failed), since=since, severity=severity
     )
 
 
@@ -389,9 +396,15 @@ def _lacking(devices: list[NvmlDevice]) -> list[Problem]:
             device for device in cards if name in device.unsupported and device not in implied
         )
         if gpus:
-            filled = sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have")
-            problems.append(problem(filled, gpus, reading=field, severity="info"))
+            problems.append(unsupported(sentence, field, gpus))
     return problems
+
+
+def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:
+    """Name a reading that a person would look for and that these GPUs do not have; ``sentence`` has
+    places for ``{gpus}`` and ``{verb}``."""
+    filled = sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have")
+    return problem(filled, gpus, reading=field, severity="info")
 
 
 def _no_utilisation(gpus: list[GpuIdentity], divided: bool) -> Problem:

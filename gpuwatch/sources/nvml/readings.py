@@ -678,7 +678,7 @@ def health(device: NvmlDevice) -> None:
 
 def gpm_activities(device: NvmlDevice) -> None:
     got = device.gpm_reader.read()
-    for name in _GPM_FIELDS:
+    for name in GPM_ACTIVITIES:
         device.values[name] = got.get(name)
     for name, rates in RATES.items():
         if all(rate in got for rate in rates):
@@ -730,7 +730,7 @@ def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
 
 # --- tables: what is read, and how often -----------------------------------------------------
 
-_GPM_FIELDS = tuple(tables.GPM_ACTIVITIES.values())
+GPM_ACTIVITIES = tuple(tables.GPM_ACTIVITIES.values())
 HEALTH_FIELDS = tuple(tables.HEALTH.values())
 _HEALTH_IDS = tuple((number, 0) for number in tables.HEALTH)
 RATES = {
@@ -820,7 +820,7 @@ READINGS = (
     Reading("the temperature", ("temperature_celsius",), temperature, EVERY_SECOND, NOTABLE),
     Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, EVERY_LOOK, NOTABLE),
     Reading("the SM clock", ("sm_clock_mhz",), sm_clock, EVERY_LOOK, NOTABLE),
-    Reading(GPM, _GPM_FIELDS, gpm_activities, EVERY_SECOND, PROMPT, calls=2, pairs=True),
+    Reading(GPM, GPM_ACTIVITIES, gpm_activities, EVERY_SECOND, PROMPT, calls=2, pairs=True),
     Reading(
         PROCESS_BUSY, (), process_busy, EVERY_SECOND, NOTABLE, process_field="gpu_busy_percent"
     ),

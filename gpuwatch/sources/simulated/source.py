@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
+from gpuwatch.sources.gpu_filter import only_wanted
 from gpuwatch.sources.linux.host import OwnUsage
-from gpuwatch.sources.only import only_wanted
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
 from gpuwatch.sources.simulated.host import Look, build_host
