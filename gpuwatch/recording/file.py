@@ -36,9 +36,17 @@ from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.recording.buckets import BUCKET_SECONDS, FindingSpan, FindingSpans, Overview
 from gpuwatch.recording.statistics import Part, Statistics
-from gpuwatch.sources.files import log_text, zstd
-from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
-from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.text import (
+    STANDARD_INPUT,
+    ZSTD,
+    FileSet,
+    LogError,
+    LogStats,
+    TextLines,
+    kind_of,
+    zstd,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.sources.logs.source import LogOptions

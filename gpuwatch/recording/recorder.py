@@ -30,7 +30,7 @@ from gpuwatch.recording.buckets import FindingSpans
 from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files.unpacked import rotated_files, split_name
+from gpuwatch.sources.logs.text import rotated_files, split_name
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis

@@ -34,9 +34,8 @@ from gpuwatch.recording.buckets import (
 )
 from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -100,7 +100,7 @@ def _keys_from_terminal() -> EndableInput | None:
 def _tape(file: str, given: EndableInput | None, options: LogOptions) -> tuple[Tape, Snapshot]:
     """The tape and its first snapshot. Raises ``LogError`` for what cannot be played."""
     from gpuwatch.recording.replay import open_tape
-    from gpuwatch.sources.files.log_text import LogError
+    from gpuwatch.sources.logs.text import LogError
 
     tape = open_tape(file, options, end=None if given is None else given.end)
     for snapshot in tape.snapshots(float("-inf")):

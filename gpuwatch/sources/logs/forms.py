@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.logs.headings import COLUMNS, FIELD_HEADINGS, VALUE_HEADINGS, named
 from gpuwatch.sources.logs.moments import SORT_FIRST
 from gpuwatch.sources.logs.rows import Rows, RowsOrEnds, with_unit
+from gpuwatch.sources.logs.text import LogError
 
 # --- the table of ``nvidia-smi -l`` ---------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.logs.stamps import StampReader
+from gpuwatch.sources.logs.text import LogError, LogStats
 from gpuwatch.sources.nvml.tables import EVENT_REASONS, PSTATE_MAX
 
 # --- cells: what is measured, in which unit, and within which bounds it can be --------------------

@@ -26,8 +26,8 @@ from gpuwatch.core.model import (
     Snapshot,
 )
 from gpuwatch.core.model import ReasonSeconds as Seconds
-from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.logs.rows import Row
+from gpuwatch.sources.logs.text import LogError, LogStats
 
 LOG_HOST = "log"
 _HOST = Host(name=LOG_HOST)

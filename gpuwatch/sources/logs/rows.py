@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Process
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.log_text import LogStats
 from gpuwatch.sources.logs.headings import (
     CELL_EDGES,
     COLUMNS,
@@ -23,6 +22,7 @@ from gpuwatch.sources.logs.headings import (
     parser,
 )
 from gpuwatch.sources.logs.stamps import StampReader
+from gpuwatch.sources.logs.text import LogStats
 
 _LOST = frozenset({"[gpu is lost]", "gpu is lost"})
 _TEXTS_KEPT = 512
@@ -154,7 +154,8 @@ class RowReader:
 
     def read(self, cells: Cells, now: float | None = None) -> Row:
         """Read as many ``cells`` as there are names; ``now``: the time of a row without one."""
-        reading, unread = self._reading.read(cells), ()
+        reading = self._reading.read(cells)
+        unread: tuple[str, ...] = ()
         if None in reading.values():
             columns = self._reading.columns
             unread = tuple([columns[field].name for field in reading if reading[field] is None])

@@ -10,18 +10,17 @@ many GPUs there are where no column distinguishes them.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
 from gpuwatch.sources.logs import forms, headings
 from gpuwatch.sources.logs.headings import CARD_WATTS_MOST, COLUMNS, Heading
 from gpuwatch.sources.logs.moments import ROWS_LOOKED_AT, Gaps, Grouping, Moments, group
 from gpuwatch.sources.logs.rows import Cells, Row, RowReader, Rows, RowsOrEnds, by_gpu
 from gpuwatch.sources.logs.stamps import is_stamp
+from gpuwatch.sources.logs.text import LogError, LogStats, TextLines
 
 LOOKED_AT_LINES = 512
 """Lines in which a heading is looked for: a shell may have written before it."""
@@ -67,8 +66,8 @@ def read_lines(
     if before or any("\x1b" in line for line in first):
         lines = forms.unwrapped(lines, before)
     if form is not None:
-        stats.kind = form
-        return reading.snapshots(lines, partial(forms.FORMS[form].rows, rows=reading.rows))
+        stats.kind, make_rows = form, forms.FORMS[form].rows
+        return reading.snapshots(lines, lambda text: make_rows(text, reading.rows))
     if heading is None:
         bare = map(headings.stripped, forms.unwrapped(first, before))
         rows = [line for line in bare if line and not is_stamp(line)]

@@ -49,7 +49,7 @@ class Inventory:
         self._found = found
         self._recheck_at = 0.0
         self._count_seen = 0
-        self._versions: dict[str, str | None] = {}
+        self._versions: dict[str, Any] = {}
         self._versions_known = False
         self.devices: list[NvmlDevice] = []
         self.instances: dict[str, dict[int, str]] = {}
