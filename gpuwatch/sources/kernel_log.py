@@ -26,8 +26,8 @@ class KernelLog:
 
     def __init__(self, path: Path = KMSG) -> None:
         self.xids: dict[tuple[str, int], tuple[int, float]] = {}
-        """By the card, as ``same_bus`` names it, and the code: how often since the machine started
-        (as far back as its log reaches), and when last (Unix seconds)."""
+        """Number of times since the machine started (as far back as its log reaches), and the last
+        time (Unix seconds), by the card, as ``same_bus`` names it, and the code."""
         self.is_readable, self._caught_up = True, False
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -42,7 +42,7 @@ FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
 SO_FAR_SECONDS = 5.0
-"""How long the readings so far of a slow driver are shown without any news from it."""
+"""Readings so far of a slow driver are shown for so long without any news from it."""
 CLOSE_SECONDS = 0.5
 WAKES_SECONDS = 2.0
 """A wait that is longer is worth a line on the screen."""
@@ -79,13 +79,13 @@ class LocalSource:
         self._own = OwnUsage()
         self._allocations = Allocations(self.clock)
         self._answered_at: float | None = None
-        """When the driver answered last."""
+        """Time of the driver's last answer, monotonic seconds."""
         self._began: tuple[float, float, float] | None = None
         self._sequence = 0
 
     @property
     def driver_silent(self) -> bool:
-        """True where the last read had to do without the GPUs, because the driver had not answered
+        """Whether the last read had to do without the GPUs, because the driver had not answered
         yet."""
         return self._driver.silent
 
@@ -287,7 +287,7 @@ class DriverLink:
 
     @property
     def _patience(self) -> float:
-        """How long a snapshot waits for the GPUs, seconds."""
+        """Seconds that a snapshot waits for the GPUs."""
         if self._options.driver_wait_seconds is not None:
             return self._options.driver_wait_seconds
         return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)

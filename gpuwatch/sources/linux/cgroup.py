@@ -28,7 +28,7 @@ class CgroupLine(NamedTuple):
 
 
 class CgroupMount(NamedTuple):
-    """Where a hierarchy is mounted, and which of its folders that mount shows (``root``)."""
+    """A mounted hierarchy, and which of its folders that mount shows (``root``)."""
 
     version: int
     controllers: frozenset[str]
@@ -165,7 +165,7 @@ def mounts_of(process: Path) -> tuple[CgroupMount, ...]:
 
 
 class Periods(NamedTuple):
-    """How often a group with a quota was looked at, and held back, since it was made."""
+    """Number of times that a group with a quota was looked at, and held back, since it was made."""
 
     all: int
     throttled: int

@@ -57,7 +57,7 @@ class ProcessSource:
         self._roots: set[int] = set()
         self._below: list[int] = []
         self._ended: set[int] = set()
-        """Since the last look."""
+        """Processes that ended since the last look."""
         self._tree_moved = False
         self._others: list[Process] = []
         self._others_due: float | None = None
@@ -338,7 +338,8 @@ REST_SECONDS = 5.0
 """A process that has not run is read this often: others can take memory from it."""
 
 FULL_READS = 2
-"""At first sight (or after an exec) and once settled; from then on only the command line."""
+"""Everything is read at first sight (or after an exec) and once settled; from then on only the
+command line."""
 
 _BUFFER = 1024
 
@@ -513,8 +514,8 @@ COMMAND_BYTES = 4096
 """A command line can be megabytes; no screen shows more than this of it."""
 
 PATIENCE_SECONDS = 0.2
-"""For users' names, in all: those in a local file are known in less, so that the first picture
-has them."""
+"""Time that all users' names are waited for: those in a local file are known in less, so that the
+first picture has them."""
 
 _NEEDS_QUOTES = re.compile(r"[\s'\"]")
 _NOT_IN_DOUBLE_QUOTES = re.compile(r'["$`\\!]')
@@ -631,7 +632,8 @@ user_name = UserNames().name
 # processes have hundreds.
 
 LIST_SECONDS = 1.5
-"""Where many began, a new child is seen after at most two, with an interval of one second."""
+"""Listed so often where many began: a new child is seen after two seconds at most, with an interval
+of one."""
 TRIED_MOST = 256
 TRIED_SECONDS = 10.0
 """Then they are listed all the same, if any began: one whose birth the kernel had not finished

@@ -127,7 +127,7 @@ class ProcessStat(NamedTuple):
     """User and system time of all threads, those that ended included."""
     threads: int
     start_ticks: int
-    """Since boot; with the PID this distinguishes one process from another."""
+    """Ticks since boot; with the PID they distinguish one process from another."""
     resident_pages: int
     stack_start: bytes
     """Address of the first stack: differs after an exec. ``0`` for other users' processes."""
@@ -140,7 +140,7 @@ class ProcessStat(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """A zombie, and not only its main thread has ended."""
+        """Whether it is a zombie of which not only the main thread has ended."""
         return self.state in "ZX" and self.threads <= 1
 
 

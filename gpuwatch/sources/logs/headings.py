@@ -225,9 +225,9 @@ gpu_memory_bytes bytes: pmon.fb; name text: pmon.command""",
         f"{name} seconds: clocks_event_reasons_counters.{name} [us]" for name in _REASONS
     ),
 }
-"""By parts of a snapshot (``other`` is worked out from): ``field kind: name, name [unit]``, best
-first; words without a dot mean the name before them. ``!``: only with a unit (else a share of 1, of
-100, or a size); ``?``: only of a GPU."""
+"""Columns by the part of a snapshot (``other`` is worked out from): ``field kind: name, name
+[unit]``, best first; words without a dot mean the name before them. ``!``: only with a unit (else a
+share of 1, of 100, or a size); ``?``: only of a GPU."""
 
 
 def _tags(text: str) -> dict[str, str]:
@@ -235,8 +235,8 @@ def _tags(text: str) -> dict[str, str]:
 
 
 class Column(NamedTuple):
-    """Where a column goes in a snapshot. The column with the lowest ``rank`` is taken where several
-    have the same field."""
+    """The place of a column in a snapshot. The column with the lowest ``rank`` is taken where
+    several have the same field."""
 
     part: str
     field: str
@@ -485,7 +485,7 @@ class Heading(NamedTuple):
 
     @property
     def tidy(self) -> bool:
-        """A column says what is measured, another gives the value."""
+        """Whether a column says what is measured and another gives the value."""
         names = set(self.names)
         return not (names.isdisjoint(FIELD_HEADINGS) or names.isdisjoint(VALUE_HEADINGS))
 

@@ -1,5 +1,5 @@
-"""From rows of a log to snapshots: which rows are one moment, when it was, and how many GPUs a log
-is of whose rows do not say which GPU they are about.
+"""Makes snapshots of the rows of a log: which rows are one moment, when it was, and how many GPUs a
+log is of whose rows do not say which GPU they are about.
 
 ``Moments`` puts rows together; ``LogClock`` says when they were, and ``Gaps`` at which interval;
 ``group`` tells the number of GPUs by the first rows.
@@ -207,7 +207,7 @@ class Moments:
         self._clock = LogClock(interval_seconds, stats)
         self._gap_seconds = grouping.gap_seconds
         self._gpus = grouping.gpus or 1
-        self._places: dict[str | int, int] = {}
+        self._places: dict[str | int | None, int] = {}
         self._identities: dict[int, tuple[dict[str, Any], GpuIdentity]] = {}
         self._counters: dict[GpuKey, Mapping[str, float]] = {}
         self._rows: list[tuple[int, Row]] = []
@@ -219,12 +219,14 @@ class Moments:
         self._last_at: float | None = None
         self._last_monotonic: float | None = None
         self._snapshot_at: float | None = None
-        self._last_places: set[int] = set()
+        self._last_rows: list[tuple[int, Row]] = []
 
     def add_row(self, row: Row) -> Snapshot | None:
         """Add a row. Return the moment before it, where that is whole now."""
         keyed = self._keyed = self._keyed or row.key is not None
-        place = self._place(row) if keyed else len(self._rows)
+        place = self._places.get(row.key) if keyed else len(self._rows)
+        if place is None:
+            place = self._new_place(row.key)
         if place is None:
             self._stats.torn_lines += 1
             return None
@@ -260,13 +262,10 @@ class Moments:
             return None
         return self._snapshot(rows)
 
-    def _place(self, row: Row) -> int | None:
-        if row.key is None:
+    def _new_place(self, key: str | int | None) -> int | None:
+        if key is None or len(self._places) >= GPUS_MAX:
             return None
-        place = self._places.get(row.key)
-        if place is None and len(self._places) < GPUS_MAX:
-            place = row.key if isinstance(row.key, int) else len(self._places)
-            self._places[row.key] = place
+        place = self._places[key] = key if isinstance(key, int) else len(self._places)
         return place
 
     def _begins(self, row: Row, place: int, keyed: bool) -> bool:
@@ -330,7 +329,7 @@ class Moments:
             simulated=False,
             host=_HOST,
             # A damaged line can give a GPU another's key.
-            gpus=tuple({gpu.uuid: gpu for gpu in gpus.values()}.values()),
+            gpus=tuple({gpu.identity.uuid: gpu for gpu in gpus.values()}.values()),
             processes=tuple(processes),
             problems=tuple(self._problems),
         )
@@ -341,13 +340,13 @@ class Moments:
     def _check_order(self, rows: list[tuple[int, Row]]) -> None:
         """Raise ``LogError`` where one GPU's whole time comes after another's."""
         at, before = rows[0][1].at_unix_seconds, self._snapshot_at
-        places = {place for place, _ in rows}
         if at is not None:
-            back = before is not None and at < before - _BACK_SECONDS
-            if back and self._keyed and places.isdisjoint(self._last_places):
-                raise LogError(SORT_FIRST)
+            if before is not None and at < before - _BACK_SECONDS and self._keyed:
+                places = {place for place, _ in rows}
+                if places.isdisjoint([place for place, _ in self._last_rows]):
+                    raise LogError(SORT_FIRST)
             self._snapshot_at = at
-        self._last_places = places
+        self._last_rows = rows
 
     def _gpu(self, place: int, row: Row, passed: float | None) -> Gpu:
         known = self._identities.get(place)

@@ -98,13 +98,14 @@ class _Part:
         self.columns = columns
         self._fields = tuple(columns)
         self._columns = tuple(columns.values())
+        self.names = tuple([column.name for column in self._columns])
         self.pick = _picker([column.place for column in self._columns])
 
     def __contains__(self, field: str) -> bool:
         return field in self.columns
 
     def read(self, cells: Cells) -> dict[str, Any]:
-        return dict(zip(self._fields, map(getitem, self._columns, self.pick(cells)), strict=True))
+        return dict(zip(self._fields, map(getitem, self._columns, self.pick(cells)), strict=False))
 
     def read_known(self, cells: Cells) -> dict[str, Any]:
         """Read the fields that have a value."""
@@ -157,8 +158,8 @@ class RowReader:
         reading = self._reading.read(cells)
         unread: tuple[str, ...] = ()
         if None in reading.values():
-            columns = self._reading.columns
-            unread = tuple([columns[field].name for field in reading if reading[field] is None])
+            values = zip(self._reading.names, reading.values(), strict=True)
+            unread = tuple([name for name, value in values if value is None])
         identity, key = self._identify(cells)
         if self._power_is_average and reading["power_watts"] is not None:
             reading["power_is_average"] = True

@@ -32,7 +32,7 @@ _DOUBTFUL_WATTS = 1000.0
 _LEAST_MILLIWATTS = 500.0
 """A laptop's card that sleeps draws half a watt."""
 _PRINTED_BEFORE = ("table", "gpustat")
-"""One of them, printed once, is what a script prints before its log."""
+"""Forms that a script prints once, before its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class LogOptions:
     """Their (canonical) names, ``-`` for those to leave out; overrides a heading."""
     interval_seconds: float | None = None
     gpus: int | None = None
-    """How many there are, where no column of the log distinguishes them."""
+    """Number of GPUs, where no column of the log distinguishes them."""
 
 
 def read_lines(

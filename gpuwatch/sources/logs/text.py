@@ -120,7 +120,7 @@ class LogStats:
     remarks: Counter[str] = field(default_factory=Counter)
     """The first few different ``other_lines``, made safe."""
     notes: list[str] = field(default_factory=list)
-    """How it was read where that was not plain, in sentences."""
+    """Sentences that say how it was read, where that was not plain."""
 
     @property
     def unread(self) -> Counter[str]:

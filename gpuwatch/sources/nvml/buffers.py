@@ -53,8 +53,8 @@ class FieldBatch:
         self._reference = byref(self._array)
 
     def read(self) -> parse.FieldValues:
-        """Values by field id; ids that gave none are absent. Raises when the whole call failed, the
-        GPU is lost, or no id is left."""
+        """Return values by field id; ids that gave none are absent. Raises ``NVMLError`` when the
+        whole call failed, the GPU is lost, or no id is left."""
         if not self._fields:
             raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
@@ -226,7 +226,7 @@ class BusySampleBuffer(_StampedBuffer):
 
 
 class ProcessBuffer:
-    """One of the driver's process lists, in the newest version the driver has.
+    """A process list of the driver, in the newest version the driver has.
 
     Each record has room for more than any driver writes, and the room is marked before each call,
     so that what was written shows how long the driver's records are.

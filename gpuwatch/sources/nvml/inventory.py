@@ -13,11 +13,11 @@ from gpuwatch.sources.nvml.readings import NvmlDevice, pci_bus_id, undecorated
 from gpuwatch.sources.nvml.schedule import CallCounter, DriverGoneError
 
 RECHECK_SECONDS = 10.0
-"""How often the number of GPUs and their MIG mode are compared with the known ones ..."""
+"""Time between comparisons of the number of GPUs and their MIG mode with the known ones ..."""
 RECHECK_SHARE = 0.01
 """... unless that would take more than this share of the time."""
 PROBE_SECONDS = 5.0
-"""How often a lost GPU is asked whether it is back."""
+"""Time between questions to a lost GPU whether it is back."""
 GPUS_MAX = 256
 """No machine has more; a count beyond is rubbish."""
 INSTANCES_MAX = 64
@@ -53,7 +53,7 @@ class Inventory:
         self._versions_known = False
         self.devices: list[NvmlDevice] = []
         self.instances: dict[str, dict[int, str]] = {}
-        """For each card with MIG instances: their uuids by GPU instance."""
+        """Uuids of MIG instances by the card's uuid and the GPU instance."""
         self.unopened: list[Problem] = []
         """Why GPUs that the driver counts have no row."""
 

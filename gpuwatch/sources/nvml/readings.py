@@ -71,7 +71,7 @@ class NvmlDevice:
         self.lost_error = 0
         self.lost_since_unix = 0.0
         self.probe_at = 0.0
-        """When a lost GPU is asked whether it is back, monotonic seconds."""
+        """Time at which a lost GPU is asked whether it is back, monotonic seconds."""
         self.unsupported: set[str] = set()
         self.processes: tuple[GpuProcess, ...] = ()
         self._processes_changed = False
@@ -86,7 +86,7 @@ class NvmlDevice:
         self.gpm_gives: set[str] = set()
         self.pcie_from_counters = False
         self.listed: dict[str, parse.ProcessList] = {}
-        """Result of each of the driver's lists; none that failed or does not exist."""
+        """Processes of each of the driver's lists, without lists that failed or do not exist."""
         self.memory_when_listed: int | None = None
         self.failing_lists: set[str] = set()
         self.process_busy: dict[int, float] | None = None

@@ -1,4 +1,4 @@
-"""When each reading of each GPU is due.
+"""Plans when each reading of each GPU is due.
 
 A reading has one of three cadences: every look, every second, or every few seconds. All readings
 of all GPUs together may cost a share of the time; a driver that is too slow for that makes every
@@ -23,8 +23,8 @@ DETAILED_FACTOR = 0.25
 """A GPU somebody looks at closely is read so much more often."""
 
 ORDINARY, NOTABLE, PROMPT, IMPORTANT = 1.0, 3.0, 8.0, 9.0
-"""How often a reading is taken, relative to the others, when the driver is too slow for all. A
-chart has gaps where a prompt one is late."""
+"""Importance of a reading: its frequency, relative to the others, when the driver is too slow for
+all. A chart has gaps where a prompt one is late."""
 SHARE, SHARE_APIECE, SHARE_MAX = 0.01, 0.01 / 8, 0.10
 """Share of the time that all readings may cost: the first, or the second for each GPU if that is
 more, and up to the third where important readings would be old otherwise."""
@@ -36,15 +36,15 @@ and those put off are soon made up for."""
 SINGLE_SECONDS = 0.1
 """Time for the second read of a single look: somebody waits for it, and none follows."""
 PLAN_SECONDS = 3.0
-"""For so long a plan holds, unless it was made for something else: costs move slowly."""
+"""A plan holds for so long, unless it was made for something else: costs move slowly."""
 CHANGE_FACTOR, LEAST_SECONDS = 4.0, 1e-3
 """A reading that costs so many times more, and more by so much, makes a new plan."""
 
 RARELY_SECONDS = 60.0
-"""How soon a refused reading is tried again."""
+"""A refused reading is tried again after this time."""
 TRANSIENT_SECONDS = 1.0
 FACT_SECONDS = 10.0
-"""How soon a fact that could not be had is asked for again."""
+"""A fact that could not be had is asked for again after this time."""
 LASTED_READS = 3
 """A failure is shown to the user once it lasted so many tries; at once if it never worked."""
 SELDOM_SECONDS = 10.0
@@ -55,8 +55,9 @@ OVERDUE_SECONDS = 8.0
 KEPT_SECONDS = 30.0
 """A value is kept for so long at least: when a driver turns slow, its periods lag behind."""
 PAIR_SECONDS = 0.11
-"""From the first to the second sample of a reading. The driver renews its GPM samples ten times a
-second and asks for more than that between two (NVML's documentation of ``nvmlGpmMetricsGet``)."""
+"""Time from the first to the second sample of a reading. The driver renews its GPM samples ten
+times a second and asks for more than that between two (NVML's documentation of
+``nvmlGpmMetricsGet``)."""
 
 
 class DriverGoneError(Exception):
@@ -109,16 +110,16 @@ class Reading:
     importance: float = ORDINARY
     calls: int = 1
     is_fact: bool = False
-    """It is asked once, since it does not change while the GPU is there."""
+    """A fact is asked once, since it does not change while the GPU is there."""
     expected_seconds: float = 0.0
     """Time that real drivers take for it, as far as is known, so that the first call is planned
     for."""
     pairs: bool = False
     """Two samples make a reading: after the first the second is due as soon as it may be."""
     needed: Callable[[Any], bool] | None = None
-    """True while the device still needs it, asked when it is due; ``None``: always."""
+    """Tells whether the device still needs it, asked when it is due; ``None``: always."""
     hurried: Callable[[Any], bool] | None = None
-    """True when the device shows that it is worth taking now, however long its cost put it off."""
+    """Tells whether it is worth taking now, however long its cost put it off."""
     between: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields that mean "since the last snapshot" in a snapshot without this reading."""
     process_field: str | None = None
@@ -138,7 +139,7 @@ class Slot:
     period: float = 0.0
     read_at: float | None = None
     halved: bool = False
-    """One of the two samples of a reading is there."""
+    """Only the first of the two samples of a reading is there."""
     failures: int = 0
     error: int = 0
     failed_since_unix: float = 0.0
@@ -148,7 +149,7 @@ class Slot:
     refused: list[str] = field(default_factory=list)
     """Fields for which the driver's last value cannot be true."""
     lacking_reads: int = 0
-    """How often in a row it worked but left out a field."""
+    """Number of reads in a row that worked but left out a field."""
     lacking_since_unix: float = 0.0
 
     def __post_init__(self) -> None:
@@ -157,7 +158,7 @@ class Slot:
 
     @property
     def unknown(self) -> bool:
-        """It was never taken, and its cost is not known either."""
+        """Whether it was never taken, and its cost is not known either."""
         return self.read_at is None and not self.reading.expected_seconds
 
     def measured(self, now: float, seconds: float) -> None:
@@ -211,12 +212,12 @@ class Slot:
 
     @property
     def lasted(self) -> bool:
-        """The failure is no hiccup."""
+        """Whether the failure is no hiccup."""
         return self.failures >= LASTED_READS or (self.failures > 0 and not self.worked)
 
     @property
     def seldom(self) -> bool:
-        """It works, and its cost alone keeps it from being read as often as it is worth."""
+        """Whether it works, and its cost alone keeps it from being read as often as it is worth."""
         put_off = self.period > LATE_FACTOR * self.usual_period
         return put_off and self.worked and not self.failures
 

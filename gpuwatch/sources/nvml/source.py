@@ -21,7 +21,7 @@ from gpuwatch.sources.nvml.readings import FIRST_ORDER, NvmlDevice
 from gpuwatch.sources.nvml.schedule import CallCounter, DriverGoneError, ReadingPlanner, Slot
 
 RETRY_SECONDS = 5.0
-"""How often a driver that is not there is looked for."""
+"""Time between looks for a driver that is not there."""
 SHOWN_SECONDS = 0.2
 """While GPUs are found and read for the first time, what is known is handed over so often."""
 
@@ -214,7 +214,7 @@ class NvmlSource:
             self._planner.note_cost(believed, seconds)
 
     def _found(self, devices: list[NvmlDevice]) -> None:
-        """Where GPUs take long to find, show each as soon as it says how busy it is."""
+        """Show each GPU as soon as it says how busy it is, where GPUs take long to find."""
         if self._counter.timer() - self._shown_at >= SHOWN_SECONDS:
             device = devices[-1]
             if device.lost_error:

@@ -1,4 +1,4 @@
-"""Every reading of every GPU, asked for at once and timed: what ``gpuwatch doctor`` looks at.
+"""Every reading of every GPU, asked for at once and timed, for ``gpuwatch doctor``.
 
 The looks before it are those of the dashboard, so what they say of the driver and the GPUs is what
 the dashboard says.
@@ -58,8 +58,9 @@ class Samples(NamedTuple):
 
 
 class Survey(NvmlSource):
-    """``meanwhile`` is called once, between the two times that every reading is taken. What is
-    found is here as soon as it is known, so that it is there when the driver hangs later on."""
+    """A source that also asks for everything once. ``meanwhile`` is called between the two times
+    that every reading is taken. Each answer is here as soon as it is known, so that it is there
+    when the driver hangs later on."""
 
     def __init__(
         self, clock: Clock, options: ReadOptions, meanwhile: Callable[[], object] = lambda: None
@@ -70,14 +71,14 @@ class Survey(NvmlSource):
         self.running = False
         """The driver's library works, as of the last look."""
         self.wake_seconds: float | None = None
-        """How long it took to start the library and to find the GPUs."""
+        """Time that it took to start the library and to find the GPUs."""
         self.library_version: str | None = None
         self.start_error: int | None = None
         """Why the library does not start."""
         self.answers: dict[tuple[str, str], Answer] = {}
-        """By the uuid and the reading's name."""
+        """Answers by the uuid and the reading's name."""
         self.samples: dict[str, Samples] = {}
-        """By the uuid, of GPUs that keep some."""
+        """Fine samples by the uuid, of GPUs that keep some."""
         self.lists: dict[str, tuple[str, int | None]] = {}
         """The function that lists processes and the bytes of a record, by the uuid."""
         self.event_errors: dict[str, int] = {}
@@ -89,7 +90,7 @@ class Survey(NvmlSource):
 
     @property
     def doing(self) -> str | None:
-        """What the driver is asked for at this moment."""
+        """The reading or function that the driver is asked for at this moment."""
         doing = self._counter.doing
         if doing is None:
             return None
@@ -153,7 +154,7 @@ class Survey(NvmlSource):
                 self.lists[device.identity.uuid] = buffer
 
     def _take(self, device: NvmlDevice, slot: Slot, times: int) -> float | None:
-        """Take the reading so many times at most; what a call of it took, seconds."""
+        """Take the reading so many times at most. Return the seconds that a call of it took."""
         costs = list[float]()
         while len(costs) < times and sum(costs) < ENOUGH_SECONDS:
             if device.lost_error or slot not in device.slots:
@@ -185,8 +186,8 @@ class Survey(NvmlSource):
         )
 
     def _ask_for_the_rest(self, device: NvmlDevice) -> None:
-        """Fine samples from the oldest on, and whether there are events: nothing that a dashboard
-        reads."""
+        """Ask for fine samples from the oldest on, and whether there are events, neither of which a
+        dashboard reads."""
         nvml, handle, uuid = self._nvml, device.handle, device.identity.uuid
         if device.lost_error or device.identity.mig_parent_uuid is not None:
             return
@@ -211,7 +212,7 @@ class Survey(NvmlSource):
 
 
 def _slots(device: NvmlDevice) -> Iterator[tuple[Reading, Slot | None]]:
-    """Every reading there can be of the GPU, with its slot where it is taken."""
+    """Yield every reading there can be of the GPU, with its slot where it is taken."""
     mig = device.identity.mig_parent_uuid is not None
     slots = {slot.reading.name: slot for slot in device.slots}
     for reading in readings.MIG_READINGS if mig else readings.READINGS:
