@@ -31,13 +31,14 @@ from gpuwatch.sources.gpu_filter import only_wanted
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
 from gpuwatch.sources.linux.host import HostReader, OwnUsage
 from gpuwatch.sources.linux.processes import ProcessSource
-from gpuwatch.sources.nvml.messages import problem
 
 T = TypeVar("T")
 
 DRIVERS = (("gpuwatch.sources.nvml.source", "NvmlSource", ""),)
 """(module, class, device file by which its driver is known to be there): the first that is there
 is used; the last speaks for a machine without any."""
+SOURCE = "nvml"
+"""The source of problems of the GPU half."""
 FIRST_WAIT_SECONDS = 0.25
 """A driver that is awake opens faster than this; the first picture does not wait longer."""
 SHORTEST_WAIT_SECONDS = 0.4
@@ -272,7 +273,7 @@ class DriverLink:
             self._last = task.result()
             self.answered = True
         except Exception as error:
-            self._last = self._without_readings(bug("nvml", "the GPUs", error))
+            self._last = self._without_readings(bug(SOURCE, "the GPUs", error))
         return self._last
 
     def close(self) -> None:
@@ -318,7 +319,7 @@ class DriverLink:
         try:
             self._source = self._opening.result()
         except Exception as error:
-            self._open_failure = bug("nvml", "the GPUs", error)
+            self._open_failure = bug(SOURCE, "the GPUs", error)
 
     def _late(self, began_at: float, *, waking: bool = False) -> DriverReading:
         """Return a reading of a driver that has not answered since ``began_at``: the readings so
@@ -330,20 +331,30 @@ class DriverLink:
         since = self._clock.unix() - seconds
         known = None if self._made is None else self._made.so_far
         if known is not None and now - known[0] <= SO_FAR_SECONDS:
-            message = f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
-            waits = problem(f"{message}missing follow.", since=since, severity="info")
-            problems = (waits, *known[1].problems)
+            message = (
+                f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
+                "missing follow."
+            )
+            late = Problem(
+                source=SOURCE, message=message, since_unix_seconds=since, severity="info"
+            )
+            problems = (late, *known[1].problems)
             self._last = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
             return self._last
-        message = f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings "
-        message, severity = f"{message}until it does", "error"
+        message = (
+            f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings until "
+            "it does"
+        )
+        severity = "error"
         if waking:
             message = f"Waiting for the NVIDIA driver ({shown})"
             severity = "info" if seconds < WAKES_SECONDS else "warning"
         if seconds >= HANGS_SECONDS:
             message += ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
             severity = "error"
-        late = problem(f"{message}.", since=since, severity=severity)
+        late = Problem(
+            source=SOURCE, message=f"{message}.", since_unix_seconds=since, severity=severity
+        )
         return self._without_readings(late)
 
     def _without_readings(self, problem: Problem) -> DriverReading:

@@ -442,7 +442,7 @@ SPACES = " "
 """Separator of dmon, pmon and dcgmi: white space of any length."""
 CELL_EDGES = ' \t"\ufeff\x00'
 _GAP = re.compile(r"\s{2,}")
-_DIGIT = re.compile(r"\d")
+has_digit = re.compile(r"\d").search
 _FORMS = (
     (re.compile(r"\d{4}[/-]\d{1,2}[/-]\d{1,2}[ T]\d{1,2}:\d\d:.*|1\d{9}(\.\d+)?"), ["timestamp"]),
     (re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}"), ["uuid"]),
@@ -614,10 +614,6 @@ def _quoted(line: str, separator: str) -> list[str]:
         return next(csv.reader([line], delimiter=separator, skipinitialspace=True))
     except (csv.Error, StopIteration):
         return line.split(separator)
-
-
-def has_digit(text: str) -> bool:
-    return _DIGIT.search(text) is not None
 
 
 def without_heading(

@@ -137,9 +137,10 @@ class RowReader:
             made = _Column(names[place], place, parse, self._lost_texts)
             parts.setdefault(part, {})[field] = made
         other = parts.get("other", {})
-        self._times = {name: other.pop(name, None) for name in ("timestamp", "time", "elapsed")}
+        times = {name: other.pop(name, None) for name in ("timestamp", "time", "elapsed")}
+        self._stamp, self._clock, self._elapsed = times.values()
         self._date = other.pop("date", None)
-        written = [column for column in self._times.values() if column is not None]
+        written = [column for column in times.values() if column is not None]
         self.time_place = written[0].place if written else None
         made_of = ("reading", "identity", "reason", "counter", "process", "other")
         (
@@ -208,17 +209,16 @@ class RowReader:
         return found
 
     def _time(self, cells: Cells) -> float | None:
-        stamp, clock, elapsed = self._times.values()
-        if stamp is not None:
-            return self._stamps.stamp(_short(cells[stamp.place]))
-        if clock is not None:
-            time = _short(cells[clock.place])
-            if self._date is not None:
-                return self._stamps.stamp(f"{_short(cells[self._date.place])} {time}")
-            at = self._stamps.clock(time)
-            return self._stamps.stamp(time) if at is None else at
-        assert elapsed is not None
-        return elapsed[cells[elapsed.place]]  # type: ignore[return-value]
+        if self._stamp is not None:
+            return self._stamps.stamp(_short(cells[self._stamp.place]))
+        if self._clock is None:
+            assert self._elapsed is not None
+            return self._elapsed[cells[self._elapsed.place]]  # type: ignore[return-value]
+        time = _short(cells[self._clock.place])
+        if self._date is not None:
+            return self._stamps.stamp(f"{_short(cells[self._date.place])} {time}")
+        at = self._stamps.clock(time)
+        return self._stamps.stamp(time) if at is None else at
 
     def _read_process(self, cells: Cells) -> Process | None:
         found = self._process.read_known(cells)
