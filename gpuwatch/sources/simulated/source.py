@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.own_cpu import OwnUse
-from gpuwatch.sources.only import only_wanted
+from gpuwatch.sources.gpu_filter import only_wanted
+from gpuwatch.sources.linux.host import OwnUsage
 from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
 from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
 from gpuwatch.sources.simulated.host import Look, build_host
@@ -61,7 +61,7 @@ class SimulatedSource:
         self.options = ReadOptions() if options is None else options
         self._machine: _Machine | None = None
         measured = isinstance(self._clock, SystemClock)
-        self._own = OwnUse() if measured else None
+        self._own = OwnUsage() if measured else None
 
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""

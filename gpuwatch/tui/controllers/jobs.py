@@ -631,7 +631,7 @@ class JobController(Controller):
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:
             return
-        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.processes import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:

@@ -9,11 +9,11 @@ import pytest
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.file import open_any
-from gpuwatch.sources.files import log_text
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import parse_columns
-from gpuwatch.sources.smi_log.source import read_lines
-from tests.sources.smi_log.test_dmon import DMON
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.headings import parse_columns
+from gpuwatch.sources.logs.source import read_lines
+from gpuwatch.sources.logs.text import LogError, LogStats
+from tests.sources.logs.test_dmon import DMON
 from tests.sources.smi_writing import busy, read, stamp
 
 HEADER = "timestamp, index, utilization.gpu [%]"

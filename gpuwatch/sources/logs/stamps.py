@@ -1,4 +1,4 @@
-"""Time stamps of logs to unix seconds.
+"""Reads the time stamps of logs as unix seconds.
 
 ``nvidia-smi`` writes local time without a zone, so it is read in this machine's zone. Where only
 the time of day is there (``dmon -o T``), or what has passed since a start, seconds are counted from
@@ -56,7 +56,7 @@ _WORDS_MOST = 4
 """The day of the week, the month, a word between them and the zone."""
 _SPACED = str.maketrans(dict.fromkeys("年月日년월일", " "))
 _AROUND = " \t=-#*[]>:"
-"""What people put around the time of a block of a log."""
+"""Characters that people put around the time of a block of a log."""
 
 
 class StampReader:
@@ -72,8 +72,8 @@ class StampReader:
         """No stamp so far said more."""
 
     def stamp(self, text: str) -> float | None:
-        """``2025/01/31 12:34:56.789``, ISO 8601, unix time in any unit, what ``date`` prints, or
-        seconds since a start; ``None`` for anything else.
+        """Parse ``2025/01/31 12:34:56.789``, ISO 8601, unix time in any unit, the output of
+        ``date``, or seconds since a start; ``None`` for anything else.
 
         In a log whose dates are written otherwise (``31.01.2025 12:34:56``: which number is the
         day cannot be known) the time of day counts, from 1970.
@@ -86,7 +86,7 @@ class StampReader:
 
     def _stamp(self, text: str) -> float | None:
         if _EPOCH.fullmatch(text) is not None:
-            # Among dates a number is what damage has left of one.
+            # Among dates, a number is the rest of a damaged one.
             return None if self._dated else _counted(float(text))
         iso = text.replace("/", "-")
         if _DATED.fullmatch(iso) is not None:
@@ -107,8 +107,8 @@ class StampReader:
         return _named(text)
 
     def alone(self, line: str) -> float | None:
-        """The time of the rows after ``line``, if it says a time and nothing else: what ``date``
-        prints in any format and language, an epoch, a clock time; with or without a label.
+        """Return the time of the rows after ``line``, if it says a time and nothing else: output of
+        ``date`` in any format and language, an epoch, a clock time; with or without a label.
 
         Of a date in another language than English the time of day counts, from 1970.
         """
@@ -142,7 +142,7 @@ class StampReader:
         return self.clock(f"{hour}:{minute}:{second}{half}")
 
     def clock(self, text: str) -> float | None:
-        """The time of day alone; a day is added each time it passes midnight."""
+        """Parse the time of day alone; a day is added each time it passes midnight."""
         found = _CLOCK.fullmatch(text)
         if found is None:
             return None
@@ -162,7 +162,7 @@ class StampReader:
 
 
 def is_stamp(line: str) -> bool:
-    """True of a line that says a time and nothing else (``StampReader.alone``)."""
+    """Return True for a line that says a time and nothing else (``StampReader.alone``)."""
     return StampReader().alone(line) is not None
 
 

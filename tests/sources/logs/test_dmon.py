@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.logs.text import LogStats
 from tests.sources.smi_writing import read
 
 MIB = 1024 * 1024

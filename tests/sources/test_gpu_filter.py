@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.only import only_gpus, only_wanted
+from gpuwatch.sources.gpu_filter import only_gpus, only_wanted
 from gpuwatch.sources.simulated.source import SimulatedSource
 
 

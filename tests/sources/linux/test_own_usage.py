@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.own_cpu import START_SECONDS, OwnUse
+from gpuwatch.sources.linux.host import START_SECONDS, OwnUsage
 
 
 def test_a_share_of_one_core_once_the_start_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU time since the reading before, over the time since then; nothing is said before a
     whole reading lies behind the start."""
     monkeypatch.setattr(time, "process_time", iter([5.0, 6.0, 6.05, 6.05]).__next__)
-    meter = OwnUse()
+    meter = OwnUsage()
     assert meter.cpu_percent(10.0) is None
     assert meter.cpu_percent(10.0 + START_SECONDS) is None
     assert meter.cpu_percent(11.0 + START_SECONDS) == pytest.approx(5.0)

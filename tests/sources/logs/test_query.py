@@ -12,9 +12,9 @@ import pytest
 
 from gpuwatch.commands.recordings.reading import read_report
 from gpuwatch.core.model import Snapshot
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import parse_columns
-from gpuwatch.sources.smi_log.source import LogOptions, read_lines
+from gpuwatch.sources.logs.headings import parse_columns
+from gpuwatch.sources.logs.source import LogOptions, read_lines
+from gpuwatch.sources.logs.text import LogError, LogStats
 from tests.sources.smi_writing import ALL, MIB, USUAL, busy, query_log, read, row, simulated, stamp
 
 HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB]"

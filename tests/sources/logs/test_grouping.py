@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.commands.cli import run
-from gpuwatch.sources.files.log_text import LogError, LogStats
+from gpuwatch.sources.logs.text import LogError, LogStats
 from tests.sources.smi_writing import read, stamp
 
 HEADER = "timestamp, utilization.gpu [%], memory.used [MiB], temperature.gpu, power.draw [W]"

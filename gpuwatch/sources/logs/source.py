@@ -1,49 +1,38 @@
 """Logs that people already have, as snapshots.
 
-Each format is a function that makes rows of its text: ``_Delimited`` (``nvidia-smi --query-gpu=...
+Each form is a function that makes rows of its text: ``_Delimited`` (``nvidia-smi --query-gpu=...
 --format=csv``, ``nvidia-smi dmon`` and ``pmon``, ``dcgmi dmon``, CSV with anybody's headings), the
-others in ``printed`` and ``exports``. What a log is, its first telling line says; one line is held
-at a time, so a log of any size takes the same memory. Where no column distinguishes the GPUs,
-``grouping`` says how many there are; ``moments`` makes snapshots of the rows.
+others in ``forms``. The first telling line of a log decides its form; one line is held at a time,
+so a log of any size takes the same memory. ``moments`` makes snapshots of the rows, and says how
+many GPUs there are where no column distinguishes them.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
+from typing import Any
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
-from gpuwatch.sources.smi_log import exports, headings, pasted, printed
-from gpuwatch.sources.smi_log.columns import COLUMNS
-from gpuwatch.sources.smi_log.grouping import ROWS_LOOKED_AT, Grouping, group
-from gpuwatch.sources.smi_log.moments import Gaps, Moments
-from gpuwatch.sources.smi_log.rows import Row, RowReader, Rows, RowsOrEnds, by_gpu
-from gpuwatch.sources.smi_log.stamps import is_stamp
-from gpuwatch.sources.smi_log.values import CARD_WATTS_MOST
+from gpuwatch.sources.logs import forms, headings
+from gpuwatch.sources.logs.headings import CARD_WATTS_MOST, COLUMNS, Heading
+from gpuwatch.sources.logs.moments import ROWS_LOOKED_AT, Gaps, Grouping, Moments, group
+from gpuwatch.sources.logs.rows import Cells, Row, RowReader, Rows, RowsOrEnds, by_gpu
+from gpuwatch.sources.logs.stamps import is_stamp
+from gpuwatch.sources.logs.text import LogError, LogStats, TextLines
 
 LOOKED_AT_LINES = 512
-"""For a heading: a shell may have written before it."""
+"""Lines in which a heading is looked for: a shell may have written before it."""
 _GPU_IS_LOST = re.compile(
     r"GPU is lost|fallen off the bus|Unable to determine the device handle", re.IGNORECASE
 )
 _DOUBTFUL_WATTS = 1000.0
+"""Few cards draw as many watts: a larger value may be in milliwatts."""
 _LEAST_MILLIWATTS = 500.0
 """A laptop's card that sleeps draws half a watt."""
-_RowsOf = Callable[[Iterable[str]], RowsOrEnds]
-_FORMATS = {
-    "table": (printed.TABLE, printed.table),
-    "gpustat": (printed.GPUSTAT, printed.gpustat),
-    "report": (printed.REPORT, printed.report),
-    "xml": (printed.XML, printed.xml),
-    "json": (exports.JSON, exports.objects),
-    "prometheus": (exports.METRIC, exports.metrics),
-}
-"""Their telling line, and the function that makes rows of all; they say where moments end."""
 _PRINTED_BEFORE = ("table", "gpustat")
-"""One of them, printed once, is what a script prints before its log."""
+"""Forms that a script prints once, before its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +43,7 @@ class LogOptions:
     """Their (canonical) names, ``-`` for those to leave out; overrides a heading."""
     interval_seconds: float | None = None
     gpus: int | None = None
-    """How many there are, where no column of the log distinguishes them."""
+    """Number of GPUs, where no column of the log distinguishes them."""
 
 
 def read_lines(
@@ -65,73 +54,77 @@ def read_lines(
     shown: str = "The log",
     text: TextLines | None = None,
 ) -> Iterator[Snapshot]:
-    """The snapshots in ``lines``, as they come; ``stats`` is filled in meanwhile.
+    """Read the snapshots in ``lines``, as they come; ``stats`` is filled in meanwhile.
 
-    ``stats.kind`` is set at once, the rest grows. Raises ``LogError`` at once for what is no such
-    log, and where its columns are unknown (``LogError``).
+    ``stats.kind`` is set at once, the rest grows. Raises ``LogError`` at once for a text that is
+    no such log, and where its columns are unknown.
     """
     source = iter(lines)
     reading = _Reading(stats, options or LogOptions(), text, shown)
-    columns = reading.options.columns
-    first: list[str] = []
-    heading: headings.Heading | None = None
-    found: str | None = None
-    command: tuple[str, ...] = ()
-    before = told = ""
-    for raw in islice(source, LOOKED_AT_LINES):
-        first.append(raw)
-        line = pasted.without_escapes(raw)
-        known = None if columns is not None else _format_of(line)
-        if known is not None and (found is None or known[0] not in _PRINTED_BEFORE):
-            found, before = known
-            if found not in _PRINTED_BEFORE:
-                break
-            told = line[len(before) :][:4]
-        elif known is not None and line[len(before) :].startswith(told):
-            # The same table, or the same GPU, again.
-            break
-        command = command if columns is not None else pasted.query_columns(line) or command
-        for quoted in dict.fromkeys(("", pasted.around(line), pasted.around(line, comments=True))):
-            heading = _heading_of(headings.stripped(line[len(quoted) :]), columns, command)
-            if heading is not None:
-                before = quoted
-                break
-        if heading is not None:
-            break
-    if heading is None and found is None:
-        before = min([pasted.around(one) for one in first if one.strip()], key=len, default="")
+    first, form, heading, before = _recognised(source, reading.options.columns)
     lines = chain(first, source)
     if before or any("\x1b" in line for line in first):
-        lines = pasted.unwrapped(lines, before)
-    if heading is None and found is not None:
-        stats.kind = found
-        return reading.snapshots(lines, partial(_FORMATS[found][1], rows=reading.rows))
+        lines = forms.unwrapped(lines, before)
+    if form is not None:
+        stats.kind, make_rows = form, forms.FORMS[form].rows
+        return reading.snapshots(lines, lambda text: make_rows(text, reading.rows))
     if heading is None:
-        bare = map(headings.stripped, pasted.unwrapped(first, before))
+        bare = map(headings.stripped, forms.unwrapped(first, before))
         rows = [line for line in bare if line and not is_stamp(line)]
-        heading = headings.without_heading(rows, columns, shown, stats)
+        heading = headings.without_heading(rows, reading.options.columns, shown, stats)
         stats.note(
             f"The log has no header of nvidia-smi: its columns count as "
             f"{', '.join(heading.names)} (--columns)."
         )
     stats.kind = "tidy" if heading.tidy else heading.kind
-    return reading.snapshots(lines, _Delimited(heading, reading).rows)
+    return reading.snapshots(lines, _Delimited(heading, reading).read_rows)
 
 
-def _format_of(line: str) -> tuple[str, str] | None:
-    """The format that ``line`` tells, and what stands before its text."""
-    for before in dict.fromkeys((pasted.around(line), pasted.around(line, comments=True))):
+def _recognised(
+    source: Iterator[str], columns: tuple[str, ...] | None
+) -> tuple[list[str], str | None, Heading | None, str]:
+    """Return the lines that it took to recognise a log, its form or its heading, and the text that
+    stands before each of its lines."""
+    first: list[str] = []
+    found: str | None = None
+    command: tuple[str, ...] = ()
+    before = told = ""
+    for raw in islice(source, LOOKED_AT_LINES):
+        first.append(raw)
+        line = forms.without_escapes(raw)
+        known = None if columns is not None else _form_of(line)
+        if known is not None and (found is None or known[0] not in _PRINTED_BEFORE):
+            found, before = known
+            if found not in _PRINTED_BEFORE:
+                return first, found, None, before
+            told = line[len(before) :][:4]
+        elif known is not None and line[len(before) :].startswith(told):
+            # The same table, or the same GPU, again.
+            return first, found, None, before
+        command = command if columns is not None else forms.query_columns(line) or command
+        for quoted in dict.fromkeys(("", forms.around(line), forms.around(line, comments=True))):
+            heading = _heading_of(headings.stripped(line[len(quoted) :]), columns, command)
+            if heading is not None:
+                return first, None, heading, quoted
+    if found is None:
+        before = min([forms.around(one) for one in first if one.strip()], key=len, default="")
+    return first, found, None, before
+
+
+def _form_of(line: str) -> tuple[str, str] | None:
+    """Return the form that ``line`` tells, and the text that stands before it."""
+    for before in dict.fromkeys((forms.around(line), forms.around(line, comments=True))):
         text = line[len(before) :]
-        for kind, (tells, _) in _FORMATS.items():
-            if tells.match(text):
+        for kind, form in forms.FORMS.items():
+            if form.tells.match(text):
                 return kind, before
     return None
 
 
 def _heading_of(
     row: str, columns: tuple[str, ...] | None, command: tuple[str, ...]
-) -> headings.Heading | None:
-    """The heading that ``row`` is, or of which it is the first row: a person has named its
+) -> Heading | None:
+    """Return the heading that ``row`` is, or of which it is the first row: a person has named its
     ``columns``, or a ``command`` before it has."""
     if columns is not None:
         return None if is_stamp(row) else headings.named_by(columns, row)
@@ -141,23 +134,25 @@ def _heading_of(
     return heading
 
 
-def _is_doubtful(row: Row) -> bool:
-    """True where it may be in milliwatts: few cards draw as many watts."""
-    watts: float = row.reading.get("power_watts", 0.0)
-    return watts > _DOUBTFUL_WATTS
+def _watts(row: Row | None) -> float:
+    return 0.0 if row is None else row.reading.get("power_watts") or 0.0
 
 
 def _in_milliwatts(rows: Iterable[Row | None]) -> bool:
-    """True where the first rows' power, as watts, is mostly beyond any card's, and never so low
-    that no card would draw it in milliwatts."""
-    found = [row.reading["power_watts"] for row in rows if row and "power_watts" in row.reading]
+    """Return True where the first rows' power, as watts, is mostly beyond any card's, and never so
+    low that no card would draw it in milliwatts."""
+    found = [
+        row.reading["power_watts"]
+        for row in rows
+        if row is not None and row.reading.get("power_watts") is not None
+    ]
     beyond = [watts for watts in found if watts > CARD_WATTS_MOST]
     lowest = min(found, default=0.0)
     return 2 * len(beyond) > len(found) and lowest >= _LEAST_MILLIWATTS
 
 
 class _Reading:
-    """One log: from lines over rows to snapshots."""
+    """The reading of one log: from lines over rows to snapshots."""
 
     def __init__(
         self, stats: LogStats, options: LogOptions, text: TextLines | None, shown: str
@@ -167,13 +162,15 @@ class _Reading:
         self.rows = Rows(stats)
         self.lost: list[str] = []
         self.widths: tuple[int, int] | None = None
-        """The cells of the first row that had more or fewer than its heading, and those of that."""
+        """Number of cells of the last row that did not fit its heading, and of the heading."""
         self._text = text
         self._shown = shown
         self._milliwatts = False
         self._interrupt: KeyboardInterrupt | None = None
 
-    def snapshots(self, lines: Iterable[str], rows_of: _RowsOf) -> Iterator[Snapshot]:
+    def snapshots(
+        self, lines: Iterable[str], rows_of: Callable[[Iterable[str]], RowsOrEnds]
+    ) -> Iterator[Snapshot]:
         stats, options = self.stats, self.options
         rows = rows_of(self._whole(lines))
         ahead, grouping = self._ahead(rows)
@@ -191,18 +188,20 @@ class _Reading:
             grouping,
             interval_seconds=options.interval_seconds or 1.0,
             of_processes=stats.kind == "pmon",
-            marked=stats.kind in {*_FORMATS, "tidy"},
+            marked=stats.kind in {*forms.FORMS, "tidy"},
         )
         gaps = Gaps(stats)
         for row in chain(ahead, rows, [None]):
             while self.lost:
-                moments.lost(self.lost.pop())
-            if row is not None:
-                self._bound_power(row)
-            done = moments.end_of_moment() if row is None else moments.add(row)
+                moments.note_lost(self.lost.pop())
+            if row is None:
+                done = moments.end_moment()
+            else:
+                self._bound_power(row.reading)
+                done = moments.add_row(row)
             if done is not None:
-                yield from gaps.add(done)
-        yield from gaps.rest()
+                yield from gaps.judge_next(done)
+        yield from gaps.judge_rest()
         if self._interrupt is not None:
             raise self._interrupt
         if self.rows.shares_to:
@@ -213,14 +212,16 @@ class _Reading:
         if stats.snapshots == 0:
             raise LogError(f"{self._shown} holds no reading of a GPU{self._misfit()}")
 
-    def _bound_power(self, row: Row) -> None:
-        """Keep what a card can draw, in watts; energy is worked out from it."""
+    def _bound_power(self, reading: dict[str, Any]) -> None:
+        """Keep powers that a card can draw, in watts; energy is worked out from them."""
         for field in ("power_watts", "power_limit_watts"):
-            watts = row.reading.get(field, 0.0)
+            watts = reading.get(field)
+            if watts is None:
+                continue
             if self._milliwatts and (field == "power_watts" or watts > CARD_WATTS_MOST):
-                row.reading[field] = watts / 1000.0
+                reading[field] = watts / 1000.0
             elif watts > CARD_WATTS_MOST:
-                del row.reading[field]
+                reading[field] = None
                 self.stats.unread_values += 1
                 self.stats.note(
                     f"A power that no card draws ({watts:,.0f} W) is left out wherever it occurs."
@@ -236,14 +237,14 @@ class _Reading:
         )
 
     def _ahead(self, rows: RowsOrEnds) -> tuple[list[Row | None], Grouping]:
-        """As many rows as it takes to know which are of one moment, and that. Raises ``LogError``
-        where that cannot be known."""
+        """Return as many rows as it takes to know which are of one moment, and how these are
+        grouped. Raises ``LogError`` where that cannot be known."""
         ahead: list[Row | None] = []
         keyed = doubtful = False
         for row in islice(rows, ROWS_LOOKED_AT):
             ahead.append(row)
             keyed = keyed or (row is not None and row.key is not None)
-            doubtful = doubtful or (row is not None and _is_doubtful(row))
+            doubtful = doubtful or _watts(row) > _DOUBTFUL_WATTS
             if keyed and not doubtful:
                 break
         if keyed:
@@ -268,7 +269,7 @@ class _Reading:
         return ahead, grouping
 
     def _whole(self, lines: Iterable[str]) -> Iterator[str]:
-        """All but a last line that is cut off, unless it is all there is."""
+        """Yield all but a last line that is cut off, unless it is all there is."""
         last: str | None = None
         try:
             for line in lines:
@@ -289,13 +290,14 @@ class _Reading:
 class _Delimited:
     """Rows of columns that a heading names."""
 
-    def __init__(self, heading: headings.Heading, reading: _Reading) -> None:
+    def __init__(self, heading: Heading, reading: _Reading) -> None:
         self._reading = reading
         self._stats = reading.stats
         self._begin(heading)
 
-    def _begin(self, heading: headings.Heading) -> None:
+    def _begin(self, heading: Heading) -> None:
         self._heading = heading
+        self._width = len(heading.names)
         self._fits = False
         """Some row had as many cells as the heading has names."""
         self._surplus: tuple[int | None, ...] = ()
@@ -307,6 +309,9 @@ class _Delimited:
             heading.names, heading.units, strict=True
         )
         rows.shares_to = 0.0 if in_doubt else None
+        self._dates_look_like_rows = (
+            heading.separator == headings.SPACES and self._reader.time_place is None
+        )
         if heading.kind == "pmon":
             note(
                 "pmon reports processes: a GPU counts as busy as its processes together, one "
@@ -316,49 +321,42 @@ class _Delimited:
         if heading.kind == "csv" and unknown and not heading.tidy:
             note(f"Columns of unknown meaning are left out: {', '.join(unknown[:8])}.")
 
-    def rows(self, lines: Iterable[str]) -> RowsOrEnds:
+    def read_rows(self, lines: Iterable[str]) -> RowsOrEnds:
         rows = self._reading.rows
         if self._heading.tidy:
             interval = self._reading.options.interval_seconds or 1.0
-            cells_of = filter(None, map(self._split, map(headings.stripped, lines)))
-            yield from exports.tidy(cells_of, self._heading.names, rows, interval)
+            split = filter(None, map(self._split, map(headings.stripped, lines)))
+            cells_of = ([cell.strip(headings.CELL_EDGES) for cell in cells] for cells in split)
+            yield from forms.tidy(cells_of, self._heading.names, rows, interval)
             return
         for line in map(headings.stripped, lines):
-            cells = None if self._is_stamp(line) else self._split(line)
             row = None
+            cells = self._split(line)
             if cells is not None and line[0] != "#" and line != self._heading.line:
                 if self._heading.cells:
                     for record in by_gpu(dict(zip(self._heading.cells, cells, strict=True))):
                         yield rows.record(record)
                     continue
-                row = rows.take(self._reader, cells)
+                row = rows.read(self._reader, cells)
             if row is None:
-                yield from self._other(line)
+                yield from self._read_other(line)
             else:
                 yield row
 
-    def _is_stamp(self, line: str) -> bool:
-        """True of a date whose words could be the cells of a row."""
-        if self._heading.separator != headings.SPACES or self._reader.time_place is not None:
-            return False
-        return ":" in line and is_stamp(line)
-
-    def _other(self, line: str) -> RowsOrEnds:
-        """A heading, a time, or nothing that is known."""
+    def _read_other(self, line: str) -> RowsOrEnds:
+        """Read a heading, a time, or nothing that is known."""
         stats, reader = self._stats, self._reader
         at = None if reader.time_place is not None else self._reading.rows.stamps.alone(line)
-        asked: tuple[str, ...] = ()
-        heading = None
-        if at is None:
-            asked = pasted.query_columns(line)
-            heading = headings.of_query(asked)
-            if heading is None and not line[:1].isdigit():
-                heading = headings.find_heading(line)
         if at is not None:
-            # What a script writes before each query.
+            # A script writes it before each query.
             yield None
-            self._reading.rows.now_is(at)
-        elif heading is not None or asked or line[:1] == "#" or line == "ID":
+            self._reading.rows.begin_time(at)
+            return
+        asked = forms.query_columns(line)
+        heading = headings.of_query(asked)
+        if heading is None and not line[:1].isdigit():
+            heading = headings.find_heading(line)
+        if heading is not None or asked or line[:1] == "#" or line == "ID":
             # The first heading, one again, or that of another log in the same file.
             if heading is None or heading.kind != self._heading.kind or self._heading.fixed:
                 return
@@ -372,28 +370,36 @@ class _Delimited:
             if _GPU_IS_LOST.search(line):
                 self._reading.lost.append(clean(line, 200))
 
-    def _split(self, line: str) -> list[str] | None:
-        separator, width = self._heading.separator, len(self._heading.names)
-        # Most lines that are no rows are seen by this alone.
-        if not line or (
-            separator not in {headings.ALIGNED, headings.SPACES}
-            and line.count(separator) < width - 1
-        ):
+    def _split(self, line: str) -> Cells | None:
+        """Return the cells of a row, with the white space around them; ``None`` for another
+        line."""
+        if self._dates_look_like_rows and ":" in line and is_stamp(line):
             return None
-        cells = headings.split_cells(line, separator, width)
-        if len(cells) != width:
-            return None if self._fits else self._misfit(cells)
-        if not headings.has_digit(cells):
+        separator, plain = self._heading.separator, self._heading.separator in headings.CHARACTERS
+        if plain and '"' not in line:
+            cells = line.split(separator)
+            # Most lines that are no rows are seen by this alone.
+            if len(cells) < self._width:
+                return None
+        elif not line or (separator == headings.BARS and line.count(separator) < self._width - 1):
+            return None
+        else:
+            cells = headings.split_cells(line, separator, self._width)
+        if len(cells) != self._width:
+            return None if self._fits else self._misfit(line)
+        if not headings.has_digit(line):
             return None
         self._fits = True
         return cells
 
-    def _misfit(self, cells: list[str]) -> list[str] | None:
-        """A row with more or fewer cells than the heading names, in a log that has no others: with
-        one more, the one that the first such row showed to be none of them is left out."""
-        if not headings.has_digit(cells):
+    def _misfit(self, line: str) -> Cells | None:
+        """Return the cells of a row with more or fewer than the heading names, in a log that has no
+        others: with one more, the one that the first such row showed to be none of them is left
+        out."""
+        if not headings.has_digit(line):
             return None
-        if not self._surplus and len(cells) == len(self._heading.names) + 1:
+        cells = headings.split_cells(line, self._heading.separator, self._width)
+        if not self._surplus and len(cells) == self._width + 1:
             place = None if self._heading.cells else headings.surplus(self._heading, cells)
             self._surplus = (place,)
             if place is not None:
@@ -401,7 +407,7 @@ class _Delimited:
                     f"Rows have one field more than the header names: field {place + 1} "
                     f'("{clean(cells[place], 40)}") is left out.'
                 )
-        if len(cells) == len(self._heading.names) + 1 and self._surplus[0] is not None:
+        if len(cells) == self._width + 1 and self._surplus[0] is not None:
             return [*cells[: self._surplus[0]], *cells[self._surplus[0] + 1 :]]
-        self._reading.widths = (len(cells), len(self._heading.names))
+        self._reading.widths = (len(cells), self._width)
         return None

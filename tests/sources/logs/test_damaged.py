@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import parse_columns
-from gpuwatch.sources.smi_log.source import LogOptions, read_lines
-from gpuwatch.sources.smi_log.stamps import StampReader
-from tests.sources.smi_log.test_dmon import DMON, DMON_ALL, PMON
-from tests.sources.smi_log.test_formats import DCGMI, DOCUMENTS, TIDY, WANDB
+from gpuwatch.sources.logs.headings import parse_columns
+from gpuwatch.sources.logs.source import LogOptions, read_lines
+from gpuwatch.sources.logs.stamps import StampReader
+from gpuwatch.sources.logs.text import LogError, LogStats
+from tests.sources.logs.test_dmon import DMON, DMON_ALL, PMON
+from tests.sources.logs.test_formats import DCGMI, DOCUMENTS, TIDY, WANDB
 from tests.sources.smi_writing import USUAL, query_log, simulated
 from tests.support.memory import held_bytes, traced
 

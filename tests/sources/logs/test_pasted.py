@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.recording.file import open_any
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from tests.sources.smi_log.test_formats import OLD_TABLE, REPORT, TABLE
+from gpuwatch.sources.logs.text import LogError, LogStats
+from tests.sources.logs.test_formats import OLD_TABLE, REPORT, TABLE
 from tests.sources.smi_writing import MIB, busy, read
 
 QUERY = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n" + "".join(

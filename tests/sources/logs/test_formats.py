@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.columns import parse_columns
+from gpuwatch.sources.logs.headings import parse_columns
+from gpuwatch.sources.logs.text import LogError, LogStats
 from tests.sources.smi_writing import MIB, read
 
 TABLE = """\
