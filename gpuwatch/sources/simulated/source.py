@@ -11,13 +11,24 @@ from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.linux.own_cpu import OwnUse
 from gpuwatch.sources.only import only_wanted
-from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
-from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
-from gpuwatch.sources.simulated.host import Look, build_host
-from gpuwatch.sources.simulated.jobs import JobBook
-from gpuwatch.sources.simulated.processes import Task
+from gpuwatch.sources.simulated.gpus import (
+    TICK_SECONDS,
+    TICKS_PER_SECOND,
+    GpuView,
+    losses,
+    standing_problems,
+)
+from gpuwatch.sources.simulated.machine import (
+    RESERVED_BYTES,
+    GpuRows,
+    Moment,
+    SimulatedJob,
+    Task,
+    World,
+    build_host,
+    build_job,
+)
 from gpuwatch.sources.simulated.scenarios import BUILDERS
-from gpuwatch.sources.simulated.world import RESERVED_BYTES, World
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 
@@ -92,7 +103,7 @@ class SimulatedSource:
             self._own.close()
 
     def find(self, pid: int) -> ProcessKey | None:
-        """The process that has this PID now; ``None`` if there is none. Opens the source."""
+        """Return the process that has this PID now; ``None`` if there is none. Opens the source."""
         self.open()
         assert self._machine is not None
         return self._machine.find(pid)
@@ -111,7 +122,7 @@ class _Machine:
         self._sequence = 0
         # Whichever job is asked for first has a past, as the GPUs have.
         world.advance(-_TRACED_SECONDS)
-        world.trace(world.crews)
+        world.trace(world.jobs)
         # Looked at once one interval before time zero, so that the first look has differences.
         world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
         before = world.tick * TICK_SECONDS
@@ -119,38 +130,39 @@ class _Machine:
         self._read_tick = world.tick
         self._tick = world.tick - 600 * TICKS_PER_SECOND
         self._elapsed = -before
-        self._jobs = JobBook(world)
+        self._attached_to: ProcessKey | None = None
+        self._attached: SimulatedJob | None = None
         self._views = [
             GpuView(number, slot, world.devices[number], seed=world.seed, gpus=len(world.devices))
             for number, slot in enumerate(world.setup.slots)
         ]
         for task in world.tasks:
             task.started_unix = round(origin + unix_offset + task.started, 2)
-            task.note(before, 1.0)
+            task.note_use(before, 1.0)
         unix_at_zero = origin + unix_offset
         self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
         self._losses = losses(self._views, unix_at_zero)
 
     def look(self, monotonic: float) -> Snapshot:
-        """The machine at this time of the source's clock, which must not go back."""
+        """Return the machine at this time of the source's clock, which must not go back."""
         world = self._world
         if self._sequence:
-            self._jobs.attach(self._options.attached, self._read_at)
+            self._attach(self._read_at)
         world.advance(self._time(monotonic))
         # What happens between two ticks is known at the later one only.
         now = world.tick * TICK_SECONDS
         tasks = [task for task in world.tasks if task.lives(now)]
         self._note(now)
-        look = Look(
+        moment = Moment(
             now=now,
             elapsed=self._elapsed,
             since_tick=self._tick,
             unix_at_zero=self._origin + self._unix_offset,
         )
-        host = build_host(world, tasks, look)
+        host = build_host(world, tasks, moment)
         if not self._sequence:
-            self._jobs.attach(self._options.attached, now)
-        gpus = self._show_gpus(look, tasks)
+            self._attach(now)
+        gpus = self._show_gpus(moment, tasks)
         snapshot = Snapshot(
             sequence=self._sequence,
             taken_at_unix_seconds=monotonic + self._unix_offset,
@@ -160,7 +172,12 @@ class _Machine:
             host=host,
             gpus=tuple(gpus.values()),
             processes=self._show_processes(now, tasks, gpus),
-            jobs=self._jobs.show(look, gpus),
+            jobs=tuple(
+                [
+                    build_job(world, job, moment, gpus, attached=job is self._attached)
+                    for job in self._jobs(now)
+                ]
+            ),
             problems=(
                 *(p for number, p in self._losses if world.lost(number, now)),
                 *self._standing,
@@ -171,8 +188,21 @@ class _Machine:
         self._read_at = now
         return snapshot
 
+    def _attach(self, now: float) -> None:
+        """Follow the job of the process asked for closely, or else the first one."""
+        key = self._options.attached
+        if key != self._attached_to:
+            self._attached_to = key
+            self._attached = None if key is None else self._world.job_of(key)
+        self._world.trace(self._jobs(now)[:1])
+
+    def _jobs(self, now: float) -> list[SimulatedJob]:
+        """Return the jobs that are shown; the attached one comes first."""
+        jobs, first = self._world.jobs_on_gpus(now), self._attached
+        return jobs if first is None else [first, *(job for job in jobs if job is not first)]
+
     def find(self, pid: int) -> ProcessKey | None:
-        """The process that has this PID now."""
+        """Return the process that has this PID now."""
         tasks = self._world.tasks
         keys = ((task.pid, task.started_unix) for task in tasks if task.lives(self._read_at))
         return next((key for key in keys if key[0] == pid), None)
@@ -193,18 +223,18 @@ class _Machine:
             return
         self._elapsed = elapsed
         for task in self._world.tasks:
-            task.note(now, elapsed)
+            task.note_use(now, elapsed)
 
-    def _show_gpus(self, look: Look, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
-        """Every row, keyed by card and MIG instance, in the order shown."""
-        now = look.now
+    def _show_gpus(self, moment: Moment, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
+        """Return every row, keyed by card and MIG instance, in the order shown."""
+        now = moment.now
         used: Counter[tuple[int, int | None]] = Counter()
         for task in tasks:
             if task.gpu is not None and task.gpu_memory is not None:
                 for part in {None, task.instance}:
                     used[task.gpu, part] += task.gpu_memory(now)
         ticks = self._world.tick - self._read_tick
-        working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
+        working = {(task.gpu, task.instance) for task in tasks if task.works}
         rows: dict[tuple[int, int | None], Gpu] = {}
         for number, view in enumerate(self._views):
             if self._world.lost(number, now):
@@ -212,10 +242,9 @@ class _Machine:
                 continue
             reserved = 0 if view.slot.card.unified else RESERVED_BYTES
             rows[number, None] = view.show(
-                now=now,
                 ticks=ticks,
                 used_bytes=used[number, None] + reserved,
-                samples=look.fresh(view.device.samples),
+                samples=moment.new_samples(view.device.samples),
             )
             for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
@@ -224,12 +253,9 @@ class _Machine:
                 )
         return rows
 
-    def _show_processes(
-        self, now: float, tasks: list[Task], gpus: dict[tuple[int, int | None], Gpu]
-    ) -> tuple[Process, ...]:
+    def _show_processes(self, now: float, tasks: list[Task], gpus: GpuRows) -> tuple[Process, ...]:
         everything = self._options.all_processes
-        crew = self._jobs.attached
-        asked_for = crew.tasks if crew is not None else []
+        asked_for = [] if self._attached is None else self._attached.tasks
         shown = []
         for task in tasks:
             if task.system and not everything and task not in asked_for:
