@@ -147,7 +147,6 @@ class Activity(NamedTuple):
     tensor: float = 0.0
     dram: float = 0.0
     rx: float = 0.0
-    tx: float = 0.0
     nvlink: float = 0.0
 
 
@@ -174,7 +173,6 @@ class Device:
         self.hot_seconds = 0.0
         """Time in which heat held back what ran."""
         self.rx_bytes_per_second = 0.0
-        self.tx_bytes_per_second = 0.0
         self._rng = rng
         # One card of a row of eight sits a little warmer than the next.
         self._warmer = rng.uniform(-1.0, 2.0)
@@ -235,7 +233,6 @@ class Device:
             sums[3] += activity.dram
             sums[4] += activity.nvlink
         self.rx_bytes_per_second = activity.rx
-        self.tx_bytes_per_second = activity.tx
 
     def _activity(self, begin: float, end: float) -> Activity:
         """Return the mean of what runs between two moments."""
@@ -250,7 +247,7 @@ class Device:
         if first_start <= begin and first_stop >= end:
             return first
         # Written out: this is the simulation's hottest loop.
-        busy = power = sm = occupancy = tensor = dram = rx = tx = nvlink = 0.0
+        busy = power = sm = occupancy = tensor = dram = rx = nvlink = 0.0
         for start, stop, activity in phases:
             if start >= end:
                 break
@@ -263,9 +260,8 @@ class Device:
             tensor += activity[4] * share
             dram += activity[5] * share
             rx += activity[6] * share
-            tx += activity[7] * share
-            nvlink += activity[8] * share
-        return Activity(busy, power, sm, occupancy, tensor, dram, rx, tx, nvlink)
+            nvlink += activity[7] * share
+        return Activity(busy, power, sm, occupancy, tensor, dram, rx, nvlink)
 
     def _move_power(self, load: float, wobble: float) -> None:
         card = self.card
@@ -361,7 +357,6 @@ class GpuView:
         asleep = device.asleep
         means = self._mean_activities(ticks)
         link, over = float(round(means[4])), device.temperature_celsius - 45.0
-        healthy = dict.fromkeys(HEALTH_FIELDS, 0)
         return {
             "busy_percent": device.busy_percent,
             "busy_samples": samples,
@@ -383,11 +378,11 @@ class GpuView:
             "pcie_generation": 1 if asleep and card.idle_state else card.pcie_generation,
             "pcie_width": 16,
             "pcie_rx_bytes_per_second": float(round(device.rx_bytes_per_second + 3e5)),
-            "pcie_tx_bytes_per_second": float(round(device.tx_bytes_per_second + 2e5)),
+            "pcie_tx_bytes_per_second": 2e5,
             "encoder_percent": 0.0,
             "decoder_percent": 0.0,
             "energy_joules": round(device.energy_joules, 3),
-            **healthy,
+            **dict.fromkeys(HEALTH_FIELDS, 0),
             "remapped_rows_pending": False,
             "remapped_rows_failed": False,
             "nvlink_rx_bytes_per_second": link,

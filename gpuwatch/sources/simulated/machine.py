@@ -122,9 +122,6 @@ class Task:
     """Its rank, or that of the rank it works for."""
     loop: LoopLog | None = None
     started_unix: float = 0.0
-    used: dict[str, float] = field(default_factory=dict)
-    """What was used between the last two notes, by meter."""
-    _marks: dict[str, float] = field(default_factory=dict)
     _shown: tuple[str | None, Process] | None = None
     """(GPU, row): hundreds of servers and shells never change."""
 
@@ -136,20 +133,22 @@ class Task:
     def lives(self, now: float) -> bool:
         return self.started <= now < self.ended
 
-    def note_use(self, now: float, elapsed: float) -> None:
-        """Take what was used since the last note, ``elapsed`` seconds ago."""
-        used, marks = self.used, self._marks
-        used["cpu"] = self.steady_cpu * elapsed
-        for name, meter in self.meters.items():
-            total = meter.total(now)
-            used[name] = total - marks.get(name, 0.0)
-            marks[name] = total
+    def rate(self, moment: Moment, meter: str) -> float:
+        """Return how much of what ``meter`` counts was used a second since the look before."""
+        if meter in self.meters:
+            begin = moment.now - moment.elapsed
+            return self.meters[meter].used(begin, moment.now) / moment.elapsed
+        return self.steady_cpu if meter == "cpu" else 0.0
 
-    def facts(self, now: float, elapsed: float) -> dict[str, Any]:
-        """Return what a list of processes and one of a job's members say alike; ``elapsed`` seconds
-        lie between the last two notes."""
+    def main_share(self, begin: float, end: float) -> float:
+        """Return the share of a core that its main thread used."""
+        meter = self.meters.get("main") or self.meters.get("cpu")
+        return self.steady_cpu if meter is None else meter.used(begin, end) / (end - begin)
+
+    def facts(self, moment: Moment) -> dict[str, Any]:
+        """Return what a list of processes and one of a job's members say alike."""
         cpu = self.meters.get("cpu")
-        runs = self.steady_cpu > 0.5 if cpu is None else cpu.runs(now)
+        runs = self.steady_cpu > 0.5 if cpu is None else cpu.runs(moment.now)
         return {
             "pid": self.pid,
             "started_at_unix_seconds": self.started_unix,
@@ -157,20 +156,20 @@ class Task:
             "name": self.name,
             "command": self.command,
             "state": "R" if runs else "S",
-            "cpu_percent": round(100.0 * self.used["cpu"] / elapsed, 1),
+            "cpu_percent": round(100.0 * self.rate(moment, "cpu"), 1),
             "memory_resident_bytes": int(self.resident_bytes),
             "threads": self.threads,
         }
 
-    def show(self, now: float, elapsed: float, gpu: Gpu | None) -> Process:
+    def show(self, moment: Moment, gpu: Gpu | None) -> Process:
         """Return the process as others see it, on ``gpu`` if that is there."""
         still = not (self.meters or self.works)
         if still and self._shown is not None and self._shown[0] == (gpu and gpu.uuid):
             return self._shown[1]
         busy = None if gpu is None else gpu.reading.busy_percent
-        held = None if gpu is None or self.gpu_memory is None else self.gpu_memory(now)
+        held = None if gpu is None or self.gpu_memory is None else self.gpu_memory(moment.now)
         process = Process(
-            **self.facts(now, elapsed),
+            **self.facts(moment),
             user=self.user,
             slurm_job=self.slurm_job,
             gpu_uuid=None if gpu is None else gpu.uuid,
@@ -189,8 +188,6 @@ class SimulatedJob:
 
     plan: JobPlan
     tasks: list[Task] = field(default_factory=list)
-    trace: CpuTrace | None = None
-    """Kept while somebody follows the job closely."""
 
     def living(self, now: float) -> list[Task]:
         return [task for task in self.tasks if task.lives(now)]
@@ -198,43 +195,21 @@ class SimulatedJob:
     def having(self, role: str) -> list[Task]:
         return [task for task in self.tasks if task.role == role]
 
-
-class CpuTrace:
-    """CPU of the main threads of a job's ranks and loader workers, tick by tick.
-
-    ``samples`` are (tick at its end, percent of one core, the mean over those that lived) by role,
-    oldest first, as many as a driver's buffer keeps.
-    """
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self.samples: dict[str, deque[tuple[int, float]]] = {}
-        self._tasks = tasks
-        self._marks: dict[int, tuple[int, float]] = {}
-
-    def tick(self, tick: int) -> None:
-        """Take the tick that ends as number ``tick``."""
-        shares: dict[str, list[float]] = {}
-        for task in self._tasks:
-            share = self._share(task, tick) if task.role in {"rank", "loader_worker"} else None
-            if share is not None:
-                shares.setdefault(task.role, []).append(share)
-        for role, used in shares.items():
-            samples = self.samples.setdefault(role, deque(maxlen=BUFFERED_SAMPLES))
-            samples.append((tick, min(100.0, 100.0 * sum(used) / len(used))))
-
-    def _share(self, task: Task, tick: int) -> float | None:
-        """Return the share of one core since the tick before; ``None`` if it did not live through
-        it all."""
-        now = tick * TICK_SECONDS
-        if not task.lives(now):
-            return None
-        meter = task.meters.get("main") or task.meters.get("cpu")
-        if meter is None:
-            return task.steady_cpu
-        total = meter.total(now)
-        at, before = self._marks.get(task.pid, (None, 0.0))
-        self._marks[task.pid] = (tick, total)
-        return (total - before) / TICK_SECONDS if at == tick - 1 else None
+    def main_threads(self, role: str, moment: Moment) -> tuple[BusySample, ...]:
+        """Return the CPU of the main threads of this role, the mean over those that lived, tick by
+        tick since the look before, as far back as a driver's buffer keeps its samples."""
+        found = []
+        last = round(moment.now * TICKS_PER_SECOND)
+        for tick in range(max(moment.since_tick, last - BUFFERED_SAMPLES) + 1, last + 1):
+            begin, end = (tick - 1) * TICK_SECONDS, tick * TICK_SECONDS
+            shares = [
+                task.main_share(begin, end)
+                for task in self.tasks
+                if task.role == role and task.lives(begin) and task.lives(end)
+            ]
+            if shares:
+                found.append((tick, min(100.0, 100.0 * sum(shares) / len(shares))))
+        return moment.new_samples(found)
 
 
 _LEAK_SECONDS = 6.0
@@ -305,11 +280,9 @@ class World:
             if plan.gpus or plan.cpu_only:
                 self._start(number, plan)
         self._start_system()
-        self._traced: list[SimulatedJob] = []
         gpus = len(setup.slots)
         self.cores = setup.cores or (32 if gpus <= 2 else 64 if gpus <= 4 else 128)
         self.load = [0.0, 0.0, 0.0]
-        self._load_marks: dict[int, float] = {}
         order = list(range(self.cores))
         self._random("cores").shuffle(order)
         for number, task in enumerate(self.tasks):
@@ -325,20 +298,13 @@ class World:
             for device in self.devices:
                 device.tick(self.tick)
             self.tick += 1
-            for job in self._traced:
-                if job.trace is not None:
-                    job.trace.tick(self.tick)
             if self.tick % TICKS_PER_SECOND == 0:
                 self._note_load(end)
 
-    def trace(self, jobs: Sequence[SimulatedJob]) -> None:
-        """Measure these, tick by tick, from now on; those measured already go on."""
-        for job in self._traced:
-            if job not in jobs:
-                job.trace = None
-        for job in jobs:
-            job.trace = job.trace or CpuTrace(job.tasks)
-        self._traced = list(jobs)
+    def forget_before(self, moment: float) -> None:
+        for task in self.tasks:
+            for meter in task.meters.values():
+                meter.forget_before(moment)
 
     def lost(self, gpu: int, now: float) -> bool:
         return self.setup.slots[gpu].is_lost(now)
@@ -373,15 +339,11 @@ class World:
     def _note_load(self, now: float) -> None:
         """Keep load averages as the kernel does: decaying means of who runs."""
         running = 0.0
-        marks = self._load_marks
         for task in self.tasks:
-            cpu = task.meters.get("cpu")
-            if cpu is None:
-                running += task.steady_cpu if task.lives(now) else 0.0
-                continue
-            total = cpu.total(now)
-            running += total - marks.get(task.pid, total)
-            marks[task.pid] = total
+            if "cpu" in task.meters:
+                running += task.meters["cpu"].used(now - 1.0, now)
+            elif task.lives(now):
+                running += task.steady_cpu
         if now <= self.begin + 2.5:
             self.load = [running * 0.98, running * 0.93, running * 0.86]
         for number, minutes in enumerate((1, 5, 15)):
@@ -583,19 +545,18 @@ def noise(seed: int, at: int, channel: int) -> float:
     return ((mixed ^ (mixed >> 32)) & 0xFFFFFFFF) / 4294967296.0
 
 
-def core_percents(
-    cores: int, tasks: list[Task], *, second: int, elapsed: float, seed: int
-) -> list[float]:
+def core_percents(world: World, tasks: list[Task], moment: Moment) -> list[float]:
     """Return how busy each core is: every process on its core, a little of the system on all."""
+    cores, second = world.cores, int(moment.now // 1)
     # One stream of cheap numbers for all cores: a good one for each costs more than the GPUs.
-    state = int(noise(seed, second, 0) * 4294967296.0)
+    state = int(noise(world.seed, second, 0) * 4294967296.0)
     loads = []
     for _ in range(cores):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
         share = state / 4294967296.0
         loads.append(0.2 + 2.6 * share * share * share)
     for task in tasks:
-        percent = 100.0 * task.used["cpu"] / elapsed
+        percent = 100.0 * task.rate(moment, "cpu")
         # The scheduler moves a busy process now and then; what one core cannot take, the next do.
         core = (task.core + 7 * ((second + task.pid) // 37)) % cores
         for _ in loads:
@@ -610,9 +571,8 @@ def core_percents(
 
 def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
     """Return the host; ``tasks`` are those alive."""
-    now, elapsed, seed = moment.now, moment.elapsed, world.seed
-    second = int(now // 1)
-    cores = core_percents(world.cores, tasks, second=second, elapsed=elapsed, seed=seed)
+    now, seed, second = moment.now, world.seed, int(moment.now // 1)
+    cores = core_percents(world, tasks, moment)
     usual = (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
     memory = world.setup.memory_bytes or usual
     # Batches lie in /dev/shm until the main process takes them.
@@ -630,8 +590,7 @@ def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
             used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
     # Of those that have ended meanwhile, too.
     read, written = [
-        sum([task.used.get(what, 0.0) for task in world.tasks]) / elapsed
-        for what in ("reads", "writes")
+        sum([task.rate(moment, what) for task in world.tasks]) for what in ("reads", "writes")
     ]
     io_some = min(98.0, written / 40e6)
     return Host(
@@ -685,10 +644,10 @@ _NO_PIN_SIGN = (
 
 
 def build_job(
-    world: World, job: SimulatedJob, moment: Moment, gpus: GpuRows, *, attached: bool
+    world: World, job: SimulatedJob, moment: Moment, gpus: GpuRows, *, attached: bool, close: bool
 ) -> Job:
-    """Return the job as it is seen at ``moment``."""
-    plan, trace = job.plan, job.trace
+    """Return the job as it is seen at ``moment``; ``close``: with fine samples of its threads."""
+    plan = job.plan
     living = job.living(moment.now)
     top = job.tasks[0]
     ranks = job.having("rank")
@@ -696,9 +655,9 @@ def build_job(
     place, environment = _PLACES.get(plan.user, (None, None))
     slurm = None if plan.slurm_job is None else min(world.cores, 12 * len(ranks))
     samples = {
-        role: moment.new_samples(trace.samples.get(role, ()))
+        role: job.main_threads(role, moment)
         for role in ("rank", "loader_worker")
-        if trace is not None and job.having(role)
+        if close and job.having(role)
     }
     return Job(
         pid=top.pid,
@@ -726,14 +685,12 @@ def build_job(
 
 
 def _member(world: World, task: Task, moment: Moment) -> JobMember:
-    elapsed = moment.elapsed
-    per_second = {name: value / elapsed for name, value in task.used.items()}
-    main = min(1.0, per_second.get("main", per_second["cpu"]))
+    main = min(1.0, task.main_share(moment.now - moment.elapsed, moment.now))
     wobble = noise(world.seed, int(moment.now), task.pid)
     queue = 0.004 * wobble
     asleep = max(0.0, 1.0 - main - queue)
     return JobMember(
-        **task.facts(moment.now, elapsed),
+        **task.facts(moment),
         role=task.role,
         role_sign=task.role_sign,
         role_guessed=task.role_guessed,
@@ -742,8 +699,8 @@ def _member(world: World, task: Task, moment: Moment) -> JobMember:
         main_thread_cpu_percent=round(100.0 * main, 1),
         run_queue_wait_percent=round(100.0 * queue, 1),
         disk_wait_percent=0.0,
-        read_bytes_per_second=float(round(per_second.get("reads", 0.0))),
-        write_bytes_per_second=float(round(per_second.get("writes", 0.0))),
+        read_bytes_per_second=float(round(task.rate(moment, "reads"))),
+        write_bytes_per_second=float(round(task.rate(moment, "writes"))),
         voluntary_switches_per_second=round(_SWITCHES_PER_SECOND_ASLEEP * asleep, 1),
         involuntary_switches_per_second=round(
             _PUSHED_OFF_PER_SECOND * queue + 3.0 * main * wobble, 1

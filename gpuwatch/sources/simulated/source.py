@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
+from gpuwatch.core.model import Gpu, Job, OwnCost, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
 from gpuwatch.sources.linux.own_cpu import OwnUse
 from gpuwatch.sources.only import only_wanted
@@ -33,7 +33,8 @@ from gpuwatch.sources.simulated.scenarios import BUILDERS
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
 
 _WARM_UP_SECONDS = 60.0
-_TRACED_SECONDS = 20.0
+_KEPT_SECONDS = 20.0
+"""As far back as fine samples go."""
 _LONGEST_JUMP_SECONDS = 1800.0
 _FIRST_INTERVAL_MAX_SECONDS = 10.0
 
@@ -120,9 +121,6 @@ class _Machine:
         self._origin = origin
         self._unix_offset = unix_offset
         self._sequence = 0
-        # Whichever job is asked for first has a past, as the GPUs have.
-        world.advance(-_TRACED_SECONDS)
-        world.trace(world.jobs)
         # Looked at once one interval before time zero, so that the first look has differences.
         world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
         before = world.tick * TICK_SECONDS
@@ -138,7 +136,6 @@ class _Machine:
         ]
         for task in world.tasks:
             task.started_unix = round(origin + unix_offset + task.started, 2)
-            task.note_use(before, 1.0)
         unix_at_zero = origin + unix_offset
         self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
         self._losses = losses(self._views, unix_at_zero)
@@ -146,13 +143,15 @@ class _Machine:
     def look(self, monotonic: float) -> Snapshot:
         """Return the machine at this time of the source's clock, which must not go back."""
         world = self._world
-        if self._sequence:
-            self._attach(self._read_at)
+        if self._options.attached != self._attached_to:
+            self._attached_to = self._options.attached
+            asked = self._attached_to
+            self._attached = None if asked is None else world.job_of(asked)
         world.advance(self._time(monotonic))
         # What happens between two ticks is known at the later one only.
         now = world.tick * TICK_SECONDS
         tasks = [task for task in world.tasks if task.lives(now)]
-        self._note(now)
+        self._elapsed = now - self._read_at or self._elapsed
         moment = Moment(
             now=now,
             elapsed=self._elapsed,
@@ -160,8 +159,6 @@ class _Machine:
             unix_at_zero=self._origin + self._unix_offset,
         )
         host = build_host(world, tasks, moment)
-        if not self._sequence:
-            self._attach(now)
         gpus = self._show_gpus(moment, tasks)
         snapshot = Snapshot(
             sequence=self._sequence,
@@ -171,13 +168,8 @@ class _Machine:
             simulated=True,
             host=host,
             gpus=tuple(gpus.values()),
-            processes=self._show_processes(now, tasks, gpus),
-            jobs=tuple(
-                [
-                    build_job(world, job, moment, gpus, attached=job is self._attached)
-                    for job in self._jobs(now)
-                ]
-            ),
+            processes=self._show_processes(moment, tasks, gpus),
+            jobs=self._show_jobs(moment, gpus),
             problems=(
                 *(p for number, p in self._losses if world.lost(number, now)),
                 *self._standing,
@@ -186,20 +178,18 @@ class _Machine:
         self._sequence += 1
         self._read_tick = self._tick = world.tick
         self._read_at = now
+        world.forget_before(now - max(_KEPT_SECONDS, self._elapsed))
         return snapshot
 
-    def _attach(self, now: float) -> None:
-        """Follow the job of the process asked for closely, or else the first one."""
-        key = self._options.attached
-        if key != self._attached_to:
-            self._attached_to = key
-            self._attached = None if key is None else self._world.job_of(key)
-        self._world.trace(self._jobs(now)[:1])
-
-    def _jobs(self, now: float) -> list[SimulatedJob]:
-        """Return the jobs that are shown; the attached one comes first."""
-        jobs, first = self._world.jobs_on_gpus(now), self._attached
-        return jobs if first is None else [first, *(job for job in jobs if job is not first)]
+    def _show_jobs(self, moment: Moment, gpus: GpuRows) -> tuple[Job, ...]:
+        """Return those on GPUs; the attached one comes first, and the first is read closely."""
+        jobs, first = self._world.jobs_on_gpus(moment.now), self._attached
+        if first is not None:
+            jobs = [first, *(job for job in jobs if job is not first)]
+        return tuple(
+            build_job(self._world, job, moment, gpus, attached=job is first, close=not number)
+            for number, job in enumerate(jobs)
+        )
 
     def find(self, pid: int) -> ProcessKey | None:
         """Return the process that has this PID now."""
@@ -215,15 +205,6 @@ class _Machine:
             self._origin += extra
             now -= extra
         return max(now, self._read_at)
-
-    def _note(self, now: float) -> None:
-        """Take all differences since the last look; none when no time has passed."""
-        elapsed = now - self._read_at
-        if elapsed <= 0.0:
-            return
-        self._elapsed = elapsed
-        for task in self._world.tasks:
-            task.note_use(now, elapsed)
 
     def _show_gpus(self, moment: Moment, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
         """Return every row, keyed by card and MIG instance, in the order shown."""
@@ -253,7 +234,9 @@ class _Machine:
                 )
         return rows
 
-    def _show_processes(self, now: float, tasks: list[Task], gpus: GpuRows) -> tuple[Process, ...]:
+    def _show_processes(
+        self, moment: Moment, tasks: list[Task], gpus: GpuRows
+    ) -> tuple[Process, ...]:
         everything = self._options.all_processes
         asked_for = [] if self._attached is None else self._attached.tasks
         shown = []
@@ -261,5 +244,5 @@ class _Machine:
             if task.system and not everything and task not in asked_for:
                 continue
             gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
-            shown.append(task.show(now, self._elapsed, None if gpu is None or gpu.lost else gpu))
+            shown.append(task.show(moment, None if gpu is None or gpu.lost else gpu))
         return tuple(shown)

@@ -74,41 +74,39 @@ class Training:
 
 
 class Meter:
-    """Adds up ``rate`` over the intervals it was given, some of which may lie ahead: CPU seconds
-    or bytes.
+    """CPU seconds or bytes that are used at a rate over intervals, one after the other, some of
+    which may lie ahead. Times are simulated seconds."""
 
-    ``total`` must be asked with times that do not go back, since what has ended is folded.
-    """
-
-    __slots__ = ("_done", "_pending")
+    __slots__ = ("_intervals",)
 
     def __init__(self) -> None:
-        self._done = 0.0
-        self._pending: deque[tuple[float, float, float]] = deque()
+        self._intervals: deque[tuple[float, float, float]] = deque()
 
     def add(self, start: float, end: float, rate: float) -> None:
-        """Use ``rate`` a second from ``start`` to ``end`` (simulated seconds)."""
+        """Use ``rate`` a second from ``start`` to ``end``, which is no earlier than ends before."""
         if end > start:
-            self._pending.append((start, end, rate))
+            self._intervals.append((start, end, rate))
 
-    def total(self, now: float) -> float:
-        """Return the sum up to ``now``."""
-        pending = self._pending
-        while pending and pending[0][1] <= now:
-            start, end, rate = pending.popleft()
-            self._done += (end - start) * rate
-        total = self._done
-        for start, end, rate in pending:
-            if start < now:
-                total += ((end if end < now else now) - start) * rate
+    def used(self, begin: float, end: float) -> float:
+        """Return how much is used between two moments."""
+        total = 0.0
+        for start, stop, rate in reversed(self._intervals):
+            if stop <= begin:
+                break
+            if start < end:
+                total += (min(stop, end) - max(start, begin)) * rate
         return total
+
+    def forget_before(self, moment: float) -> None:
+        intervals = self._intervals
+        while intervals and intervals[0][1] <= moment:
+            intervals.popleft()
 
     def runs(self, now: float) -> bool:
         """Return whether it turns in earnest: a few percent is a sleeper's housekeeping."""
-        # A loop, since any() over a generator takes three times as long on these short queues.
-        for start, end, rate in self._pending:  # noqa: SIM110
-            if start <= now < end and rate >= 0.25:
-                return True
+        for start, end, rate in reversed(self._intervals):
+            if start <= now:
+                return now < end and rate >= 0.25
         return False
 
 
