@@ -150,16 +150,14 @@ class Activity(NamedTuple):
     nvlink: float = 0.0
 
 
-_NOTHING = Activity()
-
-
 class Device:
     """State of one card, moved on one tick at a time."""
 
     def __init__(self, card: Card, rng: random.Random, cooling: Cooling | None = None) -> None:
         self.card = card
         self.phases: deque[tuple[float, float, Activity]] = deque()
-        """(start, end, activity) in order and apart; between them nothing runs."""
+        """(start, end, activity) in order and apart, some of them ahead; between them nothing
+        runs."""
         self.samples: deque[tuple[int, int]] = deque(maxlen=BUFFERED_SAMPLES)
         """(tick at its end, whole percent), oldest first."""
         self.power_watts = card.idle_watts
@@ -168,8 +166,6 @@ class Device:
         self.clock_mhz = card.sm_clock_mhz
         self.idle_seconds = 60.0
         self.is_hot = False
-        self.sums = [0.0] * 5
-        """Sums over ticks of the shares: SM, occupancy, tensor, DRAM; and NVLink traffic."""
         self.hot_seconds = 0.0
         """Time in which heat held back what ran."""
         self.rx_bytes_per_second = 0.0
@@ -212,7 +208,7 @@ class Device:
         if index == self._cooling_tick and self._cooling is not None:
             self._air = self._cooling.air_celsius + self._warmer
             self._celsius_per_watt = self._cooling.celsius_per_watt
-        activity = self._activity(index * TICK_SECONDS, (index + 1) * TICK_SECONDS)
+        activity = self.activity(index * TICK_SECONDS, (index + 1) * TICK_SECONDS)
         wobble = self._rng.random()
         busy = activity.busy
         self._recent_busy.append(busy)
@@ -225,34 +221,21 @@ class Device:
             self.idle_seconds += TICK_SECONDS
         self._move_power(activity.power, wobble)
         self._move_clocks()
-        if activity is not _NOTHING:
-            sums = self.sums
-            sums[0] += activity.sm
-            sums[1] += activity.occupancy
-            sums[2] += activity.tensor
-            sums[3] += activity.dram
-            sums[4] += activity.nvlink
         self.rx_bytes_per_second = activity.rx
 
-    def _activity(self, begin: float, end: float) -> Activity:
+    def activity(self, begin: float, end: float) -> Activity:
         """Return the mean of what runs between two moments."""
-        phases = self.phases
-        while phases and phases[0][1] <= begin:
-            phases.popleft()
-        if not phases:
-            return _NOTHING
-        first_start, first_stop, first = phases[0]
-        if first_start >= end:
-            return _NOTHING
-        if first_start <= begin and first_stop >= end:
-            return first
         # Written out: this is the simulation's hottest loop.
         busy = power = sm = occupancy = tensor = dram = rx = nvlink = 0.0
-        for start, stop, activity in phases:
-            if start >= end:
+        for start, stop, activity in reversed(self.phases):
+            if stop <= begin:
                 break
+            if start >= end:
+                continue
+            if start <= begin and stop >= end:
+                return activity
             share = (stop if stop < end else end) - (start if start > begin else begin)
-            share *= TICKS_PER_SECOND
+            share /= end - begin
             busy += activity[0] * share
             power += activity[1] * share
             sm += activity[2] * share
@@ -262,6 +245,10 @@ class Device:
             rx += activity[6] * share
             nvlink += activity[7] * share
         return Activity(busy, power, sm, occupancy, tensor, dram, rx, nvlink)
+
+    def forget_before(self, moment: float) -> None:
+        while self.phases and self.phases[0][1] <= moment:
+            self.phases.popleft()
 
     def _move_power(self, load: float, wobble: float) -> None:
         card = self.card
@@ -323,9 +310,7 @@ class GpuView:
             *(field for field, _ in slot.failing),
             *(_REFUSED_WHEN_SPLIT if slot.instances else ()),
         }
-        self._sums = list(device.sums)
         self._hot_seconds = device.hot_seconds
-        self._means = (0.0,) * len(device.sums)
 
     def lacks(self, field: str) -> bool:
         return field in self._missing
@@ -333,30 +318,29 @@ class GpuView:
     def lost(self) -> Gpu:
         return Gpu(identity=self.identity, reading=GpuReading(), lost=True)
 
-    def show(self, *, ticks: int, used_bytes: int, samples: tuple[BusySample, ...]) -> Gpu:
-        """Return the card ``ticks`` after the last time; ``samples`` are the new ones."""
-        values = self._values(ticks, used_bytes, samples)
+    def show(self, *, mean: Activity, used_bytes: int, samples: tuple[BusySample, ...]) -> Gpu:
+        """Return the card; ``mean`` and ``samples`` are of the time since the look before."""
+        values = self._values(mean, used_bytes, samples)
         known = {name: value for name, value in values.items() if name not in self._missing}
         return Gpu(identity=self.identity, reading=GpuReading(**known))
 
-    def show_instance(self, position: int, *, used_bytes: int, works: bool) -> Gpu:
-        """Return a MIG instance: the driver knows its memory and its GPM activities, no more. Call
-        it after ``show``. ``works``: it is the instance that does what the card does."""
+    def show_instance(self, position: int, *, mean: Activity, used_bytes: int, works: bool) -> Gpu:
+        """Return a MIG instance: the driver knows its memory and its GPM activities, no more.
+        ``works``: it is the instance that does what the card does."""
         identity = self.instances[position]
         scale = 100.0 / self.slot.instances[position][2] if works else 0.0
         reading = GpuReading(
             memory_used_bytes=min(used_bytes, identity.memory_total_bytes or 0),
-            **_activities(self._means, scale),
+            **_shares(mean, scale),
         )
         return Gpu(identity=identity, reading=reading)
 
     def _values(
-        self, ticks: int, used_bytes: int, samples: tuple[BusySample, ...]
+        self, mean: Activity, used_bytes: int, samples: tuple[BusySample, ...]
     ) -> dict[str, Any]:
         device, card = self.device, self.device.card
         asleep = device.asleep
-        means = self._mean_activities(ticks)
-        link, over = float(round(means[4])), device.temperature_celsius - 45.0
+        link, over = float(round(mean.nvlink)), device.temperature_celsius - 45.0
         return {
             "busy_percent": device.busy_percent,
             "busy_samples": samples,
@@ -387,18 +371,8 @@ class GpuView:
             "remapped_rows_failed": False,
             "nvlink_rx_bytes_per_second": link,
             "nvlink_tx_bytes_per_second": link,
-            **_activities(means, 100.0),
+            **_shares(mean, 100.0),
         }
-
-    def _mean_activities(self, ticks: int) -> tuple[float, ...]:
-        """Return means since the last look, or those of the last look when no tick has passed."""
-        if ticks > 0:
-            sums = self.device.sums
-            self._means = tuple(
-                [(new - old) / ticks for new, old in zip(sums, self._sums, strict=True)]
-            )
-            self._sums = list(sums)
-        return self._means
 
     def _durations(self) -> tuple[ReasonSeconds, ...]:
         before, self._hot_seconds = self._hot_seconds, self.device.hot_seconds
@@ -411,10 +385,11 @@ class GpuView:
 _NEVER = tuple(ReasonSeconds(reason, 0.0) for reason in REASONS)
 
 
-def _activities(means: Sequence[float], scale: float) -> dict[str, Any]:
+def _shares(mean: Activity, scale: float) -> dict[str, Any]:
+    shares = (mean.sm, mean.occupancy, mean.tensor, mean.dram)
     return {
         name: round(min(100.0, share * scale), 1)
-        for name, share in zip(GPM_ACTIVITIES, means, strict=False)
+        for name, share in zip(GPM_ACTIVITIES, shares, strict=True)
     }
 
 

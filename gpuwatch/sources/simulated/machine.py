@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Reversible, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gpuwatch.core.model import (
@@ -25,7 +26,6 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
-from gpuwatch.core.text import clean
 from gpuwatch.core.units import age
 from gpuwatch.sources.simulated.gpus import (
     BUFFERED_SAMPLES,
@@ -40,6 +40,11 @@ from gpuwatch.sources.simulated.training import LoopLog, Meter, Rank, Ranks, Tra
 
 MIB = 1024**2
 TRAIN = "python train.py --config configs/resnet50.yaml"
+_LEAK_SECONDS = 6.0
+CONTEXT_BYTES = 0.52 * GIB
+"""Taken by a CUDA context and its libraries on a card before the first tensor."""
+RESERVED_BYTES = int(0.46 * GIB)
+"""Held by the driver itself on a card."""
 
 
 # -- what a scenario asks for ----------------------------------------------------------------------
@@ -71,6 +76,17 @@ class JobPlan:
     cpu_only: bool = False
     """It trains without a GPU; ``gpus`` is empty."""
 
+    def gpu_bytes(self, now: float, card_bytes: int, factor: float) -> int:
+        """Return the memory of one of its processes on a card of that size: steady, growing in
+        steps, or filling up at first. ``factor`` tells the processes apart."""
+        base = min(self.memory_bytes * factor, card_bytes * 0.82)
+        if self.begin is not None:
+            passed = (now - self.begin) / (self.loading_seconds + 2.0)
+            return int(CONTEXT_BYTES + (base - CONTEXT_BYTES) * min(1.0, max(0.0, passed)))
+        grown = base + self.leak_bytes_per_step * max(0, int(now / _LEAK_SECONDS))
+        # There a leak stops: the allocator frees and tries again.
+        return int(min(grown, card_bytes * 0.985 - RESERVED_BYTES))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -89,14 +105,13 @@ class Setup:
 class Task:
     """One process: its identity, its role in its job, and the meters of what it uses."""
 
+    plan: JobPlan
     pid: int
     parent: int
-    user: str
     name: str
     command: str
     started: float
     """Simulated seconds; negative is before the scenario began."""
-    ended: float = float("inf")
     resident_bytes: float = 300.0 * MIB
     own_pages: float = 0.92
     """Share of its resident memory that counts as its own in PSS."""
@@ -107,13 +122,11 @@ class Task:
     steady_cpu: float = 0.0
     """Share of a core for a process without a meter."""
     gpu: int | None = None
-    instance: int | None = None
     gpu_memory: Callable[[float], int] | None = None
     works: bool = False
     """It does what its GPU does."""
     system: bool = False
     """Neither on a GPU nor the kin of one that is."""
-    slurm_job: str | None = None
     core: int = 0
     role: str = "rank"
     role_sign: str = "it is the job's main process"
@@ -125,13 +138,8 @@ class Task:
     _shown: tuple[str | None, Process] | None = None
     """(GPU, row): hundreds of servers and shells never change."""
 
-    def __post_init__(self) -> None:
-        self.command = clean(self.command)
-        self.user = clean(self.user)
-        self.name = clean(self.name)
-
     def lives(self, now: float) -> bool:
-        return self.started <= now < self.ended
+        return self.started <= now < self.plan.end
 
     def rate(self, moment: Moment, meter: str) -> float:
         """Return how much of what ``meter`` counts was used a second since the look before."""
@@ -170,13 +178,13 @@ class Task:
         held = None if gpu is None or self.gpu_memory is None else self.gpu_memory(moment.now)
         process = Process(
             **self.facts(moment),
-            user=self.user,
-            slurm_job=self.slurm_job,
+            user=self.plan.user,
+            slurm_job=self.plan.slurm_job,
             gpu_uuid=None if gpu is None else gpu.uuid,
             gpu_memory_bytes=held,
             gpu_busy_percent=None if busy is None else float(round(busy * self.works)),
             gpu_kind=None if gpu is None else "compute",
-            mig_instance=None if gpu is None else self.instance,
+            mig_instance=None if gpu is None else self.plan.instance,
         )
         self._shown = (process.gpu_uuid, process)
         return process
@@ -210,32 +218,6 @@ class SimulatedJob:
             if shares:
                 found.append((tick, min(100.0, 100.0 * sum(shares) / len(shares))))
         return moment.new_samples(found)
-
-
-_LEAK_SECONDS = 6.0
-CONTEXT_BYTES = 0.52 * GIB
-"""Taken by a CUDA context and its libraries on a card before the first tensor."""
-RESERVED_BYTES = int(0.46 * GIB)
-"""Held by the driver itself on a card."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """GPU memory of one process over time: steady, growing in steps, or filling up at first."""
-
-    base: float
-    step: float = 0.0
-    room: float = float("inf")
-    begin: float | None = None
-    seconds: float = 8.0
-
-    def __call__(self, now: float) -> int:
-        """Return bytes at ``now`` (simulated seconds)."""
-        if self.begin is not None:
-            share = min(1.0, max(0.0, (now - self.begin) / self.seconds))
-            return int(CONTEXT_BYTES + (self.base - CONTEXT_BYTES) * share)
-        grown = self.base + self.step * max(0, int(now / _LEAK_SECONDS))
-        return int(min(grown, self.room))
 
 
 # -- the machine -----------------------------------------------------------------------------------
@@ -305,6 +287,8 @@ class World:
         for task in self.tasks:
             for meter in task.meters.values():
                 meter.forget_before(moment)
+        for device in self.devices:
+            device.forget_before(moment)
 
     def lost(self, gpu: int, now: float) -> bool:
         return self.setup.slots[gpu].is_lost(now)
@@ -328,9 +312,7 @@ class World:
         task = next(filter(is_it, self.tasks), None)
         if task is None:
             return None
-        return SimulatedJob(
-            plan=JobPlan(gpus=(), user=task.user, command=task.command), tasks=[task]
-        )
+        return SimulatedJob(plan=task.plan, tasks=[task])
 
     def _random(self, *name: object) -> random.Random:
         # Each part has its own stream: one more GPU changes nothing for the others.
@@ -371,9 +353,9 @@ class World:
                 **_role(plan, position if len(gpus) > 1 else None),
             )
             if gpu is not None:
+                total, factor = self.devices[gpu].card.memory_bytes, rng.uniform(0.99, 1.01)
                 task.gpu = gpu
-                task.instance = plan.instance
-                task.gpu_memory = self._memory(plan, gpu, rng.uniform(0.99, 1.01))
+                task.gpu_memory = partial(plan.gpu_bytes, card_bytes=total, factor=factor)
             if not ranks:
                 task.steady_cpu = 0.004
                 continue
@@ -452,12 +434,13 @@ class World:
     def _add_task(
         self, job: SimulatedJob, parent: int, started: float, command: str, **more: Any
     ) -> Task:
-        plan = job.plan
-        usual = {
-            "user": plan.user, "name": plan.name, "ended": plan.end, "slurm_job": plan.slurm_job
-        }  # fmt: skip
         task = Task(
-            pid=self._pid, parent=parent, command=command, started=started, **{**usual, **more}
+            pid=self._pid,
+            parent=parent,
+            command=command,
+            started=started,
+            plan=job.plan,
+            **{"name": job.plan.name, **more},
         )
         # PIDs rise, with gaps.
         self._pid += 1 + int(self._pid_random.expovariate(0.25))
@@ -465,24 +448,13 @@ class World:
         job.tasks.append(task)
         return task
 
-    def _memory(self, plan: JobPlan, gpu: int, factor: float) -> Memory:
-        total = self.devices[gpu].card.memory_bytes
-        return Memory(
-            min(plan.memory_bytes * factor, total * 0.82),
-            step=plan.leak_bytes_per_step,
-            # There a leak stops: the allocator frees and tries again.
-            room=total * 0.985 - RESERVED_BYTES,
-            begin=plan.begin,
-            seconds=plan.loading_seconds + 2.0,
-        )
-
     def _start_system(self) -> None:
         rng = self._random("system")
         for number, (user, name, command, cpu) in enumerate(_SYSTEM_COMMANDS):
             task = Task(
                 pid=1 if number == 0 else 300 + 117 * number + rng.randrange(90),
                 parent=0 if number == 0 else 1,
-                user=user,
+                plan=JobPlan(gpus=(), user=user, command=command),
                 name=name,
                 command=command,
                 started=self.begin - 900_000.0 + 37.0 * number,
@@ -664,7 +636,7 @@ def build_job(
         started_at_unix_seconds=top.started_unix,
         attached=attached,
         command=top.command,
-        user=top.user,
+        user=plan.user,
         working_directory=place,
         launcher="torchrun" if several else None,
         framework=_framework(plan),
@@ -776,9 +748,9 @@ def _framework(plan: JobPlan) -> str | None:
 
 
 def _gpus_of(tasks: Iterable[Task], gpus: GpuRows) -> list[GpuKey]:
-    return [gpus[task.gpu, task.instance].uuid for task in tasks if task.gpu is not None]
+    return [gpus[task.gpu, task.plan.instance].uuid for task in tasks if task.gpu is not None]
 
 
 def _ended(job: SimulatedJob, moment: Moment) -> float | None:
-    ends = [task.ended for task in job.tasks if task.ended <= moment.now]
-    return round(moment.unix_at_zero + max(ends), 2) if ends else None
+    ends = job.plan.end
+    return round(moment.unix_at_zero + ends, 2) if ends <= moment.now else None

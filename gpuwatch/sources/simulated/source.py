@@ -125,7 +125,6 @@ class _Machine:
         world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
         before = world.tick * TICK_SECONDS
         self._read_at = before
-        self._read_tick = world.tick
         self._tick = world.tick - 600 * TICKS_PER_SECOND
         self._elapsed = -before
         self._attached_to: ProcessKey | None = None
@@ -176,7 +175,7 @@ class _Machine:
             ),
         )
         self._sequence += 1
-        self._read_tick = self._tick = world.tick
+        self._tick = world.tick
         self._read_at = now
         world.forget_before(now - max(_KEPT_SECONDS, self._elapsed))
         return snapshot
@@ -212,25 +211,25 @@ class _Machine:
         used: Counter[tuple[int, int | None]] = Counter()
         for task in tasks:
             if task.gpu is not None and task.gpu_memory is not None:
-                for part in {None, task.instance}:
+                for part in {None, task.plan.instance}:
                     used[task.gpu, part] += task.gpu_memory(now)
-        ticks = self._world.tick - self._read_tick
-        working = {(task.gpu, task.instance) for task in tasks if task.works}
+        working = {(task.gpu, task.plan.instance) for task in tasks if task.works}
         rows: dict[tuple[int, int | None], Gpu] = {}
         for number, view in enumerate(self._views):
             if self._world.lost(number, now):
                 rows[number, None] = view.lost()
                 continue
             reserved = 0 if view.slot.card.unified else RESERVED_BYTES
+            mean = view.device.activity(now - moment.elapsed, now)
             rows[number, None] = view.show(
-                ticks=ticks,
+                mean=mean,
                 used_bytes=used[number, None] + reserved,
                 samples=moment.new_samples(view.device.samples),
             )
             for position, identity in enumerate(view.instances):
                 instance = (number, identity.mig_instance)
                 rows[instance] = view.show_instance(
-                    position, used_bytes=used[instance], works=instance in working
+                    position, mean=mean, used_bytes=used[instance], works=instance in working
                 )
         return rows
 
@@ -243,6 +242,6 @@ class _Machine:
         for task in tasks:
             if task.system and not everything and task not in asked_for:
                 continue
-            gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
+            gpu = None if task.gpu is None else gpus[task.gpu, task.plan.instance]
             shown.append(task.show(moment, None if gpu is None or gpu.lost else gpu))
         return tuple(shown)
