@@ -3,9 +3,9 @@
     python -m gpuwatch.practice loader_cpu_bound            # the job with the fault
     python -m gpuwatch.practice loader_cpu_bound --fixed    # the same job, cured
 
-It runs until it is ended. Costs are CPU time (of transforms, of Python) and time on the device: so
-many passes of a small model as take that long there. PyTorch is imported by what runs it, so that
-the causes can be listed without it.
+It runs until it is ended. Costs are CPU time (of transforms, of Python) and time on the device, in
+which a small model trains on the batch again and again. PyTorch is imported by what runs it, so
+that the causes can be listed without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from itertools import count
 from types import SimpleNamespace
@@ -78,8 +78,6 @@ class Cause:
 
     name: str
     says: str
-    cure: str
-    """What ``--fixed`` changes, for a person."""
     sick: Mapping[str, Any]
     """Settings that differ from those of a healthy job."""
     fixed: Mapping[str, Any]
@@ -94,34 +92,37 @@ class Cause:
         cure = (cores >= ROOMY_CORES and self.fixed_with_room) or self.fixed
         return replace(Settings(), **{**self.sick, **(cure if fixed else {})})
 
+    def cure_in_words(self, cores: float) -> str:
+        """Return what ``--fixed`` changes there: ``workers 1 -> 4``."""
+        sick, cured = [asdict(self.settings(fixed=one, cores=cores)) for one in (False, True)]
+        changed = [name for name, value in sick.items() if cured[name] != value]
+        return ", ".join([f"{name} {sick[name]} -> {cured[name]}" for name in changed])
+
 
 # fmt: off
 _ALL = (
     Cause(name="loader_cpu_bound", says="one worker for transforms of 30 ms a sample",
-          cure=f"4 workers; with fewer than {ROOMY_CORES} cores transforms of 6 ms instead",
           sick={"workers": 1, "transform_ms": 30.0}, fixed={"transform_ms": 6.0},
           fixed_with_room={"workers": 4}),
     Cause(name="loader_in_main_process",
           says="num_workers=0: the training process loads its own batches",
-          cure="num_workers=2", sick={"workers": 0, "transform_ms": 20.0}, fixed={"workers": 2}),
+          sick={"workers": 0, "transform_ms": 20.0}, fixed={"workers": 2}),
     Cause(name="too_many_workers", says="16 workers where the job may use two cores",
-          cure="2 workers and cheaper transforms", fixed={"workers": 2, "transform_ms": 6.0},
-          sick={"workers": 16, "transform_ms": 40.0, "cores": 2}),
+          sick={"workers": 16, "transform_ms": 40.0, "cores": 2},
+          fixed={"workers": 2, "transform_ms": 6.0}),
     Cause(name="checkpoint_pauses", says="training stops while 500 MiB are written and synced",
-          cure="a thread writes them beside the training",
           sick={"save_every_seconds": 14.0}, fixed={"save_in_thread": True}),
     Cause(name="sync_every_step",
           says=".item() in each step (the key S samples stacks, which show it)",
-          cure="no .item() in the loop", fixed={"item_in_each_step": False}, needs_gpu=True,
-          sick={"item_in_each_step": True, "python_ms": 60.0, "step_ms": 80.0}),
+          sick={"item_in_each_step": True, "python_ms": 60.0, "step_ms": 80.0},
+          fixed={"item_in_each_step": False}, needs_gpu=True),
     Cause(name="batch_too_small", says="a batch of one sample: small kernels on a large card",
-          cure="batch_size=256 and wider layers", fixed={"batch_size": 256, "width": 1024},
           sick={"small_kernels": True, "batch_size": 1, "width": 64, "workers": 1,
-                "step_ms": 60.0, "python_ms": 1.0, "transform_ms": 0.1}, needs_gpu=True),
+                "step_ms": 60.0, "python_ms": 1.0, "transform_ms": 0.1},
+          fixed={"batch_size": 256, "width": 1024}, needs_gpu=True),
     Cause(name="memory_not_pinned", says="large batches are copied from unpinned memory",
-          cure="pin_memory=True", fixed={"pin_memory": True}, needs_gpu=True,
           sick={"pin_memory": False, "sample_kib": 65536, "workers": 4, "step_ms": 60.0,
-                "transform_ms": 0.0}),
+                "transform_ms": 0.0}, fixed={"pin_memory": True}, needs_gpu=True),
 )
 # fmt: on
 CAUSES: Mapping[str, Cause] = {cause.name: cause for cause in _ALL}
@@ -186,9 +187,11 @@ class Device:
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            self.device = torch.device(name)
+            self.device = torch.device("cuda:0" if name == "cuda" else name)
             self._loss = torch.zeros((), device=self.device)
             self.name = torch.cuda.get_device_name(self.device) if "cuda" in name else "cpu"
+            if "cuda" in name:
+                torch.cuda.set_device(self.device)
         except (RuntimeError, AssertionError, ValueError) as error:
             why = clean(str(error).partition("\n")[0], 200)
             raise SentenceError(f"The device {clean(name, 60)!r} cannot be used: {why}.") from None
@@ -404,7 +407,10 @@ def main(arguments: list[str] | None = None) -> int:
         settings = cause.settings(fixed=options.fixed, cores=len(cores))
         os.sched_setaffinity(0, cores[: settings.cores])
         print(f"{cause.name}: {cause.says}", flush=True)
-        print(f"{'cured' if options.fixed else 'with --fixed'}: {cause.cure}", flush=True)
+        print(
+            f"{'cured' if options.fixed else 'with --fixed'}: {cause.cure_in_words(len(cores))}",
+            flush=True,
+        )
         import torch
 
         # From here on: an exception amid that import is lost, or ends the process in C++.

@@ -55,6 +55,8 @@ def test_the_cure_fits_the_machine() -> None:
     roomy = cause.settings(fixed=True, cores=ROOMY_CORES)
     assert (crowded.workers, crowded.transform_ms) == (1, 6.0)
     assert (roomy.workers, roomy.transform_ms) == (4, 30.0)
+    assert cause.cure_in_words(ROOMY_CORES - 1) == "transform_ms 30.0 -> 6.0"
+    assert cause.cure_in_words(ROOMY_CORES) == "workers 1 -> 4"
 
 
 @needs_torch

@@ -40,7 +40,7 @@ def jobs_of(it: PseudoTerminal) -> list[psutil.Process]:
 def test_the_fixed_job_is_watched_until_the_dashboard_is_left(tmp_path: Path) -> None:
     """Its name, its workers and what it prints are there; it ends with the dashboard."""
     with demo_job(tmp_path, "loader_in_main_process", "--fixed") as it:
-        it.until_it_says("cured: num_workers=2")
+        it.until_it_says("cured: workers 0 -> 2")
         it.until_it_says("2 loader workers")
         it.until(lambda: len(jobs_of(it)) == 3)
         left = jobs_of(it)
