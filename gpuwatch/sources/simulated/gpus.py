@@ -87,21 +87,11 @@ GB10 = Card(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cooling:
-    """How warm the air is and how well heat leaves a card."""
-
-    air_celsius: float
-    celsius_per_watt: float
-    from_second: float = 0.0
-    """When this takes the place of the card's own cooling."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """One card in the machine and what is the matter with it."""
 
     card: Card = H200
-    cooling: Cooling | None = None
+    cooling_fails_at: float | None = None
     lost_from: float | None = None
     lost_until: float = float("inf")
     instances: tuple[tuple[str, float, float], ...] = ()
@@ -117,6 +107,8 @@ class Slot:
 
 # -- physics ---------------------------------------------------------------------------------------
 
+_FAILED_AIR_CELSIUS, _FAILED_CELSIUS_PER_WATT = 42.0, 0.105
+"""How warm the air is and how badly heat leaves a card whose cooling has failed."""
 _POWER_TAU_SECONDS = 0.35
 _HEAT_TAU_SECONDS = 28.0
 _CLOCKS_STAY_UP_SECONDS = 4.0
@@ -153,7 +145,9 @@ class Activity(NamedTuple):
 class Device:
     """State of one card, moved on one tick at a time."""
 
-    def __init__(self, card: Card, rng: random.Random, cooling: Cooling | None = None) -> None:
+    def __init__(
+        self, card: Card, rng: random.Random, cooling_fails_at: float | None = None
+    ) -> None:
         self.card = card
         self.phases: deque[tuple[float, float, Activity]] = deque()
         """(start, end, activity) in order and apart, some of them ahead; between them nothing
@@ -174,8 +168,9 @@ class Device:
         self._warmer = rng.uniform(-1.0, 2.0)
         self._air = card.air_celsius + self._warmer
         self._celsius_per_watt = card.celsius_per_watt
-        self._cooling = cooling
-        self._cooling_tick = None if cooling is None else int(cooling.from_second / TICK_SECONDS)
+        self._failure_tick = (
+            None if cooling_fails_at is None else round(cooling_fails_at * TICKS_PER_SECOND)
+        )
         self.temperature_celsius = self._air + card.idle_watts * self._celsius_per_watt
         self._recent_busy: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
         self._recent_dram: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
@@ -205,9 +200,9 @@ class Device:
         return (_HOT,) if self.is_hot else ()
 
     def tick(self, index: int) -> None:
-        if index == self._cooling_tick and self._cooling is not None:
-            self._air = self._cooling.air_celsius + self._warmer
-            self._celsius_per_watt = self._cooling.celsius_per_watt
+        if index == self._failure_tick:
+            self._air = _FAILED_AIR_CELSIUS + self._warmer
+            self._celsius_per_watt = _FAILED_CELSIUS_PER_WATT
         activity = self.activity(index * TICK_SECONDS, (index + 1) * TICK_SECONDS)
         wobble = self._rng.random()
         busy = activity.busy

@@ -40,6 +40,8 @@ from gpuwatch.sources.simulated.training import LoopLog, Meter, Rank, Ranks, Tra
 
 MIB = 1024**2
 TRAIN = "python train.py --config configs/resnet50.yaml"
+LOADING_SECONDS = 6.0
+"""From a fresh start to the first step."""
 _LEAK_SECONDS = 6.0
 CONTEXT_BYTES = 0.52 * GIB
 """Taken by a CUDA context and its libraries on a card before the first tensor."""
@@ -59,13 +61,10 @@ class JobPlan:
     """``None``: it holds its memory and does nothing."""
     user: str = "ada"
     command: str = TRAIN
-    name: str = "python"
     memory_bytes: float = 31.2 * GIB
     leak_bytes_per_step: float = 0.0
     begin: float | None = None
     """When its processes start; ``None``: long before the scenario."""
-    loading_seconds: float = 6.0
-    """From a fresh start to the first step."""
     end: float = float("inf")
     age_seconds: float = 2840.0
     resident_bytes: float = 3.4 * GIB
@@ -81,7 +80,7 @@ class JobPlan:
         steps, or filling up at first. ``factor`` tells the processes apart."""
         base = min(self.memory_bytes * factor, card_bytes * 0.82)
         if self.begin is not None:
-            passed = (now - self.begin) / (self.loading_seconds + 2.0)
+            passed = (now - self.begin) / (LOADING_SECONDS + 2.0)
             return int(CONTEXT_BYTES + (base - CONTEXT_BYTES) * min(1.0, max(0.0, passed)))
         grown = base + self.leak_bytes_per_step * max(0, int(now / _LEAK_SECONDS))
         # There a leak stops: the allocator frees and tries again.
@@ -251,7 +250,7 @@ class World:
         self.seed = seed
         self.setup, self.begin = setup, self.tick * TICK_SECONDS
         self.devices = [
-            Device(slot.card, self._random("device", number), slot.cooling)
+            Device(slot.card, self._random("device", number), slot.cooling_fails_at)
             for number, slot in enumerate(setup.slots)
         ]
         self.tasks: list[Task] = []
@@ -362,7 +361,7 @@ class World:
             rank = ranks[position]
             task.loop = rank.loop
             task.meters.update(cpu=rank.cpu, main=rank.main, reads=rank.reads, writes=rank.writes)
-            born = begin + plan.loading_seconds - 0.3 if fresh else started + 9.0
+            born = begin + LOADING_SECONDS - 0.3 if fresh else started + 9.0
             self._start_workers(job, rank, task, born, rng)
         # Other programs ran meanwhile.
         self._pid += self._pid_random.randrange(20, 400)
@@ -381,7 +380,7 @@ class World:
         if plan.training is None:
             return []
         rng = self._random("job", number)
-        loading = 0.0 if plan.begin is None else plan.loading_seconds
+        loading = 0.0 if plan.begin is None else LOADING_SECONDS
         ranks = Ranks(
             plan.training,
             [self.devices[gpu] for gpu in plan.gpus] or [_nowhere(rng)],
@@ -440,7 +439,7 @@ class World:
             command=command,
             started=started,
             plan=job.plan,
-            **{"name": job.plan.name, **more},
+            **{"name": "pt_data_worker" if job.plan.orphaned else "python", **more},
         )
         # PIDs rise, with gaps.
         self._pid += 1 + int(self._pid_random.expovariate(0.25))

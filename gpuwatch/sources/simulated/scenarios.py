@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.sources.simulated.gpus import A100, GB10, GIB, RTX_4090, Activity, Cooling, Slot
+from gpuwatch.sources.simulated.gpus import A100, GB10, GIB, RTX_4090, Activity, Slot
 from gpuwatch.sources.simulated.machine import TRAIN, JobPlan, Setup
-from gpuwatch.sources.simulated.training import GB, Saves, Training
+from gpuwatch.sources.simulated.training import GB, Training
 
 Build = Callable[[int], Setup]
 USERS = ("ada", "grace", "linus", "barbara", "ken", "margaret")
@@ -39,10 +39,9 @@ UNPINNED = replace(
     HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
 )
 UNIFIED = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-SAVES = Saves(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
 NOTEBOOK = "python -m ipykernel_launcher -f kernel.json"
 FIRST_END_SECONDS = 60.0
-HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
+COOLING_FAILS_AT = 4.0
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -135,7 +134,9 @@ def imbalanced(gpus: int) -> Setup:
 
 
 def throttled(gpus: int) -> Setup:
-    slots = tuple(Slot(cooling=None if gpu % 4 else HOT) for gpu in range(gpus))
+    slots = tuple(
+        Slot(cooling_fails_at=None if gpu % 4 else COOLING_FAILS_AT) for gpu in range(gpus)
+    )
     return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
 
 
@@ -151,7 +152,6 @@ def orphans(gpus: int) -> Setup:
     left = tuple(
         JobPlan(
             gpus=(gpu,),
-            name="pt_data_worker",
             orphaned=True,
             memory_bytes=2.1 * GIB + number * 0.03 * GIB,
             resident_bytes=1.1 * GIB,
@@ -196,7 +196,7 @@ def mixed(gpus: int) -> Setup:
         (Slot(card=A100), SMALL_BATCH),
         (Slot(card=RTX_4090), small),
         (Slot(), None),
-        (Slot(cooling=HOT), HEALTHY),
+        (Slot(cooling_fails_at=COOLING_FAILS_AT), HEALTHY),
         (
             Slot(
                 mute=("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations"),
@@ -267,7 +267,7 @@ BUILDERS: Mapping[str, tuple[str, Build]] = {
     "unpinned": ("Batches are copied from pageable memory while the GPU waits", machine(UNPINNED)),
     "checkpoint": (
         "Healthy, but every 45 s it stops for 8 s and writes 2 GB/s",
-        machine(replace(HEALTHY, saves=SAVES), one_job),
+        machine(replace(HEALTHY, saves=True), one_job),
     ),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
     "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),

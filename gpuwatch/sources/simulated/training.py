@@ -27,15 +27,8 @@ WAITING_FOR_OTHERS = Activity(1.0, 0.24, 0.05, 0.02, 0.0, 0.02)
 REDUCING = Activity(1.0, 0.42, 0.18, 0.07, 0.0, 0.35, nvlink=160 * GB)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saves:
-    """Checkpoints that interrupt training."""
-
-    every_seconds: float
-    seconds: float
-    write_bytes_per_second: float
-    first_seconds: float = 12.0
-    """When the first one starts after the scenario begins."""
+FIRST_SAVE_SECONDS, SAVE_EVERY_SECONDS, SAVE_SECONDS = 12.0, 45.0, 8.0
+SAVED_BYTES_PER_SECOND = 2 * GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +62,8 @@ class Training:
     compute: Activity = FULL_WORK
     ramp: bool = True
     """After a wait the launch queue is empty: the first kernels come with gaps."""
-    saves: Saves | None = None
+    saves: bool = False
+    """Training stops for a checkpoint now and then."""
     reports_loop: bool = False
 
 
@@ -223,7 +217,7 @@ class Ranks:
             # Imports, the model and the first pass over the file list, all on one thread.
             rank.use_cpu(begin - loading_seconds, begin, 0.97)
         self._free_at = begin
-        self._saves_at = float("inf") if plan.saves is None else plan.saves.first_seconds
+        self._saves_at = FIRST_SAVE_SECONDS if plan.saves else float("inf")
         self._steps = 0
 
     def advance(self, now: float) -> None:
@@ -235,12 +229,10 @@ class Ranks:
                 self._step()
 
     def _save(self) -> None:
-        saves = self.plan.saves
-        assert saves is not None
         start = self._free_at
-        stop = start + saves.seconds
-        self._saves_at = max(start, self._saves_at) + saves.every_seconds
-        self.ranks[0].writes.add(start + 0.2, stop, saves.write_bytes_per_second)
+        stop = start + SAVE_SECONDS
+        self._saves_at = max(start, self._saves_at) + SAVE_EVERY_SECONDS
+        self.ranks[0].writes.add(start + 0.2, stop, SAVED_BYTES_PER_SECOND)
         for position, rank in enumerate(self.ranks):
             rank.use_cpu(start, stop, 1.0 if position == 0 else 0.1)
         self._free_at = stop
