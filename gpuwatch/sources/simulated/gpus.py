@@ -426,11 +426,11 @@ def _instance(parent: GpuIdentity, slot: Slot, position: int) -> GpuIdentity:
     )
 
 
-def losses(views: Sequence[GpuView], unix_at_zero: float) -> list[tuple[int, Problem]]:
-    """Return (number of the GPU, the problem while it is lost) of each that will be lost."""
+def losses(views: Sequence[GpuView], unix_at_zero: float) -> list[tuple[Slot, Problem]]:
+    """Return each slot that loses its card, and the problem while it is lost."""
     return [
-        (number, messages.lost([view.identity], tables.GPU_IS_LOST, unix_at_zero + since))
-        for number, view in enumerate(views)
+        (view.slot, messages.lost([view.identity], tables.GPU_IS_LOST, unix_at_zero + since))
+        for view in views
         if (since := view.slot.lost_from) is not None
     ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Reversible, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,8 +24,10 @@ from gpuwatch.core.model import (
     JobRank,
     Process,
     ProcessKey,
+    Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.units import age
 from gpuwatch.sources.simulated.gpus import (
     BUFFERED_SAMPLES,
@@ -34,7 +36,10 @@ from gpuwatch.sources.simulated.gpus import (
     TICK_SECONDS,
     TICKS_PER_SECOND,
     Device,
+    GpuView,
     Slot,
+    losses,
+    standing_problems,
 )
 from gpuwatch.sources.simulated.training import LoopLog, Meter, Rank, Ranks, Training
 
@@ -221,6 +226,11 @@ class SimulatedJob:
 
 # -- the machine -----------------------------------------------------------------------------------
 
+_WARM_UP_SECONDS = 60.0
+_KEPT_SECONDS = 20.0
+"""As far back as fine samples go."""
+_LONGEST_JUMP_SECONDS = 1800.0
+_FIRST_INTERVAL_MAX_SECONDS = 10.0
 WORKER_OWN_PAGES = 0.36
 """The greater part of a forked worker's pages are still those of its parent."""
 _WORKER = {"role": "loader_worker", "role_sign": "named pt_data_worker"}
@@ -241,18 +251,32 @@ _SYSTEM_COMMANDS: tuple[tuple[str, str, str, float], ...] = (
 """(user, name, command, share of a core) of what every machine runs."""
 
 
-class World:
-    """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start). It
-    starts ``warm_up`` seconds before that, so that the first look finds it warm."""
+class Machine:
+    """Everything of one simulated machine, at tick ``tick`` (time zero is the scenario's start),
+    and what is seen of it. It starts a minute before that, so that the first look finds it warm.
 
-    def __init__(self, setup: Setup, *, seed: int, warm_up: float) -> None:
-        self.tick = -round(warm_up * TICKS_PER_SECOND)
+    ``origin`` is time zero on the source's clock.
+    """
+
+    def __init__(
+        self, setup: Setup, seed: int, origin: float, unix_offset: float, options: ReadOptions
+    ) -> None:
+        self.tick = -round(_WARM_UP_SECONDS * TICKS_PER_SECOND)
         self.seed = seed
         self.setup, self.begin = setup, self.tick * TICK_SECONDS
+        self._options = options
+        self._origin, self._unix_offset = origin, unix_offset
+        unix_at_zero = origin + unix_offset
         self.devices = [
             Device(slot.card, self._random("device", number), slot.cooling_fails_at)
             for number, slot in enumerate(setup.slots)
         ]
+        self._views = [
+            GpuView(number, slot, device, seed=seed, gpus=len(setup.slots))
+            for number, (slot, device) in enumerate(zip(setup.slots, self.devices, strict=True))
+        ]
+        self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
+        self._losses = losses(self._views, unix_at_zero)
         self.tasks: list[Task] = []
         self.jobs: list[SimulatedJob] = []
         self.training: list[Ranks] = []
@@ -268,6 +292,15 @@ class World:
         self._random("cores").shuffle(order)
         for number, task in enumerate(self.tasks):
             task.core = order[number % self.cores]
+            task.started_unix = round(unix_at_zero + task.started, 2)
+        # Looked at once one interval before time zero, so that the first look has differences.
+        self.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
+        self._sequence = 0
+        self._read_at = self.tick * TICK_SECONDS
+        self._read_tick = self.tick - 600 * TICKS_PER_SECOND
+        self._elapsed = -self._read_at
+        self._attached_to: ProcessKey | None = None
+        self._attached: SimulatedJob | None = None
 
     def advance(self, now: float) -> None:
         """Move by whole ticks up to the last one that has ended by ``now``."""
@@ -282,24 +315,21 @@ class World:
             if self.tick % TICKS_PER_SECOND == 0:
                 self._note_load(end)
 
-    def forget_before(self, moment: float) -> None:
+    def _forget_before(self, moment: float) -> None:
         for task in self.tasks:
             for meter in task.meters.values():
                 meter.forget_before(moment)
         for device in self.devices:
             device.forget_before(moment)
 
-    def lost(self, gpu: int, now: float) -> bool:
-        return self.setup.slots[gpu].is_lost(now)
-
-    def jobs_on_gpus(self, now: float) -> list[SimulatedJob]:
+    def _jobs_on_gpus(self, now: float) -> list[SimulatedJob]:
         return [
             job
             for job in self.jobs
             if job.plan.gpus and any(task.gpu is not None for task in job.living(now))
         ]
 
-    def job_of(self, key: ProcessKey) -> SimulatedJob | None:
+    def _job_of(self, key: ProcessKey) -> SimulatedJob | None:
         """Return the job of this process; one that belongs to no job is one by itself."""
 
         def is_it(task: Task) -> bool:
@@ -312,6 +342,114 @@ class World:
         if task is None:
             return None
         return SimulatedJob(plan=task.plan, tasks=[task])
+
+    def look(self, monotonic: float) -> Snapshot:
+        """Return the machine at this time of the source's clock, which must not go back."""
+        if self._options.attached != self._attached_to:
+            self._attached_to = self._options.attached
+            asked = self._attached_to
+            self._attached = None if asked is None else self._job_of(asked)
+        self.advance(self._time(monotonic))
+        # What happens between two ticks is known at the later one only.
+        now = self.tick * TICK_SECONDS
+        tasks = [task for task in self.tasks if task.lives(now)]
+        self._elapsed = now - self._read_at or self._elapsed
+        moment = Moment(
+            now=now,
+            elapsed=self._elapsed,
+            since_tick=self._read_tick,
+            unix_at_zero=self._origin + self._unix_offset,
+        )
+        host = build_host(self, tasks, moment)
+        gpus = self._show_gpus(moment, tasks)
+        snapshot = Snapshot(
+            sequence=self._sequence,
+            taken_at_unix_seconds=monotonic + self._unix_offset,
+            monotonic_seconds=monotonic,
+            interval_seconds=self._options.interval_seconds,
+            simulated=True,
+            host=host,
+            gpus=tuple(gpus.values()),
+            processes=self._show_processes(moment, tasks, gpus),
+            jobs=self._show_jobs(moment, gpus),
+            problems=(
+                *(problem for slot, problem in self._losses if slot.is_lost(now)),
+                *self._standing,
+            ),
+        )
+        self._sequence += 1
+        self._read_tick = self.tick
+        self._read_at = now
+        self._forget_before(now - max(_KEPT_SECONDS, self._elapsed))
+        return snapshot
+
+    def _show_jobs(self, moment: Moment, gpus: GpuRows) -> tuple[Job, ...]:
+        """Return those on GPUs; the attached one comes first, and the first is read closely."""
+        jobs, first = self._jobs_on_gpus(moment.now), self._attached
+        if first is not None:
+            jobs = [first, *(job for job in jobs if job is not first)]
+        return tuple(
+            build_job(self, job, moment, gpus, attached=job is first, close=not number)
+            for number, job in enumerate(jobs)
+        )
+
+    def find(self, pid: int) -> ProcessKey | None:
+        """Return the process that has this PID now."""
+        tasks = self.tasks
+        keys = ((task.pid, task.started_unix) for task in tasks if task.lives(self._read_at))
+        return next((key for key in keys if key[0] == pid), None)
+
+    def _time(self, monotonic: float) -> float:
+        now = monotonic - self._origin
+        extra = now - self._read_at - _LONGEST_JUMP_SECONDS
+        if extra > 0:
+            # This computer slept: its simulation slept too, rather than catching up for long.
+            self._origin += extra
+            now -= extra
+        return max(now, self._read_at)
+
+    def _show_gpus(self, moment: Moment, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
+        """Return every row, keyed by card and MIG instance, in the order shown."""
+        now = moment.now
+        used: Counter[tuple[int, int | None]] = Counter()
+        for task in tasks:
+            if task.gpu is not None and task.gpu_memory is not None:
+                for part in {None, task.plan.instance}:
+                    used[task.gpu, part] += task.gpu_memory(now)
+        working = {(task.gpu, task.plan.instance) for task in tasks if task.works}
+        rows: dict[tuple[int, int | None], Gpu] = {}
+        for number, view in enumerate(self._views):
+            if view.slot.is_lost(now):
+                rows[number, None] = view.lost()
+                continue
+            reserved = 0 if view.slot.card.unified else RESERVED_BYTES
+            mean = view.device.activity(now - moment.elapsed, now)
+            rows[number, None] = view.show(
+                mean=mean,
+                used_bytes=used[number, None] + reserved,
+                samples=moment.new_samples(view.device.samples),
+            )
+            for position, identity in enumerate(view.instances):
+                instance = (number, identity.mig_instance)
+                rows[instance] = view.show_instance(
+                    position, mean=mean, used_bytes=used[instance], works=instance in working
+                )
+        return rows
+
+    def _show_processes(
+        self, moment: Moment, tasks: list[Task], gpus: GpuRows
+    ) -> tuple[Process, ...]:
+        everything = self._options.all_processes
+        asked_for = [] if self._attached is None else self._attached.tasks
+        shown = []
+        for task in tasks:
+            if task.system and not everything and task not in asked_for:
+                continue
+            gpu = None if task.gpu is None else gpus[task.gpu, task.plan.instance]
+            shown.append(task.show(moment, None if gpu is None or gpu.lost else gpu))
+        return tuple(shown)
+
+    # -- what runs on it -----------------------------------------------------------------------
 
     def _random(self, *name: object) -> random.Random:
         # Each part has its own stream: one more GPU changes nothing for the others.
@@ -516,11 +654,11 @@ def noise(seed: int, at: int, channel: int) -> float:
     return ((mixed ^ (mixed >> 32)) & 0xFFFFFFFF) / 4294967296.0
 
 
-def core_percents(world: World, tasks: list[Task], moment: Moment) -> list[float]:
+def core_percents(machine: Machine, tasks: list[Task], moment: Moment) -> list[float]:
     """Return how busy each core is: every process on its core, a little of the system on all."""
-    cores, second = world.cores, int(moment.now // 1)
+    cores, second = machine.cores, int(moment.now // 1)
     # One stream of cheap numbers for all cores: a good one for each costs more than the GPUs.
-    state = int(noise(world.seed, second, 0) * 4294967296.0)
+    state = int(noise(machine.seed, second, 0) * 4294967296.0)
     loads = []
     for _ in range(cores):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
@@ -540,16 +678,16 @@ def core_percents(world: World, tasks: list[Task], moment: Moment) -> list[float
     return loads
 
 
-def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
+def build_host(machine: Machine, tasks: list[Task], moment: Moment) -> Host:
     """Return the host; ``tasks`` are those alive."""
-    now, seed, second = moment.now, world.seed, int(moment.now // 1)
-    cores = core_percents(world, tasks, moment)
-    usual = (256 if world.cores <= 32 else 512 if world.cores <= 64 else 2048) * GIB
-    memory = world.setup.memory_bytes or usual
+    now, seed, second = moment.now, machine.seed, int(moment.now // 1)
+    cores = core_percents(machine, tasks, moment)
+    usual = (256 if machine.cores <= 32 else 512 if machine.cores <= 64 else 2048) * GIB
+    memory = machine.setup.memory_bytes or usual
     # Batches lie in /dev/shm until the main process takes them.
     queued = sum(
         rank.loader.queued(now) * ranks.plan.batch_bytes
-        for ranks in world.training
+        for ranks in machine.training
         for rank in ranks.ranks
         if rank.loader is not None and now < ranks.end
     )
@@ -558,10 +696,10 @@ def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
     used = sum([int(task.resident_bytes) for task in tasks]) * 0.8 + 6.2 * GIB + shm
     for task in tasks:
         if task.gpu is not None and task.gpu_memory is not None:
-            used += task.gpu_memory(now) if world.devices[task.gpu].card.unified else 0
+            used += task.gpu_memory(now) if machine.devices[task.gpu].card.unified else 0
     # Of those that have ended meanwhile, too.
     read, written = [
-        sum([task.rate(moment, what) for task in world.tasks]) for what in ("reads", "writes")
+        sum([task.rate(moment, what) for task in machine.tasks]) for what in ("reads", "writes")
     ]
     io_some = min(98.0, written / 40e6)
     return Host(
@@ -569,9 +707,9 @@ def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
         cpu_percent=round(sum(cores) / len(cores), 1),
         cpu_iowait_percent=0.0,
         core_percents=tuple([round(load, 1) for load in cores]),
-        load_average_1_minute=round(world.load[0], 2),
-        load_average_5_minutes=round(world.load[1], 2),
-        load_average_15_minutes=round(world.load[2], 2),
+        load_average_1_minute=round(machine.load[0], 2),
+        load_average_5_minutes=round(machine.load[1], 2),
+        load_average_15_minutes=round(machine.load[2], 2),
         memory_total_bytes=memory,
         memory_used_bytes=int(min(memory * 0.985, used)),
         swap_total_bytes=8 * GIB,
@@ -587,10 +725,10 @@ def build_host(world: World, tasks: list[Task], moment: Moment) -> Host:
         network_transmit_bytes_per_second=round(2e4 + 6e4 * noise(seed, second, 904) ** 2),
         shm_total_bytes=memory // 2,
         shm_used_bytes=shm,
-        core_count=world.cores,
-        affinity_cores=world.cores,
-        usable_cores=float(world.cores),
-        uptime_seconds=round(900_000.0 + now - world.begin, 2),
+        core_count=machine.cores,
+        affinity_cores=machine.cores,
+        usable_cores=float(machine.cores),
+        uptime_seconds=round(900_000.0 + now - machine.begin, 2),
     )
 
 
@@ -615,7 +753,13 @@ _NO_PIN_SIGN = (
 
 
 def build_job(
-    world: World, job: SimulatedJob, moment: Moment, gpus: GpuRows, *, attached: bool, close: bool
+    machine: Machine,
+    job: SimulatedJob,
+    moment: Moment,
+    gpus: GpuRows,
+    *,
+    attached: bool,
+    close: bool,
 ) -> Job:
     """Return the job as it is seen at ``moment``; ``close``: with fine samples of its threads."""
     plan = job.plan
@@ -624,7 +768,7 @@ def build_job(
     ranks = job.having("rank")
     several = len(ranks) > 1
     place, environment = _PLACES.get(plan.user, (None, None))
-    slurm = None if plan.slurm_job is None else min(world.cores, 12 * len(ranks))
+    slurm = None if plan.slurm_job is None else min(machine.cores, 12 * len(ranks))
     samples = {
         role: job.main_threads(role, moment)
         for role in ("rank", "loader_worker")
@@ -641,12 +785,12 @@ def build_job(
         framework=_framework(plan),
         world_size=len(ranks) if several else None,
         ranks=tuple([_rank(job, task, living, moment.now, gpus) for task in ranks]),
-        members=tuple([_member(world, task, moment) for task in living]),
+        members=tuple([_member(machine, task, moment) for task in living]),
         loops=_loops(job, living, moment),
         gpu_uuids=tuple(dict.fromkeys(_gpus_of(job.tasks, gpus))),
-        affinity_cores=world.cores,
+        affinity_cores=machine.cores,
         slurm_cores=slurm,
-        usable_cores=float(slurm or world.cores),
+        usable_cores=float(slurm or machine.cores),
         slurm_job=plan.slurm_job,
         environment=environment,
         ended_at_unix_seconds=_ended(job, moment) if not living else None,
@@ -655,9 +799,9 @@ def build_job(
     )
 
 
-def _member(world: World, task: Task, moment: Moment) -> JobMember:
+def _member(machine: Machine, task: Task, moment: Moment) -> JobMember:
     main = min(1.0, task.main_share(moment.now - moment.elapsed, moment.now))
-    wobble = noise(world.seed, int(moment.now), task.pid)
+    wobble = noise(machine.seed, int(moment.now), task.pid)
     queue = 0.004 * wobble
     asleep = max(0.0, 1.0 - main - queue)
     return JobMember(
