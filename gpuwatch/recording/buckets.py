@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
-from gpuwatch.core.history import Column, without_late
+from gpuwatch.core.store import Column, without_late
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.diagnosis.causes import cause_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from gpuwatch.core.history import GAP_INTERVALS
+from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.engine.catalogue import RULES

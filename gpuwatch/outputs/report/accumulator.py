@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import total
-from gpuwatch.core.history import without_late
+from gpuwatch.core.store import without_late
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator

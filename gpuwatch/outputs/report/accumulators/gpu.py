@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 
-from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
+from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import add
 
-from gpuwatch.core.history import GAP_INTERVALS
+from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.model import BUCKETS_MAX, Profiles, Stretch, Time, TimeProfile
 

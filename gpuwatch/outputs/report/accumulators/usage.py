@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core.bounds import total
-from gpuwatch.core.history import LONGEST_SAMPLE_SECONDS
+from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import (
     BusySample,
     GpuKey,
