@@ -376,9 +376,10 @@ class Table:
         """Place in each row of every column that has had a reading."""
         self._pending: list[tuple[float, float, Values]] = []
         """Newest rows, which are not written yet: (at, seconds, values)."""
-        self.times = Rows("d", 2, kept + _ROOM)
+        room = kept + _ROOM if tiers else _ROOM
+        self.times = Rows("d", 2, room)
         """Time of each reading, and the seconds that it speaks for."""
-        self.readings = Rows(code, 0, kept + _ROOM)
+        self.readings = Rows(code, 0, room)
         self.name(names)
 
     # -- what goes in ----------------------------------------------------------------------
@@ -525,7 +526,7 @@ class Table:
         if place is None or earliest is None:
             return None
         at, seconds = self.at, self.seconds
-        if begin < min(earliest, at[0] - seconds[0]):
+        if begin < (min(earliest, at[0] - seconds[0]) if at else earliest):
             return None
         amount = 0.0
         if begin < self.folded_until:
@@ -544,18 +545,20 @@ class Table:
         total = self.total(name, begin, end)
         return None if total is None or end <= begin else total / (end - begin)
 
-    def readings_since(self, since: float) -> tuple[list[float], list[list[float]]]:
+    def readings_since(
+        self, since: float, names: Iterable[Hashable]
+    ) -> tuple[list[float], list[list[float]]]:
         """Return the time of each row after ``since`` that is kept as it came, and the readings of
-        each column (no number: not read), in the order of ``names``."""
+        each of these columns (no number: not read)."""
         self.write()
         start, stop = self._between(since, math.inf)
-        unread = [NAN] * (stop - start)
-        columns = [
-            unread if (place := self.places.get(name)) is None
-            else self.readings.column(place, start, stop).tolist()
-            for name in self.names
-        ]  # fmt: skip
-        return self.at[start:stop].tolist(), columns
+        found = [
+            self.readings.column(place, start, stop).tolist()
+            if (place := self.places.get(name)) is not None
+            else [NAN] * (stop - start)
+            for name in names
+        ]
+        return self.at[start:stop].tolist(), found
 
     def series(self, name: Hashable) -> Series | None:
         """Return a column as charts draw it; ``None`` before its first reading."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
-from gpuwatch.core.store import Column, without_late
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.store import Column, without_late
 from gpuwatch.diagnosis.causes import cause_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import Protocol
 from textual.events import Click
 
 from gpuwatch.core import units
-from gpuwatch.core.store import BLOCK_SECONDS, Store
 from gpuwatch.core.model import Problem, Snapshot
+from gpuwatch.core.store import BLOCK_SECONDS, Store
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.moments import MomentError, parse_moment

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core.store import Store
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow

@@ -24,9 +24,9 @@ from pathlib import Path
 import psutil
 
 from gpuwatch.core.codec import snapshot_line
-from gpuwatch.core.store import Store
 from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, bucket_index
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
+from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, bucket_index
 from tests.support.snapshots import gpu, snapshot
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from gpuwatch.core.store import Store
 from gpuwatch.core.model import Job, JobMember, JobRank, Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.store import Store
 from gpuwatch.jobs.launch.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE

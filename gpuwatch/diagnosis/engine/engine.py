@@ -9,8 +9,8 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuwatch.core.store import GAP_INTERVALS, without_late
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS, without_late
 from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES

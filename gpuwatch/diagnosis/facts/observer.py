@@ -9,8 +9,8 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.choosing import MOVES_SECONDS, Choice, Groups
 from gpuwatch.diagnosis.facts.pauses import Pauses

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.facts.observer import spoken_for

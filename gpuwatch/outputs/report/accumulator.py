@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import total
-from gpuwatch.core.store import without_late
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.store import without_late
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
 from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Tenants

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.store import Store
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
+from gpuwatch.core.store import Store
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job

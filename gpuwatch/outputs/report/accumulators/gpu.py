@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from copy import copy
 
-from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import BusySample, Gpu, GpuReading
+from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.outputs.report.accumulators.sums import Energy, Gauge, Readings, Throttle, sane
 from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, profiles

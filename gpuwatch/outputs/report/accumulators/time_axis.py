@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import add
 
-from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.core.model import Snapshot
+from gpuwatch.core.store import GAP_INTERVALS
 from gpuwatch.outputs.report.model import BUCKETS_MAX, Profiles, Stretch, Time, TimeProfile
 
 GAPS_KEPT = 20

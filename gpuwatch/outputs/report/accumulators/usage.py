@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core.bounds import total
-from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.core.model import (
     BusySample,
     GpuKey,
@@ -20,6 +19,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.store import LONGEST_SAMPLE_SECONDS
 from gpuwatch.jobs.identity.runs import essence
 from gpuwatch.jobs.words import job_loading_sentence
 from gpuwatch.outputs.report.accumulators.sums import Gauge, sane, whole
