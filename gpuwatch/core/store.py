@@ -480,8 +480,7 @@ class Table:
     def over(self, name: Hashable, since: float, until: float = math.inf) -> Stat | None:
         """Return the statistic of the readings taken after ``since`` and up to ``until``, each
         weighted with the time it speaks for; ``None`` where nothing was read."""
-        self.write()
-        place = self.places.get(name)
+        place = self._place(name)
         if place is None:
             return None
         (rest,) = self.stats(place, [self._between(since, until)])
@@ -502,7 +501,7 @@ class Table:
         places = map(self.places.get, self.names)
         return [None if p is None else self._mean(p, start, stop, seconds) for p in places]
 
-    def _mean(self, place: int, start: int, stop: int, seconds: list[float]) -> float | None:
+    def _mean(self, place: int, start: int, stop: int, seconds: Sequence[float]) -> float | None:
         values = self.readings.column(place, start, stop).tolist()
         total = sum(seconds)
         mean = sum(map(mul, values, seconds)) / total if total > 0.0 else NAN
@@ -521,8 +520,7 @@ class Table:
         """Return what went through between two moments, of a reading that is a rate a second; time
         in which it was not read counts as nothing. ``None``: it was never read, or ``begin`` is
         longer ago than is kept."""
-        self.write()
-        place, earliest = self.places.get(name), self.earliest_at
+        place, earliest = self._place(name), self.earliest_at
         if place is None or earliest is None:
             return None
         at, seconds = self.at, self.seconds
@@ -552,13 +550,14 @@ class Table:
         each of these columns (no number: not read)."""
         self.write()
         start, stop = self._between(since, math.inf)
-        found = [
+        found: list[list[float]] = [
             self.readings.column(place, start, stop).tolist()
-            if (place := self.places.get(name)) is not None
+            if (place := self._place(name)) is not None
             else [NAN] * (stop - start)
             for name in names
         ]
-        return self.at[start:stop].tolist(), found
+        times: list[float] = self.at[start:stop].tolist()
+        return times, found
 
     def series(self, name: Hashable) -> Series | None:
         """Return a column as charts draw it; ``None`` before its first reading."""
@@ -574,6 +573,14 @@ class Table:
         return {}
 
     # -- rows and buckets, by their numbers ------------------------------------------------
+
+    def _place(self, name: Hashable) -> int | None:
+        """Return the place of a column in each row; ``None`` before its first reading."""
+        self.write()
+        place = self.places.get(name)
+        if place is None and name not in self.names:
+            raise KeyError(name)
+        return place
 
     def _between(self, since: float, until: float) -> tuple[int, int]:
         """Return which rows were taken after ``since`` and up to ``until``: (start, stop)."""

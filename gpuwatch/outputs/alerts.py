@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuwatch.core.model import Snapshot
+from gpuwatch.core.store import spoken_for
 from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.facts.observer import spoken_for
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.rules.shared.words import named_of_all
 from gpuwatch.outputs.report.accumulators.findings import MERGE_SECONDS, Key, key_of

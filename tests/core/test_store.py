@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
-from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, bucket_index
+from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, Table, bucket_index
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -310,6 +310,85 @@ def test_column_that_has_ended_is_left_as_it_was() -> None:
     after = series.columns(42.37, 2.0, 16)
     assert after[:14] == before[:14]
     assert after[15] is not None
+
+
+# --- what is asked of a table -----------------------------------------------------------------
+
+
+def table(*names: str, keep: float = 100.0, **options: Any) -> Table:
+    return Table(names, tiers=(), code="d", keep_seconds=keep, **options)
+
+
+def test_statistics_leave_out_what_was_not_read_and_what_is_old() -> None:
+    """Weighted by the time each reading speaks for."""
+    made = table("rises", "odd")
+    for at in range(100):
+        made.add_row(float(at), 1.0, (float(at), None if at % 2 else 4.0))
+    assert made.over("rises", 89.0) == (90.0, pytest.approx(94.5), 99.0, 10.0)
+    assert made.over("rises", 10.0, 12.0) == (11.0, pytest.approx(11.5), 12.0, 2.0)
+    assert made.over("odd", 89.0) == (4.0, 4.0, 4.0, 5.0)
+    assert made.means(89.0) == [pytest.approx(94.5), 4.0]
+    assert made.seconds_since(89.0) == pytest.approx(10.0)
+    made.add_row(102.0, 3.0, (0.0, None))
+    assert made.means(98.0) == [pytest.approx(99.0 / 4), None]
+    assert made.means(200.0) == [None, None]
+    with pytest.raises(KeyError):
+        made.over("falls", 0.0)
+
+
+def test_fast_readings_weigh_by_their_time() -> None:
+    """Ten a second, half of them 10 and then half of them 30, are 20."""
+    made = table("read")
+    for number in range(1, 401):
+        made.add_row(number / 10, 0.1, (10.0 if number <= 200 else 30.0,))
+    assert made.means(0.0) == [pytest.approx(20.0)]
+    assert made.seconds_since(0.0) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("kept", [1024, 40])
+def test_statistics_reach_into_what_was_folded(kept: int) -> None:
+    """Whether the readings are kept as they came or in buckets of five seconds."""
+    made = Table(("level", "rate"), kept, ((5.0, 900.0),))
+    for at in range(1, 301):
+        made.add_row(float(at), 1.0, (float(at % 50), 100.0 if 150 < at <= 160 else 0.0))
+    found = made.over("level", 50.0, 250.0)
+    assert found == pytest.approx((0.0, 24.5, 49.0, 200.0), rel=1e-3)
+    assert made.total("rate", 148.0, 162.0) == pytest.approx(1000.0, rel=1e-3)
+    assert made.means(0.0)[1] == pytest.approx(1000.0 / 300.0, rel=1e-3)
+
+
+def test_a_table_forgets_what_is_older_than_it_keeps() -> None:
+    """However many readings come, and at most so many of them."""
+    made, fast = table("read", keep=60.0), table("read", keep=60.0, kept=100)
+    for number in range(1, 5001):
+        made.add_row(float(number), 1.0, (90.0 if number == 4000 else 50.0,))
+        fast.add_row(number / 100, 0.01, (1.0,))
+    assert made.over("read", 0.0) == (50.0, 50.0, 50.0, float(len(made)))
+    assert 60 <= len(made) <= 60 * 1.25 + 32
+    assert len(fast) <= 132
+
+
+def test_a_total_is_what_went_through() -> None:
+    """Between any two moments that are kept, of parts of a reading as well."""
+    made = table("written", "unread", "counted")
+    for at in range(1, 200):
+        made.add_row(float(at), 1.0, (100.0 if 150 < at <= 160 else 0.0, None, at))
+    assert made.total("written", 148.0, 162.0) == pytest.approx(1000.0)
+    assert made.total("written", 152.25, 154.5) == pytest.approx(225.0)
+    assert made.mean("written", 152.0, 154.0) == pytest.approx(100.0)
+    assert made.total("unread", 150.0, 160.0) is None
+    assert made.total("written", 5.0, 10.0) is None
+
+
+def test_a_total_counts_no_more_than_was_read() -> None:
+    """A reading after a gap of a minute speaks for its own second."""
+    made = table("read", keep=100.0)
+    for number in range(1, 101):
+        made.add_row(number / 10, 0.1, (10.0 if number <= 45 else 30.0,))
+    assert made.total("read", 0.0, 10.0) == pytest.approx(4.5 * 10 + 5.5 * 30)
+    for number in range(3):
+        made.add_row(70.0 + number, 1.0, (30.0,))
+    assert made.total("read", 10.0, 72.0) == pytest.approx(90.0)
 
 
 # --- Store ----------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.core.store import GAP_INTERVALS, without_late
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for, without_late
 from gpuwatch.diagnosis.causes import as_causes
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
-from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
+from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
 from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked

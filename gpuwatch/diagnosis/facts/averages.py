@@ -1,54 +1,57 @@
-"""Means that facts declare: which field of what was read each one averages."""
+"""Tables of readings of which a type of facts declares the means."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from operator import attrgetter
 from typing import Any
 
-from gpuwatch.diagnosis.signals.running import RunningMeans
+from gpuwatch.core.store import Table, Values
 
 WINDOW_SECONDS = 60.0
-"""Means go back so far."""
+"""Windows go back so far."""
+
+
+def mean_of(reading: str = "") -> Any:
+    """Declare a field of facts that is the mean of ``reading``, a field of what is observed;
+    without a name, of what is worked out from several readings at each look."""
+    return field(default=None, metadata={"mean": reading})
+
 
 _NOTHING: Mapping[str, float | None] = {}
 
 
-def mean_of(reading: str = "") -> Any:
-    """A field of facts that is the mean of ``reading``, a field of what is observed; without a
-    name, of what is worked out from several readings at each look."""
-    return field(default=None, metadata={"mean": reading})
+class FactTable(Table):
+    """Readings, by the names of the facts that are their means: those that are read of what is
+    observed, those worked out, and ``more`` that are no means of facts but worked out as well."""
 
-
-class Averages:
-    """The means that a type of facts declares, over the last minute."""
-
-    __slots__ = ("_means", "_names", "_read", "_worked_out")
-
-    def __init__(self, facts: type) -> None:
+    def __init__(
+        self, facts: type, more: Sequence[str] = (), *, keep_seconds: float = WINDOW_SECONDS
+    ) -> None:
         declared = [(one.name, one.metadata["mean"]) for one in fields(facts) if one.metadata]
         read = [(name, reading) for name, reading in declared if reading]
-        self._worked_out = [name for name, reading in declared if not reading]
-        self._names = [*[name for name, _ in read], *self._worked_out]
-        # Of a single field, it would give no tuple.
-        self._read = attrgetter(*[reading for _, reading in read]) if len(read) > 1 else None
         if len(read) == 1:
+            # Of a single field, ``attrgetter`` would give no tuple.
             raise ValueError("declare two readings or none")
-        self._means = RunningMeans(len(self._names), WINDOW_SECONDS)
+        own = [name for name, reading in declared if not reading]
+        self.means_declared = [*[name for name, _ in read], *own]
+        self._worked_out = [*own, *more]
+        self._values_of = attrgetter(*[reading for _, reading in read]) if read else None
+        names = (*self.means_declared, *more)
+        super().__init__(names, tiers=(), code="d", keep_seconds=keep_seconds)
 
-    def add(
+    def observe(
         self,
         at: float,
-        observed: object,
         seconds: float,
+        observed: object,
         worked_out: Mapping[str, float | None] = _NOTHING,
     ) -> None:
-        """``observed`` as it was over the ``seconds`` up to ``at``; times ascend."""
-        values = () if self._read is None else self._read(observed)
-        self._means.add(at, (*values, *[worked_out[name] for name in self._worked_out]), seconds)
+        """Take what is observed, as it was over the ``seconds`` up to ``at``, and by name what was
+        worked out; times ascend."""
+        read: Values = () if self._values_of is None else self._values_of(observed)
+        self.add_row(at, seconds, [*read, *[worked_out[name] for name in self._worked_out]])
 
-    def over(self, since: float) -> dict[str, Any]:
-        """By name, of what was added later than ``since``."""
-        return dict(zip(self._names, self._means.over(since), strict=True))
-
-    def watched_seconds(self, since: float) -> float:
-        return self._means.seconds(since)
+    def facts(self, since: float) -> dict[str, Any]:
+        """Return the means over what was taken after ``since``, by the names of the facts."""
+        names = self.means_declared
+        return dict(zip(names, self.means(since)[: len(names)], strict=True))

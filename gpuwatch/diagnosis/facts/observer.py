@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.core.store import GAP_INTERVALS
+from gpuwatch.core.store import spoken_for
 from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
 from gpuwatch.diagnosis.facts.choosing import MOVES_SECONDS, Choice, Groups
 from gpuwatch.diagnosis.facts.pauses import Pauses
@@ -266,7 +266,7 @@ class Observer:
             fed = job.fed_since
         if fed is not None and since < fed < now:
             since, seconds = fed, now - fed
-        watched = self._host.means.watched_seconds(since)
+        watched = self._host.table.seconds_since(since)
         steady, facts = watched, tuple([use.facts(since) for use in uses])
         about = None
         if job is not None:
@@ -280,7 +280,7 @@ class Observer:
         against = Exchange()
         if job is not None and len(loads) > 1:
             longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
-            against = exchange(loads, self._host.sent, longer)
+            against = exchange(loads, self._host.sent(longer), longer)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
@@ -309,12 +309,3 @@ def _grows(window: Window) -> bool:
         for one in those
         if one is not None
     )
-
-
-def spoken_for(snapshot: Snapshot, before: float | None) -> float:
-    """The seconds a snapshot's readings are for, ``before`` being the monotonic time of the one
-    before; a snapshot after a gap speaks for one interval only. 0: no time has passed."""
-    interval = max(snapshot.interval_seconds, 1e-3)
-    passed = interval if before is None else snapshot.monotonic_seconds - before
-    # A machine that was started again counts from zero.
-    return passed if 0.0 <= passed <= GAP_INTERVALS * interval else interval

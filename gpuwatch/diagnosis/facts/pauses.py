@@ -5,11 +5,20 @@ from collections.abc import Sequence
 
 from gpuwatch.core.bounds import highest
 from gpuwatch.core.model import GpuKey, Snapshot
+from gpuwatch.core.store import Table
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack
 from gpuwatch.diagnosis.facts.watched_host import HostTrack
-from gpuwatch.diagnosis.facts.watched_job import LAG_SECONDS, LEDGER, JobTrack
+from gpuwatch.diagnosis.facts.watched_job import (
+    BUSIEST,
+    CHANGED,
+    LAG_SECONDS,
+    MAIN,
+    OTHERS,
+    SENT,
+    WRITTEN,
+    JobTrack,
+)
 from gpuwatch.diagnosis.facts.window import Pause
-from gpuwatch.diagnosis.signals.running import Ledger
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch
 
 _Found = tuple[Stretch, GpuKey]
@@ -64,7 +73,7 @@ class Pauses:
     def _of(self, group: Sequence[_Found]) -> Pause:
         begin, end = min([one.begin for one, _ in group]), max([one.end for one, _ in group])
         uuids = tuple(dict.fromkeys([uuid for _, uuid in group]))
-        freed = [_freed(gpu.ledger, begin, end) for gpu in self._gpus if gpu.identity.uuid in uuids]
+        freed = [_freed(gpu.memory, begin, end) for gpu in self._gpus if gpu.identity.uuid in uuids]
         return self._made(
             begin,
             end,
@@ -85,20 +94,20 @@ class Pauses:
         job, host = self._job, self._host
         wrote = sent = changed = main = busiest = others = None
         if job is not None:
-            ledger, late = job.ledger, 0.0 if job.job.attached else LAG_SECONDS
-            wrote = ledger.between("written", begin, end + late)
-            sent = ledger.between("sent", begin, end)
-            changed = ledger.between("changed", begin - 1.0, end + 1.0)
-            main, busiest, others = [ledger.mean(name, begin, end) for name in LEDGER[2:5]]
+            table, late = job.table, 0.0 if job.job.attached else LAG_SECONDS
+            wrote = table.total(WRITTEN, begin, end + late)
+            sent = table.total(SENT, begin, end)
+            changed = table.total(CHANGED, begin - 1.0, end + 1.0)
+            main, busiest, others = [table.mean(n, begin, end) for n in (MAIN, BUSIEST, OTHERS)]
         if wrote is None:
-            wrote = host.ledger.between("written", begin, end)
+            wrote = host.written_bytes(begin, end)
         return Pause(
             at_unix_seconds=begin + self._offset,
             seconds=end - begin,
             busy_percent=busy_percent,
             gpus=gpus,
             wrote_bytes=wrote,
-            sent_bytes=highest([sent, _excess(host.ledger, begin, end)]),
+            sent_bytes=highest([sent, _excess(host, begin, end)]),
             main_thread_percent=main,
             busiest_worker_percent=busiest,
             other_workers_percent=others,
@@ -108,17 +117,17 @@ class Pauses:
         )
 
 
-def _freed(memory: Ledger, begin: float, end: float) -> float | None:
+def _freed(memory: Table, begin: float, end: float) -> float | None:
     """Share of the memory held just before that was not held in the middle of the pause."""
     edge = (end - begin) / 4.0
-    before, within = memory.mean("memory", begin - edge, begin), None
+    before, within = memory.mean("memory_used_bytes", begin - edge, begin), None
     if before:
-        within = memory.mean("memory", begin + edge, end - edge)
+        within = memory.mean("memory_used_bytes", begin + edge, end - edge)
     return None if not before or within is None else max(0.0, 1.0 - within / before)
 
 
-def _excess(ledger: Ledger, begin: float, end: float) -> float | None:
+def _excess(host: HostTrack, begin: float, end: float) -> float | None:
     """What was sent beyond what was in as much time before."""
-    now = ledger.between("sent", begin, end)
-    before = ledger.between("sent", 2.0 * begin - end, begin)
+    now = host.sent_bytes(begin, end)
+    before = host.sent_bytes(2.0 * begin - end, begin)
     return None if now is None else max(0.0, now - (before or 0.0))

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from gpuwatch.core.bounds import lowest, mean, total
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey
 from gpuwatch.diagnosis.facts import startup
-from gpuwatch.diagnosis.facts.against import HELD_SECONDS, Readings, Shape, usual_step
-from gpuwatch.diagnosis.facts.averages import Averages
+from gpuwatch.diagnosis.facts.averages import FactTable
+from gpuwatch.diagnosis.facts.cpu_vs_gpu import HELD_SECONDS, JobSamples, Shape, rows_of, usual_step
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
-from gpuwatch.diagnosis.facts.watched_host import LEDGER_SECONDS
+from gpuwatch.diagnosis.facts.watched_host import PAST_SECONDS
 from gpuwatch.diagnosis.facts.watched_rank import Phases, Rank, Workers
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, JobFacts, RankFacts, WorkerFacts
-from gpuwatch.diagnosis.signals.running import Ledger
 
-LEDGER = ("written", "sent", "main", "busiest", "others", "changed")
-"""Kept to say what a pause was."""
+WRITTEN, SENT = "write_bytes_per_second", "network_send_bytes_per_second"
+MAIN = "main_thread_percent"
+WORKERS, BUSIEST, OTHERS, CHANGED = "workers", "busiest", "others", "changed"
+"""Columns of a job's table: beside the means of ``JobFacts`` the percent of its loader workers, of
+the busiest and the others, and by how many a second others were there than before."""
 LATELY_SECONDS = 8.0
 LAG_SECONDS = 3.0
 """Jobs that nobody is attached to are read every three seconds: what they did is known later."""
@@ -58,15 +60,16 @@ class JobTrack:
         """All its ranks are, and were when it was looked at before: it is not watched."""
         self._resumes_until = -math.inf
         self.pids: frozenset[int] = frozenset()
-        self.ledger = Ledger(LEDGER, LEDGER_SECONDS)
+        self.table = FactTable(
+            JobFacts, (WORKERS, BUSIEST, OTHERS, CHANGED), keep_seconds=PAST_SECONDS
+        )
         self.phases = Phases()
         self.stacks: tuple[tuple[str, float, str | None], ...] = ()
-        self._means = Averages(JobFacts)
         self._workers = Workers()
         self._own_workers = Workers(loads=False)
         self._ranks: dict[ProcessKey, Rank] = {}
         self._reports = False
-        self._readings = Readings()
+        self._samples = JobSamples()
         self._offset = unix - at
         self._lasts = False
         """The job is read so rarely that what was read of it stands for some looks."""
@@ -120,34 +123,32 @@ class JobTrack:
         if (job.loops or self._reports) and at >= self._resumes_until:
             self._take_loops(job, at, seconds)
         cpu = job.cpu_percent
-        sent = total([one.network_send_bytes_per_second for one in members])
-        written = total([one.write_bytes_per_second for one in members])
         compiles = any(member.compiles for member in members)
         if compiles:
             self.compiled_at = at
         worked_out = {
             "cpu_cores": None if cpu is None else cpu / 100.0,
-            "main_thread_percent": main,
+            MAIN: main,
             "cpu_throttled_percent": job.cpu_throttled_percent,
             "read_bytes_per_second": total([one.read_bytes_per_second for one in members]),
-            "write_bytes_per_second": written,
+            WRITTEN: total([one.write_bytes_per_second for one in members]),
             "network_receive_bytes_per_second": total(
                 [one.network_receive_bytes_per_second for one in members]
             ),
-            "network_send_bytes_per_second": sent,
+            SENT: total([one.network_send_bytes_per_second for one in members]),
             "compile_share": float(compiles),
+            WORKERS: worker_cpu,
+            BUSIEST: self._workers.busiest,
+            OTHERS: self._workers.others,
+            CHANGED: float(self._workers.changed) / max(seconds, 1e-3),
         }
-        self._means.add(at, job, seconds, worked_out)
-        busiest, others = self._workers.busiest, self._workers.others
-        changed = float(self._workers.changed) / max(seconds, 1e-3)
-        self.ledger.add(at, (written, sent, main, busiest, others, changed), seconds)
-        self._readings.push(at, seconds, (main, worker_cpu, written, busiest, others))
-        self._readings.main.push(job.main_thread_samples, at, offset)
+        self.table.observe(at, seconds, job, worked_out)
+        self._samples.main.push(job.main_thread_samples, at, offset)
         if self._workers.resting or job.loader_worker_samples is None:
             # Those are of all of them, and of none of their child processes.
-            self._readings.workers.clear()
+            self._samples.workers.clear()
         else:
-            self._readings.workers.push(job.loader_worker_samples, at, offset)
+            self._samples.workers.push(job.loader_worker_samples, at, offset)
 
     def _take_states(self, job: Job, by_pid: Mapping[int, JobMember], at: float) -> None:
         stopped = bool(job.ranks)
@@ -204,8 +205,8 @@ class JobTrack:
 
     def cores_lately(self, now: float) -> float | None:
         """What its processes used in the last seconds."""
-        cores: float | None = self._means.over(now - LATELY_SECONDS)["cpu_cores"]
-        return cores
+        stat = self.table.over("cpu_cores", now - LATELY_SECONDS)
+        return None if stat is None else stat.mean
 
     def workers_since(self) -> float:
         """When the youngest of its loader workers began; never, where that is not known."""
@@ -220,7 +221,7 @@ class JobTrack:
         return [rank.recovery for rank in self._ranks.values()]
 
     def watched(self, since: float) -> float:
-        return self._means.watched_seconds(since)
+        return self.table.seconds_since(since)
 
     def steady_seconds(self, now: float) -> float:
         """How long it has been watched past its start-up."""
@@ -231,9 +232,10 @@ class JobTrack:
     def facts(self, since: float, gpus: Sequence[Shape]) -> JobFacts:
         """Over the time after ``since``."""
         workers = self._workers.facts(since)
+        rows = rows_of(self.table, (MAIN, WORKERS, WRITTEN, BUSIEST, OTHERS), since)
         return JobFacts(
-            **self._means.over(since),
-            **self._readings.against(since, gpus),
+            **self.table.facts(since),
+            **self._samples.against(rows, since, gpus),
             job=self.job,
             watched_seconds=self.watched_seconds,
             workers=workers,
@@ -292,11 +294,11 @@ def _steps_from(job: JobTrack, uses: Sequence[GpuUse], now: float) -> float | No
         return None
     grew = [use.memory.rose_at for use in uses if use.memory.grown() > startup.GROWS]
     job.prepared_at = after = max(job.prepared_at, job.compiled_at, *grew)
-    loads = job.ledger.mean("busiest", now - LATELY_SECONDS, now)
+    loads = job.table.mean(BUSIEST, now - LATELY_SECONDS, now)
     delivers = (loads or 0.0) >= startup.LOADS_PERCENT
     found: list[float | None] = []
     for use in uses:
-        samples = use.track.series.after(after)
+        samples = use.track.samples(after)
         if len(samples) <= 2:
             continue
         step = usual_step(samples)
@@ -312,7 +314,7 @@ def _steps_from(job: JobTrack, uses: Sequence[GpuUse], now: float) -> float | No
 def _waits_for_batch(job: JobTrack, since: float, now: float) -> bool:
     """Check whether its main threads slept since then, and a loader worker did not."""
     since = min(now - 1.0, since + (0.0 if job.job.attached else LAG_SECONDS))
-    main, busiest = [job.ledger.mean(name, since, now) for name in ("main", "busiest")]
+    main, busiest = [job.table.mean(name, since, now) for name in (MAIN, BUSIEST)]
     sleeps = main is not None and main <= startup.SLEEPS_PERCENT
     return sleeps and (busiest or 0.0) >= startup.LOADS_PERCENT
 
@@ -325,7 +327,7 @@ def _is_too_old(job: JobTrack, gpus: Sequence[GpuTrack], now: float) -> bool:
     compiles = now - job.compiled_at < startup.COMPILED_SECONDS
     cores = job.cores_lately(now)
     works = cores is None or cores >= startup.WORKING_CORES
-    silent = all(startup.is_silent(gpu.series) for gpu in gpus)
+    silent = all(startup.is_silent(gpu.samples()) for gpu in gpus)
     return age > startup.LONGEST_WORK_SECONDS or not (compiles or (works and silent))
 
 

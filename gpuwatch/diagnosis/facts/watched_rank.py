@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import JobMember, JobRank, ProcessKey, TrainingLoop
-from gpuwatch.diagnosis.facts.averages import Averages
+from gpuwatch.diagnosis.facts.averages import FactTable
 from gpuwatch.diagnosis.facts.recovery import Recovery
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, LoopFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.signals.trend import Trend
@@ -118,7 +118,7 @@ class Workers:
     """The loader workers of a job or of a rank; not ``loads``: processes of its own."""
 
     def __init__(self, *, loads: bool = True) -> None:
-        self._means = Averages(WorkerFacts)
+        self._table = FactTable(WorkerFacts)
         self.memory = Trend()
         self._pids: tuple[int, ...] = ()
         self._orphaned = 0
@@ -146,7 +146,7 @@ class Workers:
         resting = len(every) - len(members)
         if resting > self.resting:
             # Until it was known that they feed nothing they were counted.
-            self._means = Averages(WorkerFacts)
+            self._table = FactTable(WorkerFacts)
         self.resting = resting
         rows = zip(*[_read(member) for member in members], strict=True)
         columns = [[value for value in column if value is not None] for column in rows]
@@ -165,7 +165,7 @@ class Workers:
             # What is not known of one of them is not counted as work.
             "at_work_share": known.count(False) / len(members) if known else None,
         }
-        self._means.add(at, None, seconds, worked_out)
+        self._table.observe(at, seconds, None, worked_out)
         if every:
             self._take_memory(every, at)
         occupied = sorted(
@@ -193,7 +193,7 @@ class Workers:
         if self._seen_at <= since:
             return None
         slope, slope_error = self.memory.slope() or (None, None)
-        means = self._means.over(since)
+        means = self._table.facts(since)
         return WorkerFacts(
             **means | {"count": means["count"] or 0.0},
             memory_slope_bytes_per_second=slope,
@@ -207,8 +207,8 @@ class Rank:
     """One rank of several, or the only one."""
 
     def __init__(self) -> None:
-        self._means = Averages(RankFacts)
-        self._loop_means = Averages(LoopFacts)
+        self._table = FactTable(RankFacts)
+        self._loop_table = FactTable(LoopFacts)
         self._loop: TrainingLoop | None = None
         self.workers = Workers()
         self.recovery = Recovery()
@@ -228,8 +228,7 @@ class Rank:
         self.stopped_seconds = at - self._stopped_at
 
     def push(self, rank: JobRank, member: JobMember, at: float, seconds: float) -> None:
-        worked_out = {"collectives_behind": rank.collectives_behind}
-        self._means.add(at, member, seconds, worked_out)
+        self._table.observe(at, seconds, member, {"collectives_behind": rank.collectives_behind})
 
     def push_loop(self, loop: TrainingLoop | None, at: float, seconds: float) -> None:
         self._loop = loop
@@ -237,7 +236,7 @@ class Rank:
         # lasts is what there is to be seen.
         if loop is None or loop.phase not in {None, "train"}:
             return
-        self._loop_means.add(at, loop, seconds)
+        self._loop_table.observe(at, seconds, loop)
         if loop.data_wait_share is not None:
             self.recovery.extend([(at, 100.0 * (1.0 - loop.data_wait_share), seconds)])
 
@@ -250,7 +249,7 @@ class Rank:
             count = count if loop.loader_workers is None else loop.loader_workers
             pinned = pinned if loop.pinned_memory is None else loop.pinned_memory
         return RankFacts(
-            **self._means.over(since),
+            **self._table.facts(since),
             pid=rank.pid,
             rank=rank.rank,
             gpu_uuids=rank.gpu_uuids,
@@ -264,9 +263,9 @@ class Rank:
 
     def _loop_facts(self, since: float) -> LoopFacts | None:
         """``None`` before it has reported anything after ``since``."""
-        if self._loop_means.watched_seconds(since) <= 0.0:
+        if self._loop_table.seconds_since(since) <= 0.0:
             return None
-        return LoopFacts(**self._loop_means.over(since))
+        return LoopFacts(**self._loop_table.facts(since))
 
 
 class Phases:

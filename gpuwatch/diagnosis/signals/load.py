@@ -3,20 +3,18 @@ together, in turns, or each for itself; do they work while they are busy, or wai
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isnan, nan, sqrt
+from math import inf, isnan, nan, sqrt
 from operator import mul
 from statistics import StatisticsError, correlation, fmean, linear_regression
 from typing import NamedTuple
 
-from gpuwatch.core.bounds import mean
+from gpuwatch.core.store import Table
 
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
-CELLS_MAX = 361
 LEAST_CELLS = 16
 """Of both: fewer agree by chance."""
 LEAST_SPREAD = 0.08
@@ -42,75 +40,71 @@ LEAST_MOVE = 0.02
 FALLS = -0.7
 """Correlation of activity and traffic from which one tells of the other."""
 
-Cell = tuple[float | None, ...]
+LOAD_COLUMNS = ("busy", "power_mean_watts", "memory_controller_percent", "activity")
+"""Columns of a GPU's table: utilisation, power, memory controller, and how active its units are."""
+
+Pieces = tuple[list[int], list[list[float]]]
+"""Numbers of pieces of time, and the mean of each column in each; no number where there is none."""
 
 
-class Pieces:
-    """Means of several readings in pieces of time that are the same for whatever is read."""
-
-    __slots__ = ("_begun", "_count", "_means", "_number", "_numbers")
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._numbers, self._means = array("q"), array("f")
-        """Of each piece, and its means; no number where there is none."""
-        self._number, self._begun = 0, list[Cell]()
-        """Of the piece that is not over."""
-
-    def take(self, at: float, readings: Cell) -> None:
-        """Take what was read at a moment; the times ascend."""
-        number, count = int(at / CELL_SECONDS), self._count
-        if number != self._number:
-            if self._begun:
-                self._numbers.append(self._number)
-                means = [mean(column) for column in zip(*self._begun, strict=True)]
-                self._means.extend([nan if one is None else one for one in means])
-            if len(self._numbers) >= 2 * CELLS_MAX:
-                old = bisect_right(self._numbers, number - CELLS_MAX)
-                del self._numbers[:old], self._means[: count * old]
-            self._number, self._begun = number, []
-        self._begun.append(readings)
-
-    def after(self, since: float) -> tuple[array[int], list[array[float]]]:
-        """Numbers of the pieces, and the means of each reading."""
-        start, count = bisect_right(self._numbers, since / CELL_SECONDS), self._count
-        return self._numbers[start:], [
-            self._means[count * start + place :: count] for place in range(count)
-        ]
+def _piece(at: float) -> int:
+    return int(at / CELL_SECONDS)
 
 
-class Load(Pieces):
-    """Utilisation, power, memory controller and activity of one GPU, and how much power it draws
-    for how long."""
+def pieces_of(table: Table, names: Sequence[str], since: float = -inf) -> Pieces:
+    """Return the means of columns in the pieces of time after ``since`` that are over."""
+    times, columns = table.readings_since(since, names)
+    numbers = [_piece(at) for at in times]
+    first = 0 if since == -inf else bisect_right(numbers, _piece(since))
+    # More may come into the newest.
+    over = bisect_left(numbers, numbers[-1]) if numbers else 0
+    numbers, columns = numbers[first:over], [column[first:over] for column in columns]
+    if len(set(numbers)) == len(numbers):
+        return numbers, columns
+    begins = [at for at, one in enumerate(numbers) if at == 0 or numbers[at - 1] != one]
+    parts = list(pairwise([*begins, len(numbers)]))
+    return [numbers[begin] for begin in begins], [
+        [_mean_known(column[begin:end]) for begin, end in parts] for column in columns
+    ]
 
-    __slots__ = ("_seconds",)
 
-    def __init__(self) -> None:
-        super().__init__(4)
-        self._seconds: dict[int, float] = {}
-        """By the power, in bins."""
+def _mean_known(values: Sequence[float]) -> float:
+    known = [value for value in values if not isnan(value)]
+    return sum(known) / len(known) if known else nan
 
-    def add(
-        self,
-        at: float,
-        seconds: float,
-        percent: float | None,
-        watts: float | None,
-        controller: float | None = None,
-        activity: float | None = None,
-    ) -> None:
-        """Take what was read at a moment, for so long; the times ascend."""
-        self.take(at, (percent, watts, controller, activity))
+
+class Load:
+    """Utilisation, power, memory controller and activity of one GPU, in pieces of time that are the
+    same for all GPUs, and how much power it draws for how long."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._watt_seconds: dict[int, float] = {}
+        """Seconds of each power, in bins, since it has been watched."""
+        self._pieces: tuple[float, Pieces] = (-inf, ([], [[], [], [], []]))
+        """All pieces that are kept, and when the newest reading was taken then."""
+
+    def add_power(self, watts: float | None, seconds: float) -> None:
+        """Take the power as it was for so long."""
         if watts is not None:
             bin_number = min(POWER_BINS_MAX, int(watts / POWER_BIN_WATTS))
-            self._seconds[bin_number] = self._seconds.get(bin_number, 0.0) + seconds
+            self._watt_seconds[bin_number] = self._watt_seconds.get(bin_number, 0.0) + seconds
+
+    def after(self, since: float) -> Pieces:
+        """Return the pieces after ``since``, by ``LOAD_COLUMNS``."""
+        table = self._table
+        if self._pieces[0] != table.latest_at:
+            self._pieces = table.latest_at, pieces_of(table, LOAD_COLUMNS)
+        numbers, columns = self._pieces[1]
+        begin = bisect_right(numbers, _piece(since))
+        return numbers[begin:], [column[begin:] for column in columns]
 
     def watts_at(self, *shares: float) -> list[float | None]:
         """Percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
-        total, seen = sum(self._seconds.values()), 0.0
+        total, seen = sum(self._watt_seconds.values()), 0.0
         found: list[float | None] = []
-        for number in sorted(self._seconds):
-            seen += self._seconds[number]
+        for number in sorted(self._watt_seconds):
+            seen += self._watt_seconds[number]
             while len(found) < len(shares) and seen >= shares[len(found)] * total:
                 found.append((number + 0.5) * POWER_BIN_WATTS)
         return found + [None] * (len(shares) - len(found))
@@ -159,8 +153,9 @@ class Exchange(NamedTuple):
 
 
 def exchange(loads: Sequence[Load], sent: Pieces, since: float) -> Exchange:
-    """Hold the GPUs of one job, all together, against the traffic, while kernels are resident."""
-    numbers, columns = sent.after(since)
+    """Hold the GPUs of one job, all together, against the traffic that the machine ``sent``, while
+    kernels are resident."""
+    numbers, columns = sent
     rates = dict(zip(numbers, columns[0], strict=True))
     rows: dict[int, list[tuple[float, float, float]]] = {}
     for load in loads:

@@ -7,10 +7,9 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
-from gpuwatch.core.store import GAP_INTERVALS
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.facts.observer import spoken_for
 from gpuwatch.diagnosis.finding import Diagnosis, FindingKey
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
