@@ -263,6 +263,8 @@ class GpuTrack:
 
     def _counted(self, name: str, since: float) -> int | None:
         """Return by how much a counter has risen since then, or since it was read first."""
+        if name not in self.table.places:
+            return None
         times, (column,) = self.table.readings_since(-math.inf, (name,))
         both = zip(times, column, strict=True)
         read = [(at, count) for at, count in both if not math.isnan(count)]
@@ -301,6 +303,7 @@ class GpuUse:
         self._users = Table(_SHARES, tiers=(), code="d", keep_seconds=WINDOW_SECONDS)
         self._seconds = 0.0
         """Since it was seen who uses it."""
+        self._seen = False
         self._others: tuple[Process, ...] | None = None
 
     def part(self) -> None:
@@ -314,7 +317,7 @@ class GpuUse:
         """Check whether it is time to see who uses it."""
         self._follow_memory(reading.memory_used_bytes, at, seconds)
         self._seconds += seconds
-        return self._others is None or self._seconds >= USERS_SECONDS
+        return not self._seen or self._seconds >= USERS_SECONDS
 
     def _follow_memory(self, used: int | None, at: float, seconds: float) -> None:
         ran_at, rises = self.track.ran_at, (used or 0) > self._memory_used_bytes
@@ -329,7 +332,7 @@ class GpuUse:
         self, at: float, mine: Sequence[Process] | None, others: Sequence[Process] | None
     ) -> None:
         """``mine`` are the job's processes on it, ``None`` where none could be read."""
-        seconds, self._seconds = self._seconds, 0.0
+        seconds, self._seconds, self._seen = self._seconds, 0.0, True
         shares = [_added(those, read) for those in (mine, others) for read in (_busy, _memory)]
         self._users.add_row(at, seconds, shares)
         self._others = None if others is None else tuple(others)

@@ -54,7 +54,7 @@ def _piece(at: float) -> int:
 def pieces_of(table: Table, names: Sequence[str], since: float = -inf) -> Pieces:
     """Return the means of columns in the pieces of time after ``since`` that are over."""
     times, columns = table.readings_since(since, names)
-    numbers = [_piece(at) for at in times]
+    numbers = [int(at / CELL_SECONDS) for at in times]
     first = 0 if since == -inf else bisect_right(numbers, _piece(since))
     # More may come into the newest.
     over = bisect_left(numbers, numbers[-1]) if numbers else 0
@@ -99,8 +99,13 @@ class Load:
         begin = bisect_right(numbers, _piece(since))
         return numbers[begin:], [column[begin:] for column in columns]
 
+    @property
+    def plateau_watts(self) -> float | None:
+        """Power that it draws at work, where it works at times."""
+        return self.watts_at(PLATEAU)[0]
+
     def watts_at(self, *shares: float) -> list[float | None]:
-        """Percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
+        """Return percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
         total, seen = sum(self._watt_seconds.values()), 0.0
         found: list[float | None] = []
         for number in sorted(self._watt_seconds):
@@ -110,9 +115,9 @@ class Load:
         return found + [None] * (len(shares) - len(found))
 
     def spins(self, since: float) -> tuple[float | None, int | None]:
-        """Share of the time (0 to 1) in which a kernel was resident and drew little of what the GPU
-        draws at work, and in how many stretches."""
-        (plateau,) = self.watts_at(PLATEAU)
+        """Return the share of the time (0 to 1) in which a kernel was resident and drew little of
+        what the GPU draws at work, and in how many stretches."""
+        plateau = self.plateau_watts
         means = self.after(since)[1][:2]
         cells = [one for one in zip(*means, strict=True) if not isnan(sum(one))]
         if not cells or plateau is None:
@@ -191,22 +196,28 @@ def _against(rows: Sequence[tuple[float, float]]) -> float | None:
 
 
 def agreement(loads: Sequence[Load], since: float) -> tuple[float | None, float | None]:
-    """Mean correlation (-1 to 1) of all pairs of GPUs, of their utilisation and of their power;
-    ``None`` where one of them does not move."""
+    """Return the mean correlation (-1 to 1) of all pairs of GPUs, of their utilisation and of their
+    power; ``None`` where one of them does not move."""
     if len(loads) < 2:
         return None, None
-    pieces = [load.after(since) for load in loads]
-    common = set(pieces[0][0]).intersection(*[numbers for numbers, _ in pieces[1:]])
-    busy, power = [
-        _agreement(
-            [
-                [mean for number, mean in zip(numbers, means, strict=True) if number in common]
-                for numbers, means in [(one, columns[place]) for one, columns in pieces]
-            ]
-        )
-        for place in (0, 1)
-    ]
+    pieces = _common([load.after(since) for load in loads])
+    busy, power = [_agreement([columns[place] for _, columns in pieces]) for place in (0, 1)]
     return busy, power
+
+
+def _common(pieces: Sequence[Pieces]) -> Sequence[Pieces]:
+    """Return the pieces of time in which all were read."""
+    numbers = pieces[0][0]
+    if all(one[0] == numbers for one in pieces):
+        return pieces
+    both = set(numbers).intersection(*[numbers for numbers, _ in pieces])
+    return [
+        (
+            [number for number in numbers if number in both],
+            [[v for n, v in zip(numbers, column, strict=True) if n in both] for column in columns],
+        )
+        for numbers, columns in pieces
+    ]
 
 
 def _agreement(columns: Sequence[Sequence[float]]) -> float | None:
