@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
-from gpuwatch.core.store import Column
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
+from gpuwatch.core.store import Column
 from gpuwatch.diagnosis.causes import cause_of
 from gpuwatch.recording.statistics import Cell, Course, Part, rounded
 

@@ -16,8 +16,8 @@ from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
+from gpuwatch.diagnosis.facts.gpu import is_read
 from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
-from gpuwatch.diagnosis.facts.watched_gpu import is_read
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
 from gpuwatch.diagnosis.rule import Rule

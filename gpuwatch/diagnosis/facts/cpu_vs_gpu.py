@@ -9,8 +9,8 @@ from typing import Any
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import BusySample
 from gpuwatch.core.store import Table
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.watched_gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.facts.gpu import AHEAD_SECONDS, GpuTrack
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.signals.phase import (
     SWING_PERCENT,
     UNSEEN,
@@ -21,8 +21,13 @@ from gpuwatch.diagnosis.signals.phase import (
     split,
     together,
 )
-from gpuwatch.diagnosis.signals.running import Samples
-from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, GAP_SAMPLES, IDLE_PERCENT, Waveform
+from gpuwatch.diagnosis.signals.waveform import (
+    BUSY_PERCENT,
+    GAP_SAMPLES,
+    IDLE_PERCENT,
+    Samples,
+    Waveform,
+)
 
 _PERCENT = ("percent",)
 COMPARED_MAX = 200

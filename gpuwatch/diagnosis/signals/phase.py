@@ -9,8 +9,7 @@ from operator import mul, sub
 
 from gpuwatch.core.bounds import mean
 from gpuwatch.diagnosis.signals.load import variance
-from gpuwatch.diagnosis.signals.running import columns
-from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, columns
 
 Span = tuple[float, float, float]
 """(from, to, value): the mean over that time."""

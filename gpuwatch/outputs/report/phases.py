@@ -20,8 +20,7 @@ from gpuwatch.diagnosis.engine.verdict import (
     UNUSED_BYTES,
     how_paused,
 )
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, Pause
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part

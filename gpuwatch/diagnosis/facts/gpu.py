@@ -11,17 +11,15 @@ from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeconds
 from gpuwatch.core.store import Table
 from gpuwatch.core.throttling import REASONS
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS, FactTable
-from gpuwatch.diagnosis.facts.recovery import Recovery
-from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, FactTable, GpuFacts
 from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
-from gpuwatch.diagnosis.signals.running import Samples
-from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Sample
+from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Recovery, Sample
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import (
     GAP_SAMPLES,
     IDLE_PERCENT,
     SILENT_PERCENT,
+    Samples,
     analyse,
 )
 
