@@ -187,6 +187,12 @@ class Rows:
         stop = self.count if stop is None else min(stop, self.count)
         return self._cells[start * self.width + number : stop * self.width : self.width]
 
+    def values(self, number: int, start: int, stop: int) -> list[float]:
+        """Return one column of the rows from ``start`` to before ``stop``; not for half
+        precision."""
+        found: Any = self._cells[start * self.width + number : stop * self.width : self.width]
+        return found.tolist()  # type: ignore[no-any-return]
+
     def numbers(self, number: int, start: int, stop: int) -> Sequence[float]:
         """Return one column of the rows from ``start`` to before ``stop``, in any precision,
         read-only."""
@@ -497,12 +503,12 @@ class Table:
             stats = [self.over(name, since) for name in self.names]
             return [None if stat is None else stat.mean for stat in stats]
         start, stop = self._between(since, math.inf)
-        seconds = self.seconds[start:stop].tolist()
+        seconds = self.times.values(1, start, stop)
         places = map(self.places.get, self.names)
         return [None if p is None else self._mean(p, start, stop, seconds) for p in places]
 
     def _mean(self, place: int, start: int, stop: int, seconds: Sequence[float]) -> float | None:
-        values = self.readings.column(place, start, stop).tolist()
+        values = self.readings.values(place, start, stop)
         total = sum(seconds)
         mean = sum(map(mul, values, seconds)) / total if total > 0.0 else NAN
         if math.isfinite(mean):
@@ -514,7 +520,7 @@ class Table:
         """Return the seconds that the rows after ``since`` speak for."""
         self.write()
         start, stop = self._between(since, math.inf)
-        return sum(self.seconds[start:stop])
+        return sum(self.times.values(1, start, stop))
 
     def total(self, name: Hashable, begin: float, end: float) -> float | None:
         """Return what went through between two moments, of a reading that is a rate a second; time
@@ -550,14 +556,13 @@ class Table:
         each of these columns (no number: not read)."""
         self.write()
         start, stop = self._between(since, math.inf)
-        found: list[list[float]] = [
-            self.readings.column(place, start, stop).tolist()
+        found = [
+            self.readings.values(place, start, stop)
             if (place := self._place(name)) is not None
             else [NAN] * (stop - start)
             for name in names
         ]
-        times: list[float] = self.at[start:stop].tolist()
-        return times, found
+        return self.times.values(0, start, stop), found
 
     def series(self, name: Hashable) -> Series | None:
         """Return a column as charts draw it; ``None`` before its first reading."""
@@ -628,8 +633,8 @@ class Table:
         if not buckets:
             return []
         first, last = buckets[0][0], buckets[-1][1]
-        values = self.readings.column(place, first, last).tolist()
-        seconds = self.times.column(1, first, last).tolist()
+        values = self.readings.values(place, first, last)
+        seconds = self.times.values(1, first, last)
         # Where columns are narrow, several in a row hold the same reading.
         made = {
             (start, stop): stat_of(
