@@ -1,4 +1,4 @@
-"""Readings over time, and every statistic of them: one store for charts, rules and totals.
+"""Readings over time, and every statistic of them: one store for charts and rules.
 
 A ``Table`` holds readings that are taken together, a named column each. Rows are kept as they came
 for a while; what is older is folded, for tables that say so, into buckets of 1 s, 5 s and 30 s with

@@ -1,5 +1,5 @@
-"""The work of a job while its GPUs idle and while they are busy: its CPU samples, or what was read
-of it from snapshot to snapshot, held against the GPUs' samples."""
+"""Work of a job while its GPUs idle and while they are busy: its CPU samples, or its readings from
+snapshot to snapshot, held against the GPUs' samples."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -187,7 +187,7 @@ def _when_idle(reading: Reading) -> dict[str, float | None]:
 
 
 def _without_swing(readings: Sequence[Reading], low: float, high: float) -> dict[str, Any]:
-    """The GPUs did the same all the time."""
+    """Return the facts of a job whose GPUs did the same all the time."""
     means = [mean(column) for column in zip(*readings, strict=True)]
     if low >= BUSY_PERCENT:
         return {"workers_when_busy_percent": means[1]}
@@ -195,7 +195,7 @@ def _without_swing(readings: Sequence[Reading], low: float, high: float) -> dict
 
 
 def _too_fast(shapes: Sequence[Waveform]) -> bool:
-    """Polls of an instant show nothing of what the GPU did between them."""
+    """Check whether GPUs swing faster than polls of an instant can show."""
     return any(
         shape.faster_than_seen
         or (
@@ -214,7 +214,7 @@ def _busy_over(
 
 
 def usual_step(samples: Sequence[tuple[float, float]]) -> float:
-    """Their usual distance, by the newest few."""
+    """Return the usual distance of samples, by the newest few."""
     count = len(samples)
     last = [samples[at][0] for at in range(max(0, count - 16), count)]
     distances = sorted([later - earlier for earlier, later in pairwise(last)])

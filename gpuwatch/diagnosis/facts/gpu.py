@@ -12,7 +12,7 @@ from gpuwatch.core.model import BusySample, Gpu, GpuReading, Process, ReasonSeco
 from gpuwatch.core.store import Table
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS, FactTable, GpuFacts
-from gpuwatch.diagnosis.signals.load import PLATEAU, RESIDENT_PERCENT, Load
+from gpuwatch.diagnosis.signals.load import LOAD_SECONDS, PLATEAU, RESIDENT_PERCENT, Load
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, PauseWatch, Recovery, Sample
 from gpuwatch.diagnosis.signals.trend import Trend
 from gpuwatch.diagnosis.signals.waveform import (
@@ -34,8 +34,6 @@ FINE_STALE_SECONDS = 10.0
 SPAN = 1 / 3
 """Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
 NOW_SECONDS = 5.0
-LOAD_SECONDS = 185.0
-"""A little more than the time over which the load of GPUs is compared."""
 QUIET_SECONDS = 5.0
 """What is gained on a GPU that has run nothing for so long was loaded, not left behind by steps."""
 USERS_SECONDS = 2.9
@@ -43,8 +41,8 @@ USERS_SECONDS = 2.9
 
 
 class GpuTrack:
-    """What it does, whoever uses it. ``not_before``: monotonic time from which on the driver's
-    samples count."""
+    """Readings of a GPU over the last minutes, whoever uses it. ``not_before``: monotonic time from
+    which on the driver's samples count."""
 
     def __init__(self, gpu: Gpu, not_before: float) -> None:
         self.identity, self.lost = gpu.identity, gpu.lost
@@ -75,7 +73,7 @@ class GpuTrack:
         """The newest facts, and of when."""
 
     def push(self, gpu: Gpu, at: float, seconds: float, offset: float, *, rests: bool) -> None:
-        """``offset`` is unix less monotonic time; ``seconds`` what the snapshot speaks for;
+        """Take a reading. ``offset`` is unix less monotonic time, ``seconds`` what it speaks for;
         ``rests``: its job is stopped, and what the GPU does now says nothing of it."""
         reading = gpu.reading
         self.seen_at, self.lost, self.identity = at, gpu.lost, gpu.identity
@@ -150,7 +148,8 @@ class GpuTrack:
     def _fresh(
         self, samples: tuple[BusySample, ...], at: float, offset: float
     ) -> list[tuple[float, float]]:
-        """In monotonic time; a clock that jumped brings nothing from the future."""
+        """Return the samples that are new, in monotonic time; a clock that jumped brings nothing
+        from the future."""
         after = self._samples.latest_at if self.fine else -math.inf
         after = max(after, at - WINDOW_SECONDS) if after == -math.inf else after
         after = max(after + 1e-4, self._not_before)
@@ -165,7 +164,7 @@ class GpuTrack:
         return found
 
     def _append(self, fresh: list[tuple[float, float]], spacing: float) -> None:
-        """``spacing``: their usual distance."""
+        """Append new samples; ``spacing``: their usual distance."""
         longest, before = GAP_SAMPLES * max(spacing, MERGED_SECONDS), self._samples.latest_at
         if before == -math.inf:
             before = fresh[0][0] - spacing
@@ -216,7 +215,8 @@ class GpuTrack:
         return self._last.memory_used_bytes
 
     def facts(self, since: float) -> dict[str, Any]:
-        """By name, over the time after ``since``; jobs that share it are looked at together."""
+        """Return facts by name, over the time after ``since``; jobs that share it are looked at
+        together."""
         if self._boiled_down is None or self._boiled_down[0] != (self.seen_at, since):
             self._boiled_down = ((self.seen_at, since), self._facts(since))
         return self._boiled_down[1]
@@ -305,7 +305,7 @@ class GpuUse:
         self._others: tuple[Process, ...] | None = None
 
     def part(self) -> None:
-        """From here on others of the GPU see what this one does not."""
+        """Follow the GPU alone: from here on its other users see what this one does not."""
         if self.track.uses > 1:
             self.track.uses -= 1
             self.track = deepcopy(self.track)
@@ -329,14 +329,14 @@ class GpuUse:
     def see(
         self, at: float, mine: Sequence[Process] | None, others: Sequence[Process] | None
     ) -> None:
-        """``mine`` are the job's processes on it, ``None`` where none could be read."""
+        """Take the processes on it: ``mine`` are the job's; ``None`` where none could be read."""
         seconds, self._seconds, self._seen = self._seconds, 0.0, True
         shares = [_added(those, read) for those in (mine, others) for read in (_busy, _memory)]
         self._users.add_row(at, seconds, shares)
         self._others = None if others is None else tuple(others)
 
     def facts(self, since: float) -> GpuFacts:
-        """Over the time after ``since``."""
+        """Return the facts over the time after ``since``."""
         slope, slope_error = self.memory.slope() or (None, None)
         shares: dict[str, Any] = dict(zip(_SHARES, self._users.means(since), strict=True))
         return GpuFacts(
@@ -374,7 +374,8 @@ def _whole(value: float | None) -> int | None:
 def _added(
     processes: Sequence[Process] | None, read: Callable[[Process], float | None]
 ) -> float | None:
-    """0 of nobody; ``None`` where nothing is known of those that are there."""
+    """Return the sum of a reading over processes: 0 of nobody; ``None`` where nothing is known of
+    those that are there."""
     if processes is None:
         return None
     known = [value for value in map(read, processes) if value is not None]

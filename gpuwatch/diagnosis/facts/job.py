@@ -58,7 +58,8 @@ _read = attrgetter(
 
 
 def _occupied(worker: JobMember) -> float:
-    """Percent of its time in which a worker computes, or waits for storage or the network."""
+    """Return the percent of its time in which a worker computes, or waits for storage or the
+    network."""
     if worker.state == "D" or worker.awaits_network:
         return 100.0
     # On a crowded machine it would have computed while it waited for a core.
@@ -90,8 +91,8 @@ def _by_begin(workers: Sequence[JobMember]) -> list[list[JobMember]]:
 
 
 class Feeding:
-    """Which loader workers feed the training now. Those of another loader that rests (validation
-    with ``persistent_workers``) are left out."""
+    """Choice of the loader workers that feed the training now. Those of another loader that rests
+    (validation with ``persistent_workers``) are left out."""
 
     def __init__(self) -> None:
         self._worked_at: dict[ProcessKey, float] = {}
@@ -99,7 +100,7 @@ class Feeding:
         """It has done nothing since it was first seen."""
 
     def of(self, workers: Sequence[JobMember], at: float) -> list[JobMember]:
-        """Of each training process all, while none of its workers is seen to work."""
+        """Return the workers that feed: all of a training process while none is seen to work."""
         before, self._worked_at = self._worked_at, {}
         idle, self._idle = self._idle, {}
         parents: dict[int | None, list[JobMember]] = {}
@@ -144,7 +145,7 @@ class Workers:
         self._feeding = Feeding() if loads else None
 
     def push(self, members: Sequence[JobMember], at: float, seconds: float) -> float | None:
-        """The mean CPU percent of them."""
+        """Take the workers of a snapshot; return their mean CPU percent."""
         if members:
             self._seen_at = at
         elif self._seen_at == -math.inf:
@@ -200,7 +201,7 @@ class Workers:
             self.memory.add(at, float(sum(memory)))
 
     def facts(self, since: float) -> WorkerFacts | None:
-        """``None`` if none was there after ``since``."""
+        """Return the facts over the time after ``since``; ``None`` if no worker was there."""
         if self._seen_at <= since:
             return None
         slope, slope_error = self.memory.slope() or (None, None)
@@ -273,7 +274,7 @@ class Rank:
         )
 
     def _loop_facts(self, since: float) -> LoopFacts | None:
-        """``None`` before it has reported anything after ``since``."""
+        """Return what it reported after ``since``; ``None`` before it has reported anything."""
         if self._loop_table.seconds_since(since) <= 0.0:
             return None
         return LoopFacts(**self._loop_table.facts(since))
@@ -287,7 +288,7 @@ class Phases:
         self._until = 0.0
 
     def push(self, loops: Sequence[TrainingLoop], at: float, seconds: float) -> None:
-        """As it was in the ``seconds`` up to ``at``."""
+        """Take the phases as they were in the ``seconds`` up to ``at``."""
         if not loops and not self._since:
             return
         reported = [loop.phase for loop in loops]
@@ -299,8 +300,8 @@ class Phases:
         self._until = at
 
     def pauses(self, since: float) -> list[tuple[float, float]]:
-        """Begin and end of those that are over and ended after ``since``: where no GPU shows
-        them, as exactly as snapshots come."""
+        """Return begin and end of the pauses that are over and ended after ``since``: where no GPU
+        shows them, as exactly as snapshots come."""
         return [
             (begin, end)
             for (begin, phase), (end, _) in pairwise(self._since)
@@ -308,7 +309,8 @@ class Phases:
         ]
 
     def between(self, begin: float, end: float) -> str | None:
-        """The pause that was reported in a good part of that time, else ``train`` if that was."""
+        """Return the pause that was reported in a good part of that time, else ``train`` if that
+        was."""
         spent: dict[str | None, float] = {}
         until = self._until
         for since, phase in reversed(self._since):
@@ -338,8 +340,8 @@ RESUMES_SECONDS = 15.0
 
 
 class JobTrack:
-    """``at`` is the monotonic time of the first look, ``first_look`` that of gpuwatch at anything:
-    a job of unknown age that was there then counts as old."""
+    """A job over the last minutes. ``at`` is the monotonic time of the first look, ``first_look``
+    that of gpuwatch at anything: a job of unknown age that was there then counts as old."""
 
     def __init__(self, job: Job, at: float, unix: float, *, first_look: bool) -> None:
         started = job.started_at_unix_seconds
@@ -392,7 +394,7 @@ class JobTrack:
         return self.job.ended_at_unix_seconds is not None
 
     def push(self, job: Job, at: float, seconds: float, offset: float) -> None:
-        """``offset`` is unix less monotonic time."""
+        """Take the job as it is in a snapshot; ``offset`` is unix less monotonic time."""
         same = self._lasts and job is self.job and self._held_seconds + seconds <= HELD_SECONDS
         # What was held before a gap is of the time before it.
         same = same and at - self.seen_at <= seconds + 1e-6
@@ -482,7 +484,7 @@ class JobTrack:
         at: float,
         seconds: float,
     ) -> float | None:
-        """The mean of the ranks' main threads."""
+        """Take the ranks; return the mean percent of their main threads."""
         mains = []
         for rank in job.ranks:
             track = self._ranks[rank.key]
@@ -509,18 +511,18 @@ class JobTrack:
         self.phases.push(job.loops, at, seconds)
 
     def settle(self, since: float) -> None:
-        """Its start-up was over at ``since``: nothing of before counts for what grows."""
+        """Note that its start-up was over at ``since``: nothing of before counts for what grows."""
         self.steady_at = since
         for workers in (self._workers, *[rank.workers for rank in self._ranks.values()]):
             workers.memory.forget_before(since)
 
     def cores_lately(self, now: float) -> float | None:
-        """What its processes used in the last seconds."""
+        """Return the cores that its processes used in the last seconds."""
         stat = self.table.over("cpu_cores", now - LATELY_SECONDS)
         return None if stat is None else stat.mean
 
     def workers_since(self) -> float:
-        """When the youngest of its loader workers began; never, where that is not known."""
+        """Return when the youngest of its loader workers began; never, where that is not known."""
         workers = [member for member in self.job.members if member.role == "loader_worker"]
         began = [worker.started_at_unix_seconds for worker in workers]
         known = [one for one in began if one is not None]
@@ -528,20 +530,20 @@ class JobTrack:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        """Of all its ranks."""
+        """Recoveries of all its ranks from waiting for data."""
         return [rank.recovery for rank in self._ranks.values()]
 
     def watched(self, since: float) -> float:
         return self.table.seconds_since(since)
 
     def steady_seconds(self, now: float) -> float:
-        """How long it has been watched past its start-up."""
+        """Return how long it has been watched past its start-up."""
         if self.steady_at is None:
             return 0.0
         return min(self.watched_seconds, max(0.0, now - self.steady_at))
 
     def facts(self, since: float, gpus: Sequence[Shape]) -> JobFacts:
-        """Over the time after ``since``."""
+        """Return the facts over the time after ``since``."""
         workers = self._workers.facts(since)
         rows = rows_of(self.table, (MAIN, WORKERS, WRITTEN, BUSIEST, OTHERS), since)
         return JobFacts(

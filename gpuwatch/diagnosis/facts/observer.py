@@ -130,7 +130,7 @@ _Group = tuple[GpuKey, ...]
 
 
 class Choice:
-    """The jobs followed, chosen anew each half minute."""
+    """Choice of the jobs that are followed, made anew each half minute."""
 
     def __init__(self) -> None:
         self._begin()
@@ -180,7 +180,7 @@ class Choice:
             self._use[job.key] = known + share * (used - known)
 
     def of(self, snapshot: Snapshot) -> Sequence[Job]:
-        """Its jobs that are followed."""
+        """Return the jobs of a snapshot that are followed."""
         followed = self._followed
         if followed is None:
             return snapshot.jobs
@@ -189,7 +189,7 @@ class Choice:
 
 
 class Groups:
-    """Those of the GPUs without a known job that look like one job: the same model, with memory in
+    """GPUs without a known job that look like one job: the same model, with memory in
     use that is alike, or readings that move together or in turns."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class Groups:
         """Memory in use at the last look, roughly."""
 
     def push(self, gpus: Sequence[GpuTrack], at: float) -> None:
-        """``gpus``: all that no running job uses."""
+        """Group ``gpus``, which are all that no running job uses."""
         uuids = {gpu.identity.uuid for gpu in gpus}
         gone = any(not uuids.issuperset(group) for group in self.found)
         if at < self._looked_at + LOOK_SECONDS and not gone:
@@ -219,7 +219,7 @@ class Groups:
         self._wanted = wanted
 
     def _of(self, gpus: list[GpuTrack], at: float) -> list[_Group]:
-        """``gpus``: of one model."""
+        """Return the groups among ``gpus``, which are of one model."""
         before = {uuid: group for group in self.found for uuid in group}
         # Once they are a group, the end of the job that they run is no other job.
         gpus = [
@@ -268,7 +268,7 @@ _Found = tuple[Stretch, GpuKey]
 
 
 class Pauses:
-    """Those of one job with its GPUs, or of one GPU of which no job is known."""
+    """Pauses of one job with its GPUs, or of one GPU of which no job is known."""
 
     def __init__(
         self, snapshot: Snapshot, gpus: Sequence[GpuTrack], job: JobTrack | None, host: HostTrack
@@ -280,7 +280,7 @@ class Pauses:
         self._steady = -math.inf if steady is None else steady
 
     def over(self) -> tuple[Pause, ...]:
-        """Those that are over, oldest first."""
+        """Return the pauses that are over, oldest first."""
         oldest = max(self._now - KEEP_SECONDS, self._steady)
         if self._job is not None and not self._gpus:
             return tuple([self._made(*one) for one in self._job.phases.pauses(oldest)])
@@ -299,7 +299,7 @@ class Pauses:
         return tuple([self._of(group) for group in groups])
 
     def ongoing(self) -> tuple[Pause, ...]:
-        """Those that are not over, by GPU."""
+        """Return the pauses that are not over, by GPU."""
         found = [
             # Nobody knows whether what a silent driver reported last goes on.
             (gpu.pauses.open(self._now if gpu.read_at is None else gpu.read_at), gpu.identity.uuid)
@@ -361,7 +361,8 @@ class Pauses:
 
 
 def _freed(memory: Table, begin: float, end: float) -> float | None:
-    """Share of the memory held just before that was not held in the middle of the pause."""
+    """Return the share of the memory held just before that was not held in the middle of the
+    pause."""
     edge = (end - begin) / 4.0
     before, within = memory.mean("memory_used_bytes", begin - edge, begin), None
     if before:
@@ -370,7 +371,7 @@ def _freed(memory: Table, begin: float, end: float) -> float | None:
 
 
 def _excess(host: HostTrack, begin: float, end: float) -> float | None:
-    """What was sent beyond what was in as much time before."""
+    """Return the bytes sent beyond those in as much time before."""
     now = host.sent_bytes(begin, end)
     before = host.sent_bytes(2.0 * begin - end, begin)
     return None if now is None else max(0.0, now - (before or 0.0))
@@ -433,8 +434,8 @@ class Observer:
             track.stacks = stacks
 
     def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]:
-        """One for every job of the newest snapshot, in its order, and one for every GPU, or group
-        of GPUs, that no running job uses; those of ``without`` are not made."""
+        """Return a window for every job of the newest snapshot, in its order, and one for every
+        GPU, or group of GPUs, that no running job uses; those of ``without`` are not made."""
         snapshot = self._last
         if snapshot is None:
             return ()
@@ -479,7 +480,7 @@ class Observer:
     def _push_jobs(
         self, snapshot: Snapshot, seconds: float, *, first_look: bool
     ) -> dict[GpuKey, list[JobTrack]]:
-        """Users of each GPU."""
+        """Take the jobs of a snapshot; return the users of each GPU."""
         at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         users: dict[GpuKey, list[JobTrack]] = {}
         for job in self._choice.of(snapshot):
@@ -523,8 +524,8 @@ class Observer:
         offset: float,
         new: dict[tuple[GpuKey, float], GpuTrack],
     ) -> GpuUse:
-        """One that begins shares the track with those ``new`` ones of which the driver remembers
-        the same."""
+        """Return a GPU as a job uses it. One that begins shares the track with those ``new`` ones
+        of which the driver remembers the same."""
         key = (gpu.uuid, None if job is None else job.job.key)
         use = self._gpus.get(key)
         if use is None:
@@ -568,8 +569,8 @@ class Observer:
     def _as_of_job(
         self, host: HostFacts, job: JobTrack, uses: Sequence[GpuUse], now: float
     ) -> HostFacts:
-        """The machine, with the growth of its memory since the job works: what was loaded before
-        is none."""
+        """Return the machine's facts with the growth of its memory since the job works: what was
+        loaded before is none."""
         since = max([job.steady_at or -math.inf, *[use.grows_since for use in uses]])
         slope, error = self._host.memory.slope(since) or (None, None)
         return replace(

@@ -148,14 +148,14 @@ class GpuFacts:
 
     @property
     def busy_percent(self) -> float | None:
-        """Mean utilisation."""
+        """Mean utilisation of the window."""
         return None if self.busy is None else self.busy.mean_percent
 
     @property
     def idle_share(self) -> float:
-        """0 to 1: utilisation is the share of the time in which a kernel was resident, so its mean
-        says how much was idle also where the swings are too fast to be seen; 1: nothing is
-        known."""
+        """Share of the time that it idled, 0 to 1: utilisation is the share of the time in which a
+        kernel was resident, so its mean says how much was idle also where the swings are too fast
+        to be seen; 1: nothing is known."""
         return 1.0 if self.lost or self.busy is None else 1.0 - self.busy.mean_percent / 100.0
 
 
@@ -269,17 +269,19 @@ class JobFacts:
 
     @property
     def compiles(self) -> bool:
-        """One busy thread and an idle GPU are then no sign of slow Python or loading."""
+        """Whether compilers ran: one busy thread and an idle GPU are then no sign of slow Python or
+        loading."""
         return (self.compile_share or 0.0) >= COMPILE_SHARE
 
     def stack_percent(self, *categories: str) -> float | None:
-        """Share of the main threads' samples in these categories; ``None`` without stacks."""
+        """Return the share of the main threads' samples in these categories; ``None`` without
+        stacks."""
         if not self.stacks:
             return None
         return sum([share for category, share, _ in self.stacks if category in categories])
 
     def stack_line(self, category: str) -> str | None:
-        """The user's line under the most of this category's samples."""
+        """Return the user's line under the most of this category's samples."""
         lines = [(share, line) for name, share, line in self.stacks if name == category and line]
         return max(lines)[1] if lines else None
 

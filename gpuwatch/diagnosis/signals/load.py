@@ -6,13 +6,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf, isnan, nan, sqrt
+from math import inf, isnan, nan, nextafter, sqrt
 from operator import mul
 from statistics import StatisticsError, correlation, fmean, linear_regression
 from typing import NamedTuple
 
 from gpuwatch.core.store import Table
 
+LOAD_SECONDS = 185.0
+"""A little more than the time over which the load of GPUs is compared."""
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
 LEAST_CELLS = 16
@@ -81,8 +83,9 @@ class Load:
         self._table = table
         self._watt_seconds: dict[int, float] = {}
         """Seconds of each power, in bins, since it has been watched."""
-        self._pieces: tuple[float, Pieces] = (-inf, ([], [[], [], [], []]))
-        """All pieces that are kept, and when the newest reading was taken then."""
+        self._pieces: Pieces = ([], [[] for _ in LOAD_COLUMNS])
+        """Pieces up to the newest reading at ``_seen_at``."""
+        self._seen_at = -inf
 
     def add_power(self, watts: float | None, seconds: float) -> None:
         """Take the power as it was for so long."""
@@ -92,10 +95,17 @@ class Load:
 
     def after(self, since: float) -> Pieces:
         """Return the pieces after ``since``, by ``LOAD_COLUMNS``."""
-        table = self._table
-        if self._pieces[0] != table.latest_at:
-            self._pieces = table.latest_at, pieces_of(table, LOAD_COLUMNS)
-        numbers, columns = self._pieces[1]
+        table, (numbers, columns) = self._table, self._pieces
+        if self._seen_at != table.latest_at:
+            self._seen_at = table.latest_at
+            known = nextafter((numbers[-1] + 1) * CELL_SECONDS, -inf) if numbers else -inf
+            new, added = pieces_of(table, LOAD_COLUMNS, known)
+            old = bisect_right(numbers, _piece(self._seen_at - LOAD_SECONDS))
+            numbers.extend(new)
+            del numbers[:old]
+            for column, more in zip(columns, added, strict=True):
+                column.extend(more)
+                del column[:old]
         begin = bisect_right(numbers, _piece(since))
         return numbers[begin:], [column[begin:] for column in columns]
 
@@ -129,8 +139,8 @@ class Load:
         )
 
     def memory_rests(self, since: float) -> float | None:
-        """0 to 1: how much of the time in which a kernel was resident the memory rested, where it
-        works and rests in turns; ``None``: that does not show."""
+        """Return how much (0 to 1) of the time in which a kernel was resident the memory rested,
+        where it works and rests in turns; ``None``: that does not show."""
         busy, _, controller, _ = self.after(since)[1]
         known = sorted(
             [
@@ -148,7 +158,7 @@ class Load:
 
 
 class Exchange(NamedTuple):
-    """What GPUs do while the machine sends; ``None``: too little was read, or it does not move."""
+    """Work of GPUs while the machine sends; ``None``: too little was read, or it does not move."""
 
     power_phase: float | None = None
     """Correlation (-1 to 1) of their power with what is sent."""

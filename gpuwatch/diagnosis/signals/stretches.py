@@ -68,7 +68,7 @@ class Stretch:
 
 
 class PauseWatch:
-    """Fed with the samples of one GPU as they come."""
+    """Finder of pauses in the samples of one GPU, which it takes as they come."""
 
     __slots__ = (
         "_begin", "_busy", "_busy_seconds", "_cell", "_dip", "_dipped_until", "_idle_area",
@@ -119,8 +119,8 @@ class PauseWatch:
         self._state = state
 
     def gap(self) -> None:
-        """Nothing is known between the sample before and the next. A dip ends with it, unless it
-        is still there behind a short gap."""
+        """Note that nothing is known between the sample before and the next. A dip ends with it,
+        unless it is still there behind a short gap."""
         self._state = None
         self._cell[0] = self._cell[1] = 0.0
 
@@ -249,8 +249,8 @@ POOR_PERCENT = 80.0
 
 
 class Recovery:
-    """Fed with the samples of one GPU as they come, or with the share of the time in which a loop
-    did not wait for data."""
+    """Finder of the moment since which a GPU has been fed. It takes the GPU's samples as they come,
+    or the share of the time in which a loop did not wait for data."""
 
     __slots__ = ("_area", "_cells", "_seconds", "at", "full_cells")
 
@@ -276,13 +276,13 @@ class Recovery:
                 self.at = self._cells[-FED_CELLS][0]
 
     def gap(self) -> None:
-        """Nothing is known of the time up to the next sample."""
+        """Note that nothing is known of the time up to the next sample."""
         self._cells.clear()
         self._area = self._seconds = 0.0
         self.full_cells = 0
 
     def lately(self) -> float | None:
-        """The mean of the last cells, in percent; ``None``: there are too few."""
+        """Return the mean of the last cells, in percent; ``None``: there are too few."""
         newest = [level for _, level in self._cells][-LATELY_CELLS:]
         return sum(newest) / LATELY_CELLS if len(newest) == LATELY_CELLS else None
 
@@ -302,6 +302,6 @@ class Recovery:
 
 
 def recovered(all_of: list[Recovery]) -> float | None:
-    """Since when all of a job have been fed, some of which were not before."""
+    """Return since when all of a job have been fed, some of which were not before."""
     moments = [one.at for one in all_of if one.at is not None]
     return max(moments) if moments and all(one.is_fed for one in all_of) else None

@@ -95,8 +95,8 @@ CYCLES_MIN = 3
 def _correlations(
     times: Sequence[float], values: Sequence[float], step: float, middle: float
 ) -> tuple[list[float], int]:
-    """The correlation at each lag (1 where the signal repeats itself exactly, about 0 by chance),
-    up to a third of what was seen, and which lag is the last that may be a period."""
+    """Return the correlation at each lag (1 where the signal repeats itself exactly, about 0 by
+    chance), up to a third of what was seen, and which lag is the last that may be a period."""
     high, seen, count = _bits(times, values, step, middle)
     known, last = seen.bit_count(), count // CYCLES_MIN
     share = high.bit_count() / max(1, known)
@@ -117,8 +117,8 @@ def _correlations(
 def _bits(
     times: Sequence[float], values: Sequence[float], step: float, middle: float
 ) -> tuple[int, int, int]:
-    """The signal above its middle, where it was seen, and how many cells the grid of ``step``
-    has; the first cell is the highest bit."""
+    """Return the signal above its middle, where it was seen, and how many cells the grid of
+    ``step`` has; the first cell is the highest bit."""
     above = [value > middle for value in values]
     origin = times[0]
     count = round((times[-1] - origin) / step) + 1
@@ -147,7 +147,8 @@ def find_period(
     levels: tuple[float, float, float, float],
     rises: Sequence[float],
 ) -> float | None:
-    """Seconds a cycle takes, where at least three cycles show a clear rhythm; otherwise ``None``.
+    """Return the seconds a cycle takes, where at least three cycles show a clear rhythm; otherwise
+    ``None``.
 
     ``step`` is the distance of the samples, ``levels`` are their lowest, 5th and 95th percentile
     and highest, ``rises`` the distances of the turns to busy.
@@ -194,15 +195,15 @@ def _first_peak(found: Sequence[float], last: int) -> int | None:
 
 
 def _between(found: Sequence[float], lag: int) -> float:
-    """The top of the parabola through the peak and its neighbours."""
+    """Return the top of the parabola through the peak and its neighbours."""
     left, top, right = found[lag - 1], found[lag], found[lag + 1]
     bend = left - 2.0 * top + right
     return float(lag) if bend >= 0.0 else lag + 0.5 * (left - right) / bend
 
 
 def _divided(found: Sequence[float], period: float) -> float:
-    """Its part that is as good a period; of a period that is no whole number of samples, the
-    first lag that repeats well is a multiple."""
+    """Return the part of a period that is as good; of a period that is no whole number of samples,
+    the first lag that repeats well is a multiple."""
     for parts in range(PARTS_MAX, 1, -1):
         part = period / parts
         if part < LEAST_SAMPLES:
@@ -215,7 +216,8 @@ def _divided(found: Sequence[float], period: float) -> float:
 
 
 def _by_multiples(found: Sequence[float], period: float, last: int) -> float:
-    """A whole number of samples is a poor measure of a short period; of many periods a good one."""
+    """Return the period by its multiples: a whole number of samples is a poor measure of a short
+    period and a good one of many."""
     least = STILL_GOOD * max(found[max(1, int(period)) : int(period) + 2])
     multiple = 2
     while multiple * period <= last:
@@ -344,8 +346,8 @@ class _Trace:
 def analyse(
     samples: Sequence[tuple[float, float]], *, sample_seconds: float | None = None
 ) -> Waveform | None:
-    """The shape of ``samples``: (seconds on any clock, percent), each the mean over the time since
-    the one before.
+    """Return the shape of ``samples``: (seconds on any clock, percent), each the mean over the time
+    since the one before.
 
     ``sample_seconds`` is the distance they should have, where it is known; by default their
     median distance. Samples that do not come later than the one before are left out. ``None`` for
@@ -386,7 +388,8 @@ def analyse(
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of values in ascending order, at least one, between neighbours in proportion."""
+    """Return a percentile of values in ascending order (one at least), between neighbours in
+    proportion."""
     at = share * (len(ordered) - 1)
     below = int(at)
     if below + 1 >= len(ordered):
@@ -413,7 +416,7 @@ _RUNS = re.compile(r"b[bm]*|i[im]*")
 def _trigger(
     times: list[float], values: list[float], lengths: list[float], gaps: list[int]
 ) -> _Trace:
-    """Runs by the two thresholds. What lies before the first clear sample of a stretch without
+    """Find runs by the two thresholds. What lies before the first clear sample of a stretch without
     gaps belongs to that sample's run."""
     kinds = "".join(
         ["b" if one >= BUSY_PERCENT else "i" if one <= IDLE_PERCENT else "m" for one in values]
