@@ -28,7 +28,7 @@ EVALUATE_SECONDS = 2.0
 LOOKS_AT_ONCE = 4
 """Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
 and what is new comes first."""
-UNMOVED = 3.0
+UNMOVED = 2.0
 """Times as long waits what has been watched for a whole window, while its GPUs do the same."""
 EARLY_BY_SECONDS = 0.25
 """Snapshots are not taken to the millisecond; one a little early is not left out."""
