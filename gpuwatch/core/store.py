@@ -53,6 +53,10 @@ class Stat(NamedTuple):
     high: float
     seconds: float
 
+    @property
+    def column(self) -> Column:
+        return _make(Column, self[:3])
+
 
 # Both are made for every bucket that is folded: without the call of a constructor.
 _make = tuple.__new__
@@ -65,7 +69,7 @@ def stat_of(values: Sequence[float], seconds: Sequence[float]) -> Stat | None:
         value = values[0] if values else NAN
         return _make(Stat, (value, value, value, seconds[0])) if math.isfinite(value) else None
     total = sum(seconds)
-    mean = sum(map(mul, values, seconds)) / total if total > 0 else sum(values) / len(values)
+    mean = sum(map(mul, values, seconds)) / total
     if math.isfinite(mean):
         return _make(Stat, (min(values), mean, max(values), total))
     read = [pair for pair in zip(values, seconds, strict=True) if math.isfinite(pair[0])]
@@ -78,14 +82,14 @@ def merged(stats: Sequence[Stat]) -> Stat | None:
         return stats[0] if stats else None
     lows, means, highs, seconds = zip(*stats, strict=True)
     total = sum(seconds)
-    mean = sum(map(mul, means, seconds)) / total if total > 0 else sum(means) / len(means)
+    mean = sum(map(mul, means, seconds)) / total
     return Stat(min(lows), mean, max(highs), total)
 
 
 def column_of(values: Sequence[float], seconds: Sequence[float]) -> Column | None:
     """Return the column of readings, each weighted with the time it speaks for."""
     stat = stat_of(values, seconds)
-    return None if stat is None else _make(Column, stat[:3])
+    return None if stat is None else stat.column
 
 
 def bucket_index(at: float, column_seconds: float) -> int:
@@ -104,6 +108,9 @@ GAP_INTERVALS = 2.5
 
 LONGEST_SAMPLE_SECONDS = 1.5
 """Longest time that a fine sample speaks for: NVML's sample period is at most 1 s."""
+
+MOMENT_SECONDS = 1e-9
+"""Time that a reading speaks for which is known to hold for its own moment only."""
 
 
 class Spacing(NamedTuple):
@@ -213,15 +220,6 @@ class Rows:
             limited = [number if abs(number) < most else NAN for number in numbers]
             pack_into(pattern, self._cells, start, *limited)
         self.count += count
-
-    def insert(self, place: int, row: Sequence[float]) -> None:
-        """Take one row that comes before the present number ``place``."""
-        self.extend(row, 1)
-        start, end = place * self.width, self.count * self.width
-        new = self._cells[end - self.width : end].tolist()
-        self._cells[start + self.width : end] = self._cells[start : end - self.width]
-        for number, value in enumerate(new, start):
-            self._cells[number] = value
 
     def _grow(self, rows: int) -> None:
         kept, end = self._cells, self.count * self.width
@@ -355,10 +353,10 @@ Values = Sequence[float | None]
 class Table:
     """Readings that are taken together, a named column each: one more row costs an append.
 
-    Row ``i`` was taken at ``at[i]``, which ascends, and speaks for the ``seconds[i]`` up to then: 0
-    where it speaks for its own moment only. No time is spoken for twice. About ``kept`` rows are
-    kept as they came, then they are folded into the ``tiers``; without tiers they are forgotten, as
-    are those older than ``keep_seconds``. A column is there from its first reading on.
+    Row ``i`` was taken at ``at[i]``, which ascends, and speaks for the ``seconds[i]`` up to then.
+    About ``kept`` rows are kept as they came, then they are folded into the ``tiers``; without
+    tiers they are forgotten, as are those older than ``keep_seconds``. A column is there from its
+    first reading on.
     """
 
     def __init__(
@@ -436,12 +434,6 @@ class Table:
             for place in places
         ]
         self.readings.extend(numbers, count)
-        self._shorten()
-
-    def insert(self, place: int, at: float, seconds: float, value: float) -> None:
-        """Take one reading of the only column, which comes before row ``place``."""
-        self.times.insert(place, (at, seconds))
-        self.readings.insert(place, (value,))
         self._shorten()
 
     def take_block(self, block: int, bands: Mapping[Hashable, Band]) -> None:
@@ -593,14 +585,6 @@ class Table:
         stop = len(at) if until >= self.latest_at else bisect_right(at, until)
         return bisect_right(at, since, 0, stop), stop
 
-    def before(self, at: float) -> tuple[int, float]:
-        """Return the number of readings taken up to ``at``, and the time of the last of them."""
-        if at >= self.latest_at:
-            return len(self), self.latest_at
-        self.write()
-        place = bisect_right(self.at, at)
-        return place, self.at[place - 1] if place else -math.inf
-
     def buckets(self, first: int, last: int, width: float) -> list[tuple[int, int]]:
         """Return which readings belong to the buckets ``first`` to ``last``: (start, stop) of
         each.
@@ -675,7 +659,7 @@ class Table:
             at = self.at
             latest, block = self.latest_at, bucket_index(at[0], self._block)
             end = (block + 1) * self._block
-            # Late readings may still come into a block that has only just ended.
+            # What comes next may still begin in a block that has only just ended.
             if end + BLOCK_SECONDS > latest:
                 return
             for tier in self.tiers:
@@ -712,36 +696,6 @@ def _divides(part: float, width: float) -> bool:
     return abs(width / part - round(width / part)) < TOLERANCE <= width
 
 
-class _Growing:
-    """The newest column of a chart, with running sums: another reading costs the same however long
-    the column is."""
-
-    __slots__ = ("bucket", "count", "high", "low", "plain", "seconds", "upto", "weighted")
-
-    def __init__(self, bucket: int, upto: int) -> None:
-        self.bucket = bucket
-        self.upto = upto
-        """Number, among all readings ever taken, of the first that is not in it yet."""
-        self.low = math.inf
-        self.high = -math.inf
-        self.weighted = self.seconds = self.plain = 0.0
-        self.count = 0
-
-    def add_part(self, low: float, mean: float, high: float, seconds: float) -> None:
-        self.low = min(self.low, low)
-        self.high = max(self.high, high)
-        self.weighted += mean * seconds
-        self.seconds += seconds
-        self.plain += mean
-        self.count += 1
-
-    def column(self) -> Column | None:
-        if self.count == 0:
-            return None
-        mean = self.weighted / self.seconds if self.seconds > 0 else self.plain / self.count
-        return Column(self.low, mean, self.high)
-
-
 class _View:
     """Columns of one width that were made before, from the bucket ``first`` on."""
 
@@ -752,7 +706,10 @@ class _View:
         self.columns: list[Column | None] = []
         self.seen = -math.inf
         """Time of the newest reading that the columns include."""
-        self.growing: _Growing | None = None
+        self.growing: tuple[int, int, Stat | None] | None = None
+        """The column of the newest reading: its bucket, the number (among all rows ever taken) of
+        the first row that is not in it yet, and its statistic so far. Another reading costs the
+        same however long the column is."""
         self.widest = 0
 
     def reaches(self, first: int) -> bool:
@@ -776,11 +733,6 @@ class _View:
         # What was put together so far was made of nothing: the first reading may lie behind it.
         return self.first if fed else end
 
-    def spoil(self, changed_from: float) -> None:
-        """Mark columns from this time on as out of date: a reading came late."""
-        self.seen = min(self.seen, changed_from)
-        self.growing = None
-
 
 class Series:
     """One column of a table as charts draw it. What was drawn is remembered: the next frame
@@ -797,10 +749,9 @@ class Series:
         """Return the last ``count`` columns up to the one that holds ``end``, oldest first.
 
         The boundaries are multiples of ``column_seconds`` (see ``bucket_index``), so a column
-        keeps its content while time passes; ``None`` is a gap. A column that has ended changes
-        only if a reading comes late. The finest tier that reaches back to a column and divides
-        its width is used for it; where none divides it, a bucket that straddles two columns
-        counts in both, in each mean for the time that lies in it.
+        keeps its content while time passes; ``None`` is a gap. The finest tier that reaches back to
+        a column and divides its width is used for it; where none divides it, a bucket that
+        straddles two columns counts in both, in each mean for the time that lies in it.
         """
         if count <= 0:
             return []
@@ -831,22 +782,19 @@ class Series:
 
     def _grown(self, bucket: int, width: float, view: _View) -> Column | None:
         """Return the column of the newest reading: its content before, and the readings since."""
-        table = self.table
-        grown = view.growing
-        if grown is None or grown.bucket != bucket or grown.upto < table.dropped:
+        table, dropped, count = self.table, self.table.dropped, self.table.times.count
+        known, parts = view.growing, list[Stat | None]()
+        if known is not None and known[0] == bucket and known[1] >= dropped:
+            parts, new = [known[2]], known[1] - dropped
+        else:
             start, folded = bucket * width, table.folded_until
-            first = bisect_right(table.at, start + width * TOLERANCE)
-            grown = view.growing = _Growing(bucket, table.dropped + first)
+            new = bisect_right(table.at, start + width * TOLERANCE)
             if start < folded - width * TOLERANCE:
-                for part in table.folded(self._place, start, folded, width):
-                    grown.add_part(*part)
-        new = grown.upto - table.dropped
-        values = table.readings.column(self._place, new)
-        for value, seconds in zip(values, table.times.column(1, new), strict=True):
-            if math.isfinite(value):
-                grown.add_part(value, value, value, seconds)
-        grown.upto = table.dropped + table.times.count
-        return grown.column()
+                parts = [*table.folded(self._place, start, folded, width)]
+        parts += table.stats(self._place, [(new, count)])
+        stat = merged([part for part in parts if part is not None])
+        view.growing = bucket, dropped + count, stat
+        return None if stat is None else stat.column
 
     def _closed(self, first: int, last: int, width: float) -> list[Column | None]:
         columns: list[Column | None] = []
@@ -855,7 +803,7 @@ class Series:
             columns.append(self._from_tiers(first, width))
             first += 1
         stats = self.table.stats(self._place, self.table.buckets(first, last, width))
-        return columns + [None if stat is None else _make(Column, stat[:3]) for stat in stats]
+        return columns + [None if stat is None else stat.column for stat in stats]
 
     def _from_tiers(self, bucket: int, width: float) -> Column | None:
         """Return a column that lies in the tiers, at least in part."""
@@ -867,7 +815,7 @@ class Series:
         if rest is not None:
             parts.append(rest._replace(seconds=min(end, table.at[high - 1]) - folded))
         stat = merged(parts)
-        return None if stat is None else Column(*stat[:3])
+        return None if stat is None else stat.column
 
 
 SAMPLES_KEPT = 4096
@@ -876,7 +824,7 @@ _ALONE = (None,)
 
 
 class SampledSeries(Series):
-    """A reading with a table of its own, whose samples may come late and in between."""
+    """A reading with a table of its own, fed with samples or polled."""
 
     __slots__ = ()
 
@@ -889,39 +837,20 @@ class SampledSeries(Series):
         """Take one reading made at ``at`` that speaks for the time after ``since``.
 
         Without ``since`` it speaks for its own moment. ``None`` (and NaN, and infinity) is a
-        gap. A reading older than the last may come late; one older than all that is kept as it
-        came (a thousand readings or more) is dropped.
+        gap. A reading that is not later than the last is dropped.
         """
         table = self.table
-        if value is None or not math.isfinite(value):
-            value = NAN
-        if at <= table.folded_until:
-            return
-        place, before = table.before(at)
-        since = max(at if since is None else min(since, at), before)
-        if place == len(table):
-            table.add_row(at, at - since, (value,))
-            return
-        # The reading after it speaks only for what is left.
-        times, seconds = table.at, table.seconds
-        next_since = times[place] - seconds[place]
-        seconds[place] = times[place] - max(next_since, at)
-        for view in self._views.values():
-            view.spoil(min(since, next_since))
-        table.insert(place, at, at - since, value)
+        if at > max(table.latest_at, table.folded_until):
+            since = at if since is None else max(since, table.latest_at)
+            known = value is not None and math.isfinite(value)
+            table.add_row(at, max(at - since, MOMENT_SECONDS), (value if known else None,))
 
     def add_samples(self, samples: Iterable[tuple[float, float]]) -> None:
         """Take (time, value) samples that each speak for the time since the one before. Samples
         more than a second apart have a gap between them."""
-        table = self.table
         for at, value in samples:
-            if at > table.latest_at and math.isfinite(value):
-                passed = at - table.latest_at
-                table.add_row(at, passed if passed <= LONGEST_SAMPLE_SECONDS else 0.0, (value,))
-            else:
-                _, before = table.before(at)
-                since = before if at - before <= LONGEST_SAMPLE_SECONDS else None
-                self.add_reading(at, value, since)
+            before = self.table.latest_at
+            self.add_reading(at, value, before if at - before <= LONGEST_SAMPLE_SECONDS else None)
 
     def add_latest(
         self,

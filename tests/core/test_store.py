@@ -85,17 +85,14 @@ def test_samples_cover_the_time_since_the_one_before() -> None:
     assert columns[6:] == [None] * 9 + [one(30)]
 
 
-def test_late_samples_take_their_place() -> None:
-    """A sample older than the last is put where it belongs, also in columns drawn before."""
+def test_a_sample_that_is_not_newer_is_dropped() -> None:
+    """A buffer that is read twice brings the same samples again."""
     series = SampledSeries()
     series.add_samples([(1.0, 10), (1.2, 20), (2.0, 90)])
-    assert series.columns(2.0, 1.0, 2) == [one(10), Column(20, pytest.approx(76), 90)]
-    series.add_samples([(0.5, 99), (1.6, 0)])
-    first, second = series.columns(2.0, 1.0, 2)
-    assert first is not None
-    assert second is not None
-    assert (first.minimum, first.maximum) == (10, 99)
-    assert (second.minimum, second.maximum) == (0, 90)
+    columns = series.columns(2.0, 1.0, 2)
+    series.add_samples([(1.2, 20), (1.6, 0), (2.0, 90)])
+    assert series.columns(2.0, 1.0, 2) == columns
+    assert len(series.table) == 3
 
 
 # --- tiers ------------------------------------------------------------------------------------
@@ -259,21 +256,20 @@ def test_a_silence_is_a_gap_at_any_range(
             assert column is None or (near and near[0] <= begin + width + 30.01)
 
 
-@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]), st.booleans())
+@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]))
 @settings(max_examples=60, deadline=None)
 def test_a_long_column_grows_to_what_it_is(
-    stretches: list[tuple[float, float | None, int]], width: float, kept: int, late: bool
+    stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
-    """Drawn after every reading, late ones too, the newest column has the extremes it would have
-    if it were drawn once at the end."""
+    """Drawn after every reading, the newest column has the extremes it would have if it were drawn
+    once at the end."""
     watched, once = SampledSeries(readings_kept=kept), SampledSeries(readings_kept=kept)
     at = 0.0
     for pause, value, count in stretches:
-        for number in range(count):
+        for _ in range(count):
             at += pause
-            moment = at - 0.15 if late and number % 3 == 2 else at
             for series in (watched, once):
-                series.add_reading(moment, value)
+                series.add_reading(at, value)
             watched.columns(at, width, 3)
     grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
     assert (grown is None) == (whole is None)
