@@ -31,10 +31,10 @@ from gpuwatch.diagnosis.facts.window import (
     FactTable,
     GpuFacts,
     HostFacts,
-    Pause,
     Window,
     WorkerFacts,
 )
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.signals.load import Exchange, Pieces, agreement, exchange, pieces_of
 from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch, recovered
 from gpuwatch.diagnosis.signals.trend import Trend

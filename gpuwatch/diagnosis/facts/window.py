@@ -13,6 +13,7 @@ from typing import Any
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.core.store import Table, Values
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -303,33 +304,6 @@ class HostFacts:
     swap_growth_bytes: float | None = None
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
-    one in which it was far less busy than usual (see ``busy_percent``)."""
-
-    at_unix_seconds: float
-    seconds: float
-    busy_percent: float | None = None
-    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
-    pass with smaller batches)."""
-    gpus: tuple[GpuKey, ...] = ()
-    """Which paused."""
-    wrote_bytes: float | None = None
-    sent_bytes: float | None = None
-    """Over the network; where only the machine's traffic was read, what was more than before."""
-    main_thread_percent: float | None = None
-    busiest_worker_percent: float | None = None
-    other_workers_percent: float | None = None
-    """As of ``JobFacts``, in the pause."""
-    workers_changed: bool = False
-    """Loader workers began or ended in it."""
-    phase: str | None = None
-    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
-    memory_freed_share: float | None = None
-    """0 to 1: how much of the GPU memory held just before was given back in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

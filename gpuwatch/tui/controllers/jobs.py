@@ -30,6 +30,7 @@ from gpuwatch.tui.runs import (
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
+    from gpuwatch.diagnosis.ledger import Ledger
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
@@ -258,13 +259,15 @@ class StartedJob(Controller):
             self._names.add(job.key)
         return job.key in self._names
 
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+    def follow(
+        self, snapshot: Snapshot, diagnosis: Diagnosis | None, ledger: Ledger | None
+    ) -> None:
         """Keep its report, also while another job is looked at: one is expected at its end.
-        ``diagnosis``: of the snapshot before."""
+        ``diagnosis`` and ``ledger``: as of the snapshot before."""
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         if self._experiment is not None and code is None:
-            for sentence in self._experiment.push(snapshot, diagnosis):
+            for sentence in self._experiment.push(snapshot, ledger):
                 self.display.say(sentence)
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
@@ -434,7 +437,7 @@ class JobController(Controller):
             # The next run of the job: it is read as closely.
             self._source.options.attached = view.job.key
         if self._started is not None:
-            self._started.follow(snapshot, self._diagnosis.latest)
+            self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
         report = self.report
         if report is self._report:
             message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)

@@ -43,7 +43,7 @@ _OF_BAR = (
 _OF_FLEET = (
     "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
     "  solid up to the mean, pale up to the busiest GPU.\n"
-    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  LOST: how many GPUs' worth of time is lost to what was found.\n"
     "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
     "  CPUs, disks and jobs do is unknown then."
 )
