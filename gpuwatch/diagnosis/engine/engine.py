@@ -9,15 +9,15 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuwatch.core.history import GAP_INTERVALS, without_late
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for, without_late
 from gpuwatch.diagnosis.causes import as_causes, names_among
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
-from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
-from gpuwatch.diagnosis.facts.watched_gpu import is_read
+from gpuwatch.diagnosis.facts.gpu import is_read
+from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
 from gpuwatch.diagnosis.ledger import Ledger

@@ -21,7 +21,7 @@ from gpuwatch.diagnosis.engine.verdict import (
     UNUSED_BYTES,
     how_paused,
 )
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.finding import Pause, rank
 from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
 from gpuwatch.diagnosis.rule import Rule
