@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import JOBS_KEPT, Column, History, Series, bucket_index
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
+from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, Table, bucket_index
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -18,10 +18,10 @@ def one(value: float) -> Column:
     return Column(value, value, value)
 
 
-def polled(values: list[float | None], start: float = 0.0, step: float = 1.0) -> Series:
-    series = Series()
+def polled(values: list[float | None], start: float = 0.0, step: float = 1.0) -> SampledSeries:
+    series = SampledSeries()
     for place, value in enumerate(values):
-        series.push_reading(start + (place + 1) * step, value, start + place * step)
+        series.add_reading(start + (place + 1) * step, value, start + place * step)
     return series
 
 
@@ -69,33 +69,30 @@ def test_what_is_drawn_of_a_few_readings(
     expected: list[Column | None],
 ) -> None:
     """Readings are (when, value, since when it holds)."""
-    series = Series()
+    series = SampledSeries()
     for at, value, since in readings:
-        series.push_reading(at, value, since)
+        series.add_reading(at, value, since)
     assert series.columns(end, width, len(expected)) == expected
     assert series.columns(end, width, 0) == []
 
 
 def test_samples_cover_the_time_since_the_one_before() -> None:
     """Samples half a second apart fill quarter seconds; more than a second apart they do not."""
-    series = Series()
-    series.push_samples([(1.0, 10), (1.5, 20), (4.0, 30)])
+    series = SampledSeries()
+    series.add_samples([(1.0, 10), (1.5, 20), (4.0, 30)])
     columns = series.columns(4.0, 0.25, 16)
     assert columns[3:6] == [one(10), one(20), one(20)]
     assert columns[6:] == [None] * 9 + [one(30)]
 
 
-def test_late_samples_take_their_place() -> None:
-    """A sample older than the last is put where it belongs, also in columns drawn before."""
-    series = Series()
-    series.push_samples([(1.0, 10), (1.2, 20), (2.0, 90)])
-    assert series.columns(2.0, 1.0, 2) == [one(10), Column(20, pytest.approx(76), 90)]
-    series.push_samples([(0.5, 99), (1.6, 0)])
-    first, second = series.columns(2.0, 1.0, 2)
-    assert first is not None
-    assert second is not None
-    assert (first.minimum, first.maximum) == (10, 99)
-    assert (second.minimum, second.maximum) == (0, 90)
+def test_a_sample_that_is_not_newer_is_dropped() -> None:
+    """A buffer that is read twice brings the same samples again."""
+    series = SampledSeries()
+    series.add_samples([(1.0, 10), (1.2, 20), (2.0, 90)])
+    columns = series.columns(2.0, 1.0, 2)
+    series.add_samples([(1.2, 20), (1.6, 0), (2.0, 90)])
+    assert series.columns(2.0, 1.0, 2) == columns
+    assert len(series.table) == 3
 
 
 # --- tiers ------------------------------------------------------------------------------------
@@ -104,23 +101,23 @@ def test_late_samples_take_their_place() -> None:
 @pytest.mark.parametrize("step", [0.1, 1.0, 7.0, 45.0])
 def test_memory_is_bounded(step: float) -> None:
     """However long it runs, the number of values kept does not grow."""
-    series = Series(readings_kept=64)
+    series = SampledSeries(readings_kept=64)
     sizes = []
     for number in range(12_000):
-        series.push_reading(number * step, 1.0, (number - 1) * step)
+        series.add_reading(number * step, 1.0, (number - 1) * step)
         if number in {6000, 11_999}:
-            axis = series._axis
-            sizes.append(len(axis.times) + sum(len(tier) for tier in axis.tiers))
+            table = series.table
+            sizes.append(len(table) + sum(len(tier) for tier in table.tiers))
     bound = 64 + 600 + 900 + 720 + 1440
     assert max(sizes) < bound
 
 
 def test_columns_across_the_fold_agree_with_the_readings() -> None:
     """Columns that need folded and unfolded readings show the same as the readings do."""
-    series = Series(readings_kept=70)
+    series = SampledSeries(readings_kept=70)
     values = [float((number * 37) % 101) for number in range(600)]
     for number, value in enumerate(values):
-        series.push_reading(number + 1.0, value, float(number))
+        series.add_reading(number + 1.0, value, float(number))
     for width in (5, 30, 60):
         count = 600 // width
         expected = [values[k * width : (k + 1) * width] for k in range(count)]
@@ -152,11 +149,11 @@ def test_columns_without_a_reading_are_gaps(
     readings: list[tuple[float, float | None, bool]], width: float
 ) -> None:
     """A column is a gap exactly where nothing was read and nothing speaks for it."""
-    series = Series()
+    series = SampledSeries()
     covered: dict[int, bool] = {}
     before = 0.0
     for (at, value), (_, _, covers) in zip(timeline(readings), readings, strict=True):
-        series.push_reading(at, value, before if covers else None)
+        series.add_reading(at, value, before if covers else None)
         own = bucket_index(at, width)
         covered[own] = covered.get(own, False) or value is not None
         if covers:
@@ -185,14 +182,14 @@ RANGES = st.tuples(
 """What a column of a chart covers: any range, any width."""
 
 
-def fed(series: Series, stretches: list[tuple[float, float | None, int]]) -> list[Any]:
+def fed(series: SampledSeries, stretches: list[tuple[float, float | None, int]]) -> list[Any]:
     """Push the readings of ``stretches``; their (time, value), of which half speak for the time
     before them."""
     at, found = 0.0, []
     for pause, value, count in stretches:
         for number in range(count):
             before, at = at, at + pause
-            series.push_reading(at, value, before if number % 2 else None)
+            series.add_reading(at, value, before if number % 2 else None)
             found.append((at, value))
             if number % 7 == 0:
                 # Asking in between changes nothing of what is drawn later.
@@ -204,7 +201,7 @@ COLUMNS = 400
 
 
 def pages(
-    series: Series, times: list[float], width: float
+    series: SampledSeries, times: list[float], width: float
 ) -> Iterator[tuple[int, float, list[Column | None]]]:
     """The number of its first column, the end and the columns of charts that end at some of these
     times: now, and as one goes back in the last twelve hours."""
@@ -223,7 +220,7 @@ def test_no_extreme_of_hours_is_lost_at_any_range(
 ) -> None:
     """Whatever tier a reading has got into, and however wide the columns are, it is within the
     range of its column (to the precision of a tier), of all of the last twelve hours."""
-    series = Series(readings_kept=kept)
+    series = SampledSeries(readings_kept=kept)
     readings = fed(series, stretches)
     for first, end, columns in pages(series, [at for at, _ in readings], width) if readings else ():
         for at, value in readings:
@@ -243,12 +240,12 @@ def test_a_silence_is_a_gap_at_any_range(
 ) -> None:
     """A column is drawn only where something was read in it, or in the tier's bucket at its
     edge: silence never becomes a value."""
-    series = Series(readings_kept=kept)
+    series = SampledSeries(readings_kept=kept)
     times, spoken = [0.0], []
     for pause, value, count in stretches:
         for _ in range(count):
             times.append(times[-1] + pause)
-            series.push_reading(times[-1], value)
+            series.add_reading(times[-1], value)
             if value is not None:
                 spoken.append(times[-1])
     for first, _, columns in pages(series, times, width):
@@ -259,21 +256,20 @@ def test_a_silence_is_a_gap_at_any_range(
             assert column is None or (near and near[0] <= begin + width + 30.01)
 
 
-@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]), st.booleans())
+@given(HOURS, RANGES, st.sampled_from([4, 30, 100_000]))
 @settings(max_examples=60, deadline=None)
 def test_a_long_column_grows_to_what_it_is(
-    stretches: list[tuple[float, float | None, int]], width: float, kept: int, late: bool
+    stretches: list[tuple[float, float | None, int]], width: float, kept: int
 ) -> None:
-    """Drawn after every reading, late ones too, the newest column has the extremes it would have
-    if it were drawn once at the end."""
-    watched, once = Series(readings_kept=kept), Series(readings_kept=kept)
+    """Drawn after every reading, the newest column has the extremes it would have if it were drawn
+    once at the end."""
+    watched, once = SampledSeries(readings_kept=kept), SampledSeries(readings_kept=kept)
     at = 0.0
     for pause, value, count in stretches:
-        for number in range(count):
+        for _ in range(count):
             at += pause
-            moment = at - 0.15 if late and number % 3 == 2 else at
             for series in (watched, once):
-                series.push_reading(moment, value)
+                series.add_reading(at, value)
             watched.columns(at, width, 3)
     grown, whole = watched.columns(at, width, 1)[0], once.columns(at, width, 1)[0]
     assert (grown is None) == (whole is None)
@@ -287,7 +283,7 @@ def test_a_long_column_grows_to_what_it_is(
 
 def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
     """A column that cuts half minutes has the mean of its own time, and their extremes."""
-    history = History()
+    history = Store()
     for block, mean in enumerate((0.0, 40.0, 100.0)):
         history.take_block(block * 30.0, {}, {"cpu_percent": (0, mean, 100)})
     history.push(snapshot(at=90.5, host=Host(name="box", cpu_percent=0.0)))
@@ -305,18 +301,97 @@ def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)
     before = series.columns(40.37, 2.0, 15)
-    series.push_reading(41.37, 1000.0, 40.37)
-    series.push_reading(42.37, 1000.0, 41.37)
+    series.add_reading(41.37, 1000.0, 40.37)
+    series.add_reading(42.37, 1000.0, 41.37)
     after = series.columns(42.37, 2.0, 16)
     assert after[:14] == before[:14]
     assert after[15] is not None
 
 
-# --- History ----------------------------------------------------------------------------------
+# --- what is asked of a table -----------------------------------------------------------------
 
 
-def pushed(*snapshots: Snapshot) -> History:
-    history = History()
+def table(*names: str, keep: float = 100.0, **options: Any) -> Table:
+    return Table(names, tiers=(), code="d", keep_seconds=keep, **options)
+
+
+def test_statistics_leave_out_what_was_not_read_and_what_is_old() -> None:
+    """Weighted by the time each reading speaks for."""
+    made = table("rises", "odd")
+    for at in range(100):
+        made.add_row(float(at), 1.0, (float(at), None if at % 2 else 4.0))
+    assert made.over("rises", 89.0) == (90.0, pytest.approx(94.5), 99.0, 10.0)
+    assert made.over("rises", 10.0, 12.0) == (11.0, pytest.approx(11.5), 12.0, 2.0)
+    assert made.over("odd", 89.0) == (4.0, 4.0, 4.0, 5.0)
+    assert made.means(89.0) == [pytest.approx(94.5), 4.0]
+    assert made.seconds_since(89.0) == pytest.approx(10.0)
+    made.add_row(102.0, 3.0, (0.0, None))
+    assert made.means(98.0) == [pytest.approx(99.0 / 4), None]
+    assert made.means(200.0) == [None, None]
+    with pytest.raises(KeyError):
+        made.over("falls", 0.0)
+
+
+def test_fast_readings_weigh_by_their_time() -> None:
+    """Ten a second, half of them 10 and then half of them 30, are 20."""
+    made = table("read")
+    for number in range(1, 401):
+        made.add_row(number / 10, 0.1, (10.0 if number <= 200 else 30.0,))
+    assert made.means(0.0) == [pytest.approx(20.0)]
+    assert made.seconds_since(0.0) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("kept", [1024, 40])
+def test_statistics_reach_into_what_was_folded(kept: int) -> None:
+    """Whether the readings are kept as they came or in buckets of five seconds."""
+    made = Table(("level", "rate"), kept, ((5.0, 900.0),))
+    for at in range(1, 301):
+        made.add_row(float(at), 1.0, (float(at % 50), 100.0 if 150 < at <= 160 else 0.0))
+    found = made.over("level", 50.0, 250.0)
+    assert found == pytest.approx((0.0, 24.5, 49.0, 200.0), rel=1e-3)
+    assert made.total("rate", 148.0, 162.0) == pytest.approx(1000.0, rel=1e-3)
+    assert made.means(0.0)[1] == pytest.approx(1000.0 / 300.0, rel=1e-3)
+
+
+def test_a_table_forgets_what_is_older_than_it_keeps() -> None:
+    """However many readings come, and at most so many of them."""
+    made, fast = table("read", keep=60.0), table("read", keep=60.0, kept=100)
+    for number in range(1, 5001):
+        made.add_row(float(number), 1.0, (90.0 if number == 4000 else 50.0,))
+        fast.add_row(number / 100, 0.01, (1.0,))
+    assert made.over("read", 0.0) == (50.0, 50.0, 50.0, float(len(made)))
+    assert 60 <= len(made) <= 60 * 1.25 + 32
+    assert len(fast) <= 132
+
+
+def test_a_total_is_what_went_through() -> None:
+    """Between any two moments that are kept, of parts of a reading as well."""
+    made = table("written", "unread", "counted")
+    for at in range(1, 200):
+        made.add_row(float(at), 1.0, (100.0 if 150 < at <= 160 else 0.0, None, at))
+    assert made.total("written", 148.0, 162.0) == pytest.approx(1000.0)
+    assert made.total("written", 152.25, 154.5) == pytest.approx(225.0)
+    assert made.mean("written", 152.0, 154.0) == pytest.approx(100.0)
+    assert made.total("unread", 150.0, 160.0) is None
+    assert made.total("written", 5.0, 10.0) is None
+
+
+def test_a_total_counts_no_more_than_was_read() -> None:
+    """A reading after a gap of a minute speaks for its own second."""
+    made = table("read", keep=100.0)
+    for number in range(1, 101):
+        made.add_row(number / 10, 0.1, (10.0 if number <= 45 else 30.0,))
+    assert made.total("read", 0.0, 10.0) == pytest.approx(4.5 * 10 + 5.5 * 30)
+    for number in range(3):
+        made.add_row(70.0 + number, 1.0, (30.0,))
+    assert made.total("read", 10.0, 72.0) == pytest.approx(90.0)
+
+
+# --- Store ----------------------------------------------------------------------------------
+
+
+def pushed(*snapshots: Snapshot) -> Store:
+    history = Store()
     for item in snapshots:
         history.push(item)
     return history
@@ -457,7 +532,7 @@ def test_snapshot_delivered_again_changes_nothing() -> None:
 
 def test_long_run_of_a_history_folds_all_alike() -> None:
     """After an hour at one a second every kind of series still shows its swings."""
-    history = History()
+    history = Store()
     for at in range(1, 3600):
         value = 100.0 * (at % 2)
         history.push(
@@ -482,9 +557,9 @@ def test_long_run_of_a_history_folds_all_alike() -> None:
 
 def test_a_first_reading_behind_columns_already_asked_for_is_shown() -> None:
     """Columns asked for while a series was empty show what arrives late for them."""
-    series = Series()
+    series = SampledSeries()
     assert series.columns(100.0, 1.0, 5) == [None] * 5
-    series.push_samples([(98.0, 40.0)])
+    series.add_samples([(98.0, 40.0)])
     assert series.columns(101.0, 1.0, 5)[1] == (40.0, 40.0, 40.0)
 
 
@@ -572,7 +647,7 @@ def test_number_of_jobs_followed_is_bounded() -> None:
 
 def test_reading_that_is_late_is_a_gap() -> None:
     """What a GPU does can have changed since a late reading; what it holds hardly has."""
-    history = History()
+    history = Store()
     late = (("busy_percent", 9.0), ("memory_used_bytes", 9.0), ("power_watts", 9.0), ("name", 9.0))
     values = {"busy_percent": 99.0, "power_watts": 119.0, "memory_used_bytes": 1 << 30}
     for at, ages in ((1.0, ()), (2.0, late), (3.0, ())):
@@ -582,7 +657,7 @@ def test_reading_that_is_late_is_a_gap() -> None:
     assert columns(history, "memory_used_bytes") == [one(float(1 << 30))] * 3
 
 
-def columns(history: History, name: str) -> list[Column | None]:
+def columns(history: Store, name: str) -> list[Column | None]:
     series = history.gpu(gpu().uuid, name)
     assert series is not None
     return series.columns(3.0, 1.0, 3)
@@ -590,7 +665,7 @@ def columns(history: History, name: str) -> list[Column | None]:
 
 def test_bytes_of_hours_ago_are_right_to_a_twentieth_of_a_percent() -> None:
     """Large and small ones alike, though what is old is kept in half precision."""
-    history, traffic = History(), 3e3
+    history, traffic = Store(), 3e3
     for minute in range(2400):
         used = gpu(
             "a", memory_used_bytes=151_000_000_000 + minute, pcie_rx_bytes_per_second=traffic
