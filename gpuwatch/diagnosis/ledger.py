@@ -18,8 +18,17 @@ from msgspec.structs import replace as replaced
 
 from gpuwatch.core.bounds import Amount, Text, UnixSeconds
 from gpuwatch.core.model import GpuKey, ProcessKey
-from gpuwatch.diagnosis.causes import Names, as_causes, cause_of
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, Pause, RuledOut
+from gpuwatch.diagnosis.finding import (
+    Advice,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Names,
+    Pause,
+    RuledOut,
+    as_causes,
+    cause_of,
+)
 
 MERGE_SECONDS = 60.0
 """Time within which a finding that is back was never gone: the diagnosis looks at windows of a

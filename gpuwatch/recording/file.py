@@ -34,7 +34,7 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.diagnosis.causes import names_among
+from gpuwatch.diagnosis.finding import names_among
 from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
 from gpuwatch.recording.statistics import Part, Statistics
@@ -43,7 +43,7 @@ from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, 
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.sources.smi_log.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
@@ -683,7 +683,7 @@ def is_indexed(path: str) -> bool:
 
 def new_engine() -> Engine:
     """Return an engine; loading the rules takes a while."""
-    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     return Engine()
 

@@ -25,7 +25,7 @@ from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.causes import names_among
+from gpuwatch.diagnosis.finding import names_among
 from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
 from gpuwatch.recording.file import (

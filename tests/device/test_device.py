@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.practice.knobs import Knobs, changed, written
 from tests.device import samples
 from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof, chosen

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.diagnosis import ledger as tested
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, Pause, Question
 from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
 from tests.diagnosis.engines import machine

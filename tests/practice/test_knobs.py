@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.practice import control, train
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED, Cause, find
 from gpuwatch.practice.knobs import Knobs, changed, given, in_words

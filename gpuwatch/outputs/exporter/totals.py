@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
 from gpuwatch.core.throttling import REASONS
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.observer import spoken_for
 from gpuwatch.diagnosis.finding import Diagnosis
 

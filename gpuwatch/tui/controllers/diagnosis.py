@@ -92,7 +92,7 @@ class DiagnosisController(Controller):
         episodes = () if self.ledger is None else self.ledger.episodes()
         if not episodes:
             return ()
-        from gpuwatch.diagnosis.causes import names_among  # noqa: PLC0415 - after the start
+        from gpuwatch.diagnosis.finding import names_among  # noqa: PLC0415 - after the start
         from gpuwatch.diagnosis.ledger import by_cause  # noqa: PLC0415
 
         names = names_among(gpu.identity for gpu in snapshot.gpus)

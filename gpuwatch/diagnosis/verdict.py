@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Unknown
@@ -18,6 +17,7 @@ from gpuwatch.diagnosis.rules.shared.possible import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
+from gpuwatch.diagnosis.subject import Subject
 
 FED_PERCENT = 88.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
@@ -39,7 +39,7 @@ LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
 
 
-class Seen:
+class SubjectStatus:
     """One subject's newest window, as far as a verdict can be given on it."""
 
     def __init__(self, subject: Subject, window: Window) -> None:
@@ -103,7 +103,7 @@ def _is_empty(gpu: GpuFacts) -> bool:
     return little and ended and gpu.busy.mean_percent < LEFT_PERCENT
 
 
-def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
+def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
     if any(one.severity != "info" for one in findings):
         return findings[0].summary
     asked = _asked(seen)
@@ -113,13 +113,13 @@ def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
     return findings[0].summary if findings else _all_well(seen)
 
 
-def questions(seen: Sequence[Seen]) -> Iterator[Question]:
+def questions(seen: Sequence[SubjectStatus]) -> Iterator[Question]:
     """One for each thing that is undecided, with all the GPUs of which it is."""
     for says, of in _asked(seen).items():
         yield Question(says, tuple(dict.fromkeys([gpu.uuid for gpu, _ in of])))
 
 
-def _asked(seen: Sequence[Seen]) -> dict[str, list[tuple[GpuFacts, Window]]]:
+def _asked(seen: Sequence[SubjectStatus]) -> dict[str, list[tuple[GpuFacts, Window]]]:
     groups: dict[str, list[tuple[GpuFacts, Window]]] = {}
     for one in seen:
         gpus = one.window.gpus
@@ -146,7 +146,7 @@ def how_paused(pauses: Sequence[Pause], lost: float) -> str:
     return f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)"
 
 
-def _question(seen: Seen) -> str:
+def _question(seen: SubjectStatus) -> str:
     """Sentence on what is undecided of this window, without its GPUs and their numbers."""
     window, subject = seen.window, seen.subject
     if seen.unread_seconds > 0.0:
@@ -209,7 +209,7 @@ def _blind(window: Window, looks: int) -> str:
     return f"The utilisation of {GPUS} cannot be read{why}: no diagnosis possible"
 
 
-def _all_well(seen: Sequence[Seen]) -> str:
+def _all_well(seen: Sequence[SubjectStatus]) -> str:
     fed = [one.window for one in seen if one.is_fed]
     gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
     idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
