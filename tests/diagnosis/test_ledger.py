@@ -127,6 +127,18 @@ def test_what_stands_is_counted_in_watched_seconds() -> None:
     assert (one.holds, seconds) == (False, 30)
 
 
+def test_changes_are_counted_and_numbers_that_move_are_none() -> None:
+    """What draws the past asks whether there is anything new."""
+    ledger, seen = Ledger(), []
+    moved = finding(cost=9.0, summary="GPU 0 waits for data 60% of the time")
+    for at, found in enumerate(
+        [(), (finding(),), (moved,), (replace(moved, gpus=("GPU-1",)),), ()]
+    ):
+        ledger.add_diagnosis(diagnosis(float(at), *found))
+        seen.append(ledger.changes)
+    assert seen == [0, 1, 1, 2, 3]
+
+
 def test_what_is_undecided_is_counted_by_question_and_gpu() -> None:
     """From the diagnosis that asks to the next, or to the end."""
     asks = (Question("{gpus} {are} {share} busy; why?", ("GPU-0", "GPU-1")),)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from gpuwatch.diagnosis import rule_state
 from gpuwatch.diagnosis.catalogue import find
 from tests.evaluation import recorded
 from tests.evaluation.harness import LOADER_ADVICE, Outcome, judge, run
