@@ -75,7 +75,7 @@ class Engine:
         self._changed = True
         self._there: tuple[object, ...] = ()
         self._rows: dict[int, tuple[object, ...]] = {}
-        """What is there of each job of the newest snapshot, which keeps them, by ``id``."""
+        """Facts of each job of the newest snapshot, which keeps the jobs, by their ``id``."""
         self._read: tuple[bool, ...] = ()
 
     def push(self, snapshot: Snapshot) -> None:
@@ -151,7 +151,7 @@ class Engine:
 
     @property
     def ledger(self) -> Ledger:
-        """From when to when findings held, and what was lost to them, up to the last evaluation;
+        """Ledger of when findings held and what was lost to them, up to the last evaluation;
         one ledger as long as the engine, also over recordings that follow each other."""
         assert self.diagnosis is not None
         return self._ledger

@@ -17,7 +17,7 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One reading a verdict rests on. ``supports`` is false for what speaks against it."""
+    """A reading that a verdict rests on; ``supports`` is false for one that speaks against it."""
 
     name: str
     """In words: ``busy``, ``loader workers' CPU``, ``run-queue wait``."""
@@ -25,7 +25,7 @@ class Evidence:
     unit: str | None = None
     """``%``, ``W``, ``s``, ``cores``, ``bytes/s``, ``C`` ..."""
     threshold: float | None = None
-    """What ``value`` was held against, in the same unit."""
+    """Limit that ``value`` was compared with, in the same unit."""
     says: str = ""
     """A clause for a person: ``the workers are at the limit of a core each``."""
     _: KW_ONLY
@@ -34,16 +34,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One change to make. ``setting`` names a knob where there is one (``num_workers``)."""
+    """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
 
     action: str
     """A sentence in the imperative: ``Raise num_workers from 2 to 8.``"""
     _: KW_ONLY
     setting: str | None = None
     present: str | None = None
-    """What the setting is now."""
+    """Value of the setting now."""
     wanted: str | None = None
-    """What to set it to."""
+    """Value to set it to."""
     why: str = ""
 
     @property
@@ -84,7 +84,7 @@ class Finding:
     rule: str
     severity: str
     confidence: float
-    """0 to 1: how likely the cause named is the right one."""
+    """Likelihood that the cause named is the right one, 0 to 1."""
     summary: str
     """A sentence: what and where, with its numbers."""
     gpus: tuple[GpuKey, ...] = ()
@@ -94,8 +94,8 @@ class Finding:
     advice: tuple[Advice, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     cost_share: float | None = None
-    """0 to 1: of the GPU time of its job while it was watched. The shares of one job add up to 1
-    at most."""
+    """Share of the GPU time of its job, while that was watched, that is lost, 0 to 1. The shares of
+    one job add up to 1 at most."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
     watched_gpu_seconds: float | None = None
@@ -103,7 +103,7 @@ class Finding:
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
-    """Those of which it is made where several jobs, or GPUs of no known job, have one cause."""
+    """Findings of which it is made where several jobs, or GPUs of no known job, have one cause."""
 
     @property
     def key(self) -> FindingKey:
@@ -113,7 +113,7 @@ class Finding:
 def rank(
     severity: str, gpu_seconds: float | None, share: float | None = None, sure: float = 0.0
 ) -> tuple[bool, float, float, int, float]:
-    """Sorts what is in danger first, then by cost, the most costly first. This is the order of
+    """Return a key that sorts what is in danger first, then by what is lost. This is the order of
     findings everywhere."""
     return (
         severity != "error",
@@ -164,7 +164,7 @@ class Pause:
     workers_changed: bool = False
     """Loader workers began or ended in it."""
     phase: str | None = None
-    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
+    """Phase that the job reported: ``checkpoint``, ``validation`` or ``train``."""
     memory_freed_share: float | None = None
     """0 to 1: how much of the GPU memory held just before was given back in it."""
 
@@ -176,20 +176,20 @@ class Diagnosis:
     taken_at_unix_seconds: float
     watched_seconds: float
     verdict: str
-    """One sentence for a person."""
+    """Sentence for a person."""
     findings: tuple[Finding, ...] = ()
-    """One for each job, or GPUs of no known job."""
+    """Findings, each of one job or of GPUs of no known job."""
     causes: tuple[Finding, ...] = ()
-    """The same, those of one cause as one: for a person."""
+    """Findings for a person: those of one cause are one."""
     unknown: tuple[Unchecked, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
     undecided_gpus: tuple[GpuKey, ...] = ()
-    """Those of which it cannot be said."""
+    """GPUs of which it cannot be said that nothing is wrong."""
     questions: tuple[Question, ...] = ()
-    """What is undecided of them, and of GPUs that cannot be read now."""
+    """Questions about these GPUs, and about those that cannot be read now."""
     pauses: tuple[Pause, ...] = ()
-    """Of the last 15 minutes."""
+    """Pauses of the last 15 minutes."""
 
     def __post_init__(self) -> None:
         if not self.causes:
@@ -197,7 +197,7 @@ class Diagnosis:
 
 
 def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
-    """The findings that name the job or a GPU of it, and those about the whole machine."""
+    """Return the findings that name the job or a GPU of it, and those about the whole machine."""
     return () if diagnosis is None else tuple(_about(diagnosis.findings, job))
 
 

@@ -17,7 +17,7 @@ the time a rule waits for evidence, a starved loader is named within 15 s."""
 RAISE_SURE_SECONDS = 5.0
 SURE_STRENGTH = 0.8
 WEAK_STRENGTH = 0.5
-"""What could hardly be clearer need not be looked at for as long; in between, in proportion."""
+"""Time for evidence that could hardly be clearer; in between, in proportion."""
 BEGAN_SECONDS = 1.0
 RAISE_EVALUATIONS = 3
 """Where snapshots come slowly, time alone would be one or two looks."""
@@ -28,7 +28,7 @@ CLEAR_ERROR_SECONDS = 60.0
 UNKNOWN_DRAINS = 0.5
 """A reading that is missing for a moment is no sign that the fault is gone."""
 UNRAISED_DRAINS = 2.0
-"""What is not sure yet is forgotten faster than it came, so that noise does not add up."""
+"""Factor by which what is not raised yet is forgotten faster: noise must not add up."""
 SMOOTHING_SECONDS = 10.0
 """The strength that decides between rivals moves this slowly."""
 
@@ -112,8 +112,9 @@ class RuleState:
             self.raised = True
 
     def _find_begin(self, firing: Firing, now: float, watched_seconds: float) -> None:
-        """It began before it fired first: with its first pause, or as long ago as its share of the
-        window took to grow to what it was then. One that does not grow fills the window."""
+        """Find when it began, before it fired first: with its first pause, or as long ago as its
+        share of the window took to grow to what it was then. One that does not grow fills the
+        window."""
         first, lost = self.lost_at_first, firing.lost_share
         if first is None or lost is None or self.since_unix_seconds is None:
             return
@@ -150,9 +151,9 @@ the same strength, on two generators of labelled jobs of which one is still kept
 cases, 97% of what was said at 0.7 to 0.9 was right, 96% at 0.9 to 0.95 and 99% above. The curve
 promises less than that, since a real machine has more ways to surprise than a generator."""
 MISSING_COST = 0.05
-"""For each reading that would have made it surer, of those it rests on."""
+"""Confidence lost for each reading that would have made it surer."""
 HIGHEST = 0.99
-"""Nothing seen from outside is certain."""
+"""Highest confidence: nothing seen from outside is certain."""
 LOWEST = 0.05
 
 

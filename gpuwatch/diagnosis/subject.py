@@ -1,5 +1,5 @@
-"""One window's subject, a job or GPUs of which no job is known, as the engine keeps it from look to
-look: what each rule answers, which causes that makes, and what was lost to them."""
+"""The subject of a window, a job or GPUs of which no job is known, as the engine keeps it from look
+to look: what each rule answers, which causes that makes, and what was lost to them."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace

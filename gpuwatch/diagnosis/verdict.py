@@ -24,23 +24,24 @@ FED_PERCENT = 88.0
 and a logging, evaluating, saving job loses some percent by right."""
 UNUSED_PERCENT = 1.0
 LEFT_PERCENT = 50.0
-"""Of a GPU whose memory is empty by now."""
+"""Busy share below which a GPU whose memory is empty by now has been left."""
 UNUSED_BYTES = 2 * 1024**3
-"""Of the card's memory: the driver itself and a desktop hold as much."""
+"""Memory in use that is nobody's: the driver itself and a desktop hold as much."""
 PAUSES_COST = 0.03
-"""Of the time: pauses without a known reason that cost less are nothing to ask about."""
+"""Share of the time: pauses without a known reason that lose less are nothing to ask about."""
 EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 UNREAD_SECONDS = 5.0
-"""One look that the driver answers late does not undo what a minute has shown."""
+"""Time for which a reading may be missing: a look that the driver answers late does not undo what
+a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
 
 
 class SubjectStatus:
-    """One subject's newest window, as far as a verdict can be given on it."""
+    """Newest window of a subject, and what can be said of it."""
 
     def __init__(self, subject: Subject, window: Window) -> None:
         self.subject = subject
@@ -58,12 +59,12 @@ class SubjectStatus:
         self.unread_seconds = max(
             [gpu.unread_seconds for gpu in window.gpus if not gpu.lost], default=0.0
         )
-        """For how long GPUs that had been read have not been any more; 0: all there are are."""
+        """Seconds for which GPUs that had been read have not been any more; 0: all are."""
         watched, looks = window.watched_seconds, subject.looks
         self.is_early = window.starting or watched < EARLY_SECONDS or looks < EARLY_LOOKS
         self.pauses = real_pauses(window)
         self.pauses_lost = self._unexplained()
-        """0 to 1: what pauses cost that nobody can say the reason of; ``None``: nothing much."""
+        """Share of the time lost in pauses that nobody can say the reason of; ``None``: little."""
 
     @property
     def is_decided(self) -> bool:
@@ -114,7 +115,7 @@ def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
 
 
 def questions(seen: Sequence[SubjectStatus]) -> Iterator[Question]:
-    """One for each thing that is undecided, with all the GPUs of which it is."""
+    """Yield a question for each thing that is undecided, with all the GPUs of which it is."""
     for says, of in _asked(seen).items():
         yield Question(says, tuple(dict.fromkeys([gpu.uuid for gpu, _ in of])))
 
@@ -170,7 +171,7 @@ def _question(seen: SubjectStatus) -> str:
 
 
 def _why_paused(window: Window) -> str:
-    """What the pauses may have been, and what would tell that."""
+    """Return what the pauses may have been, and what would tell that."""
     against, job = against_saving(window), window.job
     if against is not None:
         ranks = () if job is None else job.ranks
