@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.codec import StreamWriter, identities
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
@@ -82,6 +82,7 @@ class Recorder:
         self._rotate_seconds = rotate_seconds
         self._keep = keep
         self._redact = redact
+        self._lines = StreamWriter()
         self._engine: Engine | None = None
         self._diagnosis: Diagnosis | None = None
         self._ledger = Ledger(newest=True)
@@ -179,14 +180,16 @@ class Recorder:
         begins = self._needs_frame(snapshot)
         if begins:
             self._turn_over(snapshot)
-        file, line = self._file, snapshot_line(snapshot) + "\n"
+        file = self._file
         if file is None:
             return False
         if begins:
+            # Each frame can be read alone.
+            header = self._lines.header(snapshot)
             entry = self._taken_entry(snapshot.taken_at_unix_seconds)
-            file.begin(entry, f"{header_line(snapshot)}\n{line}")
+            file.begin(entry, f"{header}\n{self._lines.lines(snapshot)}\n")
         else:
-            file.write(line)
+            file.write(f"{self._lines.lines(snapshot)}\n")
         return True
 
     def _write_end(self) -> None:
@@ -201,6 +204,7 @@ class Recorder:
             begin_unix_seconds=begin,
             part=self._statistics.take_part(last=begin is None) if counted else None,
             ledger=self._ledger.page(self._ledger_until),
+            unknown=None if self._diagnosis is None else self._diagnosis.unknown,
         )
         self._ledger_until = self._latest or -math.inf
         return packed_entry(entry)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
+from gpuwatch.core.codec import Decoder, StreamWriter, identities
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import names_among
@@ -128,7 +128,8 @@ class ChunkStore:
 
 
 def packed(snapshots: Sequence[Snapshot]) -> bytes:
-    lines = [header_line(snapshots[0]), *map(snapshot_line, snapshots)]
+    writer = StreamWriter()
+    lines = [writer.header(snapshots[0]), *map(writer.lines, snapshots)]
     return zstd.compress("\n".join(lines).encode(), _LEVEL)
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.codec import Decoder, header_line, snapshot_line
+from gpuwatch.core.codec import Decoder
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.source import ManualClock
 from gpuwatch.sources import allocation
 from gpuwatch.sources.allocation import FOLDER_VARIABLE, JOBS_MOST, READ_SECONDS, Allocations
-from tests.support.snapshots import gpu, snapshot
+from tests.support.snapshots import gpu, snapshot, stream_lines
 
 
 @pytest.fixture(autouse=True)
@@ -80,5 +80,4 @@ def test_hostile_files_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     # It goes through a stream.
     decoder, sent = Decoder(), snapshot(gpus=(one,))
-    decoder.decode(header_line(sent))
-    assert decoder.decode(snapshot_line(sent)).gpus == (one,)
+    assert [decoder.decode(line) for line in stream_lines(sent)][-1].gpus == (one,)
