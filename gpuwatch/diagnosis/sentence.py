@@ -43,8 +43,8 @@ IS = either("is", "are")
 
 
 def filled(says: str, names: str, gpus: int, *, of: int = 1, **places: str) -> str:
-    """Return the sentence for a person, with the ``names`` of so many ``gpus``; it is said ``of`` so
-    many jobs, or sets of GPUs of no known job."""
+    """Return the sentence for a person with the ``names`` of the GPUs and how many there are; it is
+    said ``of`` so many jobs, or sets of GPUs of no known job."""
     places["gpus"] = names
     several = {"gpus": gpus > 1, "several": of > 1}
 
