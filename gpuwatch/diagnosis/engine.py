@@ -10,12 +10,12 @@ machine did.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuwatch.core.history import GAP_INTERVALS, without_late
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for, without_late
 from gpuwatch.diagnosis.accounting import GpuTime
 from gpuwatch.diagnosis.catalogue import RULES
-from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
-from gpuwatch.diagnosis.facts.watched_gpu import is_read
+from gpuwatch.diagnosis.facts.gpu import is_read
+from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import (
     Diagnosis,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuwatch.core.bounds import Seconds, UnixSeconds
-from gpuwatch.core.history import Column
 from gpuwatch.core.model import GpuKey
+from gpuwatch.core.store import Column
 from gpuwatch.recording.statistics import Cell, Course, Part, rounded
 
 BUCKET_SECONDS = 30.0

@@ -31,7 +31,7 @@ from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, new_engine, packed_entry
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files.unpacked import rotated_files, split_name
+from gpuwatch.sources.logs.text import rotated_files, split_name
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.engine import Engine

@@ -37,9 +37,8 @@ from gpuwatch.recording.file import (
     place_before,
 )
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -24,7 +24,6 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_type_hints
 from msgspec import Meta, Struct, field
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, total
-from gpuwatch.core.history import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.core.model import (
     BusySample,
     Gpu,
@@ -39,6 +38,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
 

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Gpu, Job, JobRank, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder
@@ -241,7 +241,7 @@ def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
 def history(hours: float) -> str:
     """The row of a table: what this process grows by."""
     snapshots = [_cut(each) for each in machine("healthy", gpus=HISTORY_GPUS)]
-    held, process = History(), psutil.Process()
+    held, process = Store(), psutil.Process()
     gc.collect()
     before = process.memory_info().rss
     for each in repeated(snapshots, int(hours * 3600)):

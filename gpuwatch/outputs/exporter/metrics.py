@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from gpuwatch import __version__
-from gpuwatch.core.history import without_late
 from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
+from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.catalogue import RULES

@@ -18,10 +18,10 @@ from textual.screen import Screen
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
+from gpuwatch.core.store import Column, column_of
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
