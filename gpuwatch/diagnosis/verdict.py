@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Unknown
@@ -18,29 +17,31 @@ from gpuwatch.diagnosis.rules.shared.possible import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
+from gpuwatch.diagnosis.subject import Subject
 
 FED_PERCENT = 88.0
 """Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
 and a logging, evaluating, saving job loses some percent by right."""
 UNUSED_PERCENT = 1.0
 LEFT_PERCENT = 50.0
-"""Of a GPU whose memory is empty by now."""
+"""Busy share below which a GPU whose memory is empty by now has been left."""
 UNUSED_BYTES = 2 * 1024**3
-"""Of the card's memory: the driver itself and a desktop hold as much."""
+"""Memory in use that is nobody's: the driver itself and a desktop hold as much."""
 PAUSES_COST = 0.03
-"""Of the time: pauses without a known reason that cost less are nothing to ask about."""
+"""Share of the time: pauses without a known reason that lose less are nothing to ask about."""
 EARLY_SECONDS = 12.0
 """A rule needs its evidence, and its finding some time to be raised."""
 EARLY_LOOKS = 3
 """Where snapshots come slowly, that time is one or two of them."""
 UNREAD_SECONDS = 5.0
-"""One look that the driver answers late does not undo what a minute has shown."""
+"""Time for which a reading may be missing: a look that the driver answers late does not undo what
+a minute has shown."""
 LONG_START_SECONDS = 180.0
 MOST_SENTENCES = 2
 
 
-class Seen:
-    """One subject's newest window, as far as a verdict can be given on it."""
+class SubjectStatus:
+    """Newest window of a subject, and what can be said of it."""
 
     def __init__(self, subject: Subject, window: Window) -> None:
         self.subject = subject
@@ -58,12 +59,12 @@ class Seen:
         self.unread_seconds = max(
             [gpu.unread_seconds for gpu in window.gpus if not gpu.lost], default=0.0
         )
-        """For how long GPUs that had been read have not been any more; 0: all there are are."""
+        """Seconds for which GPUs that had been read have not been any more; 0: all are."""
         watched, looks = window.watched_seconds, subject.looks
         self.is_early = window.starting or watched < EARLY_SECONDS or looks < EARLY_LOOKS
         self.pauses = real_pauses(window)
         self.pauses_lost = self._unexplained()
-        """0 to 1: what pauses cost that nobody can say the reason of; ``None``: nothing much."""
+        """Share of the time lost in pauses that nobody can say the reason of; ``None``: little."""
 
     @property
     def is_decided(self) -> bool:
@@ -103,7 +104,7 @@ def _is_empty(gpu: GpuFacts) -> bool:
     return little and ended and gpu.busy.mean_percent < LEFT_PERCENT
 
 
-def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
+def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
     if any(one.severity != "info" for one in findings):
         return findings[0].summary
     asked = _asked(seen)
@@ -113,13 +114,13 @@ def sentence(findings: Sequence[Finding], seen: Sequence[Seen]) -> str:
     return findings[0].summary if findings else _all_well(seen)
 
 
-def questions(seen: Sequence[Seen]) -> Iterator[Question]:
-    """One for each thing that is undecided, with all the GPUs of which it is."""
+def questions(seen: Sequence[SubjectStatus]) -> Iterator[Question]:
+    """Yield a question for each thing that is undecided, with all the GPUs of which it is."""
     for says, of in _asked(seen).items():
         yield Question(says, tuple(dict.fromkeys([gpu.uuid for gpu, _ in of])))
 
 
-def _asked(seen: Sequence[Seen]) -> dict[str, list[tuple[GpuFacts, Window]]]:
+def _asked(seen: Sequence[SubjectStatus]) -> dict[str, list[tuple[GpuFacts, Window]]]:
     groups: dict[str, list[tuple[GpuFacts, Window]]] = {}
     for one in seen:
         gpus = one.window.gpus
@@ -146,7 +147,7 @@ def how_paused(pauses: Sequence[Pause], lost: float) -> str:
     return f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)"
 
 
-def _question(seen: Seen) -> str:
+def _question(seen: SubjectStatus) -> str:
     """Sentence on what is undecided of this window, without its GPUs and their numbers."""
     window, subject = seen.window, seen.subject
     if seen.unread_seconds > 0.0:
@@ -170,7 +171,7 @@ def _question(seen: Seen) -> str:
 
 
 def _why_paused(window: Window) -> str:
-    """What the pauses may have been, and what would tell that."""
+    """Return what the pauses may have been, and what would tell that."""
     against, job = against_saving(window), window.job
     if against is not None:
         ranks = () if job is None else job.ranks
@@ -209,7 +210,7 @@ def _blind(window: Window, looks: int) -> str:
     return f"The utilisation of {GPUS} cannot be read{why}: no diagnosis possible"
 
 
-def _all_well(seen: Sequence[Seen]) -> str:
+def _all_well(seen: Sequence[SubjectStatus]) -> str:
     fed = [one.window for one in seen if one.is_fed]
     gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
     idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)

@@ -52,10 +52,11 @@ _BY_NAME = {rule.name: rule for rule in RULES}
 
 
 def find(name: str) -> Rule:
-    """The rule of this name, also written with dashes. Raises ``KeyError`` where there is none."""
+    """Return the rule of this name, also written with dashes. Raises ``KeyError`` if there is
+    none."""
     return _BY_NAME[name.strip().replace("-", "_")]
 
 
 def known(name: str) -> Rule:
-    """The same; for the name of another version's rule, one of which nothing is known."""
+    """Return the rule of this name; for that of another version, one of which nothing is known."""
     return _BY_NAME.get(name) or Rule(title=name.replace("_", " "), name=name)

@@ -8,46 +8,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Firing
+from gpuwatch.diagnosis.rule_state import RuleState
 
 WEAK = 0.6
-"""An explanation must have this share of the strength of what it explains."""
+"""Share of the strength of what it explains that an explanation must have."""
 UNEXPLAINED = 0.3
-"""Of what a rival claims: with less than this left, its time is explained by others."""
+"""Share of what a rival claims that must be left: with less, its time is explained by others."""
 INCUMBENT = 0.1
 """Added to the strength of what led before, so that two near equals do not take turns."""
 
 
 @dataclass(slots=True)
-class Cause:
-    """One finding of a window, with what it explains."""
+class RankedFinding:
+    """A cause found in a window, with what it explains."""
 
-    held: Held
+    state: RuleState
     firing: Firing
     lost_share: float | None
-    """What is left of the firing's claim."""
-    symptoms: list[Held] = field(default_factory=list)
-    rivals: list[Held] = field(default_factory=list)
+    """Share of the time that is left of the firing's claim."""
+    symptoms: list[RuleState] = field(default_factory=list)
+    rivals: list[RuleState] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        return self.held.rule.name
+        return self.state.rule.name
 
 
-def arrange(window: Window, held: Mapping[str, Held], led_before: frozenset[str]) -> list[Cause]:
-    """The causes among what is raised, the leading one first; ``led_before`` as it was shown."""
-    raised = {name: one for name, one in held.items() if one.raised}
+def arrange(
+    window: Window, states: Mapping[str, RuleState], led_before: frozenset[str]
+) -> list[RankedFinding]:
+    """Return the causes among what is raised, the leading one first; ``led_before``: names of the
+    causes as they were shown before."""
+    raised = {name: one for name, one in states.items() if one.raised}
     if not raised:
         return []
 
     def weight(name: str) -> tuple[float, str]:
         # By name where they are equal.
-        return (held[name].strength + (INCUMBENT if name in led_before else 0.0), name)
+        return (states[name].strength + (INCUMBENT if name in led_before else 0.0), name)
 
     def explains(reason: str, name: str) -> bool:
-        one, other = held[reason], held[name]
+        one, other = states[reason], states[name]
         if name not in one.explains or one.strength < WEAK * other.strength or reason == name:
             return False
         # Where each explains the other, the one with the better evidence is right.
@@ -60,10 +63,10 @@ def arrange(window: Window, held: Mapping[str, Held], led_before: frozenset[str]
         if not reasons and name not in led_before:
             # What is about to be raised explains, too, unless the symptom is on the screen
             # already: that changes only when the cause is sure.
-            pending = [other for other, one in held.items() if one.fires_now and not one.raised]
+            pending = [other for other, one in states.items() if one.fires_now and not one.raised]
             reasons = [other for other in pending if explains(other, name)]
         if reasons:
-            explained[name] = max(reasons, key=lambda other: held[other].strength)
+            explained[name] = max(reasons, key=lambda other: states[other].strength)
     _break_circles(explained)
     causes = _compete(
         window,
@@ -97,28 +100,28 @@ def _break_circles(explained: dict[str, str]) -> None:
         del explained[name]
 
 
-def _compete(window: Window, ordered: list[Held]) -> list[Cause]:
+def _compete(window: Window, ordered: list[RuleState]) -> list[RankedFinding]:
     idle = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
     # The time a GPU waits in a collective for one that idles is shown as that one's.
     busy = dict.fromkeys(idle, 1.0)
-    causes: list[Cause] = []
-    for held in ordered:
-        firing = held.firing
+    causes: list[RankedFinding] = []
+    for state in ordered:
+        firing = state.firing
         if firing is None:
             continue
         claim = firing.lost_share
         if claim is None:
-            causes.append(Cause(held, firing, None))
+            causes.append(RankedFinding(state, firing, None))
             continue
-        given = _take(busy if held.loses_busy_time else idle, firing.gpus or tuple(idle), claim)
+        given = _take(busy if state.loses_busy_time else idle, firing.gpus or tuple(idle), claim)
         if firing.pauses:
             # They lie in other minutes, too: what the others leave of this one says nothing.
             given = claim
         leader = _leader(causes, firing)
         if leader is not None and given < UNEXPLAINED * claim:
-            leader.rivals.append(held)
+            leader.rivals.append(state)
         else:
-            causes.append(Cause(held, firing, given))
+            causes.append(RankedFinding(state, firing, given))
     return causes
 
 
@@ -130,8 +133,8 @@ def _take(left: dict[GpuKey, float], gpus: tuple[GpuKey, ...], claim: float) -> 
     return sum(part for _, part in parts) / len(parts) if parts else claim
 
 
-def _leader(causes: list[Cause], firing: Firing) -> Cause | None:
-    """The cause that took this one's time."""
+def _leader(causes: list[RankedFinding], firing: Firing) -> RankedFinding | None:
+    """Return the cause that took this one's time."""
     wanted = set(firing.gpus)
     for cause in causes:
         same = not wanted or not cause.firing.gpus or wanted.intersection(cause.firing.gpus)

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.diagnosis.engine.hysteresis import Held
 from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.rule_state import RuleState
 from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
 from tests.diagnosis.windows import NOW
 
@@ -106,7 +106,7 @@ def test_a_raised_finding_drains_at_its_own_pace(
     severity: str, verdict: Verdict, seconds: int
 ) -> None:
     """However long it held; a reading that is missing drains it half as fast."""
-    held = Held(Rule(title="a fault"))
+    held = RuleState(Rule(title="a fault"))
     for second in range(300):
         held.update(firing(severity=severity), 1.0, second)
     drained = 0
@@ -118,7 +118,7 @@ def test_a_raised_finding_drains_at_its_own_pace(
 
 def test_what_is_not_raised_drains_twice_as_fast_as_it_filled() -> None:
     """Five seconds of it are forgotten within three."""
-    held = Held(Rule(title="a fault"))
+    held = RuleState(Rule(title="a fault"))
     for second in range(5):
         held.update(firing(strength=0.4), 1.0, second)
     looks = []

@@ -1,9 +1,10 @@
 """The engine: snapshots in, a diagnosis out.
 
 ``push`` takes every snapshot; every two seconds of their own time all rules look at all windows.
-What they say is held against flapping (``hysteresis``), arranged into causes and symptoms
-(``arranging``), accounted (``accounting``) and put into a sentence (``verdict``). There is no
-clock but the snapshots', so a recording gives the same answers as the machine did.
+What they say is held against flapping (``rule_state``), arranged into causes and symptoms
+(``explanations``), accounted (``accounting``), put into a sentence (``verdict``) and entered into
+the ledger. There is no clock but the snapshots', so a recording gives the same answers as the
+machine did.
 """
 
 from collections.abc import Sequence
@@ -11,23 +12,28 @@ from dataclasses import replace
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.core.store import GAP_INTERVALS, spoken_for, without_late
-from gpuwatch.diagnosis.causes import as_causes, names_among
-from gpuwatch.diagnosis.engine.accounting import GpuTime
-from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
-from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
+from gpuwatch.diagnosis.accounting import GpuTime
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.gpu import is_read
 from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
+from gpuwatch.diagnosis.finding import (
+    Diagnosis,
+    Finding,
+    Unchecked,
+    as_causes,
+    names_among,
+)
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.subject import NEW_SHARE, Subject
+from gpuwatch.diagnosis.verdict import EARLY_SECONDS, SubjectStatus, questions, sentence
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
 LOOKS_AT_ONCE = 4
-"""Of more jobs (and GPUs without one) than this, not all are looked at each time: they take turns,
-and what is new comes first."""
+"""Most jobs (and GPUs without one) that are looked at each time: more take turns, and what is new
+comes first."""
 UNMOVED = 2.0
 """Times as long waits what has been watched for a whole window, while its GPUs do the same."""
 EARLY_BY_SECONDS = 0.25
@@ -41,7 +47,7 @@ _NOTHING_YET = Diagnosis(
 
 
 class Engine:
-    """Follows a machine, or a recording of one."""
+    """Follower of a machine, or of a recording of one."""
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        self._seen: dict[SubjectKey, Seen] = {}
+        self._seen: dict[SubjectKey, SubjectStatus] = {}
         self._time = GpuTime()
         self._diagnosis = _NOTHING_YET
         self._stale = False
@@ -69,7 +75,7 @@ class Engine:
         self._changed = True
         self._there: tuple[object, ...] = ()
         self._rows: dict[int, tuple[object, ...]] = {}
-        """What is there of each job of the newest snapshot, which keeps them, by ``id``."""
+        """Facts of each job of the newest snapshot, which keeps the jobs, by their ``id``."""
         self._read: tuple[bool, ...] = ()
 
     def push(self, snapshot: Snapshot) -> None:
@@ -103,7 +109,7 @@ class Engine:
         self._newest = snapshot
 
     def finish(self) -> None:
-        """Nothing comes any more: look at everything once again, so that the last seconds count."""
+        """Look at everything once again, so that the last seconds count: nothing comes any more."""
         newest = self._newest
         if newest is not None and newest.monotonic_seconds != self._last:
             self._changed = True
@@ -111,7 +117,7 @@ class Engine:
             self._evaluate(newest.monotonic_seconds)
 
     def _ends_a_job(self, snapshot: Snapshot) -> bool:
-        """One that ran until now, and whose last seconds count."""
+        """Check whether a job that ran until now is over: its last seconds count."""
         if self._newest is None or self._newest.jobs is snapshot.jobs:
             return False
         running = {job.key for job in snapshot.jobs if job.ended_at_unix_seconds is None}
@@ -119,7 +125,7 @@ class Engine:
         return not running.issuperset(before)
 
     def _take_there(self, snapshot: Snapshot) -> bool:
-        """Notes what is there, and whether the GPUs of which there are readings are others now."""
+        """Note what is there; return whether the GPUs that are read are others now."""
         self._rows = {id(job): self._rows.get(id(job)) or _row(job) for job in snapshot.jobs}
         gpus = [(gpu.identity.uuid, gpu.lost) for gpu in snapshot.gpus]
         there = (*self._rows.values(), *gpus, self._observer.groups)
@@ -136,7 +142,7 @@ class Engine:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """As of the last evaluation; the same object until the next one."""
+        """Diagnosis of the last evaluation; the same object until the next one."""
         if self._stale:
             self._stale = False
             self._diagnosis = self._compose()
@@ -145,7 +151,7 @@ class Engine:
 
     @property
     def ledger(self) -> Ledger:
-        """From when to when findings held, and what was lost to them, up to the last evaluation;
+        """Ledger of when findings held and what was lost to them, up to the last evaluation;
         one ledger as long as the engine, also over recordings that follow each other."""
         assert self.diagnosis is not None
         return self._ledger
@@ -157,7 +163,7 @@ class Engine:
             return
         self._changed = False
         self._stale = True
-        looked: dict[SubjectKey, Seen] = {}
+        looked: dict[SubjectKey, SubjectStatus] = {}
         for window in self._observer.windows(resting):
             job, key = window.job, _key(window)
             ended = job is not None and job.has_ended
@@ -169,14 +175,14 @@ class Engine:
                 before.subject if before and same else Subject(self._rules, self._time, window)
             )
             subject.look(window, now, self._watched)
-            looked[key] = Seen(subject, window)
+            looked[key] = SubjectStatus(subject, window)
         both = {**resting, **looked}
         # In the order they had: of findings that rank alike none jumps.
         self._seen = {key: both[key] for key in (*self._seen, *looked) if key in both}
 
-    def _resting(self, now: float) -> dict[SubjectKey, Seen]:
-        """Those whose next look can wait, or whose turn is a later one, while no job or GPU comes
-        or goes."""
+    def _resting(self, now: float) -> dict[SubjectKey, SubjectStatus]:
+        """Return the subjects whose next look can wait, or whose turn is a later one, while no job
+        or GPU comes or goes."""
         due = [
             # Those that share GPUs together: much of what is to be known of them is the same.
             (one.subject.looked_at, one.subject.gpus, place, key)
@@ -217,7 +223,7 @@ class Engine:
         )
 
     def _without_covered(self, findings: list[Finding]) -> list[Finding]:
-        """Nothing that another finding about the same GPUs covers."""
+        """Return the findings that no other finding about the same GPUs covers."""
         covers = {rule.name: rule.covers for rule in self._rules}
         covered = {
             (name, uuid) for one in findings for name in covers[one.rule] for uuid in one.gpus
@@ -230,7 +236,7 @@ class Engine:
 
 
 def _row(job: Job) -> tuple[object, ...]:
-    """Whether it runs, on what, and whether a part of it is stopped."""
+    """Return whether a job runs, on what, and whether a part of it is stopped."""
     stopped = any(member.state in STOPPED_STATES for member in job.members)
     return (job.key, job.ended_at_unix_seconds is None, job.gpu_uuids, stopped)
 

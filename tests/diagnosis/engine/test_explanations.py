@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import find
+from gpuwatch.diagnosis.catalogue import find
 from gpuwatch.diagnosis.finding import Diagnosis
 from tests.diagnosis import engines as e
 from tests.diagnosis.windows import gpu, pause, swinging, window
