@@ -41,7 +41,7 @@ from gpuwatch.core import lean
 from gpuwatch.core.text import SentenceError, clean
 
 _FILES = {
-    **{name: name for name in ("diagnose", "doctor", "stacks")},
+    **{name: name for name in ("diagnose", "doctor")},
     **{name: f"services.{name}" for name in ("exporter", "watch")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
     **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),

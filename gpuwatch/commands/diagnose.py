@@ -34,14 +34,12 @@ from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
     from gpuwatch.outputs.diagnosis import DiagnosisReport
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
 STACKS_SECONDS = 10
-STACKS_AT_MOST = 8
-"""Processes sampled: one py-spy each, about 2% of a core."""
 _PROGRESS_SECONDS = 0.5
 
 
@@ -55,7 +53,9 @@ _PROGRESS_SECONDS = 0.5
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
 @option_json()
-@click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
+@click.option(
+    "--stacks", is_flag=True, help="Also sample the Python stacks of its ranks (with py-spy)."
+)
 @log_options(
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
     "Interval between readings, also in a log without times.  [default: 1s]",
@@ -94,7 +94,7 @@ def diagnose_command(
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
     look = drawing(out)
-    page = diagnosis_page(report, width=look.width, colour=look.colour)
+    page = diagnosis_page(report, width=look.width, colour=look.colour, ascii_only=not look.unicode)
     print_text(diagnosis_json(report) if as_json else page, out)
     return exit_code(report)
 
@@ -121,7 +121,7 @@ def _refuse(
 def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy
+    from gpuwatch.jobs.stacks.sampler import INSTALL, find_py_spy
 
     interval = watched.interval_seconds
     if interval < INTERVAL_LEAST_SECONDS:
@@ -178,17 +178,16 @@ class Collector:
         """In the middle of so many seconds."""
         import asyncio
 
-        from gpuwatch.jobs.stacks.sampler import StackSampler
-        from gpuwatch.jobs.stacks.summary import stack_facts
-        from gpuwatch.jobs.stacks.targets import job_targets
+        from gpuwatch.jobs.stacks.report import stack_facts
+        from gpuwatch.jobs.stacks.sampler import StackSampler, job_targets
 
         await asyncio.sleep(seconds / 2)
         jobs = () if self._last is None else self._last.jobs
-        targets = [target for job in jobs for target in job_targets(job, job.key)]
+        targets = [target for job in jobs for target in job_targets(job, workers=True)]
         if not targets:
             return
         length = max(1, min(STACKS_SECONDS, int(seconds / 4)))
-        self._stacks = await StackSampler(targets[:STACKS_AT_MOST], seconds=length).run()
+        self._stacks = await StackSampler(targets, seconds=length).run()
         for job in jobs:
             assert self._watched.engine is not None
             self._watched.engine.note_stacks(job.key, stack_facts(job, self._stacks))

@@ -1,19 +1,17 @@
 """Sampled stacks as text for a person and as JSON.
 
-The JSON is one object, ``schema`` 1::
+The JSON is one object for each process::
 
-    {"schema": 1, "sentence": how the ranks differ, or what the only process does,
-     "processes": [
-        {"pid", "started_at_unix_seconds", "rank", "role", "command", "sentence",
-         "problem": a sentence where there is nothing, else null, "refused", "ended",
-         "seconds", "rate_per_second", "samples", "errors",
-         "shares": [
-            {"category": one of stacks.categories.CATEGORIES, "says", "samples", "percent",
-             "low_percent", "high_percent" (95% interval),
-             "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
-                        "doing": a category, "source", "source_why_not",
-                        "caller": {"file", "line", "function"} or null}]}],
-         "cost": {"cpu_seconds", "cpu_percent" (of one core)}}]}
+    {"pid", "started_at_unix_seconds", "rank", "role", "command", "sentence",
+     "problem": a sentence where there is nothing, else null, "ended",
+     "seconds", "samples", "errors",
+     "shares": [
+        {"category": one of stacks.categories.CATEGORIES, "says", "samples", "percent",
+         "low_percent", "high_percent" (95% interval),
+         "lines": [{"file", "line", "function", "samples", "percent" (of all samples),
+                    "doing": a category, "source", "source_why_not",
+                    "caller": {"file", "line", "function"} or null}]}],
+     "cost": {"cpu_seconds", "cpu_percent" (of one core)}}
 """
 
 import re
@@ -23,7 +21,7 @@ from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.jobs.stacks.categories import CATEGORIES
-from gpuwatch.jobs.stacks.summary import (
+from gpuwatch.jobs.stacks.report import (
     Share,
     StackReport,
     UserLine,
@@ -31,10 +29,7 @@ from gpuwatch.jobs.stacks.summary import (
     cost_sentence,
     name_of,
 )
-from gpuwatch.outputs.report.model import dumps
 from gpuwatch.outputs.terminal import Column, as_ascii, cell_width, cut, table
-
-SCHEMA = 2
 
 BAR_WIDTH = 20
 BAR_WIDTH_NARROW = 10
@@ -48,12 +43,6 @@ DETAILED_AT_MOST = 4
 UNREAD_MUCH_PERCENT = 15.0
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-
-
-def stacks_json(reports: Sequence[StackReport]) -> str:
-    sentence = reports[0].sentence() if len(reports) == 1 else compare_ranks(reports)
-    processes = [process_object(report) for report in reports]
-    return dumps({"schema": SCHEMA, "sentence": sentence, "processes": processes})
 
 
 def process_object(report: StackReport) -> dict[str, Any]:

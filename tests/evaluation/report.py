@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from gpuwatch.jobs.stacks.summary import wilson_percent
+from gpuwatch.jobs.stacks.report import wilson_percent
 from tests.evaluation.case import HEALTHY, LOADING, NEVER_LOADING, UNDECIDED
 from tests.evaluation.harness import Outcome
 

@@ -1,14 +1,11 @@
 """Sampled stacks as text and as JSON."""
 
-import json
-
 import pytest
 
-from gpuwatch.jobs.stacks import summary as stacks
-from gpuwatch.jobs.stacks.py_spy import parse_raw
-from gpuwatch.jobs.stacks.reading import SourceLine
-from gpuwatch.jobs.stacks.summary import StackReport
-from gpuwatch.outputs.stacks import stacks_json, stacks_page
+from gpuwatch.jobs.stacks.categories import SourceLine
+from gpuwatch.jobs.stacks.report import StackReport, shares_of
+from gpuwatch.jobs.stacks.sampler import parse_raw
+from gpuwatch.outputs.stacks import process_object, stacks_page
 from gpuwatch.outputs.terminal import cell_width
 
 SITE = "/opt/venv/lib/python3.11/site-packages/torch"
@@ -29,10 +26,9 @@ def report(*parts: tuple[str, int], errors: int = 0, **changes: object) -> Stack
         "pid": 42,
         "command": "python train.py",
         "seconds": 10.02,
-        "rate_per_second": 20,
         "samples": sum(count for _text, count in parts),
         "errors": errors,
-        "shares": stacks.shares_of(found, errors, lambda file, line: SourceLine(f"{file} {line}")),
+        "shares": shares_of(found, errors, lambda file, line: SourceLine(f"{file} {line}")),
         "cpu_seconds": 0.2,
     }
     return StackReport(**{**facts, **changes})  # type: ignore[arg-type]
@@ -109,7 +105,7 @@ def test_a_problem_stands_beside_what_was_seen() -> None:
     page = stacks_page(
         [
             report((BACKWARD, 9), rank=0),
-            StackReport(pid=50, rank=1, problem="Process 50 has ended.", refused=True),
+            StackReport(pid=50, rank=1, problem="Process 50 has ended."),
         ],
         width=80,
     )
@@ -126,11 +122,8 @@ def test_many_failed_attempts_are_explained(errors: int) -> None:
 
 
 def test_json_has_the_fields_it_promises() -> None:
-    """Schema 2: processes, their shares, their lines."""
-    document = json.loads(stacks_json([report((LOADING, 3), (BACKWARD, 1), rank=0)]))
-    assert document["schema"] == 2
-    (process,) = document["processes"]
-    assert document["sentence"] == process["sentence"]
+    """A process, its shares, their lines."""
+    process = process_object(report((LOADING, 3), (BACKWARD, 1), rank=0))
     assert (process["pid"], process["rank"], process["samples"]) == (42, 0, 4)
     share = process["shares"][0]
     assert (share["category"], share["percent"]) == ("loading_data", 75.0)
@@ -153,8 +146,8 @@ def test_json_has_the_fields_it_promises() -> None:
         "cpu_percent": pytest.approx(2.0, abs=0.01),
     }
     # Of a refusal what is missing is null or empty, never zero percent.
-    refused = StackReport(pid=50, problem="Process 50 has ended.", refused=True)
-    (process,) = json.loads(stacks_json([refused]))["processes"]
+    refused = StackReport(pid=50, problem="Process 50 has ended.")
+    process = process_object(refused)
     assert process["problem"] == "Process 50 has ended."
     assert (process["shares"], process["cost"]["cpu_percent"]) == ([], None)
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.jobs.launch.runner import RunningJob
-    from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
+    from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
@@ -529,11 +529,12 @@ class JobController(Controller):
         else:
             screen = self.display.app.screen
             selected = screen.selected_member() if isinstance(screen, JobScreen) else None
-            self._sample(_targets(job, selected))
+            self._sample(job, selected)
 
-    def _sample(self, targets: Sequence[StackTarget]) -> None:
-        from gpuwatch.jobs.stacks.sampler import StackSampler  # noqa: PLC0415
+    def _sample(self, job: Job, selected: JobMember | None) -> None:
+        from gpuwatch.jobs.stacks.sampler import StackSampler, job_targets  # noqa: PLC0415
 
+        targets = job_targets(job, selected)
         sampler = self.sampler = StackSampler(targets)
 
         async def sample() -> None:
@@ -543,7 +544,7 @@ class JobController(Controller):
         self.display.watch(self._sampling)
         threads = "the main thread" if len(targets) == 1 else f"{len(targets)} main threads"
         self.display.answer(
-            f"sampling the stacks of {threads}: {sampler.seconds_in_all} s (S ends it early)"
+            f"sampling the stacks of {threads}: {sampler.seconds_left:.0f} s (S ends it early)"
         )
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
@@ -634,13 +635,3 @@ class JobController(Controller):
         if result.ok:
             self._term_sent.add(process.key)
         self.display.answer(result.message)
-
-
-def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:
-    """The ranks; where none is known, the process selected, or the topmost."""
-    from gpuwatch.jobs.stacks.targets import target_of  # noqa: PLC0415
-
-    members = list(job.having("rank"))
-    if not members:
-        members = [selected] if selected is not None else list(job.members[:1])
-    return [target_of(member) for member in members]

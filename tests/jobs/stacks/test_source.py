@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.stacks.source import EDITED, FILE_BYTES, JobSource
+from gpuwatch.jobs.stacks.report import EDITED, FILE_BYTES, JobSource
 
 LONG_AGO = 1_000_000_000.0
 

@@ -12,8 +12,9 @@ import pytest
 from rich.cells import cell_len
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.jobs.stacks import access as stack_access
-from gpuwatch.jobs.stacks.summary import Place, Share, SourceLine, StackReport, UserLine
+from gpuwatch.jobs.stacks import sampler as stack_sampler
+from gpuwatch.jobs.stacks.categories import SourceLine
+from gpuwatch.jobs.stacks.report import Place, Share, StackReport, UserLine
 from gpuwatch.sources.linux import procfs
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.pages.dialogs import stacks_dialog
@@ -59,14 +60,14 @@ async def until(drive: Driven, condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def busy(family: Children, tmp_path: Path) -> Snapshot:
     """A job that computes and may be sampled."""
-    program = stack_access.find_py_spy()
+    program = stack_sampler.find_py_spy()
     if program is None:
         pytest.skip("py-spy is not installed")
     script = tmp_path / "train.py"
     script.write_text(BUSY)
     child = family.run([sys.executable, str(script)])
     assert family.ready(child) == "ready"
-    refused = stack_access.why_not(child.pid, program)
+    refused = stack_sampler.why_not(child.pid, program)
     if refused is not None:
         pytest.skip(refused)
     return live(child)
@@ -109,10 +110,10 @@ async def test_leaving_ends_the_sampler(busy: Snapshot) -> None:
     """No py-spy outlives the dashboard."""
     async with driven(busy, (100, 30)) as drive:
         await drive.press("j", "S")
-        await until(drive, lambda: bool(drive.app.jobs.sampler._runs))  # type: ignore[union-attr]
+        await until(drive, lambda: bool(drive.app.jobs.sampler.is_sampling))  # type: ignore[union-attr]
         sampler = drive.app.jobs.sampler
         await drive.press("q")
-    assert not any(run.running for run in sampler._runs)
+    assert not sampler.is_sampling
 
 
 def report(**fields: object) -> StackReport:

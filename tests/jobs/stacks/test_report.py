@@ -7,11 +7,10 @@ import re
 
 import pytest
 
-from gpuwatch.jobs.stacks import categories, py_spy, reading
-from gpuwatch.jobs.stacks import summary as stacks
-from gpuwatch.jobs.stacks.categories import Frame
-from gpuwatch.jobs.stacks.reading import SourceLine
-from gpuwatch.jobs.stacks.summary import StackReport
+from gpuwatch.jobs.stacks import categories, sampler
+from gpuwatch.jobs.stacks import report as stacks
+from gpuwatch.jobs.stacks.categories import Frame, SourceLine, Stack
+from gpuwatch.jobs.stacks.report import StackReport
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STD = "/usr/lib/python3.11"
@@ -53,7 +52,7 @@ waiting for workers: waiting_for_data train.py:28 -
   Queue.get ($multiprocessing/queues.py:113)
   _ConnectionBase.poll ($multiprocessing/connection.py:257)
 waiting for the thread that pins memory: waiting_for_data train.py:28 -
-  FROM_WORKERS; Queue.get ($queue.py:180); Condition.wait ($threading.py:331)
+  FROM_WORKERS; Queue.get ($queue.py:180); Condition.wait ($thcategories.py:331)
 a sampler in the training process: loading_data data.py:40 train.py:28
   LOOP; _MultiProcessingDataLoaderIter._next_data (LOADER:1499)
   _MultiProcessingDataLoaderIter._try_put_index (LOADER:1557)
@@ -126,14 +125,14 @@ all_reduce: collective train.py:45 -
   all_reduce (@torch/distributed/distributed_c10d.py:2810)
 a queue of the user's own: waiting_for_data fetch.py:9 -
   MAIN; Prefetcher.next (~fetch.py:9); Queue.get ($queue.py:171)
-  Condition.wait ($threading.py:327)
+  Condition.wait ($thcategories.py:327)
 a pool of threads: waiting_for_data fetch.py:9 -
   MAIN; batches (~fetch.py:9)
   Executor.map.<locals>.result_iterator ($concurrent/futures/_base.py:619)
-  Future.result ($concurrent/futures/_base.py:451); Condition.wait ($threading.py:327)
+  Future.result ($concurrent/futures/_base.py:451); Condition.wait ($thcategories.py:327)
 a pool of processes: waiting_for_data fetch.py:9 -
   MAIN; batches (~fetch.py:9); IMapIterator.next ($multiprocessing/pool.py:861)
-  Condition.wait ($threading.py:327)
+  Condition.wait ($thcategories.py:327)
 time of the user's own: other text.py:7 -
   MAIN; tokenize (~text.py:7)
 evaluation: evaluating model.py:25 train.py:37
@@ -166,7 +165,7 @@ STACKS = _stacks()
 
 
 def frames_of(text: str) -> tuple[Frame, ...]:
-    (stack,) = py_spy.parse_raw(f"thread (7): MainThread;{text} 1\n")
+    (stack,) = sampler.parse_raw(f"thread (7): MainThread;{text} 1\n")
     return stack.frames
 
 
@@ -175,7 +174,7 @@ def test_a_stack_has_one_category_and_the_user_s_line(name: str) -> None:
     """Each kind of stack is told apart, with the user's innermost line and, behind a library,
     the line that called it."""
     text, (category, where, caller) = STACKS[name]
-    seen = reading.read_stack(frames_of(text))
+    seen = categories.read_stack(frames_of(text))
     assert seen.category == category
     assert _where(seen.user) == where
     assert _where(seen.caller) == caller
@@ -191,7 +190,7 @@ def test_bare_function_names_of_older_pythons_are_known_too() -> None:
     text = STACKS["waiting for workers"][0]
     for qualified in ("_BaseDataLoaderIter.", "_MultiProcessingDataLoaderIter.", "Queue."):
         text = text.replace(qualified, "")
-    assert reading.read_stack(frames_of(text)).category == "waiting_for_data"
+    assert categories.read_stack(frames_of(text)).category == "waiting_for_data"
 
 
 @pytest.mark.parametrize(
@@ -214,13 +213,13 @@ def test_the_running_line_says_what_was_called_in_c(line: str, category: str) ->
     """C functions have no Python frame, so the text of the innermost line decides; strings and
     comments on it do not."""
     frames = frames_of("<module> (/home/ada/p/train.py:9);train (/home/ada/p/train.py:5)")
-    seen = reading.read_stack(frames, lambda _file, _line: SourceLine(text=line))
+    seen = categories.read_stack(frames, lambda _file, _line: SourceLine(text=line))
     assert seen.category == category
 
 
 def test_the_running_line_of_torch_itself_is_not_asked() -> None:
     """A library that is known by name needs no source text, which could mislead."""
-    seen = reading.read_stack(
+    seen = categories.read_stack(
         frames_of(STACKS["the optimizer"][0]), lambda _f, _l: SourceLine(text="step = t.item()")
     )
     assert seen.category == "computing"
@@ -234,9 +233,9 @@ def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
         f"<module> (/opt/venv/bin/train-it:8);main ({SITE}/trainer/cli.py:30);"
         f"fit ({SITE}/trainer/loop.py:12);Tensor.backward ({SITE}/torch/_tensor.py:623)"
     )
-    assert tuple(map(_where, reading.user_frames(frames))) == ("loop.py:12", None)
+    assert tuple(map(_where, categories.user_frames(frames))) == ("loop.py:12", None)
     torn = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
-    assert reading.user_frames(torn) == (None, None)
+    assert categories.user_frames(torn) == (None, None)
 
 
 USERS_FILES = """
@@ -245,7 +244,7 @@ USERS_FILES = """
 """
 LIBRARIES = f"""
 {SITE}/torch/nn/modules/linear.py, /usr/lib/python3/dist-packages/numpy/core.py,
-/opt/conda/lib/python3.12/threading.py, /opt/python/3.13.0/lib/python3.13t/queue.py,
+/opt/conda/lib/python3.12/thcategories.py, /opt/python/3.13.0/lib/python3.13t/queue.py,
 /usr/lib64/python3.9/runpy.py, <frozen importlib._bootstrap>, <eval_with_key>.12,
 /tmp/torchinductor_ada/xy/cxy.py, /src/pytorch/torch/nn/modules/linear.py
 """
@@ -283,7 +282,7 @@ def test_hostile_names_are_kept_apart_as_far_as_can_be() -> None:
         " (/tmp/a;b (x:7);c d/\x1b[31m.py:3) 19\n"
         f"thread (9): MainThread;<module> (/tmp/my (old) {'x' * 20}/train.py:5) 4\n"
     )
-    found = py_spy.parse_raw(text)
+    found = sampler.parse_raw(text)
     assert [stack.samples for stack in found] == [19, 4]
     assert found[1].frames[0].file.endswith("/train.py")
     for share in stacks.shares_of(found):
@@ -300,7 +299,7 @@ NO_STACKS = (
 @pytest.mark.parametrize("text", NO_STACKS)
 def test_what_is_no_stack_is_left_out(text: str) -> None:
     """An empty, truncated or foreign file gives no stacks and no error."""
-    assert py_spy.parse_raw(text) == []
+    assert sampler.parse_raw(text) == []
 
 
 MAIN_THREADS = {
@@ -311,10 +310,10 @@ MAIN_THREADS = {
         thread (7): x;f (a:1) 1
         thread (1): y;g (b:2) 2""",
     "by its name before 3.11": """40
-        thread (0x7F3): Thread-1;run (/usr/lib/python3.9/threading.py:1) 5
+        thread (0x7F3): Thread-1;run (/usr/lib/python3.9/thcategories.py:1) 5
         thread (0x7FA): MainThread;<module> (/w/train.py:2) 5""",
     "without names, the one that began with a module": """40
-        thread (0x7F3);_bootstrap (/usr/lib/python3.9/threading.py:1) 5
+        thread (0x7F3);_bootstrap (/usr/lib/python3.9/thcategories.py:1) 5
         thread (0x7FA);<module> (/w/train.py:2) 5""",
 }
 
@@ -323,16 +322,16 @@ MAIN_THREADS = {
 def test_the_main_thread_is_found(case: str) -> None:
     """It is the one at line 2."""
     pids, *lines = MAIN_THREADS[case].splitlines()
-    stacks_of_all = py_spy.parse_raw("".join(f"{line.strip()}\n" for line in lines))
-    found = py_spy.main_thread(stacks_of_all, [int(pid) for pid in pids.split()])
+    stacks_of_all = sampler.parse_raw("".join(f"{line.strip()}\n" for line in lines))
+    found = sampler.main_thread(stacks_of_all, [int(pid) for pid in pids.split()])
     assert [stack.frames[0].line for stack in found] == [2]
 
 
 # Shares
 
 
-def raw(*parts: tuple[str, int]) -> list[py_spy.Stack]:
-    return py_spy.parse_raw(
+def raw(*parts: tuple[str, int]) -> list[Stack]:
+    return sampler.parse_raw(
         "".join(f"thread (1): MainThread;{STACKS[name][0]} {count}\n" for name, count in parts)
     )
 

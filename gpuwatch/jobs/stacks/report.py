@@ -1,16 +1,34 @@
-"""Sampled Python stacks of a training process, summed up: what it does, and on which lines."""
+"""What a training process does, and on which lines: its sampled Python stacks, summed up.
+
+Lines of source files are read as the job sees them. The names come out of the job's memory, so
+they are anything: a pipe, a device, a link out of its container, a file only root may read. Only
+ordinary files of a bounded size are opened, below the job's own root, and only what the job's user
+could read too.
+"""
 
 import math
+import os
+import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.model import Job
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.stacks.categories import CATEGORIES, Frame
-from gpuwatch.jobs.stacks.py_spy import Stack
-from gpuwatch.jobs.stacks.reading import NO_SOURCE, ReadLine, SourceLine, no_source, read_stack
+from gpuwatch.jobs.stacks.categories import (
+    CATEGORIES,
+    NO_SOURCE,
+    Frame,
+    ReadLine,
+    SourceLine,
+    Stack,
+    no_source,
+    read_stack,
+)
+from gpuwatch.sources.linux import procfs
 
 NAME_LENGTH = 200
 SOURCE_LENGTH = 200
@@ -42,7 +60,7 @@ class UserLine:
     place: Place
     samples: int
     percent: float
-    """Of all samples, as the share's own."""
+    """Share of all samples, as the share's own."""
     doing: str
     """The category under it, one of ``CATEGORIES``: the share's own category, except while
     evaluating."""
@@ -92,7 +110,6 @@ class StackReport:
     command: str | None = None
     seconds: float = 0.0
     """How long it was sampled."""
-    rate_per_second: int = 0
     samples: int = 0
     """Stacks of the main thread that were read."""
     errors: int = 0
@@ -105,12 +122,10 @@ class StackReport:
     """The process ended while it was sampled."""
     problem: str | None = None
     """A sentence: why there is nothing, and what to do."""
-    refused: bool = False
-    """It is not possible or not permitted, and trying again would not help."""
 
     @property
     def cpu_percent(self) -> float | None:
-        """Of one core, what py-spy used while it ran."""
+        """CPU that py-spy used while it ran, percent of one core."""
         if self.cpu_seconds is None or self.seconds <= 0:
             return None
         return 100.0 * self.cpu_seconds / self.seconds
@@ -157,8 +172,8 @@ def cost_sentence(reports: Sequence[StackReport]) -> str | None:
 def shares_of(
     stacks: Iterable[Stack], errors: int = 0, read_line: ReadLine = no_source
 ) -> tuple[Share, ...]:
-    """The shares of one thread's stacks, largest first; ``errors`` attempts that gave none are
-    the share ``unread``, since a stack that cannot be read is one that changes."""
+    """Return the shares of one thread's stacks, largest first; ``errors`` attempts that gave none
+    are the share ``unread``, since a stack that cannot be read is one that changes."""
     samples: Counter[str] = Counter({"unread": errors} if errors else {})
     lines: Counter[tuple[str, Frame, str]] = Counter()
     callers: Counter[tuple[tuple[str, Frame, str], Frame]] = Counter()
@@ -216,8 +231,8 @@ def _source(frame: Frame, read_line: ReadLine) -> SourceLine:
 
 
 def wilson_percent(count: int, total: int) -> tuple[float, float]:
-    """The 95% interval of a share, in percent (Wilson 1927): sensible at 0, at 100 and for few
-    samples. (0, 100) where there is none."""
+    """Return the 95% interval of a share, in percent (Wilson 1927): sensible at 0, at 100 and for
+    few samples. (0, 100) where there is none."""
     if total <= 0:
         return 0.0, 100.0
     share = count / total
@@ -232,7 +247,7 @@ RANKS_DIFFER_PERCENT = 20.0
 
 
 def compare_ranks(reports: Sequence[StackReport]) -> str | None:
-    """One sentence on how the ranks differ; ``None`` where they do not, or there is one.
+    """Return one sentence on how the ranks differ; ``None`` where they do not, or there is one.
 
     In a collective all wait for the last to arrive: the rank that waits least is the one the
     others wait for.
@@ -272,9 +287,10 @@ def name_of(report: StackReport) -> str:
 def stack_facts(
     job: Job, reports: Sequence[StackReport]
 ) -> tuple[tuple[str, float, str | None], ...]:
-    """(category, percent, the user's line) over the job's processes, the largest first."""
+    """Return (category, percent, the user's line) over the main threads of the job's training
+    processes, the largest first."""
     pids = {member.pid for member in job.members} | {rank.pid for rank in job.ranks} | {job.pid}
-    own = [report for report in reports if report.pid in pids and report.shares]
+    own = [one for one in reports if one.pid in pids and one.shares and one.role == "rank"]
     percents: dict[str, float] = {}
     lines: dict[str, tuple[int, str]] = {}
     for share in [share for report in own for share in report.shares]:
@@ -286,3 +302,107 @@ def stack_facts(
             lines[category] = (share.lines[0].samples, share.lines[0].place.where)
     in_order = sorted(percents.items(), key=lambda item: -item[1])
     return tuple([(one, percent, lines.get(one, (0, None))[1]) for one, percent in in_order])
+
+
+# Source files of the job
+
+FILE_BYTES = 4 << 20
+FILES_MAX = 64
+_LINKS_MAX = 40
+"""As the kernel follows at most in one path (path_resolution(7))."""
+
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+"""Line ends of Python; ``str.splitlines`` also splits at form feeds, which some sources hold."""
+
+EDITED_SECONDS = 2.0
+"""Start times are off by up to a second (procfs.boot_unix_seconds), and a program is read some
+time after its start: ``sed -i ... && python train.py`` runs the new file."""
+EDITED = "edited since the job started"
+
+
+class JobSource:
+    """Lines of a job's files, each file once. Never raises for what a file can be."""
+
+    def __init__(
+        self, pid: int, started_at_unix_seconds: float | None, proc: Path = procfs.PROC
+    ) -> None:
+        self._pid = pid
+        self._started_at = started_at_unix_seconds
+        self._proc = proc
+        self._files: dict[str, list[str] | str] = {}
+
+    def line(self, file: str, number: int) -> SourceLine:
+        """Return the line, 1 the first; without a text where it cannot be read or may not be
+        true."""
+        if file.startswith("<") or "\0" in file:
+            return NO_SOURCE
+        found = self._files.get(file)
+        if found is None:
+            if len(self._files) >= FILES_MAX:
+                return NO_SOURCE
+            found = self._files[file] = self._read(file)
+        if isinstance(found, str):
+            return SourceLine(why_not=found or None)
+        if not 0 < number <= len(found):
+            return SourceLine(why_not=EDITED)
+        return SourceLine(text=found[number - 1])
+
+    def _read(self, file: str) -> list[str] | str:
+        try:
+            path = self._path(file)
+            # Opening a device can already do something.
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return ""
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return ""
+        with os.fdopen(descriptor, "rb") as opened:
+            facts = os.fstat(descriptor)
+            is_source = stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES
+            if not is_source or not self._may_read(facts):
+                return ""
+            # It may have been imported after that, but nothing says so.
+            if self._started_at is not None and facts.st_mtime > self._started_at + EDITED_SECONDS:
+                return EDITED
+            return _LINE_ENDS.split(opened.read(FILE_BYTES).decode("utf-8-sig", "replace"))
+
+    def _path(self, file: str) -> str:
+        """Return the path of the file for us. Links are followed here, not by the kernel: it would
+        take an absolute one inside a container for a path of ours."""
+        root = f"{self._proc}/{self._pid}/root"
+        if not file.startswith("/"):
+            file = f"{os.readlink(f'{self._proc}/{self._pid}/cwd')}/{file}"  # noqa: PTH115
+        parts = file.split("/")[::-1]
+        done: list[str] = []
+        links = 0
+        while parts:
+            part = parts.pop()
+            if part in {"", "."}:
+                continue
+            if part == "..":
+                del done[-1:]
+                continue
+            try:
+                target = os.readlink("/".join([root, *done, part]))  # noqa: PTH115
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > _LINKS_MAX:
+                raise OSError("too many links")
+            if target.startswith("/"):
+                done = []
+            parts.extend(target.split("/")[::-1])
+        return "/".join([root, *done])
+
+    def _may_read(self, facts: os.stat_result) -> bool:
+        """False where root could, and the job's user could not: a file's name alone must not be a
+        way to it."""
+        own = os.geteuid()
+        if own != 0 or facts.st_mode & stat.S_IROTH:
+            return True
+        try:
+            owner = os.stat(f"{self._proc}/{self._pid}").st_uid  # noqa: PTH116
+        except OSError:
+            return False
+        return owner in {facts.st_uid, own}
