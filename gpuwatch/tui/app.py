@@ -35,7 +35,7 @@ from gpuwatch.tui.terminal.driver import TerminalDriver, terminal_of, write_dire
 from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.jobs.run.job import RunningJob
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.practice.control import Practice

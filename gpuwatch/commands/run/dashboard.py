@@ -16,9 +16,8 @@ from gpuwatch.commands.run.plain import SENT_ON, end_like, end_log, hold_signals
 from gpuwatch.commands.watching import make_source
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import exit_words
-from gpuwatch.jobs.launch.output_files import KEPT_BYTES, open_chosen, open_kept
-from gpuwatch.jobs.launch.runner import NO_INPUT, RunningJob, Start, start_in_terminal
-from gpuwatch.jobs.launch.spawn import CannotStartError
+from gpuwatch.jobs.run.job import NO_INPUT, CannotStartError, RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.run.output import KEPT_BYTES, open_chosen, open_kept
 
 if TYPE_CHECKING:
     from pathlib import Path

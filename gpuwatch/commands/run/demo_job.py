@@ -78,7 +78,7 @@ def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     """The exit code: the dashboard's where it was left, else the job's."""
     from gpuwatch.commands.run.dashboard import show, start_shown
     from gpuwatch.jobs.cores import read_cores
-    from gpuwatch.jobs.launch.runner import Start
+    from gpuwatch.jobs.run.job import Start
     from gpuwatch.practice.control import Practice
     from gpuwatch.practice.job.machine import scratch_folder
 

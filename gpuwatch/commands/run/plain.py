@@ -1,7 +1,7 @@
 """``gpuwatch run --plain``: the job has gpuwatch's own standard streams.
 
 With a terminal the job stays in gpuwatch's process group, so that the keyboard's signals reach it
-as they always do, and those are not sent on; see ``gpuwatch.jobs.launch.runner``. When the job
+as they always do, and those are not sent on; see ``gpuwatch.jobs.run.job``. When the job
 ended by a signal, gpuwatch ends by the same: a shell that runs a script stops on Ctrl-C only if
 what it ran was ended by SIGINT, and prints "Killed" or "Segmentation fault" for whoever looks.
 
@@ -24,7 +24,7 @@ from gpuwatch.commands.printing import complain, drawing
 from gpuwatch.commands.watching import make_source
 from gpuwatch.core.background import DaemonWorker
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.launch.runner import RunningJob, Start, has_controlling_terminal, start_plain
+from gpuwatch.jobs.run.job import RunningJob, Start, has_controlling_terminal, start_plain
 
 if TYPE_CHECKING:
     from gpuwatch.commands.options import RunOptions
@@ -50,7 +50,7 @@ _READ_SHARE_MOST = 0.2
 
 def run_plain(command: Sequence[str], options: RunOptions) -> int:
     """The exit code; does not return for a job that a signal has ended."""
-    from gpuwatch.jobs.launch.output_files import open_chosen
+    from gpuwatch.jobs.run.output import open_chosen
 
     start = Start.now()
     output = None if options.output is None else open_chosen(options.output)

@@ -30,8 +30,8 @@ from gpuwatch.tui.runs import (
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
-    from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.jobs.run.job import RunningJob
+    from gpuwatch.jobs.run.output import OutputTail
     from gpuwatch.jobs.stacks.report import StackReport
     from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
@@ -240,7 +240,7 @@ class StartedJob(Controller):
         self._question: Dialog | None = None
         """Dialog that asks what shall become of the job, while it is open."""
         if job.output_path is not None:
-            from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
+            from gpuwatch.jobs.run.output import OutputTail  # noqa: PLC0415
 
             self._tail = OutputTail(job.output_path)
             self.view.job.output = self._tail
@@ -309,7 +309,7 @@ class StartedJob(Controller):
             return came
         self._read_whole = True
         if job.missed_input:
-            from gpuwatch.jobs.launch.runner import NO_INPUT  # noqa: PLC0415
+            from gpuwatch.jobs.run.job import NO_INPUT  # noqa: PLC0415
 
             tail.say(NO_INPUT)
         return job.missed_input

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.launch import keeper
-from gpuwatch.jobs.launch.keeper import Keeper
+from gpuwatch.jobs.run import keeper
+from gpuwatch.jobs.run.keeper import Keeper
 from tests.support.children import wait_until
 
 

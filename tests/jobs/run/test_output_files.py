@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.text import SentenceError
-from gpuwatch.jobs.launch.output_files import forget_oldest, open_chosen, open_kept, short_name
+from gpuwatch.jobs.run.output import forget_oldest, open_chosen, open_kept, short_name
 
 
 def test_a_file_of_its_own_for_its_owner_alone(tmp_path: Path) -> None:

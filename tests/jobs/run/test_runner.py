@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.source import ManualClock
-from gpuwatch.jobs.launch.output_files import open_chosen
-from gpuwatch.jobs.launch.runner import (
+from gpuwatch.jobs.run.job import (
     AGAIN_SECONDS,
+    CannotStartError,
     RunningJob,
     Start,
+    initial_environment,
+    spawn,
     start_in_terminal,
     start_plain,
 )
-from gpuwatch.jobs.launch.spawn import CannotStartError, initial_environment, spawn
+from gpuwatch.jobs.run.output import open_chosen
 from gpuwatch.sources.linux import procfs
 from tests.support.children import children_of, wait_until
 
@@ -127,7 +129,7 @@ def test_initial_environment_is_the_kernels(tmp_path: Path) -> None:
     adds LC_CTYPE. Where the kernel's copy cannot be read, the interpreter's is taken."""
     assert initial_environment(tmp_path / "none") == dict(os.environb)
     code = (
-        "import os, sys; from gpuwatch.jobs.launch.spawn import initial_environment;"
+        "import os, sys; from gpuwatch.jobs.run.job import initial_environment;"
         "os.environ['ADDED'] = '1';"
         "sys.stdout.buffer.write(repr((initial_environment(), 'LC_CTYPE' in os.environ)).encode())"
     )
