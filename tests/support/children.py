@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gpuwatch.jobs.identity.evidence import read_all
+from gpuwatch.jobs.identity.process_facts import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
 
 

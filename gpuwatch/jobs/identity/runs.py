@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.evidence import Look, parse_arguments
+from gpuwatch.jobs.identity.process_facts import ProcessFacts, parse_arguments, read_link
 from gpuwatch.jobs.identity.programs import PYTHON, parse_python
-from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
 
 COMMAND_BYTES = 65_536
@@ -157,8 +156,8 @@ class NextRun:
         now: float,
         began: frozenset[int],
         ended_at_unix: float,
-        climb: Callable[[int], tuple[Look, ...]],
-    ) -> Look | None:
+        climb: Callable[[int], tuple[ProcessFacts, ...]],
+    ) -> ProcessFacts | None:
         """The topmost process of the next run; ``began`` are the PIDs that are new."""
         if self._job is None:
             return None

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from gpuwatch.jobs.identity.evidence import children_of, read_all
+from gpuwatch.jobs.identity.process_facts import children_of, read_all
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.signals import pinned
 

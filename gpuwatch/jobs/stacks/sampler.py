@@ -31,7 +31,7 @@ from pathlib import Path
 
 from gpuwatch.core.model import Job, JobMember
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.surroundings import read_link
+from gpuwatch.jobs.identity.process_facts import read_link
 from gpuwatch.jobs.stacks.categories import Frame, Stack
 from gpuwatch.jobs.stacks.report import JobSource, StackReport, shares_of
 from gpuwatch.sources.linux import procfs
