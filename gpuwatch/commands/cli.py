@@ -37,7 +37,7 @@ from gpuwatch.commands.printing import (
     require_screen,
 )
 from gpuwatch.commands.watching import check_open_files
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.text import SentenceError, clean
 
 _FILES = {
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # as in a Python built without OpenSSL, and saves 4 MiB and a tenth of the time to start.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     # What is imported stays: looking through it for garbage takes a fifth of the time to start.
-    gc.set_threshold(lean.YOUNG_OBJECTS)
+    gc.set_threshold(memory_trim.YOUNG_OBJECTS)
     sys.exit(run(arguments))
 
 

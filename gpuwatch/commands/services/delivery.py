@@ -20,7 +20,7 @@ import click
 from gpuwatch import __version__
 from gpuwatch.commands.printing import complain
 from gpuwatch.core.background import DaemonWorker
-from gpuwatch.core.lean import load_encryption
+from gpuwatch.core.memory_trim import load_encryption
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import exit_words
 from gpuwatch.outputs.alerts import Event

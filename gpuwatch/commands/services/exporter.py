@@ -12,7 +12,7 @@ import click
 from gpuwatch.commands.options import Watched, option_demo, option_gpus, option_interval
 from gpuwatch.commands.printing import complain, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def exporter_command(
 
         print_text(Path(folder.__path__[0], "files", printed).read_text("utf-8"))
         return
-    lean.load_encryption()
+    memory_trim.load_encryption()
     try:
         from gpuwatch.outputs.exporter.metrics import Metrics
         from gpuwatch.outputs.exporter.server import WebConfig
@@ -121,9 +121,9 @@ def exporter_command(
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)
         metrics.push(snapshot, engine.diagnosis)
-        lean.settle()
+        memory_trim.settle()
         if snapshot.sequence % 600 == 599:
-            lean.tidy()
+            memory_trim.tidy()
 
     server = _bound(listen, metrics, web, allow_host)
     # To be stopped is how it ends.

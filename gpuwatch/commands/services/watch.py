@@ -18,7 +18,7 @@ from gpuwatch.commands.manual import find_rule, rules_begun
 from gpuwatch.commands.options import Duration, option_json, remote_options, watched_options
 from gpuwatch.commands.printing import complain, open_output, print_text
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
-from gpuwatch.core import lean, units
+from gpuwatch.core import memory_trim, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,9 +110,9 @@ def watch_command(
                 one.give(event)
             if event.event == RAISED and ends_on & {ANY, event.finding.rule}:
                 code = EXIT_FOUND
-        lean.settle()
+        memory_trim.settle()
         if snapshot.sequence % 600 == 599:
-            lean.tidy()
+            memory_trim.tidy()
         return bool(code)
 
     def take(snapshot: Snapshot, _passed: float) -> bool:

@@ -1,4 +1,4 @@
-"""Memory that a program which runs all day beside a job gives back."""
+"""Return unused memory to the system: gpuwatch runs all day beside a job."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ _ARENA_MAX = -8
 
 @cache
 def settle() -> None:
-    """Once all is loaded: give back what the start needed, and never look for garbage among what
+    """Give back what the start needed, once all is loaded, and never look for garbage among what
     stays. Later calls do nothing: what is there by then need not stay."""
     gc.collect()
     gc.freeze()

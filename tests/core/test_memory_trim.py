@@ -9,7 +9,7 @@ from tests.tui.terminal.pseudo_terminal import terminal
 
 PROGRAM = """
 import gc, weakref
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 
 class Node:
     pass
@@ -19,13 +19,13 @@ def circle():
     node.me = node
     return node
 
-lean.settle()
+memory_trim.settle()
 kept = gc.get_freeze_count()
 assert kept > 0
 
 # A replay makes an engine for every moment that is gone to: what it shows then is to go.
 shown = [[] for _ in range(10_000)]
-lean.settle()
+memory_trim.settle()
 assert gc.get_freeze_count() <= kept
 
 gone = weakref.ref(circle())
@@ -38,15 +38,15 @@ gc.collect(1)
 del node
 gc.collect(1)
 assert gone() is not None
-lean.tidy()
+memory_trim.tidy()
 assert gone() is None
 """
 
 THREAD = """
 import threading
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 
-lean.share_one_heap()
+memory_trim.share_one_heap()
 kept = []
 thread = threading.Thread(target=lambda: kept.append(bytes(100_000)))
 thread.start()
