@@ -102,7 +102,7 @@ def _explain(error: Exception) -> int:
 
 
 def _discard_output() -> None:
-    """What is still buffered must not fail once more when the interpreter ends."""
+    """Discard what is still buffered: it must not fail once more when the interpreter ends."""
     if sys.stdout is not sys.__stdout__:
         return
     try:
@@ -113,7 +113,7 @@ def _discard_output() -> None:
 
 
 def _help(command: str) -> str:
-    """The docstring of a command that is not imported."""
+    """Return the docstring of a command that is not imported."""
     spec = find_spec(f"gpuwatch.commands.{_FILES[command]}")
     assert spec is not None
     # An ``InspectLoader``, whose import would take 10 ms of every start.
@@ -128,7 +128,8 @@ _ELSEWHERE = ("status", "stream", "diagnose", "doctor", "record", "report")
 
 
 def _elsewhere(name: str) -> click.Command:
-    """The command ``name``, run on other machines with all options that are not about them."""
+    """Return the command ``name``, run on other machines with all options that are not about
+    them."""
 
     @click.command(name, context_settings={"ignore_unknown_options": True}, add_help_option=False)
     @click.option("--host", multiple=True)
@@ -166,7 +167,7 @@ class _Commands(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By what their files say: importing them all would take half of the time."""
+        """List them by the text of their files: importing them all would take half of the time."""
         commands = [click.Command(name, help=_help(name)) for name in self.list_commands(ctx)]
         limit = formatter.width - 6 - max(map(len, _FILES))
         with formatter.section("Commands"):

@@ -100,7 +100,8 @@ def diagnose_command(
 
 
 def exit_code(report: DiagnosisReport) -> int:
-    """1 where something was found, 0 where nothing is wrong, 3 where that cannot be decided."""
+    """Return 1 where something was found, 0 where nothing is wrong, 3 where that cannot be
+    decided."""
     return 1 if report.found else 0 if report.decided else 3
 
 
@@ -162,6 +163,8 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
 
 
 class Collector:
+    """The snapshots of a watch, added up, and the stacks sampled in its middle."""
+
     def __init__(self) -> None:
         from gpuwatch.diagnosis.engine.engine import EVALUATE_SECONDS
         from gpuwatch.outputs.report.accumulator import Accumulator
@@ -175,7 +178,7 @@ class Collector:
         self._watched.push(snapshot)
 
     async def sample_stacks(self, seconds: float) -> None:
-        """In the middle of so many seconds."""
+        """Sample in the middle of so many seconds."""
         import asyncio
 
         from gpuwatch.jobs.stacks.report import stack_facts
@@ -193,7 +196,7 @@ class Collector:
             self._watched.engine.note_stacks(job.key, stack_facts(job, self._stacks))
 
     def report(self) -> DiagnosisReport | None:
-        """``None`` if there was nothing."""
+        """Return the diagnosis of what was seen; ``None`` if there was nothing."""
         from gpuwatch.outputs.diagnosis import of_watch
 
         if self._last is None:
@@ -205,7 +208,7 @@ class Collector:
 
 
 def problem_of(last: Snapshot) -> str | None:
-    """Why there is no GPU to look at, where that is known."""
+    """Return why there is no GPU to look at, where that is known."""
     for severity in ("error", "warning", "info"):
         for problem in last.problems:
             if problem.severity == severity and problem.source == "nvml":

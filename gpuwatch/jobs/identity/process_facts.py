@@ -50,7 +50,8 @@ _FOR_GPUS = (b"/libtorch_cuda", b"/libtorch_hip", b"/libtorch_xpu", b"/libc10_cu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What is constant for a process until it runs another program. Text is ``text.clean``."""
+    """Facts that are constant for a process until it runs another program. Text is
+    ``text.clean``."""
 
     pid: int
     parent: int

@@ -1,5 +1,5 @@
-"""Where a job runs (folder, container, pod, Slurm job, Python environment), and what it does other
-than train from a loader: servers, and environments of reinforcement learning.
+"""Find where a job runs (folder, container, pod, Slurm job, Python environment), and what it does
+other than train from a loader: servers, and environments of reinforcement learning.
 """
 
 import functools

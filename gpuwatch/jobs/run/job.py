@@ -56,7 +56,7 @@ class CannotStartError(SentenceError):
 
 
 def initial_environment(path: Path = Path("/proc/self/environ")) -> dict[bytes, bytes]:
-    """The environment this process was started with, in its order. The kernel's copy:
+    """Return the environment this process was started with, in its order. The kernel's copy:
     ``os.environ`` has what the interpreter and libraries did to it since."""
     try:
         data = path.read_bytes()
@@ -111,7 +111,7 @@ def spawn(
 
 
 def _found(name: bytes, environment: Mapping[bytes, bytes]) -> bytes | None:
-    """The program that execvp(3) would run; where none can be run, one to be refused."""
+    """Find the program that execvp(3) would run; where none can be run, one to be refused."""
     places = _candidates(name, environment)
     can_run = [path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)]  # noqa: PTH113
     there = [path for path in places if os.path.lexists(path)]
@@ -157,7 +157,8 @@ _KEEPERS_MAX = 5
 
 
 class OutputTerminal:
-    """``keep`` starts the keeper, ``let_go`` leaves the terminal to the job."""
+    """The pseudo-terminal that a job prints to, and its keeper: ``keep`` starts it, ``let_go``
+    leaves the terminal to the job."""
 
     def __init__(
         self, output: int, path: Path, environment: Mapping[bytes, bytes], most_bytes: int | None
@@ -258,8 +259,8 @@ _STEPS = (
 
 
 class Start(NamedTuple):
-    """How this process itself was started, and what a job it starts is to be given; taken before
-    anything of it is changed."""
+    """The way this process itself was started, and what a job it starts is to be given; taken
+    before anything of it is changed."""
 
     environment: Mapping[bytes, bytes]
     mask: frozenset[int]
@@ -336,7 +337,7 @@ class RunningJob:
             return False
 
     def poll(self) -> int | None:
-        """The job's exit code, negative for the signal that ended it; ``None``: it runs."""
+        """Return the job's exit code, negative for the signal that ended it; ``None``: it runs."""
         if self._terminal is not None:
             self._terminal.is_kept()
         if self._exit_code is None:

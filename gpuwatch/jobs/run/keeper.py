@@ -17,7 +17,7 @@ _CHUNK_BYTES = 65536
 
 
 class Keeper:
-    """Writes to ``descriptor``, and remembers what it could not write."""
+    """Appends to ``descriptor``, and counts what it could not write."""
 
     def __init__(self, descriptor: int, most_bytes: int | None = None) -> None:
         self.lost_bytes = 0
@@ -67,7 +67,7 @@ class Keeper:
         return True
 
     def _write(self, data: bytes) -> int:
-        """How many of the bytes were written."""
+        """Write; returns how many of the bytes were written."""
         done = 0
         while done < len(data):
             try:

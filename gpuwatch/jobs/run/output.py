@@ -30,14 +30,14 @@ from gpuwatch.core.units import size
 
 RUNS_KEPT = 50
 KEPT_BYTES = 64 << 20
-"""Of what one job prints: more than a day of progress bars."""
+"""Kept of what one job prints: more than a day of progress bars."""
 
 _NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,60}\.log")
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|uv|poetry|run|bash|sh|zsh|env|nice|torchrun")
 
 
 def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, Path]:
-    """A new file of its own for what ``command`` prints, open for appending; the oldest files
+    """Open a new file of its own for what ``command`` prints, open for appending; the oldest files
     make room for it. Raises ``SentenceError``."""
     folder = state_folder("runs") if folder is None else folder
     when = time.strftime("%Y%m%d-%H%M%S")
@@ -60,7 +60,7 @@ def open_kept(command: Sequence[str], folder: Path | None = None) -> tuple[int, 
 
 
 def open_chosen(path: Path) -> int:
-    """The file a person chose, emptied, open for appending. Raises ``SentenceError``."""
+    """Open the file a person chose, emptied, open for appending. Raises ``SentenceError``."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -83,7 +83,7 @@ def forget_oldest(folder: Path, kept: int = RUNS_KEPT) -> None:
 
 
 def short_name(command: Sequence[str]) -> str:
-    """A name for this command, fit for a file name: ``train.py``."""
+    """Return a name for this command, fit for a file name: ``train.py``."""
     words = [word for word in command if not word.startswith("-") and "=" not in word]
     names = [PurePath(word).name for word in words]
     scripts = [name for name in names if name.endswith((".py", ".sh"))]

@@ -17,8 +17,8 @@ _TRACKER_SECONDS = 1.0
 
 
 def family(begins: Callable[[int, procfs.ProcessStat], bool]) -> dict[int, int]:
-    """Processes of which ``begins`` is true and their descendants as they are now, each with its
-    start in ticks since boot."""
+    """Return processes of which ``begins`` is true and their descendants as they are now, each with
+    its start in ticks since boot."""
     seen = {one: found for one, found in read_all().items() if found.state not in "ZX"}
     children = children_of(seen)
     tree: dict[int, int] = {}
@@ -63,7 +63,7 @@ def kill_tree(pid: int) -> None:
 
 
 def _send(pid: int, start_ticks: int, number: int) -> bool:
-    """The number could be another's by now."""
+    """Send a signal unless the number is another process's by now."""
     try:
         with pinned(pid) as send:
             found = procfs.read_stat(pid)

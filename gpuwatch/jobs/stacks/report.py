@@ -1,4 +1,4 @@
-"""What a training process does, and on which lines: its sampled Python stacks, summed up.
+"""Sum up the sampled Python stacks of a training process: what it does, and on which lines.
 
 Lines of source files are read as the job sees them. The names come out of the job's memory, so
 they are anything: a pipe, a device, a link out of its container, a file only root may read. Only

@@ -366,7 +366,7 @@ class StackSampler:
 
     @property
     def seconds_left(self) -> float:
-        """How long it takes, and once it has begun the rest of that by the clock."""
+        """Seconds that it takes, and once it has begun the rest of them by the clock."""
         passed = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         return max(0.0, self._seconds - passed)
 

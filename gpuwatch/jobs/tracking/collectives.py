@@ -1,4 +1,4 @@
-"""Asks NCCL, in the ranks of a job, which of them has launched the fewest collectives.
+"""Ask NCCL, in the ranks of a job, which of them has launched the fewest collectives.
 
 Since NCCL 2.24 its RAS service listens in every rank on a local TCP port and speaks lines of text;
 the answer in JSON, which is read here, came with 2.28.7 (NCCL's user guide, "RAS", and
@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct):
 
 
 class Behind(NamedTuple):
-    """How many collectives fewer than the rank that was ahead each had launched; ``elsewhere``
+    """Collectives that each had launched fewer than the rank that was ahead; ``elsewhere``
     names a rank of another machine that was further behind than all of these."""
 
     by_pid: Mapping[int, int]
@@ -122,7 +122,7 @@ def _here(hosts: Mapping[str, int]) -> str | None:
 
 
 class Collectives:
-    """How far ranks of one job are behind by NCCL's count; ``behind`` is the latest answer."""
+    """NCCL's count of collectives in the ranks of one job; ``behind`` is the latest answer."""
 
     def __init__(self, now: float, proc: Path, listeners: Listeners) -> None:
         self.behind = NOT_ASKED

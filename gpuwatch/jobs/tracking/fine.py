@@ -1,4 +1,4 @@
-"""How busy the main threads and loader workers of one job are, several times between snapshots.
+"""Sample how busy the main threads and loader workers of one job are, more often than snapshots.
 
 A starved job is busy by turns: its workers while the GPU waits, its main thread while they wait.
 A mean over a second hides that, unless it says that they did nothing, or worked, all the while.

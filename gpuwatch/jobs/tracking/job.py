@@ -294,7 +294,7 @@ class SlowReadings:
 RANKS_SECONDS_APART = 3.0
 """How a job that nobody is attached to loads its data is worked out this often."""
 MEMBERS_AT_ONCE = 16
-"""Of the attached job, where it has more processes, those that are no ranks take turns."""
+"""Where the attached job has more processes, those that are no ranks take turns."""
 GPU_LINGER_SECONDS = 5.0
 """A driver that is slow names no process for a moment."""
 

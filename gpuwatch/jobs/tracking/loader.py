@@ -1,4 +1,4 @@
-"""How one rank gets its data, as far as it shows from outside: its workers, its pinned memory.
+"""Judge how one rank gets its data, as far as it shows from outside: its workers, pinned memory.
 
 Loader workers are not always there: without ``persistent_workers`` they end with every epoch and
 begin again with the next, and before the first batch there are none. So none now is not none.
@@ -30,7 +30,7 @@ PIN_SETTLE_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSigns:
-    """What shows of a rank's loader now: the rank itself and its children."""
+    """Signs of a rank's loader that are seen now: the rank itself and its children."""
 
     age_seconds: float | None
     named_workers: int
@@ -48,7 +48,8 @@ class LoaderSigns:
 
 
 class LoaderFacts(NamedTuple):
-    """As ``JobRank`` has them. A sign of something unknown reads well after "because"."""
+    """Facts about a rank's loader, as ``JobRank`` has them. A sign of something unknown reads well
+    after "because"."""
 
     workers: int | None
     workers_sign: str
@@ -70,7 +71,7 @@ def with_reported(facts: LoaderFacts, workers: int | None, pinned: bool | None) 
 
 
 class LoaderWatch:
-    """What was seen of one rank's loader over time."""
+    """Memory of what was seen of one rank's loader."""
 
     __slots__ = ("_pin_at", "_since", "_workers", "_workers_at")
 

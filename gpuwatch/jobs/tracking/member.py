@@ -30,7 +30,7 @@ from gpuwatch.sources.linux.connections import UNSEEN, Traffic
 
 MINIMUM_SECONDS = 0.05
 PSS_SHARE = 0.002
-"""Of one core: what adding up proportional memory may use, all processes together. The kernel
+"""Share of one core that adding up proportional memory may use, all processes together. The kernel
 walks the page tables for it: about 5 ms for a PyTorch process, 10 ms a resident GiB."""
 PSS_SHARE_APART = 0.0005
 """While nobody is attached to a job."""
@@ -63,13 +63,13 @@ Pair = tuple[float, float]
 
 
 def parse_schedstat(raw: bytes) -> Pair:
-    """Percent seconds (of a core): running, and runnable but waiting for one."""
+    """Parse percent seconds (of a core): running, and runnable but waiting for one."""
     running, waiting, _ = raw.split(None, 2)
     return int(running) / 1e7, int(waiting) / 1e7
 
 
 def parse_io(raw: bytes) -> Pair:
-    """Bytes read from and written to storage."""
+    """Parse bytes read from and written to storage."""
     # "cancelled_write_bytes" stands after both.
     reads = raw.index(b"\nread_bytes: ") + 13
     writes = raw.index(b"\nwrite_bytes: ", reads) + 14
@@ -77,13 +77,13 @@ def parse_io(raw: bytes) -> Pair:
 
 
 def parse_switches(raw: bytes) -> Pair:
-    """Voluntary and involuntary context switches."""
+    """Parse voluntary and involuntary context switches."""
     fields = raw[raw.index(b"\nvoluntary_ctxt_switches:") :].split(None, 4)
     return int(fields[1]), int(fields[3])
 
 
 def parse_block_delay(raw: bytes) -> Pair:
-    """Percent seconds of ``delayacct_blkio_ticks`` in a stat line."""
+    """Parse percent seconds of ``delayacct_blkio_ticks`` in a stat line."""
     fields = raw[raw.rindex(b")") + 2 :].split(None, 40)
     if len(fields) < 40:
         raise ValueError("this kernel does not count the delay")
@@ -91,8 +91,8 @@ def parse_block_delay(raw: bytes) -> Pair:
 
 
 def parse_waited_ticks(raw: bytes) -> tuple[int, int]:
-    """Clock ticks of a process itself, and of its children that have ended and were waited for
-    (with theirs), in a stat line."""
+    """Parse clock ticks of a process itself, and of its children that have ended and were waited
+    for (with theirs), in a stat line."""
     user, system, below_user, below_system = map(
         int, raw[raw.rindex(b")") + 2 :].split(None, 15)[11:15]
     )
@@ -100,7 +100,7 @@ def parse_waited_ticks(raw: bytes) -> tuple[int, int]:
 
 
 def parse_pss(raw: bytes) -> int:
-    """``Pss`` of ``smaps_rollup``, in bytes. Raises ``ValueError``."""
+    """Parse ``Pss`` of ``smaps_rollup``, in bytes. Raises ``ValueError``."""
     return int(raw[raw.index(b"\nPss:") + 5 :].split(None, 1)[0]) * 1024
 
 
@@ -111,7 +111,7 @@ def accounts_for_disk_wait(proc: Path = procfs.PROC) -> bool:
 
 
 class Rates(NamedTuple):
-    """As ``JobMember`` has them."""
+    """Rates of use, as ``JobMember`` has them."""
 
     main_thread_cpu_percent: float | None = None
     run_queue_wait_percent: float | None = None
@@ -181,8 +181,8 @@ class Counters:
 
 
 class ChildrenMeter:
-    """CPU of all processes below one. What a child used moves to its parent's counters when it has
-    ended, so that the sum misses none, however short it lives."""
+    """Meter of the CPU that all processes below one use. What a child used moves to its parent's
+    counters when it has ended, so that the sum misses none, however short it lives."""
 
     def __init__(self, pid: int, proc: Path = procfs.PROC) -> None:
         self._pid = pid
@@ -190,7 +190,7 @@ class ChildrenMeter:
         self._before: tuple[float, int] | None = None
 
     def update(self, now: float, below: Sequence[int], *, ran: bool) -> float | None:
-        """Percent of one core since the call before; ``below``: the PIDs of those there now.
+        """Return percent of one core since the call before; ``below``: the PIDs of those there now.
         Without any, a parent that has not ``ran`` since has not waited for one either."""
         if not (ran or below) and self._before is not None:
             self._before = (now, self._before[1])
@@ -215,7 +215,7 @@ class ChildrenMeter:
 
 
 class MemberMeter:
-    """What one process uses beyond its stat line, read again and again: cheap counters, each at
+    """Meter of what one process uses beyond its stat line: cheap counters, each read at
     its own pace. Never raises: what cannot be read is ``None``."""
 
     def __init__(self, pid: int, proc: Path = procfs.PROC, *, keep_open: bool = False) -> None:
@@ -386,7 +386,7 @@ THREADS_SECONDS_APART = 5.0
 """For jobs nobody is attached to. Both are shorter than ``loader.PIN_SETTLE_SECONDS``."""
 THREADS_SECONDS_LONGEST = 60.0
 NEW_SECONDS = 60.0
-"""So long after it was first seen more is still found out of it, run or not."""
+"""For so long after it was first seen more is still found out of it, run or not."""
 
 ENDED_STATES = ("Z", "X")
 LASTING_STATES = (*ENDED_STATES, "T", "t")
@@ -402,8 +402,8 @@ _of_row = attrgetter(*_ROW_FIELDS)
 
 
 class _Occasion:
-    """When something that costs much to read is to be read of a process: it is due and the process
-    has run since the last time."""
+    """The next time to read what costs much to read: it is due and the process has run since the
+    last time."""
 
     __slots__ = ("due", "last", "tries")
 

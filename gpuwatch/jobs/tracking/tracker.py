@@ -129,7 +129,8 @@ def _was_part_of(process: ProcessFacts, job: TrackedJob | None) -> bool:
 
 
 class Tree:
-    """Which process is below which; gives each out once: ``taken`` are those that a job has."""
+    """The order of processes below one another; gives each out once: ``taken`` are those that a job
+    has."""
 
     def __init__(self, rows: Mapping[int, Process]) -> None:
         self.rows = rows
@@ -278,7 +279,7 @@ CLIMB_SECONDS, CLIMB_SECONDS_LONGEST = 30.0, 120.0
 it a launcher."""
 
 HIDDEN_PERCENT = 5.0
-"""What child processes of a loader worker use beyond this, of a core, is missed by its clock."""
+"""Child processes of a loader worker that use more of a core are missed by its clock."""
 
 
 class JobTracker:
