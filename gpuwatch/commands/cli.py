@@ -44,7 +44,7 @@ _FILES = {
     **{name: name for name in ("diagnose", "doctor")},
     **{name: f"services.{name}" for name in ("exporter", "watch")},
     **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
-    **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
+    **dict.fromkeys(("status", "stream", "export"), "snapshots"),
     "explain": "manual",
     **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune"},
     "compare": "recordings.report",

@@ -33,6 +33,8 @@ from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, rea
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuwatch.core.model import Snapshot
     from gpuwatch.jobs.stacks.report import StackReport
     from gpuwatch.outputs.diagnosis import DiagnosisReport
@@ -44,7 +46,7 @@ _PROGRESS_SECONDS = 0.5
 
 
 @click.command("diagnose")
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @option_pid()
 @click.option(
     "--for",
@@ -62,7 +64,7 @@ _PROGRESS_SECONDS = 0.5
 )
 @option_demo("Diagnose")
 def diagnose_command(
-    file: str | None,
+    files: tuple[str, ...],
     pid: int | None,
     seconds: float | None,
     as_json: bool,
@@ -75,16 +77,17 @@ def diagnose_command(
     FILE is a recording (of gpuwatch record or stream) or a log of GPUs: any that nvidia-smi writes,
     DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
-    Ctrl-C shows what is known so far.
+    Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
+    known so far.
     """
-    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
+    _refuse(files, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
-        if file is not None:
-            read = read_report(file, Cut(pid=pid), facts.options(), partly=True)
+        if files:
+            read = read_report(files, Cut(pid=pid), facts.options(), partly=True)
             report: DiagnosisReport | None = of_file(read)
         else:
             watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
@@ -106,14 +109,19 @@ def exit_code(report: DiagnosisReport) -> int:
 
 
 def _refuse(
-    file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
+    files: Sequence[str],
+    demo: str | None,
+    *,
+    seconds: float | None,
+    stacks: bool,
+    columns: str | None,
 ) -> None:
     for wrong, why in (
-        (file is None and columns, "--columns names the columns of a log: give its file too."),
-        (file is None and stacks and demo, "A simulated machine has no stacks to sample."),
-        (file is not None and demo is not None, "Choose either a file or --demo."),
-        (file and stacks, "--stacks samples running processes: it does not apply to a file."),
-        (file and seconds is not None, "--for is for live watching: a file is read as a whole."),
+        (not files and columns, "--columns names the columns of a log: give its file too."),
+        (not files and stacks and demo, "A simulated machine has no stacks to sample."),
+        (files and demo is not None, "Choose either a file or --demo."),
+        (files and stacks, "--stacks samples running processes: it does not apply to a file."),
+        (files and seconds is not None, "--for is for live watching: a file is read as a whole."),
     ):
         if wrong:
             raise click.UsageError(why)

@@ -112,33 +112,6 @@ def stream_command(watched: Watched, count: int | None) -> None:
     asyncio.run(watch(watched.pid, Sampler(source, watched.interval_seconds), take))
 
 
-@click.command("merge")
-@click.argument("files", nargs=-1, metavar="FILE FILE ...")
-def merge_command(files: tuple[str, ...]) -> None:
-    """Print recordings of several hosts as one: gpuwatch merge A B | gpuwatch report -
-
-    The FILEs were recorded at the same time, one on each host. A job that ran on several of them
-    becomes one job, diagnosed as a whole: a rank that the others wait for is named with its host.
-    The PIDs of the second host begin at 10000000, those of the third at 20000000.
-    """
-    if len(files) < 2:
-        raise click.UsageError("Name the recordings of two hosts or more: gpuwatch merge A B")
-    out = open_output()
-
-    from gpuwatch.outputs.export import JsonLinesWriter
-    from gpuwatch.recording.hosts.together import merged
-
-    writer = JsonLinesWriter(out)
-    with ExitStack() as opened:
-        parts = [opened.enter_context(part(file, Cut())) for file in files]
-        for snapshot in merged([snapshots for _, snapshots in parts]):
-            with writing():
-                writer.write(snapshot)
-    for log, _ in parts:
-        for note in log.stats.sentences():
-            complain(f"{log.shown}: {note}")
-
-
 @click.command("export")
 @click.argument("file", metavar="FILE")
 @click.option("--csv", "readings", metavar="OUT", help="One row per GPU and reading.")
@@ -193,8 +166,8 @@ def _refuse(file: str, paths: Sequence[str]) -> None:
 
 
 def _write(snapshots: Iterator[Snapshot], tables: Sequence[Table]) -> int:
-    """How many snapshots there were; files are made at the first, so that a FILE that is none
-    leaves none behind."""
+    """Write the tables; returns how many snapshots there were. Files are made at the first, so that
+    a FILE that is none leaves none behind."""
     from gpuwatch.outputs.export import RowWriter
 
     written = 0

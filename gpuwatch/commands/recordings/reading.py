@@ -4,8 +4,9 @@ of them that a person asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -34,7 +35,7 @@ _COUNTS = (
     *("interval_seconds", "lines", "other_lines", "torn_lines", "overlong_lines"),
     *("unread_values", "incomplete_ticks", "missing_ticks", "clock_jumps"),
 )
-"""How well a file could be read; by the same names in what read it and in the report."""
+"""Counts of how well a file could be read; by the same names in what read it and in the report."""
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]
@@ -65,8 +66,8 @@ class Cut(NamedTuple):
         return any(one.needs_end for one in (self.begin, self.end) if one is not None)
 
     def span(self, first: float, last: float | None) -> tuple[float | None, float | None]:
-        """From when to when, in a recording from ``first`` to ``last``. Raises ``MomentError`` or
-        ``click.UsageError`` for a part that cannot be."""
+        """Return from when to when, in a recording from ``first`` to ``last``. Raises
+        ``MomentError`` or ``click.UsageError`` for a part that cannot be."""
         begin = None if self.begin is None else self.begin.unix(first, last)
         end = None
         if self.end is not None:
@@ -77,13 +78,13 @@ class Cut(NamedTuple):
             raise click.UsageError("--to is not after --from: there is nothing between them.")
         return begin, end
 
-    def of(
+    def snapshots(
         self, log: OpenedLog, last: float | None = None, first: float | None = None
     ) -> Iterator[Snapshot]:
-        """The snapshots of it; ``first``: when the recording began, where ``log`` does not begin
-        with it. Raises ``click.UsageError`` for a part that cannot be."""
-        snapshots = self._between(log.snapshots, last, first)
-        return snapshots if self.pid is None else _of_job(snapshots, self.pid)
+        """Return the snapshots of it; ``first``: when the recording began, where ``log`` does not
+        begin with it. Raises ``click.UsageError`` for a part that cannot be."""
+        found = self._between(log.snapshots, last, first)
+        return found if self.pid is None else _of_job(found, self.pid)
 
     def _between(
         self, snapshots: Iterable[Snapshot], last: float | None, first: float | None
@@ -100,7 +101,7 @@ class Cut(NamedTuple):
                 yield snapshot
 
     def nothing(self, log: OpenedLog) -> str:
-        """Why there was no snapshot, as a sentence."""
+        """Return why there was no snapshot, as a sentence."""
         if self.pid is not None:
             if log.kind == "recording":
                 within = "" if self.begin is None and self.end is None else " in that time"
@@ -113,14 +114,14 @@ LOG_INTERVAL_LEAST_SECONDS = 0.01
 
 
 class LogFacts(NamedTuple):
-    """What a person says of a log that does not say it itself."""
+    """Facts about a log that a person gives, as the log does not say them itself."""
 
     columns: str | None = None
     gpus: int | None = None
     interval_seconds: float | None = None
 
     def options(self) -> LogOptions:
-        """Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
+        """Check and return them. Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
         from gpuwatch.sources.smi_log.columns import parse_columns
         from gpuwatch.sources.smi_log.source import LogOptions
 
@@ -163,7 +164,7 @@ def cut_options(of_what: str = "") -> Decorator:
 
 
 def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
-    """The part about the job that ``pid`` belongs to, from the first snapshot that has it."""
+    """Cut down to the job that ``pid`` belongs to, from the first snapshot that has it."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     key = None
@@ -174,7 +175,7 @@ def _of_job(snapshots: Iterable[Snapshot], pid: int) -> Iterator[Snapshot]:
 
 
 def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
-    """The job that has a process ``pid``."""
+    """Return the job that has a process ``pid``."""
     for job in snapshot.jobs:
         if pid in {job.pid, *[member.pid for member in job.members]}:
             return job.key
@@ -182,11 +183,16 @@ def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
 
 
 def read_report(
-    path: str, cut: Cut | None = None, options: LogOptions | None = None, *, partly: bool = False
+    paths: Sequence[str],
+    cut: Cut | None = None,
+    options: LogOptions | None = None,
+    *,
+    partly: bool = False,
 ) -> Report:
-    """Read a recording or log, and diagnose it: what it costs is what its readings say, however
-    the recording ended. Ctrl-C and SIGTERM end the reading: with a sentence, or where ``partly``
-    with the report of what came before. Raises ``LogError`` for what it is not."""
+    """Read a recording or log, or recordings of several hosts as one, and diagnose it: what it
+    costs is what its readings say, however the recording ended. Ctrl-C and SIGTERM end the reading:
+    with a sentence, or where ``partly`` with the report of what came before. Raises ``LogError``
+    for what it is not."""
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.outputs.report.model import Source
     from gpuwatch.outputs.report.recorder import JobRecorder
@@ -196,7 +202,7 @@ def read_report(
     made: Accumulator | JobRecorder | None = None
     with (
         terminated_as_interrupted(),
-        part(path, cut._replace(pid=None), options) as (log, snapshots),
+        together(paths, cut._replace(pid=None), options) as (log, snapshots),
     ):
         try:
             for snapshot in progress(log, snapshots):
@@ -229,10 +235,34 @@ def read_report(
 
 
 @contextmanager
+def together(
+    paths: Sequence[str], cut: Cut, options: LogOptions | None = None
+) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
+    """Open recordings that were made at the same time, one on each host, as one: a job that ran on
+    several of them is one job. Their PIDs and clocks: see ``recording.hosts.together``."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(part(path, cut, options)) for path in paths]
+        (log, snapshots), *others = opened
+        if not others:
+            yield log, snapshots
+            return
+
+        from gpuwatch.recording.hosts.together import merged
+
+        def merge() -> Iterator[Snapshot]:
+            yield from merged([one for _, one in opened])
+            for other, _ in others:
+                for note in other.stats.sentences():
+                    log.stats.note(f"{other.shown}: {note}")
+
+        yield replace(log, shown=" and ".join([one.shown for one, _ in opened])), merge()
+
+
+@contextmanager
 def part(
     path: str, cut: Cut, options: LogOptions | None = None
 ) -> Iterator[tuple[OpenedLog, Iterator[Snapshot]]]:
-    """A recording opened, and the snapshots of it that are asked for. What lies before them is
+    """Open a recording, and give the snapshots of it that are asked for. What lies before them is
     passed over without being read, where that can be; for the end of anything else all of it is
     read once more. Raises ``LogError``, also while it is read."""
     from gpuwatch.recording.file import RecordingIndex, is_indexed, open_any
@@ -249,13 +279,13 @@ def part(
                 for snapshot in progress(log, log.snapshots, "looking for the end"):
                     last = snapshot.taken_at_unix_seconds
     with open_any(path, options, begin=place) as log:
-        yield log, cut.of(log, last, first)
+        yield log, cut.snapshots(log, last, first)
 
 
 def progress(
     log: OpenedLog, snapshots: Iterable[Snapshot], doing: str = "reading"
 ) -> Iterator[Snapshot]:
-    """``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
+    """Yield ``snapshots``, with one line on a terminal that says how far it is, gone at the end."""
     line = StatusLine(_PROGRESS_SECONDS, first_after_seconds=_PROGRESS_SECONDS)
     whole = log.lines.whole_bytes
     try:

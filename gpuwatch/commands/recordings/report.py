@@ -18,6 +18,7 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
     refuse_overwriting,
+    shown,
     write_file,
 )
 from gpuwatch.commands.recordings.reading import (
@@ -29,7 +30,7 @@ from gpuwatch.commands.recordings.reading import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
@@ -37,17 +38,19 @@ if TYPE_CHECKING:
     from gpuwatch.sources.smi_log.source import LogOptions
 
 EXIT_HOLDS, EXIT_UNKNOWN = 1, 3
-"""Of ``compare --fail-if``: a condition holds; none does, and of one that is unknown."""
+"""Exit codes of ``compare --fail-if``: a condition holds; none does, and of one that is unknown."""
 
 
 class Form(NamedTuple):
+    """The form in which a report or a comparison is written."""
+
     html: str | None
     as_json: bool
     ascii_mode: bool | None
 
     def check(self, *inputs: str) -> None:
-        """Raises ``click.UsageError`` for what does not go together; ``inputs`` are files that are
-        read."""
+        """Refuse what does not go together; ``inputs`` are files that are read. Raises
+        ``click.UsageError``."""
         if self.html is not None and self.as_json:
             raise click.UsageError("Choose one of --html and --json.")
         refuse_overwriting(self.html, *inputs)
@@ -79,13 +82,13 @@ def _form_options(what: str) -> Decorator:
 
 
 @click.command("report")
-@click.argument("reference", required=False, metavar="[NUMBER|PID|FILE]")
+@click.argument("references", nargs=-1, metavar="[NUMBER|PID|FILE...]")
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
 @cut_options("Of a recording:")
 @log_options()
 @_form_options("the report")
 def report_command(
-    reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
+    references: tuple[str, ...], as_list: bool, cut: Cut, facts: LogFacts, form: Form
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
@@ -96,22 +99,29 @@ def report_command(
     FILE can also be a recording (of gpuwatch record or stream), with the files that --rotate put
     aside, or a log as diagnose takes it; - is standard input. Its report covers the whole machine,
     or part of it (--pid, --from, --to). Times are local; a time of day is the first one after the
-    start of the recording.
+    start of the recording. Recordings of several hosts, made at the same time, are one report: a
+    job that ran on several of them is one job, diagnosed as a whole.
     """
-    form.check(*filter(None, [reference]))
+    form.check(*references)
+    other = next((one for one in references if not is_recording(one)), None)
+    recorded = bool(references) and other is None
+    if len(references) > 1 and other is not None:
+        raise click.UsageError(
+            f"{shown(other)} is no recording: name one report, or the recordings of several hosts."
+        )
     for option, value in (("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)):
-        if value is not None and (reference is None or not is_recording(reference)):
+        if value is not None and not recorded:
             raise click.UsageError(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
                 f"report FILE {option}"
             )
     if as_list:
-        if reference is not None:
+        if references:
             raise click.UsageError("--list shows all reports: it takes no number.")
         if form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
-    _write(_load(reference, cut, facts.options()), form)
+    _write(_load(references, cut, facts.options()), form)
     return 0
 
 
@@ -148,7 +158,7 @@ def compare_command(
 
     conditions = [Condition.parse(text) for text in fail_if]
     options = facts.options()
-    one, other = _load(before, options=options), _load(after, options=options)
+    one, other = _load([before], options=options), _load([after], options=options)
 
     from gpuwatch.outputs.report.comparison import compare
     from gpuwatch.outputs.report.document import comparison_document, comparison_json
@@ -184,7 +194,8 @@ _REPORT = re.compile(rb'"kind"\s*:\s*"(?:report|reports|comparison|diagnosis)"')
 
 
 def is_recording(reference: str) -> bool:
-    """Rather than the kept report of a job (which a number or a PID is, too)."""
+    """True for a recording, rather than the kept report of a job (which a number or a PID is,
+    too)."""
     if reference == STANDARD_STREAM:
         return True
     if reference.isascii() and reference.isdigit():
@@ -198,22 +209,24 @@ def is_recording(reference: str) -> bool:
 
 
 def _load(
-    reference: str | None, cut: Cut | None = None, options: LogOptions | None = None
+    references: Sequence[str], cut: Cut | None = None, options: LogOptions | None = None
 ) -> Report:
-    """The report that is meant. Raises ``SentenceError`` for what is none."""
+    """Load the report that is meant, the last without ``references``. Raises ``SentenceError`` for
+    what is none."""
     from gpuwatch.outputs.report.store import ReportStore, read_file
 
-    if reference is None:
+    if not references:
         return _kept(ReportStore(), 1)[0].report
+    reference = references[0]
     if is_recording(reference):
-        return read_report(reference, cut, options)
+        return read_report(references, cut, options)
     if reference.isascii() and reference.isdigit():
         return ReportStore().find(reference).report
     return read_file(Path(reference))
 
 
 def _kept(store: ReportStore, count: int) -> list[Kept]:
-    """The newest that are kept. Raises ``StoreError`` where none is."""
+    """Return the newest that are kept. Raises ``StoreError`` where none is."""
     from gpuwatch.outputs.report.store import NONE_KEPT
 
     kept = store.last(count)

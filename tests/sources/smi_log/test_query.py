@@ -239,7 +239,7 @@ def usage(times: Sequence[float], busy_from: float, path: Path) -> tuple[dict[st
         for at in times
     ]
     path.write_text("\n".join(["timestamp, index, utilization.gpu [%], power.draw [W]", *rows, ""]))
-    report = read_report(str(path))
+    report = read_report([str(path)])
     assert report.source is not None
     return msgspec.to_builtins(report.gpus[0]), " ".join(report.source.notes)
 
