@@ -40,16 +40,12 @@ from gpuwatch.commands.watching import check_open_files
 from gpuwatch.core import memory_trim
 from gpuwatch.core.text import SentenceError, clean
 
-_FILES = {
-    **{name: name for name in ("diagnose", "doctor")},
-    **{name: f"services.{name}" for name in ("exporter", "watch")},
-    **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
-    **dict.fromkeys(("status", "stream", "export"), "snapshots"),
-    "explain": "manual",
-    **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune"},
-    "compare": "recordings.report",
+_COMMANDS = {
+    **{name: name for name in ("diagnose", "doctor", "exporter", "explain", "export", "record")},
+    **{name: name for name in ("replay", "report", "run", "status", "stream", "tune", "watch")},
+    **{"compare": "report", "demo-job": "demo_job"},
 }
-"""Where each command is."""
+"""The file of each command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -114,7 +110,7 @@ def _discard_output() -> None:
 
 def _help(command: str) -> str:
     """Return the docstring of a command that is not imported."""
-    spec = find_spec(f"gpuwatch.commands.{_FILES[command]}")
+    spec = find_spec(f"gpuwatch.commands.{_COMMANDS[command]}")
     assert spec is not None
     # An ``InspectLoader``, whose import would take 10 ms of every start.
     loader: Any = spec.loader
@@ -148,13 +144,13 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return sorted(_FILES)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in _FILES:
+        if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"gpuwatch.commands.{_FILES[cmd_name]}")
+        module = import_module(f"gpuwatch.commands.{_COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
@@ -169,7 +165,7 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them by the text of their files: importing them all would take half of the time."""
         commands = [click.Command(name, help=_help(name)) for name in self.list_commands(ctx)]
-        limit = formatter.width - 6 - max(map(len, _FILES))
+        limit = formatter.width - 6 - max(map(len, _COMMANDS))
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(one.name or "", one.get_short_help_str(limit)) for one in commands]

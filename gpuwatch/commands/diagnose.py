@@ -29,7 +29,7 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, read_report
+from gpuwatch.commands.reading import Cut, LogFacts, log_options, read_report
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:

@@ -131,7 +131,8 @@ def test_a_process_on_a_gpu_is_watched_whatever_its_program(
     """A task of Celery that trains; one that the driver does not list is refused."""
     fake, _ = machine
     celery = tmp_path / "celery"
-    # A link and not only a name: a Python that was moved finds its library by the path it was started by.
+    # A link and not only a name: a Python that was moved finds its library by the path it was
+    # started by.
     celery.symlink_to(sys.executable)
     fake.gpu[1].waveform("virtual")
     code = STARVED_JOB.replace("open(0", "open(1")

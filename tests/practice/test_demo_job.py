@@ -10,7 +10,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from gpuwatch.commands.run.demo_job import demo_job_command
+from gpuwatch.commands.demo_job import demo_job_command
 from gpuwatch.practice.causes import CAUSES, UNPRACTISED
 from tests.commands.running import environment_in, program
 from tests.practice.jobs import is_gone

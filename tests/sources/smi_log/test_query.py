@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.commands.recordings.reading import read_report
+from gpuwatch.commands.reading import read_report
 from gpuwatch.core.model import Snapshot
 from gpuwatch.sources.files.log_text import LogError, LogStats
 from gpuwatch.sources.smi_log.columns import parse_columns

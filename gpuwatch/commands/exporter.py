@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PORT = 19400
 """Prometheus' own list of exporters has no free number left (9100 to 9999)."""
 STALE_INTERVALS, STALE_SECONDS = 3.0, 5.0
-"""What is older than both is not served as if it held."""
+"""Older readings are not served as if they held."""
 FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "daemonset.yml"]
 
 

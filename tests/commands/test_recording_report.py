@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.commands import printing
+from gpuwatch.commands import printing, reading
 from gpuwatch.commands.cli import run
-from gpuwatch.commands.recordings import reading
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.accumulator import Accumulator
 from tests.commands.conftest import Gpuwatch

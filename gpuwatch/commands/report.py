@@ -21,7 +21,7 @@ from gpuwatch.commands.printing import (
     shown,
     write_file,
 )
-from gpuwatch.commands.recordings.reading import (
+from gpuwatch.commands.reading import (
     Cut,
     LogFacts,
     cut_options,

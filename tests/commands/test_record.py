@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from gpuwatch.commands import record as record_module
 from gpuwatch.commands.cli import run
-from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.recording import file as file_module
 from gpuwatch.recording.file import holder_of, open_any
 from gpuwatch.recording.recorder import RecordingState

@@ -12,7 +12,7 @@ import click
 
 from gpuwatch.commands.options import Look, look_options
 from gpuwatch.commands.printing import STANDARD_STREAM, complain, is_terminal, require_screen
-from gpuwatch.commands.recordings.reading import LogFacts, log_options
+from gpuwatch.commands.reading import LogFacts, log_options
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuwatch.sources.smi_log.source import LogOptions
 
 _LIVE_SECONDS = 120.0
-"""What was taken so short ago is live."""
+"""Age of a snapshot that is live still."""
 _PATIENCE_SECONDS = 5.0
 _WAITING = "waiting for the first snapshot (Ctrl-C ends it)"
 

@@ -14,7 +14,7 @@ from tests.support.fake_nvml import FakeNvml, create_or_skip
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 TRAIN = """
 import sys, time

@@ -76,7 +76,7 @@ def demo_job_command(
 
 def _practise(cause: Cause, knobs: Sequence[str], options: RunOptions) -> int:
     """The exit code: the dashboard's where it was left, else the job's."""
-    from gpuwatch.commands.run.command import show, start_shown
+    from gpuwatch.commands.run import show, start_shown
     from gpuwatch.jobs.cores import read_cores
     from gpuwatch.jobs.run.job import Start
     from gpuwatch.practice.control import Practice

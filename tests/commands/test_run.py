@@ -14,7 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from gpuwatch.commands.run.command import run_command
+from gpuwatch.commands.run import run_command
 from tests.commands.running import GPUWATCH_RUN, ends, environment_in, job, run, start
 from tests.support.children import wait_until
 from tests.support.fake_nvml import INIT_FUNCTIONS, create_or_skip
@@ -397,7 +397,7 @@ def test_a_driver_that_hangs_does_not_touch_the_job(tmp_path: Path) -> None:
 def test_nothing_heavy_is_imported_before_the_job_starts(tmp_path: Path) -> None:
     """The job does not wait for gpuwatch's imports."""
     heavy = "{'asyncio', 'textual', 'psutil', 'pynvml', 'plotext'}"
-    modules = "gpuwatch.commands.cli, gpuwatch.commands.run.command"
+    modules = "gpuwatch.commands.cli, gpuwatch.commands.run"
     code = f"import sys, {modules}; print(*sorted({heavy} & set(sys.modules)))"
     command, environment = [sys.executable, "-c", code], environment_in(tmp_path)
     assert subprocess.check_output(command, env=environment) == b"\n"
