@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.commands.run import command as plain
+from gpuwatch.commands import run as plain
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.outputs.report.text import report_text

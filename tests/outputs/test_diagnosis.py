@@ -251,9 +251,7 @@ def checked(text: str) -> Any:
 
 def test_the_json_has_findings_that_ended_and_stacks() -> None:
     """And each cause in a sentence, beside what the report says."""
-    share = Share(
-        category="loading_data", samples=80, percent=80.0, low_percent=70.0, high_percent=88.0
-    )
+    share = Share(category="loading_data", samples=80, percent=80.0)
     stacks = StackReport(pid=4242, rank=0, shares=(share,))
     report = whole(FINDING, ENDED, source=LOG, phases=(PHASE,))
     full = DiagnosisReport(report=report, verdict="-", found=True, decided=True, stacks=(stacks,))

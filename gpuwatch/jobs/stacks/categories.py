@@ -361,33 +361,21 @@ def _code_in_text(text: re.Match[str]) -> str:
 # From the stack to the line behind it
 
 
-class SourceLine(NamedTuple):
-    """One line of a source file, or why it cannot be shown."""
-
-    text: str | None = None
-    why_not: str | None = None
-
-
-NO_SOURCE = SourceLine()
-
-
 class ReadStack(NamedTuple):
-    """A stack's category, the category of what it does inside (evaluation computes, say), the
-    user's innermost line and the line that called the library which called that one."""
+    """A stack's category, the category of what it does inside (evaluation computes, say), and the
+    user's innermost line."""
 
     category: str
     doing: str
     user: Frame | None
-    caller: Frame | None
 
 
-ReadLine = Callable[[str, int], SourceLine]
+ReadLine = Callable[[str, int], str | None]
 """Returns a line of a file by its raw name as the process knows it."""
 
 
-def no_source(_file: str, _line: int) -> SourceLine:
+def no_source(_file: str, _line: int) -> None:
     """Return nothing: for stacks whose files cannot be read."""
-    return NO_SOURCE
 
 
 def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> ReadStack:
@@ -397,28 +385,22 @@ def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> Read
     # Torch's own files are known by name.
     is_known = marks_of(leaf.file, leaf.function) or leaf.file.startswith("<")
     if leaf.line is not None and not is_known:
-        text = read_line(leaf.file, leaf.line).text
+        text = read_line(leaf.file, leaf.line)
         shown = None if text is None else line_category(text)
     category = doing = activity(frames, shown)
     if doing not in {"saving", "waiting_for_work"} and is_evaluating(frames):
         category = "evaluating"
-    user, caller = user_frames(frames)
-    return ReadStack(category, doing, user, caller)
+    return ReadStack(category, doing, user_frame(frames))
 
 
-def user_frames(frames: Sequence[Frame]) -> tuple[Frame | None, Frame | None]:
-    """Return the innermost frame of the user's own code, and the next one outwards that is behind a
-    library's. A program that is installed itself counts as the user's if nothing else does."""
-    own = [_is_own(frames, at) for at in range(len(frames))]
-    if not any(own) and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
-        package = next(filter(None, (package_of(frame.file) for frame in frames)), "")
-        own = [package != "" and frame.file.startswith(package) for frame in frames]
-    if not any(own):
-        return None, None
-    innermost = len(own) - 1 - own[::-1].index(True)
-    library = next((at for at in range(innermost, -1, -1) if not own[at]), 0)
-    caller = next((frames[at] for at in range(library, -1, -1) if own[at]), None)
-    return frames[innermost], caller if library < innermost and not own[library] else None
+def user_frame(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's own code. A program that is installed itself counts
+    as the user's if nothing else does."""
+    own = [frame for at, frame in enumerate(frames) if _is_own(frames, at)]
+    if not own and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
+        package = next(filter(None, (package_of(frame.file) for frame in frames)), None)
+        own = [frame for frame in frames if package and frame.file.startswith(package)]
+    return own[-1] if own else None
 
 
 def _is_own(frames: Sequence[Frame], at: int) -> bool:

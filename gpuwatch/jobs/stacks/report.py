@@ -6,7 +6,6 @@ ordinary files of a bounded size are opened, below the job's own root, and only 
 could read too.
 """
 
-import math
 import os
 import re
 import stat
@@ -20,10 +19,8 @@ from gpuwatch.core.model import Job
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.stacks.categories import (
     CATEGORIES,
-    NO_SOURCE,
     Frame,
     ReadLine,
-    SourceLine,
     Stack,
     no_source,
     read_stack,
@@ -34,8 +31,6 @@ NAME_LENGTH = 200
 SOURCE_LENGTH = 200
 LINES_KEPT = 5
 """Lines kept of each share, those with most samples."""
-
-_Z_95 = 1.959964
 
 
 class Place(NamedTuple):
@@ -64,26 +59,18 @@ class UserLine:
     doing: str
     """The category under it, one of ``CATEGORIES``: the share's own category, except while
     evaluating."""
-    source: SourceLine = NO_SOURCE
-    caller: Place | None = None
-    """The user's line that called the library which called this one: for a slow transform the
-    line of the training loop."""
+    source: str | None = None
+    """The text of the line; ``None`` where it cannot be read or may not be true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One category's share of the samples, with its 95% interval (Wilson's).
-
-    The interval takes samples as independent. Those of one long wait are not, so of a job with
-    few long phases less is known than it says.
-    """
+    """One category's share of the samples."""
 
     category: str
     """One of ``CATEGORIES``."""
     samples: int
     percent: float
-    low_percent: float
-    high_percent: float
     lines: tuple[UserLine, ...] = ()
     """Most samples first; fewer samples than the share's where no line of the user's was seen."""
 
@@ -91,11 +78,6 @@ class Share:
     def says(self) -> str:
         """The category in plain words."""
         return CATEGORIES[self.category].says
-
-    @property
-    def margin_percent(self) -> float:
-        """Half the interval: for ``62% ±7``."""
-        return (self.high_percent - self.low_percent) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,38 +158,29 @@ def shares_of(
     are the share ``unread``, since a stack that cannot be read is one that changes."""
     samples: Counter[str] = Counter({"unread": errors} if errors else {})
     lines: Counter[tuple[str, Frame, str]] = Counter()
-    callers: Counter[tuple[tuple[str, Frame, str], Frame]] = Counter()
     for stack in stacks:
         seen = read_stack(stack.frames, read_line)
         samples[seen.category] += stack.samples
         if seen.user is not None:
-            line = (seen.category, seen.user, seen.doing)
-            lines[line] += stack.samples
-            if seen.caller is not None:
-                callers[line, seen.caller] += stack.samples
+            lines[seen.category, seen.user, seen.doing] += stack.samples
     total = samples.total()
 
     def user_line(line: tuple[str, Frame, str]) -> UserLine:
         _, frame, doing = line
-        own = [caller for (of, caller), _ in callers.most_common() if of == line]
         return UserLine(
             place=_place(frame),
             samples=lines[line],
             percent=100.0 * lines[line] / total,
             doing=doing,
             source=_source(frame, read_line),
-            caller=_place(own[0]) if own else None,
         )
 
     def share(category: str) -> Share:
-        low, high = wilson_percent(samples[category], total)
         own = [line for line, _ in lines.most_common() if line[0] == category]
         return Share(
             category=category,
             samples=samples[category],
             percent=100.0 * samples[category] / total,
-            low_percent=low,
-            high_percent=high,
             lines=tuple([user_line(line) for line in own[:LINES_KEPT]]),
         )
 
@@ -221,25 +194,9 @@ def _place(frame: Frame) -> Place:
     )
 
 
-def _source(frame: Frame, read_line: ReadLine) -> SourceLine:
-    if frame.line is None:
-        return NO_SOURCE
-    found = read_line(frame.file, frame.line)
-    return found._replace(
-        text=None if found.text is None else clean(found.text.strip(), SOURCE_LENGTH)
-    )
-
-
-def wilson_percent(count: int, total: int) -> tuple[float, float]:
-    """Return the 95% interval of a share, in percent (Wilson 1927): sensible at 0, at 100 and for
-    few samples. (0, 100) where there is none."""
-    if total <= 0:
-        return 0.0, 100.0
-    share = count / total
-    scale = 1 + _Z_95**2 / total
-    middle = share + _Z_95**2 / (2 * total)
-    reach = _Z_95 * math.sqrt(share * (1 - share) / total + _Z_95**2 / (4 * total**2))
-    return max(0.0, 100 * (middle - reach) / scale), min(100.0, 100 * (middle + reach) / scale)
+def _source(frame: Frame, read_line: ReadLine) -> str | None:
+    found = None if frame.line is None else read_line(frame.file, frame.line)
+    return None if found is None else clean(found.strip(), SOURCE_LENGTH)
 
 
 RANKS_DIFFER_PERCENT = 20.0
@@ -290,7 +247,7 @@ def stack_facts(
     """Return (category, percent, the user's line) over the main threads of the job's training
     processes, the largest first."""
     pids = {member.pid for member in job.members} | {rank.pid for rank in job.ranks} | {job.pid}
-    own = [one for one in reports if one.pid in pids and one.shares and one.role == "rank"]
+    own = [one for one in reports if one.pid in pids and one.shares and one.role != "loader_worker"]
     percents: dict[str, float] = {}
     lines: dict[str, tuple[int, str]] = {}
     for share in [share for report in own for share in report.shares]:
@@ -317,11 +274,10 @@ _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 EDITED_SECONDS = 2.0
 """Start times are off by up to a second (procfs.boot_unix_seconds), and a program is read some
 time after its start: ``sed -i ... && python train.py`` runs the new file."""
-EDITED = "edited since the job started"
 
 
 class JobSource:
-    """Lines of a job's files, each file once. Never raises for what a file can be."""
+    """Lines of a job's files, each file read once. Never raises for what a file can be."""
 
     def __init__(
         self, pid: int, started_at_unix_seconds: float | None, proc: Path = procfs.PROC
@@ -329,41 +285,36 @@ class JobSource:
         self._pid = pid
         self._started_at = started_at_unix_seconds
         self._proc = proc
-        self._files: dict[str, list[str] | str] = {}
+        self._files: dict[str, list[str]] = {}
 
-    def line(self, file: str, number: int) -> SourceLine:
-        """Return the line, 1 the first; without a text where it cannot be read or may not be
-        true."""
+    def line(self, file: str, number: int) -> str | None:
+        """Return the line, 1 the first; ``None`` where it cannot be read or may not be true."""
         if file.startswith("<") or "\0" in file:
-            return NO_SOURCE
-        found = self._files.get(file)
-        if found is None:
+            return None
+        if file not in self._files:
             if len(self._files) >= FILES_MAX:
-                return NO_SOURCE
-            found = self._files[file] = self._read(file)
-        if isinstance(found, str):
-            return SourceLine(why_not=found or None)
-        if not 0 < number <= len(found):
-            return SourceLine(why_not=EDITED)
-        return SourceLine(text=found[number - 1])
+                return None
+            self._files[file] = self._read(file)
+        lines = self._files[file]
+        return lines[number - 1] if 0 < number <= len(lines) else None
 
-    def _read(self, file: str) -> list[str] | str:
+    def _read(self, file: str) -> list[str]:
         try:
             path = self._path(file)
             # Opening a device can already do something.
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                return ""
+                return []
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
-            return ""
+            return []
         with os.fdopen(descriptor, "rb") as opened:
             facts = os.fstat(descriptor)
             is_source = stat.S_ISREG(facts.st_mode) and facts.st_size <= FILE_BYTES
             if not is_source or not self._may_read(facts):
-                return ""
+                return []
             # It may have been imported after that, but nothing says so.
             if self._started_at is not None and facts.st_mtime > self._started_at + EDITED_SECONDS:
-                return EDITED
+                return []
             return _LINE_ENDS.split(opened.read(FILE_BYTES).decode("utf-8-sig", "replace"))
 
     def _path(self, file: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.jobs.stacks import categories, sampler
 from gpuwatch.jobs.stacks import report as stacks
-from gpuwatch.jobs.stacks.categories import Frame, SourceLine, Stack
+from gpuwatch.jobs.stacks.categories import Frame, Stack
 from gpuwatch.jobs.stacks.report import StackReport
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -40,124 +40,124 @@ SHARED = {
 """Parts of stacks, written out in this order."""
 
 TABLE = """
-a transform in the training process: loading_data data.py:16 train.py:28
+a transform in the training process: loading_data data.py:16
   IN_PROCESS
   _MapDatasetFetcher.fetch.<locals>.<listcomp> (@torch/utils/data/_utils/fetch.py:54)
   Images.__getitem__ (~data.py:11); augment (~data.py:16)
-collating in the training process: loading_data train.py:28 -
+collating in the training process: loading_data train.py:28
   IN_PROCESS; default_collate (@torch/utils/data/_utils/collate.py:401)
-waiting for workers: waiting_for_data train.py:28 -
+waiting for workers: waiting_for_data train.py:28
   FROM_WORKERS
   _MultiProcessingDataLoaderIter._try_get_data (LOADER:1291)
   Queue.get ($multiprocessing/queues.py:113)
   _ConnectionBase.poll ($multiprocessing/connection.py:257)
-waiting for the thread that pins memory: waiting_for_data train.py:28 -
+waiting for the thread that pins memory: waiting_for_data train.py:28
   FROM_WORKERS; Queue.get ($queue.py:180); Condition.wait ($thcategories.py:331)
-a sampler in the training process: loading_data data.py:40 train.py:28
+a sampler in the training process: loading_data data.py:40
   LOOP; _MultiProcessingDataLoaderIter._next_data (LOADER:1499)
   _MultiProcessingDataLoaderIter._try_put_index (LOADER:1557)
   Balanced.__iter__ (~data.py:40)
-pinning in the training process: copying_to_device train.py:28 -
+pinning in the training process: copying_to_device train.py:28
   IN_PROCESS; pin_memory (@torch/utils/data/_utils/pin_memory.py:60)
-starting workers: starting_workers train.py:28 -
+starting workers: starting_workers train.py:28
   MAIN; train_one_epoch (~train.py:28)
   DataLoader.__iter__ (LOADER:500)
   DataLoader._get_iterator (LOADER:435)
   _MultiProcessingDataLoaderIter.__init__ (LOADER:1170)
   BaseProcess.start ($multiprocessing/process.py:121)
   Popen._launch ($multiprocessing/popen_fork.py:66)
-spawning workers, with the user's data to be pickled: starting_workers data.py:30 train.py:45
+spawning workers, with the user's data to be pickled: starting_workers data.py:30
   MAIN; DataLoader._get_iterator (LOADER:435)
   Popen._launch ($multiprocessing/popen_spawn_posix.py:47); Images.__getstate__ (~data.py:30)
-a rank that was spawned: computing train.py:70 -
+a rank that was spawned: computing train.py:70
   <module> (<string>:1); spawn_main ($multiprocessing/spawn.py:122)
   _wrap (@torch/multiprocessing/spawn.py:90); run (~train.py:70)
   Tensor.backward (@torch/_tensor.py:623)
-a worker that loads: loading_data data.py:11 -
+a worker that loads: loading_data data.py:11
   MAIN; DataLoader.__iter__ (LOADER:500)
   BaseProcess._bootstrap ($multiprocessing/process.py:314)
   _worker_loop (@torch/utils/data/_utils/worker.py:349)
   _MapDatasetFetcher.fetch (@torch/utils/data/_utils/fetch.py:54)
   Images.__getitem__ (~data.py:11)
-a forked worker without work: waiting_for_work - -
+a forked worker without work: waiting_for_work -
   MAIN; DataLoader.__iter__ (LOADER:500)
   BaseProcess._bootstrap ($multiprocessing/process.py:314)
   _worker_loop (@torch/utils/data/_utils/worker.py:314)
   Queue.get ($multiprocessing/queues.py:113)
-a spawned worker without work: waiting_for_work - -
+a spawned worker without work: waiting_for_work -
   <module> (<string>:1); spawn_main ($multiprocessing/spawn.py:122)
   _worker_loop (@torch/utils/data/_utils/worker.py:314)
   Queue.get ($multiprocessing/queues.py:113)
-forward: computing model.py:25 train.py:30
+forward: computing model.py:25
   MAIN; train_one_epoch (~train.py:30); FORWARD
   Module._wrapped_call_impl (MODULE:1778)
   Linear.forward (@torch/nn/modules/linear.py:134)
-backward: computing train.py:31 -
+backward: computing train.py:31
   MAIN; train_one_epoch (~train.py:31); Tensor.backward (@torch/_tensor.py:623)
   _engine_run_backward (@torch/autograd/graph.py:979)
-the optimizer: computing train.py:32 -
+the optimizer: computing train.py:32
   MAIN; train_one_epoch (~train.py:32)
   Optimizer.profile_hook_step.<locals>.wrapper (@torch/optim/optimizer.py:530)
   _single_tensor_adam (@torch/optim/adam.py:544)
-the optimizer under a scaler: computing train.py:45 -
+the optimizer under a scaler: computing train.py:45
   MAIN; GradScaler._maybe_opt_step (@torch/amp/grad_scaler.py:372)
   Adam.step (@torch/optim/adam.py:248)
-a scaler that looks for infinities: synchronising train.py:45 -
+a scaler that looks for infinities: synchronising train.py:45
   MAIN; GradScaler.step (@torch/amp/grad_scaler.py:461)
   GradScaler._maybe_opt_step (@torch/amp/grad_scaler.py:371)
   GradScaler._maybe_opt_step.<locals>.<genexpr> (@torch/amp/grad_scaler.py:371)
-printing a tensor: synchronising train.py:45 -
+printing a tensor: synchronising train.py:45
   MAIN; Tensor.__format__ (@torch/_tensor.py:1142)
-torch.cuda.synchronize: synchronising train.py:45 -
+torch.cuda.synchronize: synchronising train.py:45
   MAIN; synchronize (@torch/cuda/__init__.py:1219)
-moving a model: copying_to_device train.py:45 -
+moving a model: copying_to_device train.py:45
   MAIN; Module.to (MODULE:1371)
   Module._apply (MODULE:930)
   Module.to.<locals>.convert (MODULE:1357)
-torch.save: saving train.py:45 -
+torch.save: saving train.py:45
   MAIN; save (@torch/serialization.py:1003); _save (@torch/serialization.py:9)
-loading a checkpoint: other train.py:45 -
+loading a checkpoint: other train.py:45
   MAIN; load (@torch/serialization.py:1500)
-safetensors: saving train.py:45 -
+safetensors: saving train.py:45
   MAIN; save_file (@safetensors/torch.py:285)
-all_reduce: collective train.py:45 -
+all_reduce: collective train.py:45
   MAIN; wrapper (@torch/distributed/c10d_logger.py:81)
   all_reduce (@torch/distributed/distributed_c10d.py:2810)
-a queue of the user's own: waiting_for_data fetch.py:9 -
+a queue of the user's own: waiting_for_data fetch.py:9
   MAIN; Prefetcher.next (~fetch.py:9); Queue.get ($queue.py:171)
   Condition.wait ($thcategories.py:327)
-a pool of threads: waiting_for_data fetch.py:9 -
+a pool of threads: waiting_for_data fetch.py:9
   MAIN; batches (~fetch.py:9)
   Executor.map.<locals>.result_iterator ($concurrent/futures/_base.py:619)
   Future.result ($concurrent/futures/_base.py:451); Condition.wait ($thcategories.py:327)
-a pool of processes: waiting_for_data fetch.py:9 -
+a pool of processes: waiting_for_data fetch.py:9
   MAIN; batches (~fetch.py:9); IMapIterator.next ($multiprocessing/pool.py:861)
   Condition.wait ($thcategories.py:327)
-time of the user's own: other text.py:7 -
+time of the user's own: other text.py:7
   MAIN; tokenize (~text.py:7)
-evaluation: evaluating model.py:25 train.py:37
+evaluation: evaluating model.py:25
   MAIN; context.decorate_context (@torch/utils/_contextlib.py:124); evaluate (~train.py:37)
   FORWARD; Linear.forward (@torch/nn/modules/linear.py:134)
-a checkpoint written by evaluation: saving train.py:39 -
+a checkpoint written by evaluation: saving train.py:39
   MAIN; evaluate (~train.py:39); save (@torch/serialization.py:1003)
-Keras fetches: waiting_for_data train.py:45 -
+Keras fetches: waiting_for_data train.py:45
   MAIN; OwnedIterator.__next__ (@tensorflow/python/data/ops/iterator_ops.py:826)
-JAX waits for a value: synchronising train.py:45 -
+JAX waits for a value: synchronising train.py:45
   MAIN; ArrayImpl._value (@jax/_src/array.py:640)
 """
-"""A name, its category, the user's line and the line that called it; then the frames."""
+"""A name, its category and the user's line; then the frames."""
 
 
-def _stacks() -> dict[str, tuple[str, tuple[str, str | None, str | None]]]:
-    found: dict[str, tuple[str, tuple[str, str | None, str | None]]] = {}
+def _stacks() -> dict[str, tuple[str, tuple[str, str | None]]]:
+    found: dict[str, tuple[str, tuple[str, str | None]]] = {}
     for entry in re.split(r"\n(?=\S)", TABLE.strip()):
         title, *lines = entry.split("\n")
         name, _, expected = title.rpartition(": ")
         text = "; ".join(map(str.strip, lines))
         for short, whole in SHARED.items():
             text = text.replace(short, whole)
-        category, user, caller = [None if part == "-" else part for part in expected.split()]
-        found[name] = (text, (category or "", user, caller))
+        category, user = [None if part == "-" else part for part in expected.split()]
+        found[name] = (text, (category or "", user))
     return found
 
 
@@ -171,13 +171,11 @@ def frames_of(text: str) -> tuple[Frame, ...]:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stack_has_one_category_and_the_user_s_line(name: str) -> None:
-    """Each kind of stack is told apart, with the user's innermost line and, behind a library,
-    the line that called it."""
-    text, (category, where, caller) = STACKS[name]
+    """Each kind of stack is told apart, with the user's innermost line."""
+    text, (category, where) = STACKS[name]
     seen = categories.read_stack(frames_of(text))
     assert seen.category == category
     assert _where(seen.user) == where
-    assert _where(seen.caller) == caller
     assert seen.doing == ("computing" if name == "evaluation" else category)
 
 
@@ -213,14 +211,14 @@ def test_the_running_line_says_what_was_called_in_c(line: str, category: str) ->
     """C functions have no Python frame, so the text of the innermost line decides; strings and
     comments on it do not."""
     frames = frames_of("<module> (/home/ada/p/train.py:9);train (/home/ada/p/train.py:5)")
-    seen = categories.read_stack(frames, lambda _file, _line: SourceLine(text=line))
+    seen = categories.read_stack(frames, lambda _file, _line: line)
     assert seen.category == category
 
 
 def test_the_running_line_of_torch_itself_is_not_asked() -> None:
     """A library that is known by name needs no source text, which could mislead."""
     seen = categories.read_stack(
-        frames_of(STACKS["the optimizer"][0]), lambda _f, _l: SourceLine(text="step = t.item()")
+        frames_of(STACKS["the optimizer"][0]), lambda _f, _l: "step = t.item()"
     )
     assert seen.category == "computing"
 
@@ -233,9 +231,9 @@ def test_an_installed_program_is_the_user_s_where_nothing_else_is() -> None:
         f"<module> (/opt/venv/bin/train-it:8);main ({SITE}/trainer/cli.py:30);"
         f"fit ({SITE}/trainer/loop.py:12);Tensor.backward ({SITE}/torch/_tensor.py:623)"
     )
-    assert tuple(map(_where, categories.user_frames(frames))) == ("loop.py:12", None)
+    assert _where(categories.user_frame(frames)) == "loop.py:12"
     torn = frames_of(f"Linear.forward ({SITE}/torch/nn/modules/linear.py:134)")
-    assert categories.user_frames(torn) == (None, None)
+    assert categories.user_frame(torn) is None
 
 
 USERS_FILES = """
@@ -352,19 +350,6 @@ def test_shares_add_up_with_what_could_not_be_read() -> None:
     forward, backward = "model.py:25 (Net.forward)", "train.py:31 (train_one_epoch)"
     assert (lines, waiting.lines) == ([(forward, 15.0), (backward, 10.0)], ())
     assert report(shares=shares).largest is computing
-
-
-@pytest.mark.parametrize(
-    ("count", "total", "interval"),
-    # Newcombe 1998, table I; and nothing at all.
-    [
-        (81, 263, (25.5, 36.6)), (15, 148, (6.2, 16.0)), (0, 20, (0.0, 16.1)),
-        (1, 29, (0.6, 17.2)), (0, 0, (0.0, 100.0)),
-    ],
-)  # fmt: skip
-def test_intervals_are_wilson_s(count: int, total: int, interval: tuple[float, float]) -> None:
-    """The published examples of the interval without continuity correction."""
-    assert stacks.wilson_percent(count, total) == pytest.approx(interval, abs=0.05)
 
 
 def report(**changes: object) -> StackReport:

@@ -13,7 +13,6 @@ from rich.cells import cell_len
 
 from gpuwatch.core.model import Snapshot
 from gpuwatch.jobs.stacks import sampler as stack_sampler
-from gpuwatch.jobs.stacks.categories import SourceLine
 from gpuwatch.jobs.stacks.report import Place, Share, StackReport, UserLine
 from gpuwatch.sources.linux import procfs
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
@@ -122,20 +121,17 @@ def report(**fields: object) -> StackReport:
         samples=120,
         percent=60.0,
         doing="waiting_for_data",
-        source=SourceLine("for images, labels in loader:"),
-        caller=Place("/home/ada/main.py", 7, "<module>"),
+        source="for images, labels in loader:",
     )
     shares = (
         Share(
             category="waiting_for_data",
             samples=120,
             percent=60.0,
-            low_percent=53.0,
-            high_percent=67.0,
             lines=(line,),
         ),
-        Share(category="computing", samples=79, percent=39.5, low_percent=33.0, high_percent=46.0),
-        Share(category="other", samples=1, percent=0.5, low_percent=0.0, high_percent=2.0),
+        Share(category="computing", samples=79, percent=39.5),
+        Share(category="other", samples=1, percent=0.5),
     )
     settings: dict[str, object] = {
         "pid": 4242,
@@ -149,13 +145,13 @@ def report(**fields: object) -> StackReport:
 
 
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda glyphs: glyphs.name)
-def test_shares_are_shown_with_their_uncertainty_and_cost(glyphs: object) -> None:
-    """Percent, margin, bar, what it is, the line with its source, and what sampling cost."""
+def test_shares_are_shown_with_their_lines_and_cost(glyphs: object) -> None:
+    """Percent, bar, what it is, the line with its source, and what sampling cost."""
     dialog = stacks_dialog(View(glyphs=glyphs), [report()])  # type: ignore[arg-type]
     text = dialog.text
     for said in (
         *("rank 0", "PID 4242", "200 samples in 10 s", "60%", "waiting for data"),
-        *("train.py:41 (train_one_epoch)", "from main.py:7", "for images, labels in loader:"),
+        *("train.py:41 (train_one_epoch)", "for images, labels in loader:"),
         *("py-spy used 2.0% of a core", "never paused"),
     ):
         assert said in text
