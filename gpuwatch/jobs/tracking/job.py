@@ -103,7 +103,10 @@ class Membership:
             evidence_due = min(evidence_due, member.evidence_due)
             if anybody_reports:
                 changed = member.follow_reports(self._loops) or changed
-            changed = member.follow_gpus(gpus.get(pid, ())) or changed
+            uses = gpus.get(pid, ())
+            if uses != member.gpus:
+                member.use_gpus(uses)
+                changed = True
         self._due = due
         if not same:
             changed = self._link(pids) or changed

@@ -459,7 +459,7 @@ class Member(Evidence):
     def is_alive(self) -> bool:
         return self.row.state not in ENDED_STATES
 
-    # What is seen of it with every snapshot. Each says whether its role may be another by that.
+    # What is seen of it with every snapshot: whether its role may be another by that
 
     def follow_row(self, row: Process, now: float, unix: float, apart: float) -> bool:
         """Take the process's row of this time, ``apart`` seconds after the one before."""
@@ -494,11 +494,8 @@ class Member(Evidence):
             changed = changed or self.settled
         return changed
 
-    def follow_gpus(self, gpus: tuple[GpuKey, ...]) -> bool:
-        if gpus == self.gpus:
-            return False
+    def use_gpus(self, gpus: tuple[GpuKey, ...]) -> None:
         self.gpus, self.uses_gpu = gpus, True
-        return True
 
     def follow_reports(self, loops: LoopReader) -> bool:
         """Note whether it reports of its loop, and as which rank."""
