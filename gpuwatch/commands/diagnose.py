@@ -29,7 +29,13 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.reading import Cut, LogFacts, log_options, read_report
+from gpuwatch.commands.reading import (
+    Cut,
+    LogFacts,
+    log_options,
+    option_rediagnose,
+    read_report,
+)
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
@@ -62,6 +68,7 @@ _PROGRESS_SECONDS = 0.5
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
     "Interval between readings, also in a log without times.  [default: 1s]",
 )
+@option_rediagnose()
 @option_demo("Diagnose")
 def diagnose_command(
     files: tuple[str, ...],
@@ -70,6 +77,7 @@ def diagnose_command(
     as_json: bool,
     stacks: bool,
     facts: LogFacts,
+    rediagnose: bool,
     demo: str | None,
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
@@ -80,14 +88,17 @@ def diagnose_command(
     Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
     known so far.
     """
-    _refuse(files, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
+    _refuse(
+        files, demo, seconds=seconds, stacks=stacks, columns=facts.columns, rediagnose=rediagnose
+    )
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
         if files:
-            read = read_report(files, Cut(pid=pid), facts.options(), partly=True)
+            options = facts.options()
+            read = read_report(files, Cut(pid=pid), options, partly=True, rediagnose=rediagnose)
             report: DiagnosisReport | None = of_file(read)
         else:
             watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
@@ -115,9 +126,11 @@ def _refuse(
     seconds: float | None,
     stacks: bool,
     columns: str | None,
+    rediagnose: bool,
 ) -> None:
     for wrong, why in (
         (not files and columns, "--columns names the columns of a log: give its file too."),
+        (not files and rediagnose, "--rediagnose is for a recording: give its file too."),
         (not files and stacks and demo, "A simulated machine has no stacks to sample."),
         (files and demo is not None, "Choose either a file or --demo."),
         (files and stacks, "--stacks samples running processes: it does not apply to a file."),

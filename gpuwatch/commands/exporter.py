@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PORT = 19400
 """Prometheus' own list of exporters has no free number left (9100 to 9999)."""
 STALE_INTERVALS, STALE_SECONDS = 3.0, 5.0
-"""Older readings are not served as if they held."""
+"""What is older than both is not served as if it held."""
 FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "daemonset.yml"]
 
 
@@ -120,7 +120,7 @@ def exporter_command(
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)
-        metrics.push(snapshot, engine.diagnosis)
+        metrics.push(snapshot, engine.diagnosis, engine.ledger)
         memory_trim.settle()
         if snapshot.sequence % 600 == 599:
             memory_trim.tidy()

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
-    from gpuwatch.practice.control import Practice
 
 
 def _log_to(_context: object, _option: object, value: str | None) -> str | None:
@@ -111,7 +110,7 @@ def run_command(options: RunOptions, command: tuple[str, ...]) -> int:
         raise click.UsageError("Say what to run, as in: gpuwatch run -- python train.py")
     if options.plain or not has_screen():
         return _run_plain(command, options)
-    return _run_with_dashboard(command, options._replace(look=options.look.checked()))
+    return run_with_dashboard(command, options._replace(look=options.look.checked()))
 
 
 # Plain
@@ -318,7 +317,7 @@ class JobWatch:
             engine.push(snapshot)
             self._recorder.push(snapshot, engine.diagnosis)
             if self.log is not None:
-                for sentence in self.log.push(snapshot, engine.diagnosis):
+                for sentence in self.log.push(snapshot, engine.ledger):
                     complain(sentence)
             took = time.monotonic() - began
             self._ended.wait(max(self._interval_seconds - took, took / _READ_SHARE_MOST - took))
@@ -335,13 +334,13 @@ _PANE_ROWS = 10
 Handler = Callable[[int, FrameType | None], object]
 
 
-def _run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
+def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
     """Return the exit code: the job's, or 0 if it goes on."""
     start = Start.now()
-    job = start_shown(command, start, options.output)
+    job = _start_shown(command, start, options.output)
     job.ends_with_gpuwatch = options.kill_on_exit
     try:
-        left_with = show(job, options)
+        left_with = _show(job, options)
         watched_to_its_end = job.poll() is not None
         if not watched_to_its_end:
             _leave(job, left_with, options)
@@ -358,13 +357,11 @@ def _run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         job.close()
 
 
-def start_shown(
-    command: Sequence[str], start: Start, chosen: Path | None, name: str | None = None
-) -> RunningJob:
-    """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept for
-    what has this ``name``. Raises ``SentenceError`` or ``CannotStartError``."""
+def _start_shown(command: Sequence[str], start: Start, chosen: Path | None) -> RunningJob:
+    """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept.
+    Raises ``SentenceError`` or ``CannotStartError``."""
     if chosen is None:
-        output, path = open_kept(command if name is None else [name])
+        output, path = open_kept(command)
     else:
         output, path = open_chosen(chosen), chosen.absolute()
     most, size = None if chosen else KEPT_BYTES, (terminal_width(sys.stderr), _PANE_ROWS)
@@ -378,7 +375,7 @@ def start_shown(
         raise
 
 
-def show(job: RunningJob, options: RunOptions, practice: Practice | None = None) -> int:
+def _show(job: RunningJob, options: RunOptions) -> int:
     """Show the dashboard until it is left; its exit code."""
     source = make_source(None, None, False, options.interval_seconds)
 
@@ -396,7 +393,7 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
         from gpuwatch.outputs.experiment.log import ExperimentLog
 
         log = looks["experiment"] = ExperimentLog(options.log_to, job.key, job.command)
-    code = run_dashboard(source, sampler, **looks, attached=job.key, running=job, practice=practice)
+    code = run_dashboard(source, sampler, **looks, attached=job.key, running=job)
     if log is not None:
         for sentence in log.said:
             complain(sentence)

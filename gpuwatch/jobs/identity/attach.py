@@ -20,13 +20,14 @@ from gpuwatch.jobs.identity.process_facts import (
 from gpuwatch.jobs.identity.programs import boundary_phrase
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.cgroup import parse_membership
-from gpuwatch.sources.linux.process_details import (
+from gpuwatch.sources.linux.processes import (
+    INITIAL_PID_NAMESPACE,
     clean_name,
     parse_effective_uid,
+    process_exists,
     read_command,
     user_name,
 )
-from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
 
 NAMED_AT_MOST = 3
 """Processes that one sentence names."""

@@ -32,9 +32,7 @@ from gpuwatch.jobs.tracking.member import (
     accounts_for_disk_wait,
 )
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.process_details import user_name
-from gpuwatch.sources.linux.process_tree import ProcessList
-from gpuwatch.sources.linux.processes import descriptors_to_keep
+from gpuwatch.sources.linux.processes import ProcessList, descriptors_to_keep, user_name
 
 # All processes of the machine, for what the tree of a job does not reach
 
