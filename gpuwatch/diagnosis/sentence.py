@@ -19,7 +19,7 @@ _CARD = r"\d+\b(?!%|\.\d)(?: \(MIG \d+\))?"
 # and of commands, which can be several, are found and left as they are.
 _NUMBER = re.compile(
     rf"GPUs? {_CARD}(?:(?:, | and | to ){_CARD})*|"
-    r"\b(?:kill|nvidia-smi|gpuwatch stacks) [^:;,()]*|"
+    r"\b(?:kill|nvidia-smi|gpuwatch diagnose) [^:;,()]*|"
     r"(?<![\w.:/=#-])(?<!\bPID )(?<!\bjob )(?<!\brank )(?<!\bnode )(?<!\bgeneration )"
     r"(\d+(?:\.\d+)?)([KMGT]\b| (?:s|min|h)\b)?"
 )

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpuwatch.commands.services.exporter import PORT
+from gpuwatch.commands.exporter import PORT
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.jobs.identity.surroundings import POD_LOGS
 from tests.commands.conftest import Gpuwatch

@@ -15,7 +15,7 @@ from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, mea
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Ledger
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
 
 
 class Diagnoser(Protocol):
@@ -131,7 +131,7 @@ class DiagnosisController(Controller):
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
         if self.engine is not None:
-            from gpuwatch.jobs.stacks.summary import stack_facts  # noqa: PLC0415
+            from gpuwatch.jobs.stacks.report import stack_facts  # noqa: PLC0415
 
             self.engine.note_stacks(job.key, stack_facts(job, reports))
 
