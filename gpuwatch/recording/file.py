@@ -36,8 +36,7 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.diagnosis.causes import names_among
-from gpuwatch.diagnosis.finding import Unchecked
+from gpuwatch.diagnosis.finding import Unchecked, names_among
 from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
 from gpuwatch.recording.statistics import Part, Statistics
@@ -54,7 +53,7 @@ from gpuwatch.sources.logs.text import (
 )
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.sources.logs.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
@@ -672,7 +671,7 @@ def is_indexed(path: str) -> bool:
 
 def new_engine() -> Engine:
     """Return an engine; loading the rules takes a while."""
-    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     return Engine()
 

@@ -34,7 +34,7 @@ from gpuwatch.recording.statistics import Statistics
 from gpuwatch.sources.logs.text import rotated_files, split_name
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.diagnosis.finding import Diagnosis
 
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]

@@ -15,7 +15,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.output import OutputTail
+    from gpuwatch.jobs.run.output import OutputTail
     from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]

@@ -12,7 +12,6 @@ import pytest
 
 from gpuwatch.core.model import Host
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.file import open_any
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program
@@ -125,8 +124,8 @@ def test_what_cannot_be_watched_is_said(
     assert says in gpuwatch(*arguments, code=2).err
 
 
-def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
-    """A stream that the other commands read, with the GPUs of both; one file is not enough."""
+def test_recordings_of_several_hosts_are_one_report(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+    """With the GPUs of both, for report and diagnose; a file that is none is said."""
     files = []
     for name in ("node1", "node2"):
         taken = [
@@ -140,15 +139,14 @@ def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Pa
         ]
         files.append(tmp_path / f"{name}.jsonl")
         files[-1].write_text("\n".join(stream_lines(*taken)) + "\n")
-    whole = tmp_path / "both.jsonl"
-    whole.write_text(gpuwatch("merge", str(files[0]), str(files[1])).out)
-    with open_any(str(whole)) as log:
-        found = list(log.snapshots)
-    assert [[one.identity.machine for one in each.gpus] for each in found[1:]] == [
-        ["node1", "node2"]
-    ] * 2
-    assert "recordings of two hosts or more" in gpuwatch("merge", str(files[0]), code=2).err
-    assert "/nowhere" in gpuwatch("merge", str(files[0]), "/nowhere", code=2).err
+    both = [str(file) for file in files]
+    for command in ("report", "diagnose"):
+        found = gpuwatch(command, *both, "--json", code=None).json
+        assert [one["uuid"] for one in found["gpus"]] == ["GPU-node1", "GPU-node2"]
+        assert found["source"]["name"] == " and ".join(both)
+        assert "/nowhere" in gpuwatch(command, both[0], "/nowhere", code=2).err
+    assert "of the same host" in gpuwatch("report", both[0], both[0], code=2).err
+    assert "1 is no recording: name one report" in gpuwatch("report", "1", "2", code=2).err
 
 
 def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.commands.recordings.record import FILES
+from gpuwatch.commands.record import FILES
 from gpuwatch.recording.file import open_any
 from gpuwatch.recording.hosts.names import host_names
 from tests.commands.conftest import Gpuwatch

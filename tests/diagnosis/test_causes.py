@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.finding import Advice, Finding
+from gpuwatch.diagnosis.finding import Advice, Finding, as_causes
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, filled, of_several
 
 STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"
@@ -92,7 +91,7 @@ def test_a_cause_costs_and_advises_what_all_its_jobs_need() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["kill 42%s 43", "nvidia-smi -i %s,9 -pl 7", "gpuwatch stacks %s"]
+    "command", ["kill 42%s 43", "nvidia-smi -i %s,9 -pl 7", "gpuwatch diagnose --stacks --pid %s"]
 )
 def test_commands_of_two_jobs_stay_two(command: str) -> None:
     """A range of numbers of processes or GPUs would mean others, too."""

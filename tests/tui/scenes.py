@@ -8,7 +8,7 @@ from typing import Any
 from gpuwatch.core.model import Job, JobMember, JobRank, Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.core.store import Store
-from gpuwatch.jobs.launch.output import OutputTail
+from gpuwatch.jobs.run.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
 from gpuwatch.tui.charts.strips import StripCache

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child, failures
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.failures import MeasureError

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuwatch.commands.tune import memory_command
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child as measuring_process
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.failures import MeasureError

@@ -28,7 +28,7 @@ from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.ledger import Episode, Ledger
-from gpuwatch.jobs.launch.tree_signals import kill_all
+from gpuwatch.jobs.run.trees import kill_all
 from gpuwatch.outputs.exporter.totals import busy_of
 from gpuwatch.recording.redaction import program_name
 

@@ -156,14 +156,16 @@ class NvmlDevice:
         return seconds
 
     def _learn(self, slot: Slot) -> None:
-        """Put a fact into the identity, and ask for it again where the answer made no sense, or was
-        that the memory is the host's: a driver that is starting says that of any card."""
+        """Put a fact into the identity. It is not asked for again, unless the answer made no sense,
+        or was that the memory is the host's: a driver that is starting says that of any card."""
         given = {name: self.facts.get(name) for name in slot.reading.fields}
         known = {name: value for name, value in given.items() if value is not None}
         self.identity = replace(self.identity, **known)
         slot.gave.update(known)
         if self.facts.senseless(given) or given.get("memory_unified"):
             slot.due_at = self.now + schedule.FACT_SECONDS
+        else:
+            self._remove(slot)
 
     def _look_for_gaps(self, slot: Slot) -> None:
         names, values = fields_set(self, slot.reading), self.values
@@ -192,8 +194,7 @@ class NvmlDevice:
         self._forget(slot.reading)
         if error in tables.PERMANENT and not slot.worked:
             self.unsupported.add(slot.reading.name)
-            # A new list: the caller may be walking the old one.
-            self.slots = [other for other in self.slots if other is not slot]
+            self._remove(slot)
             self.failing_lists.discard(slot.reading.name)
             return
         if slot.reading.name in LISTS:
@@ -207,6 +208,10 @@ class NvmlDevice:
         else:
             soon = schedule.FACT_SECONDS if slot.reading.is_fact else schedule.TRANSIENT_SECONDS
             slot.due_at = min(slot.due_at, self.now + max(soon, slot.cost * 100))
+
+    def _remove(self, slot: Slot) -> None:
+        # A new list: the caller may be walking the old one.
+        self.slots = [other for other in self.slots if other is not slot]
 
     def _forget(self, reading: Reading) -> None:
         if reading.is_fact:

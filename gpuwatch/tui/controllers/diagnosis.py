@@ -15,7 +15,7 @@ from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, mea
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.ledger import Ledger
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
 
 
 class Diagnoser(Protocol):
@@ -54,8 +54,8 @@ class DiagnosisController(Controller):
         self.engine = engine
         self._make_engine = make_engine
         self._first: Snapshot | None = None
-        self._marked: Diagnosis | None = None
-        """Diagnosis by which the findings of the past were put on the time axis last."""
+        self._marked = -1
+        """Changes of the ledger by the time at which it was put on the time axis last."""
         self._runs = Runs()
 
     @property
@@ -81,8 +81,9 @@ class DiagnosisController(Controller):
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
-        if diagnosis is not self._marked:
-            self._marked = diagnosis
+        changes = 0 if self.ledger is None else self.ledger.changes
+        if changes != self._marked:
+            self._marked = changes
             view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
@@ -92,7 +93,7 @@ class DiagnosisController(Controller):
         episodes = () if self.ledger is None else self.ledger.episodes()
         if not episodes:
             return ()
-        from gpuwatch.diagnosis.causes import names_among  # noqa: PLC0415 - after the start
+        from gpuwatch.diagnosis.finding import names_among  # noqa: PLC0415 - after the start
         from gpuwatch.diagnosis.ledger import by_cause  # noqa: PLC0415
 
         names = names_among(gpu.identity for gpu in snapshot.gpus)
@@ -130,7 +131,7 @@ class DiagnosisController(Controller):
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
         if self.engine is not None:
-            from gpuwatch.jobs.stacks.summary import stack_facts  # noqa: PLC0415
+            from gpuwatch.jobs.stacks.report import stack_facts  # noqa: PLC0415
 
             self.engine.note_stacks(job.key, stack_facts(job, reports))
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.jobs.loop import step_file, writer
-from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader
+from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader, loop_of
 from gpuwatch.jobs.loop.step_file import Counters, Now, Record
-from gpuwatch.jobs.loop.telemetry import loop_of
 from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import key_of, members, watching

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.commands.recordings.reading import read_report
+from gpuwatch.commands.reading import read_report
 from gpuwatch.core.model import Snapshot
 from gpuwatch.sources.logs.headings import parse_columns
 from gpuwatch.sources.logs.source import LogOptions, read_lines
@@ -239,7 +239,7 @@ def usage(times: Sequence[float], busy_from: float, path: Path) -> tuple[dict[st
         for at in times
     ]
     path.write_text("\n".join(["timestamp, index, utilization.gpu [%], power.draw [W]", *rows, ""]))
-    report = read_report(str(path))
+    report = read_report([str(path)])
     assert report.source is not None
     return msgspec.to_builtins(report.gpus[0]), " ".join(report.source.notes)
 
