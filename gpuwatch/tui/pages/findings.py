@@ -16,6 +16,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import clean, paragraphs
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, FindingKey
+from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -49,6 +50,7 @@ from gpuwatch.tui.panels.findings import (
     readable_findings,
 )
 from gpuwatch.tui.panels.gpus import period_seconds
+from gpuwatch.tui.panels.listing import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
@@ -59,7 +61,6 @@ from gpuwatch.tui.terminal.frame import (
     fit,
     left,
     plain,
-    right,
     width_of,
     wrapped,
 )
@@ -294,39 +295,47 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     if not evidence:
         return
     yield from _heading(view, "evidence", width)
-    table = [
-        (
-            clean(one.name, 60),
-            clean(units.quantity(one.value, one.unit), 200),
-            "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit)),
-        )
-        for one in evidence
+    columns: list[Column[Evidence]] = [
+        Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
+        Column("value", _value, style=lambda *_: "value"),
+        Column("threshold", _threshold, style=lambda *_: "label"),
     ]
-    names, values, bounds = [max(map(width_of, texts)) for texts in zip(*table, strict=True)]
+    names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
     roomy = width >= 76
-    names = min(names, width // 3 if roomy else width - 16)
-    values = min(max(5, values), width // 5)
-    bounds = min(max(10, bounds), width // 6)
+    widths = (
+        min(names, width // 3 if roomy else width - 16),
+        min(max(5, values), width // 5),
+        min(max(10, bounds), width // 6),
+    )
+    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=True)]
+    columns = columns if roomy else columns[:2]
     ellipsis = view.glyphs.ellipsis
     if roomy:
-        row = Row(width).add("     ").add(left("reading", names), "dim").add("  ")
-        row.add(right("value", values), "dim").add("  ").add(right("threshold", bounds), "dim")
-        yield row.add("  ").add("meaning", "dim").line()
-    for one, (name, value, bound) in zip(evidence, table, strict=True):
+        row = Row(width).add("     ")
+        add_headings(row, columns, style="dim", gap="  ")
+        yield row.add("meaning", "dim").line()
+    for one in evidence:
         # For or against, by sign: the colour only repeats it.
         mark = ("+ ", "key") if one.supports else ("- ", "warn")
-        row = Row(width).add("   ").add(*mark).add(left(name, names, ellipsis)).add("  ")
-        row.add(right(value, values, ellipsis), "value")
+        row = Row(width).add("   ").add(*mark)
+        add_cells(row, columns, one, ellipsis, "  ")
         if not roomy:
             yield row.line()
             yield from _paragraph(one.says, width, 5, "label")
             continue
-        row.add("  ").add(right(bound, bounds, ellipsis), "label").add("  ")
         indent = row.used
         first, *rest = wrapped(one.says, width - indent - 1) or [""]
         yield row.add(first).line()
         for text in rest:
             yield Row(width).add(" " * indent).add(text).line()
+
+
+def _value(one: Evidence) -> str:
+    return clean(units.quantity(one.value, one.unit), 200)
+
+
+def _threshold(one: Evidence) -> str:
+    return "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
 
 
 def _short(unit: str | None) -> str | None:

@@ -23,6 +23,7 @@ from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
+from gpuwatch.outputs.terminal import Column as TableColumn
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
@@ -34,8 +35,8 @@ from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import END, CanvasScreen
 from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
 from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
-from gpuwatch.tui.panels.listing import ListColumn, begin_row, fitting
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
+from gpuwatch.tui.panels.listing import add_cells, add_headings, begin_row, fitting
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.view import View
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -43,7 +44,6 @@ from gpuwatch.tui.view import View
 
 SORTS = ("name", "busy", "wasted", "finding")
 _SPARK = 30
-_SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
 _FOOT_LINES = 5
@@ -226,24 +226,35 @@ def _wasted_style(_one: Member, text: str) -> str:
     return "dim" if text in {units.UNKNOWN, "0.0"} else "warn"
 
 
-def _columns(names: int) -> list[ListColumn[Member]]:
+def _columns(view: View, names: int) -> list[TableColumn[Member]]:
     return [
-        ListColumn("HOST", names, 9, lambda one: one.host.name, lambda *_: "value", "name", True),
-        ListColumn("GPUS", 4, 5, lambda one: str(len(one.gpus) or units.UNKNOWN)),
-        ListColumn("BUSY", 5, 8, lambda one: units.percent(one.busy_percent), sort="busy"),
-        ListColumn("WASTED", 7, 7, _wasted, _wasted_style, "wasted"),
-        ListColumn("MEM", 4, 3, _memory),
-        ListColumn("POWER", 6, 1, _power),
-        ListColumn("TEMP", 4, 2, _hottest),
+        TableColumn(
+            "HOST",
+            lambda one: one.host.name,
+            kind="text",
+            width=names,
+            style=lambda *_: "value",
+            sort="name",
+        ),
+        TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
+        TableColumn(
+            "BUSY", lambda one: units.percent(one.busy_percent), rank=1, width=5, sort="busy"
+        ),
+        TableColumn("", rank=4, width=_SPARK, runs=lambda one: _spark(view, one)),
+        TableColumn("WASTED", _wasted, rank=2, width=7, style=_wasted_style, sort="wasted"),
+        TableColumn("MEM", _memory, rank=5, width=4),
+        TableColumn("POWER", _power, rank=7, width=6),
+        TableColumn("TEMP", _hottest, rank=6, width=4),
     ]
 
 
-def _spark(view: View, one: Member, cells: int, row: Row) -> None:
-    columns = [*one.busy][-cells:]
-    for column in [*[None] * (cells - len(columns)), *columns]:
-        text, tone = draw_column(column, 100.0, view.glyphs, 1)
-        row.add(text, "fed" if tone == FULL else f"fed.{tone}")
-    row.add(" ")
+def _spark(view: View, one: Member) -> list[Run]:
+    columns = [*one.busy][-_SPARK:]
+    drawn = [
+        draw_column(column, 100.0, view.glyphs, 1)
+        for column in [*[None] * (_SPARK - len(columns)), *columns]
+    ]
+    return [(text, "fed" if tone == FULL else f"fed.{tone}") for text, tone in drawn]
 
 
 def _summary(fleet: Fleet, width: int) -> Line:
@@ -270,26 +281,19 @@ def _summary(fleet: Fleet, width: int) -> Line:
 
 
 def _host_line(
-    view: View, one: Member, columns: Sequence[ListColumn[Member]], spark: int, width: int, on: bool
+    view: View, one: Member, columns: Sequence[TableColumn[Member]], width: int, on: bool
 ) -> Line:
     row = begin_row(width, view.glyphs, selected=on, focused=on)
-    for column in columns:
-        column.add_cell(row, one, view.glyphs.ellipsis)
-        if column.title == "BUSY" and spark:
-            _spark(view, one, spark, row)
+    add_cells(row, columns, one, view.glyphs.ellipsis)
     severity, style, text = one.says()
     row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
     room = max(0, row.room - 1)
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
 
 
-def _heading(columns: Sequence[ListColumn[Member]], spark: int, fleet: Fleet, width: int) -> Line:
+def _heading(columns: Sequence[TableColumn[Member]], fleet: Fleet, width: int) -> Line:
     row = Row(width).add(" ")
-    for column in columns:
-        chosen = column.sort == fleet.sort
-        column.add_title(row, "key" if chosen else "label")
-        if column.title == "BUSY" and spark:
-            row.add(" " * (spark + 1))
+    add_headings(row, columns, fleet.sort, chosen="key")
     return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
 
 
@@ -317,19 +321,15 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
     longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
     # The sentence gets a third of the width, and enough to be read.
-    columns, spark = fitting(
-        _columns(max(4, min(24, longest))),
-        _SPARK,
-        _SPARK_IMPORTANCE,
-        max(20, width - max(40, width // 3)),
-    )
-    lines = [_summary(fleet, width), _heading(columns, spark, fleet, width)]
+    every = _columns(view, max(4, min(24, longest)))
+    columns = fitting(every, max(20, width - max(40, width // 3)))
+    lines = [_summary(fleet, width), _heading(columns, fleet, width)]
     zones = []
 
     def add(one: Member) -> None:
         name = one.host.name
         zones.append(Zone(len(lines), 0, width, "host", name))
-        lines.append(_host_line(view, one, columns, spark, width, name == fleet.selected))
+        lines.append(_host_line(view, one, columns, width, name == fleet.selected))
 
     for one in hosts[fleet.offset : fleet.offset + room]:
         add(one)

@@ -18,6 +18,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
+from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.pages.layout import (
     Drawn,
@@ -33,7 +34,8 @@ from gpuwatch.tui.pages.layout import (
 from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
 from gpuwatch.tui.panels.listing import (
-    ListColumn,
+    add_cells,
+    add_headings,
     begin_row,
     branches,
     brief_command,
@@ -300,15 +302,15 @@ def _style(_row: TreeRow, text: str) -> str:
 
 
 def _column(
-    title: str,
+    heading: str,
     width: int,
-    importance: int,
+    rank: int,
     name: str,
     write: Callable[[float | None], str] = units.percent,
     *,
     waits_from: float | None = None,
     of_loop: bool = False,
-) -> ListColumn[TreeRow]:
+) -> Column[TreeRow]:
     """A reading of the process, or of its report on its loop; a share of the time in which it waits
     is worth a look from ``waits_from`` on."""
 
@@ -322,7 +324,7 @@ def _column(
         waits = waits_from is not None and (read(row) or 0.0) >= waits_from
         return "warn" if waits else _style(row, text)
 
-    return ListColumn(title, width, importance, text, style)
+    return Column(heading, text, rank=rank, width=width, style=style)
 
 
 def _gpu_busy(row: TreeRow) -> str:
@@ -334,58 +336,70 @@ def _gpu_memory(row: TreeRow) -> str:
     return units.size(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
 
 
-COLUMNS: tuple[ListColumn[TreeRow], ...] = (
-    ListColumn("PID", 8, 10, lambda r: "" if r.together else str(r.member.own_pid), _style),
-    ListColumn("S", 1, 7, lambda r: r.member.state or "-", state_style, flush_left=True),
-    _column("CPU", 5, 9, "cpu_percent"),
-    _column("MAIN", 5, 7, "main_thread_cpu_percent"),
-    _column("QUEUE", 5, 6, "run_queue_wait_percent", waits_from=_WAITS_PERCENT),
-    _column("DISK", 5, 3, "disk_wait_percent", waits_from=_WAITS_PERCENT),
-    _column("READ", 8, 4, "read_bytes_per_second", units.rate),
-    _column("WRITE", 8, 1, "write_bytes_per_second", units.rate),
-    _column("RSS", 6, 2, "memory_resident_bytes", units.size),
-    _column("PSS", 6, 5, "memory_proportional_bytes", units.size),
+COLUMNS: tuple[Column[TreeRow], ...] = (
+    Column("PID", lambda r: "" if r.together else str(r.member.own_pid), width=8, style=_style),
+    Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
+    _column("CPU", 5, 2, "cpu_percent"),
+    _column("MAIN", 5, 5, "main_thread_cpu_percent"),
+    _column("QUEUE", 5, 8, "run_queue_wait_percent", waits_from=_WAITS_PERCENT),
+    _column("DISK", 5, 12, "disk_wait_percent", waits_from=_WAITS_PERCENT),
+    _column("READ", 8, 11, "read_bytes_per_second", units.rate),
+    _column("WRITE", 8, 14, "write_bytes_per_second", units.rate),
+    _column("RSS", 6, 13, "memory_resident_bytes", units.size),
+    _column("PSS", 6, 9, "memory_proportional_bytes", units.size),
     _column(
-        *("DATA", 5, 9, "data_wait_share", units.share),
+        *("DATA", 5, 1, "data_wait_share", units.share),
         waits_from=_WAITS_PERCENT / 100.0,
         of_loop=True,
     ),
-    _column("COMPUTE", 7, 4, "compute_share", units.share, of_loop=True),
-    ListColumn("SM", 4, 8, _gpu_busy, _style),
-    ListColumn("GPU-MEM", 7, 6, _gpu_memory, _style),
+    _column("COMPUTE", 7, 10, "compute_share", units.share, of_loop=True),
+    Column("SM", _gpu_busy, rank=3, width=4, style=_style),
+    Column("GPU-MEM", _gpu_memory, rank=7, width=7, style=_style),
 )
 
-_SPARK_IMPORTANCE = 7
+_SPARK_RANK = 4
 _SPARK_MOST = 24
 _COMMAND_LEAST = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Columns that there is room for."""
-
-    role_width: int
-    columns: Sequence[ListColumn[TreeRow]]
-    spark: int
-    command: bool
-
-
-def _shape(view: View, job: Job, table: Sequence[TreeRow], width: int) -> _Shape:
-    """The columns that fit beside the roles; the command only where there is room to read it."""
+def _columns(
+    view: View, job: Job, table: Sequence[TreeRow], width: int, now: float
+) -> tuple[list[Column[TreeRow]], bool]:
+    """Return the columns that fit, and whether the command has room to be read behind them; the
+    charts end ``now``."""
     roles = [width_of(row.branch) + width_of(_role_text(row, width)) for row in table]
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
     without = set() if on_gpu else {"SM", "GPU-MEM"}
     without |= set() if job.loops else {"DATA", "COMPUTE"}
-    columns = [one for one in COLUMNS if one.title not in without]
-    spark = 0 if view.slow_link else 12 if width >= 60 else 8
-    chosen, spark = fitting(columns, spark, _SPARK_IMPORTANCE, width - 2 - role_width)
-    room = width - 2 - role_width - width_of_columns(chosen, spark)
-    if spark and room >= 12:
+    role = Column[TreeRow](
+        "ROLE", kind="text", width=role_width, runs=lambda row: _role(view, row, role_width, width)
+    )
+    columns = [role, *[one for one in COLUMNS if one.heading not in without]]
+    if not view.slow_link:
+        spark = 12 if width >= 60 else 8
+        columns.append(Column("", kind="text", rank=_SPARK_RANK, width=spark))
+    columns = fitting(columns, width - 1)
+    room = width - 1 - width_of_columns(columns)
+    if columns[-1].rank == _SPARK_RANK:
         kept = _COMMAND_LEAST if room >= 12 + _COMMAND_LEAST else 0
-        wider = max(0, min(_SPARK_MOST - spark, room - kept))
+        spark = columns[-1].width
+        wider = max(0, min(_SPARK_MOST - spark, room - kept)) if room >= 12 else 0
         spark, room = spark + wider, room - wider
-    return _Shape(role_width, chosen, spark, room >= _COMMAND_LEAST)
+        window = replace(spark_window(view, spark), now=now)
+        columns[-1] = columns[-1]._replace(
+            heading=f"CPU {spark_span(view, spark)}",
+            width=spark,
+            runs=lambda row: _spark(view, row, window, spark),
+        )
+    return columns, room >= _COMMAND_LEAST
+
+
+def _role(view: View, row: TreeRow, role_width: int, width: int) -> list[Run]:
+    branch = fit(row.branch, max(0, role_width - 4), "")
+    style = "warn" if row.member.orphaned else ROLE_STYLES.get(row.member.role, "label")
+    room = role_width - width_of(branch)
+    return [(branch, "dim"), (left(_role_text(row, width), room, view.glyphs.ellipsis), style)]
 
 
 # -- the rows -------------------------------------------------------------------------------
@@ -501,44 +515,24 @@ def draw_tree(page: Page, job: Job, height: int) -> Drawn:
     state.offset = scrolled(state.offset, position, page.table_page, len(table))
     if height <= 0:
         return [], []
-    shape = _shape(view, job, table, width)
-    lines, zones = [_heading(view, shape, width, len(job.members))], []
-    sparks = replace(spark_window(view, shape.spark), now=page.window.now)
-    for row in table[state.offset : state.offset + height - 1]:
-        zones.append(Zone(len(lines), 0, width, "member", row.key))
-        lines.append(_row(view, row, shape, sparks, width))
+    columns, has_command = _columns(view, job, table, width, page.window.now)
+    heading = Row(width, prefix="b:").add(" ")
+    add_headings(heading, columns)
+    heading.add("COMMAND" if has_command else "", "label")
+    lines, zones = [heading.note(units.plural(len(job.members), "process")).line()], []
+    ellipsis = view.glyphs.ellipsis
+    for entry in table[state.offset : state.offset + height - 1]:
+        zones.append(Zone(len(lines), 0, width, "member", entry.key))
+        selected = entry.key == state.selected
+        focused = selected and not (state.pane_focused or view.in_findings)
+        row = begin_row(width, view.glyphs, selected=selected, focused=focused)
+        add_cells(row, columns, entry, ellipsis)
+        if has_command:
+            row.add(fit_middle(entry.command, row.room, ellipsis), "label")
+        lines.append(row.line())
     if not table:
         lines.append(Row(width).add("  No process of this job is left.", "dim").line())
     return filled(lines, width, height), zones
-
-
-def _heading(view: View, shape: _Shape, width: int, total: int) -> Line:
-    row = Row(width, prefix="b:").add(" ").add(left("ROLE", shape.role_width), "label").add(" ")
-    for column in shape.columns:
-        column.add_title(row)
-    if shape.spark:
-        row.add(left(f"CPU {spark_span(view, shape.spark)}", shape.spark), "label").add(" ")
-    if shape.command:
-        row.add("COMMAND", "label")
-    return row.note(units.plural(total, "process")).line()
-
-
-def _row(view: View, entry: TreeRow, shape: _Shape, window: TimeWindow, width: int) -> Line:
-    member, ellipsis = entry.member, view.glyphs.ellipsis
-    selected = member.key == view.job.selected
-    focused = selected and not (view.job.pane_focused or view.in_findings)
-    row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-    branch = fit(entry.branch, max(0, shape.role_width - 4), "")
-    style = "warn" if member.orphaned else ROLE_STYLES.get(member.role, "label")
-    role = left(_role_text(entry, width), shape.role_width - width_of(branch), ellipsis)
-    row.add(branch, "dim").add(role, style).add(" ")
-    for column in shape.columns:
-        column.add_cell(row, entry, ellipsis)
-    if shape.spark:
-        row.add_runs(_spark(view, entry, window, shape.spark), shape.spark).add(" ")
-    if shape.command:
-        row.add(fit_middle(entry.command, row.room, ellipsis), "label")
-    return row.line()
 
 
 def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[Run]:

@@ -1,77 +1,82 @@
-"""Lists of processes: columns declared once, as many as fit, rows with a cursor, and branches."""
+"""Tables of the dashboard: columns of fixed widths, as many as fit; rows with a cursor."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from gpuwatch.core import units
+from gpuwatch.outputs import terminal
+from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.terminal.frame import Row, left, right
+from gpuwatch.tui.terminal.frame import Row, Zone, left, right
 
-Entry = TypeVar("Entry")
+Item = TypeVar("Item")
 
 _PYTHON = re.compile(r"^/\S*/(python[\d.]*(?:\s|$))")
+_STEPS_BACK = {units.UNKNOWN, "0%"}
 
 
-def quiet(_entry: object, text: str) -> str:
-    """Return the style of a number: what is unknown or zero steps back."""
-    return "dim" if text in {units.UNKNOWN, "0%"} else "text"
-
-
-def always_dim(_entry: object, _text: str) -> str:
+def always_dim(_item: object, _text: str) -> str:
     return "dim"
 
 
-def state_style(_entry: object, text: str) -> str:
+def state_style(_item: object, text: str) -> str:
     """Return the style of a process state: waiting for a disk, or a zombie."""
     return "warn" if text in {"D", "Z"} else "dim"
 
 
-@dataclass(frozen=True, slots=True)
-class ListColumn(Generic[Entry]):
-    """A column of a list. ``importance``: the least important are dropped first. ``sort`` is the
-    sort key that a click on the title chooses."""
-
-    title: str
-    width: int
-    importance: int
-    text: Callable[[Entry], str]
-    style: Callable[[Entry, str], str] = quiet
-    sort: str | None = None
-    flush_left: bool = False
-
-    def add_title(self, row: Row, style: str = "label", mark: str = "") -> None:
-        title = self.title + mark if len(self.title) < self.width else self.title
-        row.add((left if self.flush_left else right)(title, self.width), style).add(" ")
-
-    def add_cell(self, row: Row, entry: Entry, ellipsis: str) -> None:
-        text = self.text(entry)
-        cell = (left if self.flush_left else right)(text, self.width, ellipsis)
-        # The blank in the same style: one run less.
-        row.add(cell + " ", self.style(entry, text))
+def width_of_columns(columns: Iterable[Column[Any]]) -> int:
+    """Count the cells that the columns take, each with a blank behind it."""
+    return sum(column.width + 1 for column in columns)
 
 
-def width_of_columns(columns: Iterable[ListColumn[Entry]], spark: int) -> int:
-    """Cells that the columns take, each with a blank behind it; a spark of no cells takes none."""
-    return sum(column.width + 1 for column in columns) + (spark + 1 if spark else 0)
+def fitting(columns: Sequence[Column[Item]], room: int) -> list[Column[Item]]:
+    """Return the columns that fit in ``room`` cells, the one behind the last included."""
+    widths = [column.width for column in columns]
+    places = terminal.fitting(columns, widths, range(len(columns)), room - 1, 1)
+    return [columns[place] for place in places]
 
 
-def fitting(
-    columns: Iterable[ListColumn[Entry]], spark: int, spark_importance: int, room: int
-) -> tuple[list[ListColumn[Entry]], int]:
-    """The columns that fit in ``room`` cells (at least one), and the spark's width (0: none)."""
-    chosen = list(columns)
-    while width_of_columns(chosen, spark) > room:
-        least = min(chosen, key=lambda column: column.importance)
-        if spark and least.importance > spark_importance:
-            spark = 0
-        elif len(chosen) > 1:
-            chosen.remove(least)
+def add_headings(
+    row: Row,
+    columns: Iterable[Column[Any]],
+    sort: str | None = None,
+    *,
+    arrow: str = "",
+    style: str = "label",
+    chosen: str = "value",
+    gap: str = " ",
+) -> list[Zone]:
+    """Append the headings, with the ``arrow`` and the style ``chosen`` where the rows are sorted by
+    it; return where a click sorts by another."""
+    zones = []
+    for one in columns:
+        start, by_this = row.used, one.sort is not None and one.sort == sort
+        text = one.heading + arrow if by_this and len(one.heading) < one.width else one.heading
+        place = left if one.is_text else right
+        row.add(place(text, one.width), chosen if by_this else style).add(gap)
+        if one.sort is not None:
+            zones.append(Zone(0, start, row.used, "sort", one.sort))
+    return zones
+
+
+def add_cells(
+    row: Row, columns: Iterable[Column[Item]], item: Item, ellipsis: str, gap: str = " "
+) -> None:
+    """Append the cells of ``item``; a number that is unknown or zero steps back."""
+    for one in columns:
+        if one.runs is not None:
+            row.add_runs(one.runs(item), one.width).add(gap)
+            continue
+        text = one.cell(item)
+        place = left if one.is_text else right
+        if one.style is not None:
+            style = one.style(item, text)
         else:
-            break
-    return chosen, spark
+            style = "dim" if text in _STEPS_BACK else "text"
+        # The blank in the same style: one run less.
+        row.add(place(text, one.width, ellipsis) + gap, style)
 
 
 def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:
