@@ -6,6 +6,8 @@ came before too. All of it happens on a thread, which then reads ahead. The play
 live dashboard has its sampler, and its clock is the recorded one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import threading
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from textual.events import Click
 
@@ -29,16 +31,19 @@ from gpuwatch.recording.replay import Tape, on_wall_clock, share
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
-from gpuwatch.tui.controllers.controller import Controller, TypingController
+from gpuwatch.tui.controllers.controller import Controller, TimelineController, TypingController
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
-from gpuwatch.tui.controllers.timeline import TimelineController
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import REPLAY_KEYS
 from gpuwatch.tui.pages.screen import CanvasScreen
-from gpuwatch.tui.panels import replay_bar
-from gpuwatch.tui.replay_state import SPEEDS, ReplayClock, ReplayState, Stop, beside
-from gpuwatch.tui.view import Prompt
+from gpuwatch.tui.panels.bars import moment_at, replay_rows
+from gpuwatch.tui.view import SPEEDS, Prompt, ReplayState
+
+if TYPE_CHECKING:
+    from gpuwatch.recording.buckets import FindingSpan
+    from gpuwatch.recording.replay import Tape
+
 
 # -- a moment of a tape: its past, and what follows it ---------------------------------------------
 
@@ -118,9 +123,9 @@ class Seek:
             raise self._error
         return f"reading failed: {clean(str(self._error), 200)}"
 
-    def begin(self, loaded: LoadedPast) -> None:
-        """Show the last moment of the past that was loaded."""
-        self._past.extend(loaded.past)
+    def begin(self, past: Sequence[Shown]) -> None:
+        """Show the last moment of ``past``, which was loaded."""
+        self._past.extend(past)
         self._place = len(self._past) - 1
 
     @property
@@ -294,6 +299,91 @@ class Seek:
         return blocks[-1].end_unix_seconds if blocks else None
 
 
+# -- which recorded moment is due, and where the keys for findings lead ----------------------------
+
+
+_STOPPED_SECONDS = 0.75
+"""Time between two frames from which on the program was stopped, and the recording with it."""
+
+
+class ReplayClock:
+    """Real time at ``state.speed``, from a real moment and the recorded one that it shows."""
+
+    def __init__(self, state: ReplayState, monotonic: Callable[[], float]) -> None:
+        self.now = monotonic
+        self.ticked_at = 0.0
+        self._state = state
+        self._anchor = (0.0, state.now)
+
+    def restart(self) -> None:
+        """Go on from what is shown, now."""
+        self.ticked_at = self.now()
+        self._anchor = (self.ticked_at, self._state.now)
+
+    def tick(self) -> float:
+        """Begin a frame; when it is."""
+        now = self.now()
+        if now - self.ticked_at > _STOPPED_SECONDS:
+            self._anchor = (self._anchor[0] + now - self.ticked_at, self._anchor[1])
+        self.ticked_at = now
+        return now
+
+    def due(self, now: float) -> float:
+        """The recorded moment that is due."""
+        begun, at = self._anchor
+        return float("inf") if self._state.following else at + (now - begun) * self._state.speed
+
+    def show(self, now: float, at: float) -> None:
+        """Have ``at`` be due now."""
+        self._anchor = (now, at)
+
+
+_LEAD_SECONDS = 60.0
+"""Time into a finding at which it is shown: by then the diagnosis has said it."""
+_SAME_SECONDS = 30.0
+"""Distance up to which findings that begin together are gone to together."""
+
+
+class Stop(NamedTuple):
+    at: float
+    finding: FindingSpan
+
+
+def beside(state: ReplayState, at: float, step: int) -> Stop | str:
+    """The first stop after ``at`` (1), or the last one before it (-1); else why there is none."""
+    # A snapshot lies up to an interval before the moment gone to.
+    near = _SAME_SECONDS / 2
+    found = stops(state.findings, state.last)
+    if step > 0:
+        stop = next((stop for stop in found if stop.at > at + near), None)
+    else:
+        stop = next((stop for stop in reversed(found) if stop.at < at - near), None)
+    if stop is not None:
+        return stop
+    if state.progress < 1.0 and step > 0:
+        return f"none so far: {state.progress:.0%} of the recording is read; press again later"
+    if not state.findings:
+        return f"nothing was found {'so far' if state.arriving else 'in this recording'}"
+    return f"no finding begins {'later' if step > 0 else 'before this'}"
+
+
+def stops(findings: Sequence[FindingSpan], last: float) -> list[Stop]:
+    """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
+    good to know are stops only where nothing is wrong; those that begin together are one, of the
+    gravest."""
+    wrong = [span for span in findings if span.severity != "info"] or findings
+    found: list[Stop] = []
+    for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
+        begin = span.begin_unix_seconds
+        end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
+        stop = Stop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
+        if not found or begin - found[-1].finding.begin_unix_seconds > _SAME_SECONDS:
+            found.append(stop)
+        elif span.severity == "error" != found[-1].finding.severity:
+            found[-1] = stop
+    return sorted(found, key=lambda stop: stop.at)
+
+
 # -- the player ------------------------------------------------------------------------------------
 
 
@@ -314,9 +404,23 @@ _LATE_INTERVALS = 3.0
 
 
 class PlayerScreen(Protocol):
-    def begin_at(self, loaded: LoadedPast) -> None: ...  # From now on this is the past.
-    def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
+    """The screen on which a player shows what it plays."""
+
+    def begin_at(self, loaded: LoadedPast) -> Sequence[Shown]:
+        """Make ``loaded`` the past from now on; return its moments, the last of them diagnosed."""
+
+    def advance(self, snapshot: Snapshot) -> Shown:
+        """Take the next snapshot; return it with what is found."""
+
     def show_moment(self, shown: Shown) -> None: ...
+
+    def redraw(self) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+    @property
+    def charts_seconds(self) -> float:
+        """Range of the charts."""
 
 
 class Player:
@@ -325,8 +429,8 @@ class Player:
 
     in_flight_seconds: float | None = None
     interval_seconds = 1.0
-    _screen: PlayerScreen
-    _drawing: Display
+    screen: PlayerScreen
+    """Set by the controller, before the player runs."""
 
     def __init__(
         self,
@@ -367,10 +471,6 @@ class Player:
         age = self.age_seconds
         return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds)
 
-    def connect(self, screen: PlayerScreen, display: Display) -> None:
-        """Show what is played on ``screen``; to be called once, before it runs."""
-        self._screen, self._drawing = screen, display
-
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
         follows = self.state.following
@@ -407,7 +507,7 @@ class Player:
             self.next.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
-        seconds = self._drawing.view.timeline.span_seconds
+        seconds = self.screen.charts_seconds
         self.next = Seek(self.tape, at, seconds, self.makes_engine, wake, light=light)
 
     def play_or_pause(self) -> None:
@@ -454,16 +554,16 @@ class Player:
             self.wake.set()
         elif self._seek is not None and self._seek.back():
             self._note_moment(self._seek)
-            self._screen.show_moment(self._seek.shown)
+            self.screen.show_moment(self._seek.shown)
         elif state.now <= state.first:
-            self._drawing.say("this is the beginning of the recording")
+            self.screen.say("this is the beginning of the recording")
         elif self.next is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """The charts show more than was read: read it, and stay where it is."""
         known = 0.0 if self._seek is None else self._seek.fine_seconds
-        if self.next is None and self._drawing.view.timeline.span_seconds > known > 0.0:
+        if self.next is None and self.screen.charts_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -481,9 +581,9 @@ class Player:
             else:
                 busy = self.state.playing and self._play(seek, now)
         if seek is not None and self.latest is not before:
-            self._screen.show_moment(seek.shown)
+            self.screen.show_moment(seek.shown)
         elif changed:
-            self._drawing.redraw()
+            self.screen.redraw()
         return busy
 
     def _adopt(self) -> bool:
@@ -495,23 +595,22 @@ class Player:
         state.seeking = False
         trouble = seek.trouble
         if trouble is not None or not loaded.past:
-            self._drawing.say(trouble or "nothing can be read there")
+            self.screen.say(trouble or "nothing can be read there")
         if not loaded.past:
             seek.stop()
             state.playing = False
-            self._drawing.redraw()
+            self.screen.redraw()
             return True
         if self._seek is not None:
             self._seek.stop()
         self._loading_seconds = self.clock.now() - self._asked_at
         self._whole_past = loaded.from_overview or state.progress >= 1.0
-        self._screen.begin_at(loaded)
-        seek.begin(loaded)
+        seek.begin(self.screen.begin_at(loaded))
         self._seek = seek
         self._note_moment(seek)
         if not seek.light:
             self.clock.restart()
-        self._screen.show_moment(seek.shown)
+        self.screen.show_moment(seek.shown)
         return True
 
     def _play(self, seek: Seek, now: float) -> bool:
@@ -529,7 +628,7 @@ class Player:
                 # The last before a gap is shown for as long as any.
                 if gap <= longest or target < state.now + coming.interval_seconds:
                     break
-                self._drawing.say(f"nothing was recorded for {units.age(gap)}: skipped")
+                self.screen.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self.clock.show(now, taken_at)
                 target = taken_at
             self._forward(seek)
@@ -565,9 +664,9 @@ class Player:
         state = self.state
         state.playing, state.following, state.ended = False, False, True
         end = f"the end of {state.shown}: space plays it from its beginning"
-        self._drawing.say(seek.trouble or end)
+        self.screen.say(seek.trouble or end)
         self.diagnose_again()
-        self._drawing.redraw()
+        self.screen.redraw()
         return True
 
     def _step(self, seek: Seek) -> None:
@@ -578,11 +677,11 @@ class Player:
         if self._steps and seek.ended:
             self._steps = 0
             self.state.ended = True
-            self._drawing.say("this is the end of the recording")
-            self._drawing.redraw()
+            self.screen.say("this is the end of the recording")
+            self.screen.redraw()
 
     def _forward(self, seek: Seek) -> None:
-        seek.forward(self._screen.advance)
+        seek.forward(self.screen.advance)
         self._note_moment(seek)
 
     def _note_moment(self, seek: Seek) -> None:
@@ -656,13 +755,13 @@ class ReplayController(Controller):
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
-        player.connect(self, display)
+        player.screen = self
         for name, why in _REFUSED.items():
             setattr(self, f"action_{name}", partial(display.answer, why))
 
     # -- what the player asks for -----------------------------------------------------------------
 
-    def begin_at(self, loaded: LoadedPast) -> None:
+    def begin_at(self, loaded: LoadedPast) -> Sequence[Shown]:
         view, snapshot = self.view, loaded.past[-1].snapshot
         view.history, view.strips = loaded.history, StripCache()
         make_engine = self._player.makes_engine if loaded.watched else None
@@ -673,7 +772,8 @@ class ReplayController(Controller):
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)
         if loaded.watched and loaded.engine is None:
-            loaded.past[-1] = Shown(snapshot, self._diagnosis.diagnose(snapshot))
+            return [*loaded.past[:-1], Shown(snapshot, self._diagnosis.diagnose(snapshot))]
+        return loaded.past
 
     def advance(self, snapshot: Snapshot) -> Shown:
         if self._player.state.undiagnosed:
@@ -714,6 +814,16 @@ class ReplayController(Controller):
         if known not in self._marks:
             self._marks = {known: tuple([mark_of(span) for span in state.findings])}
         return self._marks[known]
+
+    def say(self, message: str) -> None:
+        self.display.say(message)
+
+    def redraw(self) -> None:
+        self.display.redraw()
+
+    @property
+    def charts_seconds(self) -> float:
+        return self.view.timeline.span_seconds
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -766,9 +876,9 @@ class ReplayController(Controller):
         if not isinstance(screen, CanvasScreen):
             return
         width, height = screen.size
-        count = replay_bar.rows(self.view, height)
+        count = replay_rows(self.view, height)
         if count > 1 and height - count <= event.screen_y < height - 1:
-            self.seek(replay_bar.moment_at(self._player.state, event.screen_x, width))
+            self.seek(moment_at(self._player.state, event.screen_x, width))
 
     def action_go_to(self) -> None:
         hints = ("14:30  14:30:05  +5m  -30s  50%", "enter goes there, esc cancels")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -17,7 +17,9 @@ from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.practice.control import Practice
-    from gpuwatch.tui.replay_state import ReplayState
+    from gpuwatch.recording.buckets import Bucket, FindingSpan
+    from gpuwatch.recording.replay import Tape
+
 
 RowKey = tuple[int, float | None, str | None]
 
@@ -126,6 +128,82 @@ class Prompt:
     """Function that takes the line; ``None``: it was given up."""
     changed: Callable[[str], object] = str
     text: str = ""
+
+
+SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+@dataclass(slots=True)
+class ReplayState:
+    """State that the player sets, and bar, header and footer read. Times are unix seconds."""
+
+    shown: str
+    """The file's name, made safe; ``standard input``."""
+    first: float = 0.0
+    last: float = 0.0
+    """End of what is known so far."""
+    now: float = 0.0
+    """Time at which what is on the screen was recorded."""
+    playing: bool = False
+    speed: float = 1.0
+    skipping: bool = False
+    """Snapshots are left out to keep the speed."""
+    undiagnosed: bool = False
+    """The diagnosis is left out to keep the speed."""
+    seeking: bool = False
+    ended: bool = False
+    """True if it stands at the end."""
+    following: bool = False
+    """Snapshots that come in are shown as they come."""
+    arriving: bool = False
+    """More may come in, of standard input."""
+    progress: float = 1.0
+    """Share of the file that the overview knows, 0 to 1."""
+    buckets: Sequence[Bucket] = ()
+    findings: Sequence[FindingSpan] = ()
+    drawn: tuple[object, list[tuple[float, float] | None]] | None = None
+    """The columns of the bar as they were drawn last, and what of."""
+
+    def show(self, at: float) -> None:
+        """Have ``at`` be the moment shown."""
+        self.now = at
+        self.first, self.last = min(self.first, at), max(self.last, at)
+        self.ended = False
+
+    def learn(self, tape: Tape) -> bool:
+        """Take over what is known of the tape by now; whether that is more than before."""
+        before = self._known()
+        if tape.first_unix_seconds is not None:
+            self.first = min(self.first, tape.first_unix_seconds)
+        if tape.last_unix_seconds is not None:
+            self.last = max(self.last, tape.last_unix_seconds)
+        self.progress, self.arriving = tape.progress, tape.arriving
+        self.buckets, self.findings = tape.buckets, tape.findings
+        return before != self._known()
+
+    def _known(self) -> tuple[object, ...]:
+        return (self.first, self.last, self.progress, len(self.findings), self.arriving)
+
+    def holding(self, at: float) -> list[FindingSpan]:
+        """Findings that held at a moment, the gravest first."""
+        spans = [
+            span
+            for span in self.findings
+            if span.begin_unix_seconds <= at
+            and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
+        ]
+        return sorted(spans, key=lambda span: severity_place(span.severity))
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.last - self.first)
+
+    @property
+    def share(self) -> float:
+        """Return how far it is, 0 to 1."""
+        if self.last <= self.first:
+            return 1.0
+        return min(1.0, max(0.0, (self.now - self.first) / (self.last - self.first)))
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
-from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, undecided
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.frame import Line, Row, edited, fit_end, plain
 from gpuwatch.tui.terminal.palette import THEMES

@@ -29,25 +29,23 @@ from gpuwatch.tui.keys import (
 from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, edge, filled, has_boxes
 from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody, Stop, draw_sheet
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.finding_words import (
+from gpuwatch.tui.panels.findings import (
+    at_length,
     cause,
+    chosen_finding,
     cost_sentence,
+    finding_holds,
+    findings_of_ended_job,
     lost,
+    mark_line,
     place,
+    present_findings,
+    readable_findings,
     rule_of,
     severity_sign,
     style_of,
     undecided,
     whose,
-)
-from gpuwatch.tui.panels.findings import (
-    at_length,
-    chosen_finding,
-    finding_holds,
-    findings_of_ended_job,
-    mark_line,
-    present_findings,
-    readable_findings,
 )
 from gpuwatch.tui.panels.gpus import period_seconds
 from gpuwatch.tui.panels.listing import add_cells, add_headings

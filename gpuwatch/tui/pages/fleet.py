@@ -1,11 +1,13 @@
 """List of many machines, a row each, and of the jobs that run on several of them.
 
-First the drawing, then the screen, and the application that shows it until a machine is opened.
+First the drawing, then the screen, the application that shows it until a machine is opened, and
+what runs both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -27,14 +29,14 @@ from gpuwatch.outputs.terminal import Column as TableColumn
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
-from gpuwatch.tui.app import GpuwatchApp
+from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
 from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import END, CanvasScreen
 from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
-from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.listing import add_cells, add_headings, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.view import View
@@ -470,3 +472,49 @@ class FleetApp(GpuwatchApp):
         else:
             self.opened, self.fleet.filter_text = one.host, self.view.filter_text
             self.exit()
+
+
+def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **options: Any) -> int:
+    """Show many machines, and the one that is opened, until the person quits; the exit code.
+    ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
+    ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
+    # Threads that read share the interpreter with the one that draws.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    fleet = Fleet([Member(host) for host in hosts])
+    for host in hosts:
+        host.start()
+    alone = len(hosts) == 1
+    opens = alone or slurm_job is not None
+    try:
+        while True:
+            app = FleetApp(TapeSource(False), fleet, opens, **options)
+            code = run(app, lambda: None, None)
+            opened, opens = app.opened, False
+            if opened is None:
+                return code
+            latest = opened.latest
+            if opened.tape is None or latest is None:
+                # Its clock was set at this moment: it begins anew.
+                continue
+            simulated = latest.simulated
+            jobs = latest.jobs
+            if not isinstance(opened, SharedJob):
+                jobs = tuple([one for one in jobs if alone and one.slurm_job == (slurm_job or "")])
+            job = jobs[0].key if jobs else None
+            played = replay_app(
+                opened.tape, simulated=simulated, follows=True, attached=job, **options
+            )
+            assert played.player is not None
+            message = None if alone else f"{opened.name}: q returns to the list of hosts"
+            apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
+            if apart is not None:
+                message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
+            code = run(played, played.player.stop, message)
+            if code or alone:
+                return code
+    finally:
+        every = [*hosts, *[one.host for one in fleet.jobs]]
+        for one in every:
+            one.leave()
+        for one in every:
+            one.close()

@@ -18,8 +18,14 @@ from gpuwatch.core.text import clean
 from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes
-from gpuwatch.tui.panels import replay_bar
-from gpuwatch.tui.panels.bars import draw_footer, draw_header, draw_practice, practice_rows
+from gpuwatch.tui.panels.bars import (
+    draw_footer,
+    draw_header,
+    draw_practice,
+    draw_replay_bar,
+    practice_rows,
+    replay_rows,
+)
 from gpuwatch.tui.panels.findings import keep_finding_in_sight, keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, cut, fit, plain, width_of
@@ -76,7 +82,7 @@ class CanvasScreen(Screen[None]):
     def room(self) -> tuple[int, int]:
         """Width and height of the picture: the screen's, less the bar of a replay or a practice."""
         width, height = self.size
-        bars = replay_bar.rows(self.view, height) + practice_rows(self.view, height)
+        bars = replay_rows(self.view, height) + practice_rows(self.view, height)
         return width, height - bars
 
     def show_lines(self, lines: list[Line]) -> None:
@@ -87,7 +93,7 @@ class CanvasScreen(Screen[None]):
             text = fit(self.view.message, width - 2, self.view.glyphs.ellipsis)
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
-        lines = lines + replay_bar.draw(self.view, width, height)
+        lines = lines + draw_replay_bar(self.view, width, height)
         lines += draw_practice(self.view, width, height)
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)

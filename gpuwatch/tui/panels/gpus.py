@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
-from gpuwatch.tui.panels.finding_words import about_gpu, severity_sign, style_of
+from gpuwatch.tui.panels.findings import about_gpu, severity_sign, style_of
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,

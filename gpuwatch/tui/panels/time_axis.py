@@ -21,7 +21,7 @@ from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.finding_words import cause, severity_sign
+from gpuwatch.tui.panels.findings import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 

@@ -13,7 +13,7 @@ from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
-from gpuwatch.tui.dashboard import TapeSource
+from gpuwatch.tui.app import TapeSource
 from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member, draw
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot

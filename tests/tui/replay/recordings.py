@@ -11,7 +11,7 @@ from textual.keys import _character_to_key
 
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import Tape, open_tape
-from gpuwatch.tui.dashboard import replay_app
+from gpuwatch.tui.app import replay_app
 from gpuwatch.tui.replay import Player
 from tests.support.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
