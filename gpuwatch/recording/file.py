@@ -3,8 +3,8 @@
 A recording is JSON, a header and a line for each snapshot (``codec``), in zstd frames of a minute
 each; plain and gzip files are read as well. A frame holds the very lines that ``gpuwatch stream``
 prints. Before each stands a skippable frame, which ``zstdcat`` and other readers pass over, with an
-``Entry``: when the frame begins, and the half minutes and findings that were over by then. So a
-recording can be opened anywhere, and its overview drawn, without unpacking its lines. Damaged lines
+``Entry``: when the frame begins, and the statistics and findings of the frame before. So a
+recording can be opened anywhere, drawn and reported without unpacking its lines. Damaged lines
 are skipped and counted; a recording cut short is good up to its last whole line.
 """
 
@@ -34,7 +34,8 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
+from gpuwatch.recording.buckets import BUCKET_SECONDS, FindingSpan, FindingSpans, Overview
+from gpuwatch.recording.statistics import Part, Statistics
 from gpuwatch.sources.files import log_text, zstd
 from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
 from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
 
-ENTRY = b"\x50\x2a\x4d\x18"
-"""First bytes of a skippable frame; its length follows."""
+ENTRY = b"\x51\x2a\x4d\x18"
+"""First bytes of a skippable frame; its length follows. (Those of an older gpuwatch begin with 50
+and hold less: such a recording is read line by line.)"""
 _LENGTH_BYTES = 4
-_ENTRY_MOST = 256 * 1024
-_UNPACKED_MOST = 4 * 1024 * 1024
+_ENTRY_MOST = 1024 * 1024
+_UNPACKED_MOST = 16 * 1024 * 1024
 _UNPACKED_A_BYTE = 100
 """Most bytes of all entries unpacked, for each byte of the file: many times what ``record`` writes.
 Rubbish that was made to look like entries would take hours."""
@@ -67,7 +69,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Random name of the recording: one file can hold several."""
     begin_unix_seconds: UnixSeconds | None = None
     """Time of the frame's first snapshot; ``None``: the recording ends here."""
-    buckets: tuple[Bucket, ...] = ()
+    part: Part | None = None
+    """Statistics of the time since the entry before."""
     findings: tuple[FindingSpan, ...] = ()
     """Findings that hold, and those that ended since the entry before."""
 
@@ -198,6 +201,28 @@ def place_before(times: Sequence[float], at: float) -> int:
     clock that was set back made several equal, of the first of them."""
     place = max(0, bisect_right(times, at) - 1)
     return bisect_left(times, times[place]) if times else 0
+
+
+class Frame(NamedTuple):
+    """A frame of a recording, with the entry that sums it up."""
+
+    file: Path
+    offset: int
+    begin_unix_seconds: float
+    run: str
+    summed: Entry | None
+    """The entry after it; ``None``: the recording was cut off in it."""
+
+
+def frames_of(path: str) -> list[Frame]:
+    """Return the frames of a recording in the order of the file: none of any other file."""
+    found: list[Frame] = []
+    for file, offset, entry in entries_of(path):
+        if found and found[-1].summed is None and found[-1].run == entry.run:
+            found[-1] = found[-1]._replace(summed=entry)
+        if entry.begin_unix_seconds is not None:
+            found.append(Frame(file, offset, entry.begin_unix_seconds, entry.run, None))
+    return found
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -572,13 +597,10 @@ class RecordingIndex:
         self.shown = clean(path, 200)
         entries = list(entries_of(path))
         self._marks = marks_of(entries)
-        self.buckets: tuple[Bucket, ...] = tuple(
-            sorted(
-                [bucket for _, _, entry in entries for bucket in entry.buckets],
-                key=lambda bucket: bucket.begin_unix_seconds,
-            )
-        )
-        """Half minutes in the order of their time."""
+        overview = Overview()
+        for _, _, entry in entries:
+            if entry.part is not None:
+                overview.add_part(entry.part)
         self.findings = _spans([entry for _, _, entry in entries])
         """Findings in the order in which they began."""
         times = [entry.begin_unix_seconds for _, _, entry in entries]
@@ -586,7 +608,13 @@ class RecordingIndex:
         self.first_unix_seconds = known[0] if known else None
         self.last_unix_seconds = max(known, default=None)
         self._notes: tuple[str, ...] = ()
-        self._read_end()
+        if entries and times[-1] is None:
+            ends = [entry.part.time.end for _, _, entry in entries if entry.part is not None]
+            self.last_unix_seconds = max([*ends, *known], default=None)
+        else:
+            self._read_end(overview)
+        self.buckets = overview.buckets()
+        """Half minutes in the order of their time."""
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about what could not be read at its end."""
@@ -609,11 +637,13 @@ class RecordingIndex:
     def close(self) -> None:
         """Do nothing: no file is open; iterators that ``snapshots`` gave go on."""
 
-    def _read_end(self) -> None:
-        folder, found = BucketFolder(), list(self.buckets)
+    def _read_end(self, overview: Overview) -> None:
+        """Read what no entry has yet."""
         spans = None if self._marks else FindingSpans()
-        known = found[-1].end_unix_seconds if found else float("-inf")
-        with open_any(self.path, begin=self.place(known)) as log:
+        statistics = Statistics(in_parts=True)
+        last = self._marks[-1] if self._marks else None
+        place = None if last is None else (last.file, last.offset)
+        with open_any(self.path, begin=place) as log:
             for snapshot in log.snapshots:
                 at = snapshot.taken_at_unix_seconds
                 if self.first_unix_seconds is None:
@@ -622,11 +652,12 @@ class RecordingIndex:
                 if spans is not None:
                     spans.push(snapshot)
                     self.findings = spans.spans
-                bucket = folder.push(snapshot) if at >= known else None
-                if bucket is not None:
-                    found.append(bucket)
-        rest = folder.end()
-        self.buckets = tuple(found if rest is None else [*found, rest])
+                statistics.add_snapshot(snapshot)
+                # A plain file is all end.
+                if statistics.is_due(BUCKET_SECONDS):
+                    overview.add_part(statistics.take_part())
+        if statistics.grid is not None:
+            overview.add_part(statistics.take_part())
         # A recording that is still written to is always cut off.
         self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
 
@@ -650,6 +681,5 @@ def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
         before = entry
         for span in entry.findings:
             spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
-        ends = [bucket.end_unix_seconds for bucket in entry.buckets]
-        last = max([last, *ends])
+        last = max(last, 0.0 if entry.part is None else entry.part.time.end)
     return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))

@@ -1,4 +1,4 @@
-"""Recorder of snapshots: follows the findings, folds the overview, begins frames.
+"""Recorder of snapshots: follows the findings, adds up the statistics, begins frames.
 
 A frame begins each minute (by the wall clock), where the GPUs are others, and after what could not
 be written. With ``rotate_seconds`` the file is put aside from time to time under its name with the
@@ -26,9 +26,10 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpans
+from gpuwatch.recording.buckets import FindingSpans
 from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
 from gpuwatch.recording.redaction import redacted
+from gpuwatch.recording.statistics import Statistics
 from gpuwatch.sources.files.unpacked import rotated_files, split_name
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
-_BUCKETS_MOST = 5000
-"""Half minutes kept while a disk is full: a day and a half of them."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -82,9 +81,8 @@ class Recorder:
         self._keep = keep
         self._redact = redact
         self._findings = FindingSpans()
-        self._folder = BucketFolder()
-        self._buckets: list[Bucket] = []
-        """Half minutes since the frame before."""
+        self._statistics = Statistics(in_parts=True)
+        """Since the frame before; while a disk is full, that is long."""
         self._monotonic = monotonic
         self._write = write
         self._run = os.urandom(6).hex()
@@ -120,10 +118,10 @@ class Recorder:
             snapshot, diagnosis = redacted(snapshot), None
         self._latest = snapshot.taken_at_unix_seconds
         self._findings.push(snapshot, diagnosis)
-        bucket = self._folder.push(snapshot)
-        if bucket is not None:
-            self._buckets = [*self._buckets[-_BUCKETS_MOST:], bucket]
-        if not self._can_write() or not self._put(snapshot):
+        written = self._can_write() and self._put(snapshot)
+        # The statistics of a frame are written after it, before the next.
+        self._statistics.add_snapshot(snapshot)
+        if not written:
             self._lost += 1
             self._before = None
             return
@@ -137,11 +135,7 @@ class Recorder:
         if fate is not None:
             self._trouble = f"{fate}."
         elif self._latest is not None:
-            rest = self._folder.end()
-            if rest is not None:
-                self._buckets.append(rest)
-            if self._file is not None and self._file_snapshots and self._can_write():
-                self._file.begin(self._taken_entry(None), "")
+            self._write_end()
         if self._file is not None:
             self._leave_file(self._file)
             self._note_trouble()
@@ -174,14 +168,19 @@ class Recorder:
             file.write(line)
         return True
 
+    def _write_end(self) -> None:
+        """Write the statistics of the last frame of the file."""
+        if self._file is not None and self._file_snapshots and self._can_write():
+            self._file.begin(self._taken_entry(None), "")
+
     def _taken_entry(self, begin: float | None) -> bytes:
+        counted = self._statistics.grid is not None
         entry = Entry(
             run=self._run,
             begin_unix_seconds=begin,
-            buckets=tuple(self._buckets),
+            part=self._statistics.take_part(last=begin is None) if counted else None,
             findings=self._findings.take_spans(),
         )
-        self._buckets = []
         return packed_entry(entry)
 
     # The file.
@@ -247,6 +246,7 @@ class Recorder:
         if began is None or not self._rotation_due(snapshot):
             self._file_began = snapshot.taken_at_unix_seconds if began is None else began
             return
+        self._write_end()
         self._leave_file(file)
         # Where it cannot be renamed it is written to on and on.
         with contextlib.suppress(OSError):

@@ -28,11 +28,12 @@ from gpuwatch.core.text import clean
 from gpuwatch.recording.buckets import (
     BUCKET_SECONDS,
     Bucket,
-    BucketFolder,
     FindingSpan,
     FindingSpans,
+    Overview,
 )
 from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
+from gpuwatch.recording.statistics import Statistics
 from gpuwatch.sources.files import zstd
 from gpuwatch.sources.files.log_text import LogError
 from gpuwatch.sources.smi_log.source import LogOptions
@@ -207,8 +208,9 @@ class KeptTape:
         self._store = ChunkStore(kept_seconds / chunk_seconds)
         self._open: list[Snapshot] = []
         """The chunk that is not stored yet."""
-        self._buckets: list[Bucket] = []
-        self._folder = BucketFolder()
+        self._overview = Overview()
+        self._statistics = Statistics(in_parts=True)
+        """Since the overview was brought up to date."""
         self._followed = 0.0 if diagnoses else 1.0
         self.findings: Sequence[FindingSpan] = ()
         self.diagnosis: Diagnosis | None = None
@@ -243,8 +245,9 @@ class KeptTape:
         """Half minutes, with the one that has begun: for live input, half a minute is long to wait
         for."""
         with self._grown:
-            begun = self._folder.so_far() if self.arriving else None
-            return tuple(self._buckets) if begun is None else (*self._buckets, begun)
+            if self.arriving:
+                self._overview.add_part(self._statistics.take_part())
+            return self._overview.buckets()
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about what could not be read, as far as it is known."""
@@ -309,9 +312,7 @@ class KeptTape:
                 self._take(snapshot)
         finally:
             with self._grown:
-                rest = self._folder.end()
-                if rest is not None:
-                    self._buckets.append(rest)
+                self._overview.add_part(self._statistics.take_part())
                 self.arriving = False
                 self._grown.notify_all()
 
@@ -333,12 +334,10 @@ class KeptTape:
             first = self.first_unix_seconds
             self.first_unix_seconds = max(at if first is None else first, oldest)
             self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-            bucket = self._folder.push(snapshot)
-            if bucket is not None:
-                self._buckets.append(bucket)
-                # By their number: a clock can be set back and forth.
-                if len(self._buckets) > self._kept_seconds / BUCKET_SECONDS + 1:
-                    del self._buckets[0]
+            self._statistics.add_snapshot(snapshot)
+            if self._statistics.is_due(BUCKET_SECONDS):
+                self._overview.add_part(self._statistics.take_part())
+                self._overview.forget_oldest(self._kept_seconds / BUCKET_SECONDS)
             self._grown.notify_all()
 
     def _follow(self) -> None:

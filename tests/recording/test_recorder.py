@@ -76,12 +76,13 @@ def test_each_frame_can_be_read_alone(path: Path, machine: Machine) -> None:
 
 
 def test_a_recording_is_small(path: Path) -> None:
-    """What has not changed takes little room: a third of a packed stream at most."""
+    """What has not changed takes little room: two fifths of a packed stream at most, statistics
+    included."""
     machine = Machine(gpus=8)
     machine.source.options.all_processes = True
     machine.recorder(path, 120).close()
     streamed = gzip.compress("\n".join(map(snapshot_line, machine.taken)).encode())
-    assert path.stat().st_size < len(streamed) / 3
+    assert path.stat().st_size < 0.4 * len(streamed)
 
 
 def test_what_was_found_is_in_it(tmp_path: Path, path: Path, machine: Machine) -> None:
