@@ -189,7 +189,7 @@ class GpuwatchApp(App[int]):
             self.app_resume_signal.subscribe(self, self._draw_anew)
 
     def _draw_anew(self, _: object) -> None:
-        """The terminal shows nothing of what was sent to it before."""
+        """Draw all again, as the terminal shows nothing of what was sent to it before."""
         for widget in self.screen.walk_children(with_self=True):
             widget.refresh()
 
@@ -257,7 +257,7 @@ class GpuwatchApp(App[int]):
         default_namespace: Any = None,
         namespaces: Any = None,
     ) -> bool:
-        """The application's actions are its controllers'; those that none has are its own."""
+        """Run an action of the application: its controllers', else its own."""
         place, name, parameters = parse(action) if isinstance(action, str) else action
         own = place == "app" or (not place and default_namespace in (None, self))
         act = self._own_actions.get(name) if own else None
@@ -271,7 +271,7 @@ class GpuwatchApp(App[int]):
         return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a line is typed, keys are text; only Ctrl-C still quits."""
+        """Refuse all but Ctrl-C while a line is typed, as keys are text then."""
         del parameters
         return self.view.prompt is None or action == "interrupt"
 
@@ -284,7 +284,7 @@ class GpuwatchApp(App[int]):
         self.drawing.redraw()
 
     def action_speed(self, step: int) -> None:
-        """The next shorter interval (1), or the next longer one (-1)."""
+        """Choose the next shorter interval (1), or the next longer one (-1)."""
         now = self.view.interval_seconds
         beyond = [one for one in INTERVALS if (now - one) * step > 1e-9]
         self.action_interval(*sorted(beyond, key=lambda one: abs(one - now))[:1])
@@ -315,7 +315,7 @@ computes, and there is none for long."""
 
 
 def new_engine() -> Diagnoser:
-    """The one that knows every rule: the last that is loaded of what stays."""
+    """Return the engine that knows every rule: the last that is loaded of what stays."""
     from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
 
     engine = Engine()
@@ -368,8 +368,8 @@ def replay_app(
     monotonic: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> GpuwatchApp:
-    """The dashboard over ``tape``. ``follows``: what comes in is live and is shown as it comes;
-    ``options``: those of ``GpuwatchApp``."""
+    """Return the dashboard over ``tape``. ``follows``: what comes in is live and is shown as it
+    comes; ``options``: those of ``GpuwatchApp``."""
     from gpuwatch.tui.replay import Player  # noqa: PLC0415
 
     player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)

@@ -207,7 +207,7 @@ class Seek:
         return rest
 
     def _seconds_to_read(self) -> float:
-        """No more of the past than is kept."""
+        """Return how much of the past to read: no more than is kept."""
         first = next(self._in_order(self._tape.snapshots(self.at - self.fine_seconds)), None)
         if first is None:
             return self.fine_seconds
@@ -232,7 +232,8 @@ class Seek:
         return past, rest
 
     def _in_order(self, snapshots: Iterator[Snapshot]) -> Iterator[Snapshot]:
-        """A clock that was set back repeats times that were there: those are left out."""
+        """Yield the snapshots whose times go forward: a clock that was set back repeats times that
+        were there."""
         last = float("-inf")
         before: Snapshot | None = None
         try:
@@ -329,7 +330,7 @@ class ReplayClock:
         return now
 
     def due(self, now: float) -> float:
-        """The recorded moment that is due."""
+        """Return the recorded moment that is due."""
         begun, at = self._anchor
         return float("inf") if self._state.following else at + (now - begun) * self._state.speed
 
@@ -350,7 +351,8 @@ class Stop(NamedTuple):
 
 
 def beside(state: ReplayState, at: float, step: int) -> Stop | str:
-    """The first stop after ``at`` (1), or the last one before it (-1); else why there is none."""
+    """Return the first stop after ``at`` (1), or the last one before it (-1); else why there is
+    none."""
     # A snapshot lies up to an interval before the moment gone to.
     near = _SAME_SECONDS / 2
     found = stops(state.findings, state.last)
@@ -561,7 +563,7 @@ class Player:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
-        """The charts show more than was read: read it, and stay where it is."""
+        """Read more of the past where the charts show more than was read, and stay where it is."""
         known = 0.0 if self._seek is None else self._seek.fine_seconds
         if self.next is None and self.screen.charts_seconds > known > 0.0:
             self._read_again()
@@ -691,7 +693,7 @@ class Player:
         self.state.show(snapshot.taken_at_unix_seconds)
 
     def diagnose_again(self) -> None:
-        """The diagnosis was left out for speed: catch up with it."""
+        """Catch up with the diagnosis, where it was left out for speed."""
         if self.state.undiagnosed and self.next is None:
             self._read_again()
 
@@ -731,7 +733,7 @@ _REFUSED = {
 
 
 class ReplayController(Controller):
-    """The player's screen, and the keys that mean something else here."""
+    """Controller that is the player's screen, and has the keys that mean something else here."""
 
     keys = REPLAY_KEYS
 
@@ -797,7 +799,7 @@ class ReplayController(Controller):
             self.display.redraw()
 
     def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
-        """The overview's word on a moment that is not diagnosed now."""
+        """Return the overview's word on a moment that is not diagnosed now."""
         at = snapshot.taken_at_unix_seconds
         worst = next(iter(self._player.state.holding(at)), None)
         too_fast = "Too fast for a diagnosis: pause, or play slower."

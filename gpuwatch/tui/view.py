@@ -52,7 +52,7 @@ class Side:
 
 @dataclass(slots=True)
 class Mark:
-    """A change of which before and after are compared. Times are on the snapshots' monotonic
+    """Change of which before and after are compared. Times are on the snapshots' monotonic
     clock."""
 
     at: float
@@ -120,7 +120,7 @@ class JobView:
 
 @dataclass(slots=True)
 class Prompt:
-    """A line that is typed in the place of the footer."""
+    """Line that is typed in the place of the footer."""
 
     label: str
     hints: Sequence[str]
@@ -270,7 +270,8 @@ class View:
 
     @property
     def window(self) -> TimeWindow:
-        """The stretch of time to draw. A paused view's snapshot stays, and so does its window."""
+        """Return the stretch of time to draw. A paused view's snapshot stays, and so does its
+        window."""
         now = self.snapshot.monotonic_seconds if self.snapshot is not None else 0.0
         timeline = self.timeline
         span = timeline.span_seconds

@@ -165,7 +165,7 @@ def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]
 
 
 def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
-    """A cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
+    """Return a cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
     if solid == reach:
         return glyphs.solid[solid], FULL
     if not glyphs.tones:

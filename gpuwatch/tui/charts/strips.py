@@ -30,8 +30,8 @@ class Columns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first``
-    at the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
+    """Columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first`` at
+    the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
 
     column_seconds: float
     first: int
@@ -40,7 +40,7 @@ class Grid:
 
     @property
     def moment(self) -> float:
-        """The middle of the last column: names it without rounding trouble at its edges."""
+        """Return the middle of the last column: names it without rounding trouble at its edges."""
         return (self.last + 0.5) * self.column_seconds
 
     @property
@@ -61,7 +61,7 @@ class Grid:
         return series.columns(self.moment, self.column_seconds, self.count)
 
     def place(self, at: float) -> int:
-        """The cell of the moment ``at``, from the left; it may lie outside of the chart."""
+        """Return the cell of the moment ``at``, from the left; it may lie outside of the chart."""
         return bucket_index(at, self.column_seconds) - self.first
 
 
@@ -77,7 +77,7 @@ class TimeWindow:
     cursor: float | None = None
 
     def grid(self, width: int) -> Grid:
-        """The columns of a chart of ``width`` cells (1 or more)."""
+        """Return the columns of a chart of ``width`` cells (1 or more)."""
         return _grid(self.now, self.span_seconds, self.step_seconds, self.end, width)
 
 
@@ -188,7 +188,7 @@ class Strip:
 # Those that may still change mostly do not, and processes of one GPU have the same.
 @lru_cache(maxsize=512)
 def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
-    """The characters of one column, the top one first, and their tones."""
+    """Return the characters of one column, the top one first, and their tones."""
     if column is None:
         return " " * rows, FULL * rows
     high = level(column[2], limit, rows)
@@ -212,7 +212,7 @@ _SAME_TONE = re.compile(r"(.)\1*")
 
 
 def _runs(text: str, tones: str, style: str) -> list[Run]:
-    """``text`` as runs of one tone each; what follows the last tone is blank."""
+    """Return ``text`` as runs of one tone each; what follows the last tone is blank."""
     if not tones.strip(FULL):
         return [(text, style)]
     out: list[Run] = []
@@ -247,8 +247,9 @@ class StripCache:
 
 
 def nice_ceiling(value: float | None, floor: float, thousand: float = 1024.0) -> float:
-    """The scale of a chart without a natural limit, which rarely moves: 1, 2 or 5 times a power of
-    ten, in steps of 1024 for bytes (else of ``thousand``), at least ``floor`` and ``value``."""
+    """Return the scale of a chart without a natural limit, which rarely moves: 1, 2 or 5 times a
+    power of ten, in steps of 1024 for bytes (else of ``thousand``), at least ``floor`` and
+    ``value``."""
     unit = floor
     while True:
         for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
@@ -260,7 +261,7 @@ def nice_ceiling(value: float | None, floor: float, thousand: float = 1024.0) ->
 def highest(
     series: Columns | None, window: TimeWindow, width: int, least: float | None = None
 ) -> float | None:
-    """The most that a chart of ``width`` columns shows, or ``least`` if that is more."""
+    """Return the most that a chart of ``width`` columns shows, or ``least`` if that is more."""
     if series is None or width <= 0:
         return least
     known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]

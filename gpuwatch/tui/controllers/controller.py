@@ -65,8 +65,8 @@ class Controller:
 
 
 class TypingController(Controller):
-    """A line that is typed. Keys are taken here rather than by an input widget: one would be
-    mounted a moment later, and what is typed in that moment would act as commands."""
+    """Controller of a line that is typed. Keys are taken here rather than by an input widget: one
+    would be mounted a moment later, and what is typed in that moment would act as commands."""
 
     def __init__(self, display: Display) -> None:
         super().__init__(display)
@@ -86,7 +86,7 @@ class TypingController(Controller):
         self.open(Prompt(" / ", hints, take, take, self.view.filter_text))
 
     def takes(self, event: Event) -> bool:
-        """All that is typed into an open line, and the keys that open one."""
+        """Take all that is typed into an open line, and the keys that open one."""
         prompt = self.view.prompt
         if event.is_forwarded or not isinstance(event, Key | Paste):
             return False
@@ -117,7 +117,7 @@ class TypingController(Controller):
 
 
 def actions_of(parts: list[object]) -> dict[str, Callable[..., object]]:
-    """The actions of ``parts`` by name; a later one takes the place of an earlier."""
+    """Return the actions of ``parts`` by name; a later one takes the place of an earlier."""
     prefix = "action_"
     return {
         name.removeprefix(prefix): getattr(part, name)
@@ -135,7 +135,7 @@ _SCROLL_SHARE = 0.5
 
 
 class TimelineController(Controller):
-    """The stretch of time that all charts show."""
+    """Controller of the stretch of time that all charts show."""
 
     def _now(self) -> float:
         snapshot = self.view.snapshot

@@ -175,7 +175,7 @@ class _Chart(NamedTuple):
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
-    """The frame, and ``offset`` (how far the body is scrolled) brought into range."""
+    """Return the frame, and ``offset`` (how far the body is scrolled) brought into range."""
     if width < 20 or height < 6 or not view.gpus:
         return Frame(lines=[blank(width)] * height), 0
     live = view.gpus[view.gpu_position()]
@@ -196,7 +196,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
 
 
 def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
-    """``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
+    """Return ``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
     count = f" of {len(view.gpus)}" if len(view.gpus) > 1 else ""
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)

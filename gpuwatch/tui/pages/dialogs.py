@@ -60,7 +60,7 @@ _OF_CHARTS = (
 
 
 def help_dialog(view: View) -> Dialog:
-    """The keys by group, then what the picture means."""
+    """Return the help: the keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
     practice = view.practice is not None
@@ -197,7 +197,8 @@ _HEAD_ROWS = 2
 
 
 class Choice(NamedTuple):
-    """``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not ticked."""
+    """Line of a menu. ``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not
+    ticked."""
 
     name: str
     text: str

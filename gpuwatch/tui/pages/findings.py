@@ -75,7 +75,7 @@ _SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
 def _draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
-    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
+    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
@@ -178,7 +178,7 @@ _COPY_WIDTH = 96
 
 
 def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
-    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    """Return the sentence, and where it stands: rule, how sure, since when, what it cost."""
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
@@ -232,7 +232,7 @@ def evidence_body(
 
 
 def plain_text(view: View, finding: Finding) -> str:
-    """The finding as text to paste somewhere; charts are left out."""
+    """Return the finding as text to paste somewhere; charts are left out."""
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
@@ -262,7 +262,8 @@ def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> I
 
 
 def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    """Each job with what it loses and what to change there, where several have one cause."""
+    """Yield a line for each job with what it loses and what to change there, where several have one
+    cause."""
     if len(finding.members) < 2:
         return
     yield from _heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
@@ -401,7 +402,7 @@ def draw_findings(view: View, width: int, height: int) -> Frame:
 
 
 def _above(view: View, width: int) -> list[Line]:
-    """The verdict, what a change brought about, and how long was watched."""
+    """Return the verdict, what a change brought about, and how long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
@@ -500,7 +501,7 @@ def draw_evidence(
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:
-    """The finding before or after the chosen one, round about."""
+    """Return the finding before or after the chosen one, round about."""
     findings = readable_findings(view)
     if not findings:
         return None

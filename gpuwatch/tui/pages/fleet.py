@@ -300,7 +300,8 @@ def _heading(columns: Sequence[TableColumn[Member]], fleet: Fleet, width: int) -
 
 
 def _job_name(job: Job, taken: Collection[str]) -> str:
-    """``job 4711``, or the script that it runs; with a number where another has that name."""
+    """Return ``job 4711``, or the script that it runs; with a number where another has that
+    name."""
     script = next((one for one in (job.command or "").split() if one.endswith(".py")), "job")
     name = f"job {job.slurm_job}" if job.slurm_job else script.rpartition("/")[2]
     names = (clean(name, 60) if n == 1 else f"{clean(name, 60)} ({n})" for n in count(1))

@@ -86,7 +86,7 @@ _THROTTLED_WORTH_SAYING_PERCENT = 1.0
 
 
 def _draw_title(page: Page, _rows: int) -> Drawn:
-    """The command, and at the right that it has ended, if it has."""
+    """Draw the command, and at the right that it has ended, if it has."""
     view, job, width = page.view, page.job, page.width
     assert job is not None
     ended = _end_text(view, job, brief=width < 76)
@@ -105,7 +105,7 @@ TITLE = fixed("title", 1, _draw_title)
 
 
 def _end_text(view: View, job: Job, brief: bool = False) -> Run | None:
-    """``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
+    """Return ``ended 12:03:11 after 2h13, exit code 1``, and its style; ``None``: it runs."""
     at = ended_at(view, job)
     if at is None:
         return None
@@ -157,7 +157,7 @@ FACTS = Panel("facts", _fact_rows, _draw_facts)
 
 
 def _reported(view: View, job: Job) -> list[Run]:
-    """The job's report on its own loop."""
+    """Return the job's report on its own loop."""
     now = None if view.snapshot is None else view.snapshot.taken_at_unix_seconds
     if ended_at(view, job) is not None:
         return []
@@ -210,7 +210,7 @@ def _ranks(job: Job) -> str | None:
 
 
 def _cores(job: Job, host: Host) -> list[Run]:
-    """``8 of 16 cores usable (quota 8.0), 4 per rank``, and whether it is held back."""
+    """Return ``8 of 16 cores usable (quota 8.0), 4 per rank``, and whether it is held back."""
     facts: list[Run] = []
     cores = cores_sentence(job, host)
     if cores is not None:
@@ -225,8 +225,8 @@ def _cores(job: Job, host: Host) -> list[Run]:
 
 
 def _gpu_rows(page: Page) -> int:
-    """A row for each GPU while they leave room for the rest, else one for all. What the GPUs do
-    once the job has ended is not about it."""
+    """Return a row for each GPU while they leave room for the rest, else one for all. What the GPUs
+    do once the job has ended is not about it."""
     count, height = len(page.gpus), page.tall
     room = page.room - page.table_least - len(kinds(page))
     if page.decided["report"] or count == 0 or room < 1:
@@ -330,8 +330,8 @@ def _column(
     waits_from: float | None = None,
     of_loop: bool = False,
 ) -> Column[TreeRow]:
-    """A reading of the process, or of its report on its loop; a share of the time in which it waits
-    is worth a look from ``waits_from`` on."""
+    """Return a reading of the process, or of its report on its loop; a share of the time in which
+    it waits is worth a look from ``waits_from`` on."""
 
     def read(row: TreeRow) -> float | None:
         return getattr(row.loop if of_loop else row.member, name, None)
@@ -468,7 +468,7 @@ def tree_rows(view: View, job: Job) -> list[TreeRow]:
 def _folded(
     members: Sequence[JobMember],
 ) -> tuple[list[JobMember], dict[ProcessKey, tuple[JobMember, ...]]]:
-    """The members with all workers of a parent as one, and who they are."""
+    """Return the members with all workers of a parent as one, and who they are."""
     workers: dict[tuple[int | None, bool], list[JobMember]] = {}
     for member in members:
         if member.role == "loader_worker":
@@ -526,7 +526,7 @@ def _role_text(row: TreeRow, width: int) -> str:
 
 
 def draw_tree(page: Page, job: Job, height: int) -> Drawn:
-    """The heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
+    """Draw the heading and the rows from ``view.job.offset`` on, ``height`` lines in all."""
     view, width, table = page.view, page.width, page.table
     state = view.job
     keys = [row.key for row in table]
@@ -573,7 +573,8 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
 
 
 def first_output_line(view: View, rows: int) -> int:
-    """The number of the line at the pane's top: the end is followed unless it was scrolled."""
+    """Return the number of the line at the pane's top: the end is followed unless it was
+    scrolled."""
     output = view.job.output
     if output is None:
         return 0
@@ -639,7 +640,7 @@ def _table_rows(page: Page) -> int:
 
 
 def _draw_table(page: Page, rows: int) -> Drawn:
-    """The processes; of a job that has ended, its report."""
+    """Draw the processes; of a job that has ended, its report."""
     view, job = page.view, page.job
     assert job is not None
     if not page.decided["report"]:
@@ -701,8 +702,8 @@ def draw(view: View, width: int, height: int) -> Frame:
 
 
 def shown_job(view: View) -> Job | None:
-    """The job as it is now, or as it was last seen; of one that has ended what it was stays: how it
-    loaded its data, on which GPUs."""
+    """Return the job as it is now, or as it was last seen; of one that has ended what it was stays:
+    how it loaded its data, on which GPUs."""
     state = view.job
     job = state.last
     if view.snapshot is not None and state.key is not None:
@@ -714,8 +715,8 @@ def shown_job(view: View) -> Job | None:
 
 
 def shows_report(view: View) -> bool:
-    """The report takes the place of the processes: the job has ended and none of them is left.
-    Orphans hold memory until somebody ends them, and are to be seen for that."""
+    """Return whether the report takes the place of the processes: the job has ended and none of
+    them is left. Orphans hold memory until somebody ends them, and are to be seen for that."""
     if view.job.write_report is None:
         return False
     job = shown_job(view)
@@ -726,7 +727,7 @@ def shows_report(view: View) -> bool:
 
 
 def _window(view: View, job: Job) -> TimeWindow:
-    """The charts of a job that has ended stay at its end."""
+    """Return the time that the charts show: of a job that has ended, up to its end."""
     window, snapshot = view.window, view.snapshot
     at = ended_at(view, job)
     if at is None or snapshot is None:
@@ -736,7 +737,7 @@ def _window(view: View, job: Job) -> TimeWindow:
 
 
 def draw_pane(view: View, frame: Frame) -> list[Line]:
-    """``frame``'s lines with the output pane drawn anew: the rest stays as it was."""
+    """Return ``frame``'s lines with the output pane drawn anew: the rest stays as it was."""
     page = frame.plan
     rows = 0 if page is None else page.rows["output"]
     if page is None or not rows:
@@ -748,7 +749,7 @@ def draw_pane(view: View, frame: Frame) -> list[Line]:
 
 
 def _report(view: View, texts: Sequence[str], width: int, height: int) -> list[Line]:
-    """The report of the job that has ended, from ``view.job.report_offset`` on."""
+    """Draw the report of the job that has ended, from ``view.job.report_offset`` on."""
     state = view.job
     rows = height - 1
     state.report_offset = max(0, min(state.report_offset, len(texts) - rows))
@@ -765,7 +766,7 @@ def _text_line(view: View, text: str, width: int) -> Line:
 
 
 def _waiting(view: View, width: int, height: int) -> Frame:
-    """No job yet: what was asked for, and why it may not be there."""
+    """Draw what was asked for, and why it may not be there, while there is no job yet."""
     lines = [draw_header(view, width)]
     if view.snapshot is not None and view.job.key is not None:
         says = [one.message for one in view.snapshot.problems if one.source == "jobs"]
@@ -828,8 +829,8 @@ class JobScreen(ListScreen):
         return [*self._findings(), _REPORT] if shows_report(self.view) else super().stops()
 
     def selected_member(self) -> JobMember | None:
-        """The process under the cursor; where there is only one, that one. Several in one row are
-        none."""
+        """Return the process under the cursor; where there is only one, that one. Several in one
+        row are none."""
         table, place = self.shown.table, self.position()
         if place is None and len(table) != 1:
             return None
@@ -896,8 +897,8 @@ class JobScreen(ListScreen):
         self._jump(END if end else -END)
 
     async def action_open_gpu(self) -> None:
-        """The detail of the selected process's GPU; without a selection of the job's first. On a
-        finding, its evidence."""
+        """Open the GPU of the selected process; without a selection the job's first. On a finding,
+        its evidence."""
         if self.view.in_findings:
             await self.run_action("app.evidence")
             return

@@ -138,7 +138,7 @@ class CanvasScreen(Screen[None]):
 
 
 class ListScreen(CanvasScreen):
-    """A screen on which a cursor runs through findings and other rows."""
+    """Screen on which a cursor runs through findings and other rows."""
 
     ROWS: ClassVar[str]
     """The kind of the rows of the page's table."""
@@ -152,7 +152,7 @@ class ListScreen(CanvasScreen):
 
     @property
     def chosen(self) -> object:
-        """The key of the row of the table where the cursor is, or was last."""
+        """Return the key of the row of the table where the cursor is, or was last."""
         raise NotImplementedError
 
     def put(self, kind: str, key: Any) -> None:
@@ -177,7 +177,7 @@ class ListScreen(CanvasScreen):
         return frame
 
     def position(self) -> int | None:
-        """The place of the chosen row; ``None``: it is not there."""
+        """Return the place of the chosen row; ``None``: it is not there."""
         chosen = self.chosen
         places = (place for place, row in enumerate(self.shown.table) if row.key == chosen)
         return next(places, None)
@@ -214,7 +214,7 @@ class ListScreen(CanvasScreen):
 
 
 class ScrolledScreen(CanvasScreen):
-    """A screen whose picture can be longer than the terminal. Subclasses draw from the line
+    """Screen whose picture can be longer than the terminal. Subclasses draw from the line
     ``body_offset`` on, and set it to what was possible."""
 
     body_offset = 0
@@ -387,7 +387,7 @@ class Dialog(ModalScreen[str]):
         return row.line("b:accent")
 
     def _side(self, y: int, rows: int, lines: int) -> tuple[str, str]:
-        """The right edge, in which a bar says what part of the text is in sight."""
+        """Return the right edge, in which a bar says what part of the text is in sight."""
         start = self._first * rows // lines if lines else 0
         if lines > rows and start <= y <= start + rows * rows // lines:
             return self._glyphs.solid[8], "b:label"

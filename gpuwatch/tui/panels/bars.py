@@ -98,7 +98,8 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used for."""
+    """Return ``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used
+    for."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -143,7 +144,8 @@ def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str,
 
 
 def _cost_text(cost: OwnCost, brief: bool) -> str:
-    """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the driver."""
+    """Return ``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the
+    driver."""
     parts = []
     if cost.cpu_percent is not None:
         parts.append(f"own {cost.cpu_percent:3.1f}%")
@@ -174,7 +176,7 @@ def practice_rows(view: View, height: int) -> int:
 
 
 def _keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
-    """The footer's keys, with the one that turns the knobs third."""
+    """Return the footer's keys, with the one that turns the knobs third."""
     practice = view.practice
     assert practice is not None
     if practice.ended or not practice.turns:
@@ -238,7 +240,7 @@ def _progress(view: View, practice: Practice) -> str:
 
 
 def footer_panel(keys: Callable[[View], Footer]) -> Panel:
-    """The footer of a page with these keys."""
+    """Return the footer of a page with these keys."""
 
     def draw_keys(page: Page, _rows: int) -> Drawn:
         line, zones = draw_footer(page.view, page.width, keys(page.view))
@@ -250,7 +252,7 @@ def footer_panel(keys: Callable[[View], Footer]) -> Panel:
 def draw_footer(
     view: View, width: int, keys: Footer = OVERVIEW_FOOTER, below: int = 0
 ) -> tuple[Line, list[Zone]]:
-    """The line that is typed, else the keys, and how many lines are below those shown."""
+    """Return the line that is typed, else the keys, and how many lines are below those shown."""
     row = Row(width, prefix="b:")
     prompt = view.prompt
     if prompt is not None:
@@ -441,7 +443,8 @@ def _trouble(state: ReplayState) -> str:
 
 
 def _holding(state: ReplayState) -> tuple[str, str]:
-    """The gravest finding that holds now, in a few words; else how many findings there are."""
+    """Return the gravest finding that holds now, in a few words; else how many findings there
+    are."""
     now = state.holding(state.now)
     if now:
         more = f" +{len(now) - 1}" if len(now) > 1 else ""

@@ -40,8 +40,8 @@ SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
 
 
 def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
-    """The finding as it is now; one that has moved to other GPUs of its job, or that others have
-    joined, is still it."""
+    """Return the finding with this key as it is now; one that has moved to other GPUs of its job,
+    or that others have joined, is still it."""
     if key is None:
         return None
     same = [finding for finding in findings if finding.rule == key.rule]
@@ -59,7 +59,7 @@ def parts(finding: Finding) -> tuple[Finding, ...]:
 
 
 def whose(finding: Finding, jobs: Sequence[Job]) -> str:
-    """``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
+    """Return ``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
     keys = {one.job for one in parts(finding) if one.job is not None}
     if len(keys) > 1:
         return f"{len(keys)} jobs"
@@ -68,7 +68,7 @@ def whose(finding: Finding, jobs: Sequence[Job]) -> str:
 
 
 def rule_of(name: str) -> Rule:
-    """The rule of this name; for that of another version one of which nothing is known."""
+    """Return the rule of this name; an empty one for the name of another version of gpuwatch."""
     # The rules come with the engine, which nobody waits for.
     from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def rule_of(name: str) -> Rule:
 
 
 def cause(rule: str) -> str:
-    """The cause in at most 22 characters."""
+    """Return the cause in at most 22 characters."""
     return clean(rule_of(rule).title, 22)
 
 
@@ -85,7 +85,7 @@ def style_of(finding: Finding) -> str:
 
 
 def severity_sign(severity: str, glyphs: Glyphs) -> str:
-    """A shape of its own for each severity."""
+    """Return a shape of its own for each severity."""
     signs = {"error": glyphs.grave, "info": glyphs.note}
     return signs.get(severity, glyphs.warning)
 
@@ -95,14 +95,14 @@ def gravest(findings: Iterable[Finding]) -> Finding | None:
 
 
 def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
-    """The gravest finding that names this GPU."""
+    """Return the gravest finding that names this GPU."""
     if diagnosis is None or not diagnosis.findings:
         return None
     return gravest(finding for finding in diagnosis.findings if uuid in finding.gpus)
 
 
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
-    """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
     named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
     if len(named) == len(gpus) > 1:
         return f"{len(gpus)} GPUs"
@@ -110,7 +110,7 @@ def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
 
 
 def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
-    """``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
     names = gpu_names(finding.gpus, gpus)
     if names:
         return names
@@ -120,7 +120,7 @@ def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
 
 
 def lost(finding: Finding) -> str:
-    """``38% lost``; nothing where no time is lost, or it is not known."""
+    """Return ``38% lost``; nothing where no time is lost, or it is not known."""
     share = finding.cost_share
     if share is None or share <= 0:
         return ""
@@ -128,7 +128,7 @@ def lost(finding: Finding) -> str:
 
 
 def cost_sentence(finding: Finding) -> str | None:
-    """``38% of the time watched, 46 GPU-seconds so far``."""
+    """Return ``38% of the time watched, 46 GPU-seconds so far``."""
     parts = []
     if finding.cost_share is not None:
         parts.append(f"{finding.cost_share * 100:.0f}% of the time")
@@ -230,7 +230,7 @@ def _problem_lines(view: View, width: int, most: int) -> list[Line]:
 
 
 def _problems_are_grave(view: View) -> bool:
-    """The gravest is an error, and no finding says so."""
+    """Return whether the gravest is an error, and no finding says so."""
     return any(one.severity == "error" for one in _worth_saying(view))
 
 
@@ -243,7 +243,7 @@ def _worth_saying(view: View) -> list[Problem]:
 
 
 def _is_a_finding(view: View, problem: Problem) -> bool:
-    """A GPU that is lost is said once, with what to do."""
+    """Return whether a finding says it: a GPU that is lost is said once, with what to do."""
     names: set[str | None] = {problem.target} if problem.reading is None else set()
     if problem.reading == "lost":
         names = {gpu.uuid for gpu in view.gpus if gpu.lost}
@@ -325,7 +325,7 @@ PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus
 
 
 def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
-    """The findings that have a line there, top to bottom."""
+    """Return the findings that have a line there, top to bottom."""
     shown = [zone.argument for zone in zones if isinstance(zone.argument, FindingKey)]
     return list(dict.fromkeys(shown))
 
@@ -336,7 +336,7 @@ def _quiet_line(view: View, text: str, width: int) -> Line:
 
 
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
-    """The verdict where nothing was found; it is longer where the cause is not known."""
+    """Return the verdict where nothing was found; it is longer where the cause is not known."""
     text = clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
@@ -369,8 +369,9 @@ def _findings(
 
 
 def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = "") -> Row:
-    """The cursor, where it is on this one, the sign of its severity, and its sentence; place and
-    cause where that has no room: cut, a sentence may say everything but the cause."""
+    """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
+    sentence; place and cause where that has no room: cut, a sentence may say everything but the
+    cause."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
     row, text = Row(width, prefix=prefix), clean(finding.summary)
     row.add(view.glyphs.marker if here else " ", "marker")
@@ -412,8 +413,9 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
 
 
 def mark_line(view: View, width: int) -> Line:
-    """``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402 samples/s  waits 61% -> 3%  gone:
-    loader is CPU-bound``. What a job reports of itself stands for the GPUs where there are none."""
+    """Return what came of a change: ``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402
+    samples/s  waits 61% -> 3%  gone: loader is CPU-bound``. What a job reports of itself stands for
+    the GPUs where there are none."""
     mark, snapshot = view.mark, view.snapshot
     row = Row(width)
     if mark is None or snapshot is None:

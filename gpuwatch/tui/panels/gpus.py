@@ -100,7 +100,8 @@ def metrics(
 
 
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
-    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    """Return ``metrics`` with every scale there is: ``columns`` is how much of the past is
+    shown."""
     host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
     if _power_limit(gpu):
         return metrics(gpu, host_memory)
@@ -214,7 +215,7 @@ Answer = TypeVar("Answer")
 
 
 class State(NamedTuple):
-    """``style`` is a name of the palette."""
+    """What a GPU does, in a word and a style of the palette."""
 
     word: str
     style: str
@@ -253,7 +254,8 @@ both."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
-    """The state of now; or of the moment that is looked at, by what was found and read then."""
+    """Return the state of now; or of the moment that is looked at, by what was found and read
+    then."""
     moment = view.timeline.moment
     said: Finding | FindingMark | None
     if moment is None:
@@ -330,8 +332,8 @@ _WHOLE_CELLS, _SHORT_CELLS = 50, 24
 
 
 def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
-    """``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a chart of
-    ``width``; ``None``: the chart shows what there is to see."""
+    """Return ``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a
+    chart of ``width``; ``None``: the chart shows what there is to see."""
     grid = window.grid(max(1, width))
     if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
         return None
@@ -417,7 +419,7 @@ class GpuPainter:
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
-        """``gpu`` in exactly ``rows`` lines."""
+        """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = state_of(self._view, gpu)
         gpu = past_gpu(self._view, gpu)
@@ -433,7 +435,8 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
-        """The selection mark, the index, and a sign or a blank: whether a finding names it."""
+        """Begin a line: the selection mark, the index, and a sign or a blank: whether a finding
+        names it."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
@@ -481,7 +484,7 @@ class GpuPainter:
     def _busy(
         self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
     ) -> tuple[list[Line], list[Run]]:
-        """The chart of how busy it is, and what it shows in words: state, mean and extremes."""
+        """Draw how busy it is, and say what the chart shows: state, mean and extremes."""
         self.spans.append((lead, width))
         lines = self._chart(gpu, busy, state.style, width, rows)
         series = self._view.history.gpu(gpu.uuid, busy.name)
@@ -501,7 +504,7 @@ class GpuPainter:
         return lines, words
 
     def _ticks(self, number: int, rows: int) -> str:
-        """The scale beside row ``number`` of a chart, from the top."""
+        """Return the scale beside row ``number`` of a chart, from the top."""
         text = {0: "100", rows // 2: "50", rows - 1: "0"}.get(number, "")
         return right(text, _TICK_WIDTH) if rows >= _TICK_ROWS else ""
 
@@ -565,7 +568,8 @@ class GpuPainter:
         return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
 
     def _single(self, gpu: Gpu, state: State, metrics: Metrics) -> Line:
-        """The numbers' places are the same in every row, whatever there is to note."""
+        """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
+        to note."""
         width, glyphs = self._width, self._glyphs
         busy, memory, power, temperature = metrics
         row = self._begin(gpu, width)

@@ -48,7 +48,7 @@ PANEL = Panel("host", _rows, _draw)
 
 
 def draw(view: View, width: int, rows: int) -> list[Line]:
-    """``rows`` lines about the host: one is a summary, three add charts, more add cores."""
+    """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
     if view.snapshot is None:
         return filled([], width, rows)
     painter = _Painter(view, past_host(view, view.snapshot.host), width)
@@ -183,7 +183,7 @@ class _Painter:
     def _charted(
         self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
     ) -> list[Line]:
-        """A chart with its label and number, aligned with the GPUs' charts above."""
+        """Draw a chart with its label and number, aligned with the GPUs' charts above."""
         room = max(0, width - _LEAD - 1)
         lines = []
         for number, drawn in enumerate(self._chart(name, room, limit, rows)):
@@ -213,7 +213,7 @@ class _Painter:
         return row.line()
 
     def _cores(self, width: int) -> Line:
-        """A bar for each core, now; where they are too many, the busiest of each few."""
+        """Draw a bar for each core, now; where they are too many, the busiest of each few."""
         row = Row(width).add("  ").add(left("cores", 7), "label")
         percents = self._host.core_percents or ()
         group = max(1, -(-len(percents) // max(1, row.room - 1)))
@@ -248,7 +248,7 @@ class _Painter:
         return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
 
     def _core_grid(self, rows: int) -> list[Line]:
-        """A small chart over time for each core, in columns, as many as fit."""
+        """Draw a small chart over time for each core, in columns, as many as fit."""
         view, percents = self._view, self._host.core_percents or ()
         columns = max(1, self._width // _CORE_WIDTH)
         cell = self._width // columns

@@ -211,7 +211,7 @@ def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
 def _trace(
     view: View, job: Job, kind: str, name: str, style: str, write: Callable[[float | None], str]
 ) -> Trace:
-    """The job's reading ``name``, of now or of the moment that is looked at."""
+    """Return the job's reading ``name``, of now or of the moment that is looked at."""
     series = view.history.job(job.key, name)
     if view.timeline.moment is not None:
         column = past_column(view, series)
@@ -307,7 +307,7 @@ def clicks(top: int, rows: int, width: int) -> list[Zone]:
 def draw(
     view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
 ) -> list[Line]:
-    """Each trace in its number of rows."""
+    """Draw each trace in its number of rows."""
     return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
 
 
@@ -349,7 +349,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
 def _shaded(
     chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
 ) -> list[list[Run]]:
-    """The idle spans on another ground, with what is said of them in the widest."""
+    """Return ``chart`` with the idle spans on another ground, and what is said of them in the
+    widest."""
     spans = idle_spans(columns, IDLE_PERCENT)
     for start, stop in spans:
         chart = [list(on_ground(line, start, stop, "i")) for line in chart]
@@ -363,7 +364,7 @@ def _shaded(
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
-    """The top of a rate's chart, and its name."""
+    """Return the top of a rate's chart, and its name."""
     most = highest(trace.series, window, width)
     if trace.bytes:
         limit = nice_ceiling(most, _MEGABYTE)

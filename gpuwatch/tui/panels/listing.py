@@ -80,7 +80,7 @@ def add_cells(
 
 
 def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:
-    """A row with the mark of the selection; ``focused``: the cursor is in this list."""
+    """Begin a row with the mark of the selection; ``focused``: the cursor is in this list."""
     row = Row(width, prefix="s:" if focused else "")
     return row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
 

@@ -54,7 +54,7 @@ class TableRow(NamedTuple):
 
 
 def table_rows(view: View) -> list[TableRow]:
-    """The processes in the view's order, filtered, as a tree where that is asked for."""
+    """Return the processes in the view's order, filtered, as a tree where that is asked for."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
@@ -151,7 +151,7 @@ def _wanted(view: View) -> Callable[[Process], bool]:
 
 
 def _rows_of_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
-    """The rows of this GPU: processes that use it, and those below them that use none."""
+    """Return the rows of this GPU: processes that use it, and those below them that use none."""
     below: dict[int | None, list[Process]] = {}
     for process in processes:
         if process.gpu_uuid is None:
@@ -196,8 +196,8 @@ def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> l
 def _sort_by_family(
     ordered: Sequence[Process], roots: list[Process], children: dict[int, list[Process]]
 ) -> None:
-    """A family stands where its best member would: a launcher without a GPU stands where its
-    first rank does."""
+    """Sort families by their best member: a launcher without a GPU stands where its first rank
+    does."""
     ranks = {row_key(process): rank for rank, process in enumerate(ordered)}
     parents = {process.pid: process.parent_pid for process in ordered}
     below: dict[int, int] = {}
@@ -347,7 +347,7 @@ PANEL = Panel("table", _rows, _draw)
 
 
 def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Drawn:
-    """The heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
+    """Draw the heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
     if height <= 0:
         return [], []
     chosen = _chosen(view, width)
@@ -430,7 +430,8 @@ _SPARK_SECONDS = 2.0
 
 
 def spark_window(view: View, width: int) -> TimeWindow:
-    """The sparks of a table cover the charts' range, in columns of at least 2 s, up to now."""
+    """Return the time that the charts of a table cover: the common range, in columns of at least 2
+    s, up to now."""
     return TimeWindow(view.window.now, max(view.timeline.span_seconds, width * _SPARK_SECONDS))
 
 
@@ -456,7 +457,8 @@ def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list
 
 
 def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:
-    """The processes of one GPU in at most so many lines, whatever the overview's table shows."""
+    """Draw the processes of one GPU in at most so many lines, whatever the overview's table
+    shows."""
     own = replace(
         view,
         selected_gpu=uuid,

@@ -126,7 +126,7 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
 
 
 def _clock_text(moment: float, pattern: str, dated: bool) -> str:
-    """``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
+    """Return ``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
     local = time.localtime(moment)
     day = f"{local.tm_mday} {time.strftime('%b', local)} " if dated else ""
     return day + time.strftime(pattern, local)
@@ -160,7 +160,7 @@ def draw(
 def axis(
     marks: Sequence[FindingMark], window: TimeWindow, cells: int, offset: float, glyphs: Glyphs
 ) -> list[Run]:
-    """``cells`` cells: ticks with their times, over them the findings and the cursor."""
+    """Draw ``cells`` cells: ticks with their times, over them the findings and the cursor."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
@@ -254,7 +254,8 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
 
 
 def _column_clock(view: View, begin: float, seconds: float) -> str:
-    """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
+    """Return ``12:31:05.5``; of a column that is longer than a second or two where it begins and
+    ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
         tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
@@ -264,7 +265,8 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
 
 
 def clock(view: View, at: float) -> str:
-    """The time of day of a moment on the history's clock, with its date if that is not today's."""
+    """Return the time of day of a moment on the history's clock, with its date if that is not
+    today's."""
     moment = at + _wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
     return _clock_text(moment, "%H:%M:%S", dated=not today)
@@ -302,7 +304,7 @@ def _numbers(
 
 
 def _spread(column: Sequence[float], unit: str) -> str:
-    """``47% (0-99)``: the mean and, where they say more, the extremes."""
+    """Return ``47% (0-99)``: the mean and, where they say more, the extremes."""
     if unit in {"B", "B/s"}:
         low, mean, high = map(units.size if unit == "B" else units.rate, column)
         unit = ""
@@ -320,7 +322,7 @@ def _draw_axis(page: Page, _rows: int) -> Drawn:
 
 
 def axis_panel(has_room: Callable[[Page], bool]) -> Panel:
-    """The time axis of a page; asked once, before the values."""
+    """Return the time axis of a page; it is asked once, before the values."""
     return Panel("axis", lambda page: 1 if has_room(page) else 0, _draw_axis)
 
 

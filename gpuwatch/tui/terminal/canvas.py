@@ -192,8 +192,8 @@ class Encoder:
         self._codes: dict[str, Codes] = {}
 
     def encode(self, lines: Iterable[Change], width: int) -> str:
-        """The text that brings the terminal, ``width`` cells wide, up to date; empty if it is. It
-        leaves the style reset."""
+        """Return the text that brings the terminal, ``width`` cells wide, up to date; empty if it
+        is. It leaves the style reset."""
         out: list[str] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
         at = _NOWHERE
@@ -232,7 +232,7 @@ class Encoder:
 
 
 def _way(at: tuple[int, int], y: int, x: int) -> str:
-    """The shortest sequence that takes the cursor from ``at`` to a line and a cell."""
+    """Return the shortest sequence that takes the cursor from ``at`` to a line and a cell."""
     there = f"\x1b[{y + 1};{x + 1}H"
     if at is _NOWHERE:
         return there
@@ -249,7 +249,7 @@ def _steps(count: int, ahead: str, back: str) -> str:
 
 
 def difference(before: Codes, codes: Codes) -> str:
-    """The sequence that turns one style into the other."""
+    """Return the sequence that turns one style into the other."""
     if before[0] != codes[0]:
         changed = ["0", *filter(None, codes)]
     else:
@@ -259,7 +259,7 @@ def difference(before: Codes, codes: Codes) -> str:
 
 
 def sgr(style: Style, color_system: ColorSystem | None) -> Codes:
-    """``style`` as SGR parameters, in the colours the terminal has."""
+    """Return ``style`` as SGR parameters, in the colours the terminal has."""
     attributes = [
         code
         for is_set, code in (
@@ -306,7 +306,7 @@ class Canvas(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """The lines in sight."""
+        """Return the lines in sight."""
         return self._lines
 
     def show(self, lines: Sequence[Line], width: int) -> None:
@@ -351,9 +351,9 @@ class Canvas(Widget):
         self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines in ``crop``. A canvas has no border, padding or tint, and its palette already
-        says what ``NO_COLOR`` and the terminal's own colours mean, so the passes that Textual
-        makes over a widget's lines for those are left out."""
+        """Return the lines in ``crop``. A canvas has no border, padding or tint, and its palette
+        already says what ``NO_COLOR`` and the terminal's own colours mean, so the passes that
+        Textual makes over a widget's lines for those are left out."""
         left, right = crop.x, crop.right
         whole = left == 0 and right == self.size.width
         strips = [self.render_line(y) for y in range(crop.y, crop.bottom)]

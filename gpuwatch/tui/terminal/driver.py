@@ -126,8 +126,9 @@ class Writer:
 
 
 def _without_waiting(terminal: int) -> int:
-    """A descriptor of its own for ``terminal``, whose writes never wait; that of the shell, and of
-    the programs beside this one, stays as it is. Another user's terminal is opened as one's own."""
+    """Return a descriptor of its own for ``terminal``, whose writes never wait; that of the shell,
+    and of the programs beside this one, stays as it is. Another user's terminal is opened as one's
+    own."""
     for path in (f"/proc/self/fd/{terminal}", "/dev/tty"):
         with suppress(OSError):
             return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -171,7 +172,7 @@ def driver_of(app: App[Any]) -> Driver | None:
 
 
 def terminal_of(app: App[Any]) -> TerminalDriver | None:
-    """The real terminal that ``app`` draws on."""
+    """Return the real terminal that ``app`` draws on."""
     return app._driver if isinstance(app._driver, TerminalDriver) else None
 
 
@@ -194,7 +195,7 @@ def write_directly(app: App[Any], text: str) -> bool:
 
 
 def strips_of(screen: Screen[Any]) -> list[Strip]:
-    """The screen's picture, dialogs and all, line by line."""
+    """Return the screen's picture, dialogs and all, line by line."""
     return screen._compositor.render_strips()
 
 
