@@ -37,10 +37,10 @@ from gpuwatch.tui.controllers.controller import (
 )
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
-from gpuwatch.tui.display import Display, without_promises
+from gpuwatch.tui.display import Display, forget_exported
 from gpuwatch.tui.keys import APP_KEYS, bindings
 from gpuwatch.tui.pages.overview import OverviewScreen
-from gpuwatch.tui.terminal.driver import TerminalDriver, let_go, terminal_of, write_directly
+from gpuwatch.tui.terminal.driver import TerminalDriver, discard_output, terminal_of, write_directly
 from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class GpuwatchApp(App[int]):
         filter_text: str = "",
         preferences: Preferences | None = None,
     ) -> None:
-        super().__init__(ansi_color=True if without_promises(environment) else None)
+        super().__init__(ansi_color=True if forget_exported(environment) else None)
         self._source = source
         self._sampler = sampler
         self.player = player
@@ -241,7 +241,7 @@ class GpuwatchApp(App[int]):
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, (Key, MouseDown)):
-            self.drawing.was_read()
+            self.drawing.drop_message()
         if not any(controller.takes(event) for controller in self.controllers):
             await super().on_event(event)
 
@@ -389,7 +389,7 @@ def run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int
     if unsaved is not None and app.return_code != TERMINAL_GONE:
         print(f"gpuwatch: {unsaved}", file=sys.stderr)
     if app.return_code == TERMINAL_GONE:
-        let_go()
+        discard_output()
     if app.drawing.error is not None:
         raise app.drawing.error
     return app.return_code or 0

@@ -85,7 +85,7 @@ class Display:
         self.app.copy_to_clipboard(text)
         self.answer("copied; if pasting fails, the terminal does not support it (OSC 52)")
 
-    def was_read(self) -> None:
+    def drop_message(self) -> None:
         """Take the message back with the next drawing: the person goes on."""
         self._read = self.view.message is not None
         self.view.message = self._message = None
@@ -223,7 +223,7 @@ class Display:
         return TerminalTheme((*ground,), (*ink,), [(0, 0, 0)] * 8)
 
 
-def without_promises(environment: Mapping[str, str]) -> bool:
+def forget_exported(environment: Mapping[str, str]) -> bool:
     """Drop from this process's environment what Textual would take at its word; whether
     ``NO_COLOR`` is set there."""
     no_color = bool(environment.get("NO_COLOR"))

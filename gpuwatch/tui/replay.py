@@ -62,7 +62,7 @@ _WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DiagnosedSnapshot:
     snapshot: Snapshot
     diagnosis: Diagnosis | None
 
@@ -73,7 +73,7 @@ class LoadedPast:
 
     history: History = field(default_factory=History)
     engine: Diagnoser | None = None
-    past: list[Shown] = field(default_factory=list)
+    past: list[DiagnosedSnapshot] = field(default_factory=list)
     """Moments up to the one asked for, which is shown. Empty where nothing can be read."""
     from_overview: bool = False
     """True if some of the past is by half minutes."""
@@ -109,7 +109,7 @@ class Seek:
         self._stopped = self._read_all = False
         self._room = threading.Condition()
         self._ahead: deque[Snapshot] = deque()
-        self._past: deque[Shown] = deque(maxlen=_PAST_KEPT)
+        self._past: deque[DiagnosedSnapshot] = deque(maxlen=_PAST_KEPT)
         self._place = -1
         threading.Thread(target=self._run, name="gpuwatch-replay", daemon=True).start()
 
@@ -123,13 +123,13 @@ class Seek:
             raise self._error
         return f"reading failed: {clean(str(self._error), 200)}"
 
-    def begin(self, past: Sequence[Shown]) -> None:
+    def begin(self, past: Sequence[DiagnosedSnapshot]) -> None:
         """Show the last moment of ``past``, which was loaded."""
         self._past.extend(past)
         self._place = len(self._past) - 1
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> DiagnosedSnapshot:
         return self._past[self._place]
 
     @property
@@ -143,7 +143,7 @@ class Seek:
         """Return whether nothing comes any more."""
         return self._read_all and not self._ahead
 
-    def forward(self, advance: Callable[[Snapshot], Shown]) -> None:
+    def forward(self, advance: Callable[[Snapshot], DiagnosedSnapshot]) -> None:
         """Show the next snapshot, which is there; one that is new goes through ``advance``."""
         if self._place + 1 < len(self._past):
             self._place += 1
@@ -270,12 +270,14 @@ class Seek:
                 history.push(snapshot)
             if engine is not None and snapshot.taken_at_unix_seconds >= warm:
                 engine.push(snapshot)
-                loaded.past.append(Shown(snapshot, engine.diagnosis))
+                loaded.past.append(DiagnosedSnapshot(snapshot, engine.diagnosis))
         if not loaded.past:
             # A gap before it, or nobody diagnoses.
             if engine is not None:
                 engine.push(past[-1])
-            loaded.past.append(Shown(past[-1], None if engine is None else engine.diagnosis))
+            loaded.past.append(
+                DiagnosedSnapshot(past[-1], None if engine is None else engine.diagnosis)
+            )
         if history.latest_at is None:
             history.push(past[-1])
         return loaded
@@ -345,12 +347,12 @@ _SAME_SECONDS = 30.0
 """Distance up to which findings that begin together are gone to together."""
 
 
-class Stop(NamedTuple):
+class FindingStop(NamedTuple):
     at: float
     finding: FindingSpan
 
 
-def beside(state: ReplayState, at: float, step: int) -> Stop | str:
+def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
     """Return the first stop after ``at`` (1), or the last one before it (-1); else why there is
     none."""
     # A snapshot lies up to an interval before the moment gone to.
@@ -369,16 +371,16 @@ def beside(state: ReplayState, at: float, step: int) -> Stop | str:
     return f"no finding begins {'later' if step > 0 else 'before this'}"
 
 
-def stops(findings: Sequence[FindingSpan], last: float) -> list[Stop]:
+def stops(findings: Sequence[FindingSpan], last: float) -> list[FindingStop]:
     """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
     good to know are stops only where nothing is wrong; those that begin together are one, of the
     gravest."""
     wrong = [span for span in findings if span.severity != "info"] or findings
-    found: list[Stop] = []
+    found: list[FindingStop] = []
     for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
         begin = span.begin_unix_seconds
         end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
-        stop = Stop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
+        stop = FindingStop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
         if not found or begin - found[-1].finding.begin_unix_seconds > _SAME_SECONDS:
             found.append(stop)
         elif span.severity == "error" != found[-1].finding.severity:
@@ -408,13 +410,13 @@ _LATE_INTERVALS = 3.0
 class PlayerScreen(Protocol):
     """The screen on which a player shows what it plays."""
 
-    def begin_at(self, loaded: LoadedPast) -> Sequence[Shown]:
+    def begin_at(self, loaded: LoadedPast) -> Sequence[DiagnosedSnapshot]:
         """Make ``loaded`` the past from now on; return its moments, the last of them diagnosed."""
 
-    def advance(self, snapshot: Snapshot) -> Shown:
+    def advance(self, snapshot: Snapshot) -> DiagnosedSnapshot:
         """Take the next snapshot; return it with what is found."""
 
-    def show_moment(self, shown: Shown) -> None: ...
+    def show_moment(self, shown: DiagnosedSnapshot) -> None: ...
 
     def redraw(self) -> None: ...
 
@@ -537,7 +539,7 @@ class Player:
             self.diagnose_again()
         return True
 
-    def stop_beside(self, step: int) -> Stop | str:
+    def stop_beside(self, step: int) -> FindingStop | str:
         """Return the stop after the present moment (1) or before it (-1), or why there is none."""
         self.look_at_tape()
         return beside(self.state, self.heading, step)
@@ -763,7 +765,7 @@ class ReplayController(Controller):
 
     # -- what the player asks for -----------------------------------------------------------------
 
-    def begin_at(self, loaded: LoadedPast) -> Sequence[Shown]:
+    def begin_at(self, loaded: LoadedPast) -> Sequence[DiagnosedSnapshot]:
         view, snapshot = self.view, loaded.past[-1].snapshot
         view.history, view.strips = loaded.history, StripCache()
         make_engine = self._player.makes_engine if loaded.watched else None
@@ -774,18 +776,21 @@ class ReplayController(Controller):
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)
         if loaded.watched and loaded.engine is None:
-            return [*loaded.past[:-1], Shown(snapshot, self._diagnosis.diagnose(snapshot))]
+            return [
+                *loaded.past[:-1],
+                DiagnosedSnapshot(snapshot, self._diagnosis.diagnose(snapshot)),
+            ]
         return loaded.past
 
-    def advance(self, snapshot: Snapshot) -> Shown:
+    def advance(self, snapshot: Snapshot) -> DiagnosedSnapshot:
         if self._player.state.undiagnosed:
             self._diagnosis.leave_out()
         self.view.history.push(snapshot)
         self._jobs.on_snapshot(snapshot)
         self._diagnosis.on_snapshot(snapshot)
-        return Shown(snapshot, self.view.diagnosis)
+        return DiagnosedSnapshot(snapshot, self.view.diagnosis)
 
-    def show_moment(self, shown: Shown) -> None:
+    def show_moment(self, shown: DiagnosedSnapshot) -> None:
         view, snapshot = self.view, shown.snapshot
         view.diagnosis = shown.diagnosis
         if shown.diagnosis is None and self._diagnosed:
@@ -843,7 +848,7 @@ class ReplayController(Controller):
     def action_to_mark(self, step: int) -> None:
         """Go to the finding after this moment (1) or before it (-1)."""
         stop = self._player.stop_beside(step)
-        if isinstance(stop, Stop):
+        if isinstance(stop, FindingStop):
             self._player.seek(stop.at)
             begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")

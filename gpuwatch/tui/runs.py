@@ -10,7 +10,7 @@ from itertools import pairwise
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, about_job
-from gpuwatch.tui.view import Mark, Side, View, row_key
+from gpuwatch.tui.view import BeforeOrAfter, MarkedChange, View, row_key
 
 # -- which job -------------------------------------------------------------------------------------
 
@@ -227,7 +227,9 @@ _SETTLE_SECONDS = 5.0
 _AT_WORK_PERCENT = 5.0
 
 
-def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: Runs) -> Mark:
+def mark_now(
+    view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: Runs
+) -> MarkedChange:
     """Return a mark of this moment: the person changed something just now."""
     now = snapshot.monotonic_seconds
     gpus = _gpus(view, snapshot)
@@ -238,10 +240,10 @@ def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: 
     findings = () if diagnosis is None else diagnosis.findings
     before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
     at = snapshot.taken_at_unix_seconds
-    return Mark(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
+    return MarkedChange(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
 
 
-def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
+def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> MarkedChange:
     """Return a mark of ``after``, the next run of ``before``, which was measured to its last
     moment."""
     job, end = before.job, before.last_seen
@@ -249,23 +251,25 @@ def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
     side = _side(view, (job,), gpus, job.key, before.findings, end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    return Mark(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
+    return MarkedChange(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
 
 
-def is_about(mark: Mark, job: Job) -> bool:
+def is_about(mark: MarkedChange, job: Job) -> bool:
     """Return whether ``mark`` says something of this job."""
     if mark.job == job.key or not (mark.gpus or mark.job):
         return True
     return not set(mark.gpus).isdisjoint(job.gpu_uuids)
 
 
-def gives_way(mark: Mark | None, before: Run) -> bool:
+def gives_way(mark: MarkedChange | None, before: Run) -> bool:
     """Return whether the next run of a job may take the place of ``mark``: a mark of the person's
     stays while other GPUs' jobs come and go."""
     return mark is None or mark.next_run or is_about(mark, before.job)
 
 
-def measure_after(mark: Mark, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+def measure_after(
+    mark: MarkedChange, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None
+) -> None:
     """Measure what came after."""
     now = snapshot.monotonic_seconds
     for job in snapshot.jobs:
@@ -310,7 +314,7 @@ def _side(
     findings: Sequence[Finding],
     end: float,
     seconds: float,
-) -> Side:
+) -> BeforeOrAfter:
     """Measure how it went on these GPUs and for these jobs in the ``seconds`` up to ``end``.
     Findings are those about the GPUs, or ``job`` where there are none, or about neither."""
     loops = [loop for one in jobs for loop in one.loops]
@@ -321,7 +325,7 @@ def _side(
         for one in findings
         if mine.intersection(one.gpus) or (not one.gpus and (about is None or one.job in about))
     ]
-    return Side(
+    return BeforeOrAfter(
         busy_percent=mean_busy_percent(view, gpus, end, seconds),
         samples_per_second=total(loop.samples_per_second for loop in loops),
         data_wait_share=mean(loop.data_wait_share for loop in loops),

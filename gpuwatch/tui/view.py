@@ -10,8 +10,9 @@ from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.charts.strips import StripCache, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.terminal.frame import Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def row_key(process: Process) -> RowKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class BeforeOrAfter:
     busy_percent: float | None
     """Mean of the GPUs."""
     samples_per_second: float | None
@@ -51,7 +52,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class Mark:
+class MarkedChange:
     """Change of which before and after are compared. Times are on the snapshots' monotonic
     clock."""
 
@@ -60,12 +61,12 @@ class Mark:
     gpus: tuple[GpuKey, ...]
     next_run: bool
     """The job was started anew, as opposed to marked with a key."""
-    before: Side
+    before: BeforeOrAfter
     after_from: float | None
     """Time from which on it counts; ``None``: a new run that has not used its GPU yet."""
     job: ProcessKey | None = None
     """The next run; of a change, the job looked at where that uses no GPU."""
-    after: Side | None = None
+    after: BeforeOrAfter | None = None
     """Readings since, once enough has been seen to say what changed."""
 
 
@@ -249,7 +250,7 @@ class View:
     """The cursor is on a finding of the panel, above what else can be selected."""
     recording: str | None = None
     """A recording is being made: a mark for the header."""
-    mark: Mark | None = None
+    mark: MarkedChange | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
@@ -278,6 +279,24 @@ class View:
         # Little of the width is ever empty; more where every byte is slow.
         step = min(span / 6, 30.0) if self.slow_link else min(span / 10, 6.0)
         return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
+
+    def chart(
+        self,
+        key: tuple[Hashable, ...],
+        series: Columns | None,
+        width: int,
+        limit: float | None,
+        style: str,
+        rows: int = 1,
+        window: TimeWindow | None = None,
+    ) -> list[list[Run]]:
+        """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
+        first; blank without a limit. What is drawn is kept for the next frame under ``key``."""
+        if limit is None:
+            return [[(" " * max(0, width), "text")]] * rows
+        strip = self.strips.get((*key, width, rows))
+        window = self.window if window is None else window
+        return strip.draw(series, window, width, limit, self.glyphs, style, rows)
 
     @property
     def column_seconds(self) -> float:

@@ -240,9 +240,8 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
     heading = Row(width).add("  " + chart.title, "label").add("  " + chart.number, "value").line()
     cells, rows = max(1, width - _LEAD - 1), height - 2
-    strip = view.strips.get(("detail", gpu.uuid, chart.name, cells, rows))
-    series = view.history.gpu(gpu.uuid, chart.name)
-    drawn = strip.draw(series, view.window, cells, chart.limit, view.glyphs, chart.style, rows)
+    series, key = view.history.gpu(gpu.uuid, chart.name), ("detail", gpu.uuid, chart.name)
+    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows)
     lines = [heading]
     for number, runs in enumerate(drawn):
         shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}

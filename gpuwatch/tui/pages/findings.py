@@ -27,7 +27,13 @@ from gpuwatch.tui.keys import (
     bindings,
 )
 from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, edge, filled, has_boxes
-from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody, Stop, draw_sheet
+from gpuwatch.tui.pages.screen import (
+    CursorPlace,
+    ListScreen,
+    ScrolledScreen,
+    SheetBody,
+    draw_sheet,
+)
 from gpuwatch.tui.panels import job_charts, time_axis
 from gpuwatch.tui.panels.findings import (
     at_length,
@@ -48,7 +54,7 @@ from gpuwatch.tui.panels.findings import (
     whose,
 )
 from gpuwatch.tui.panels.gpus import period_seconds
-from gpuwatch.tui.panels.listing import add_cells, add_headings
+from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
@@ -524,7 +530,7 @@ class FindingsScreen(ListScreen):
         return draw_findings(self.view, width, height)
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         present = selected_finding(self.view)
         return "finding", None if present is None else present.key
 
@@ -532,11 +538,8 @@ class FindingsScreen(ListScreen):
         del kind
         self.view.finding = key
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         return [("finding", one.key) for one in readable_findings(self.view)]
-
-    def action_edge(self, end: int) -> None:
-        self.action_move(END if end else -END)
 
     def _settle(self) -> bool:
         """Mean the finding under the cursor from now on; true if there is one."""
@@ -556,10 +559,6 @@ class FindingsScreen(ListScreen):
     async def action_copy(self) -> None:
         self._settle()
         await self.run_action("app.copy_finding")
-
-    async def wheel(self, y: int, step: int) -> None:
-        del y
-        self.action_move(step)
 
 
 class EvidenceScreen(ScrolledScreen):

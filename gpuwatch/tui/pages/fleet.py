@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
 
-from textual import events
 from textual.binding import BindingType
 from textual.screen import Screen
 
@@ -34,10 +33,10 @@ from gpuwatch.tui.charts.glyphs import FULL
 from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
-from gpuwatch.tui.pages.screen import END, CanvasScreen
+from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
-from gpuwatch.tui.panels.listing import add_cells, add_headings, begin_row, fitting
+from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.view import View
 
@@ -53,7 +52,7 @@ _FOOT_LINES = 5
 
 
 @dataclass(slots=True)
-class Member:
+class FleetRow:
     """A machine, or a job on several, with what the overview keeps of it."""
 
     host: RemoteTape
@@ -138,8 +137,8 @@ class Member:
 class Fleet:
     """All machines, and how they are sorted, filtered and selected."""
 
-    members: Sequence[Member]
-    jobs: list[Member] = field(default_factory=list)
+    members: Sequence[FleetRow]
+    jobs: list[FleetRow] = field(default_factory=list)
     """Jobs that run on several of the machines."""
     sort: str = "name"
     reverse: bool = False
@@ -149,16 +148,16 @@ class Fleet:
     """Filter that is kept while a host is open."""
 
     @property
-    def chosen(self) -> Member | None:
+    def chosen(self) -> FleetRow | None:
         every = (*self.members, *self.jobs)
         return next((one for one in every if one.host.name == self.selected), None)
 
-    def rows(self, filter_text: str) -> list[Member]:
+    def rows(self, filter_text: str) -> list[FleetRow]:
         """Machines whose name, or what is said of them, holds ``filter_text``: the worst first, or
         as they were given; and all jobs on several."""
         wanted = filter_text.lower()
         rows = [one for one in self.members if wanted in f"{one.host.name} {one.says()[2]}".lower()]
-        keys: dict[str, Callable[[Member], tuple[bool, float]]] = {
+        keys: dict[str, Callable[[FleetRow], tuple[bool, float]]] = {
             "busy": lambda one: _order(one.busy_percent, 1.0),
             "wasted": lambda one: _order(one.wasted, -1.0),
             "finding": lambda one: (
@@ -180,7 +179,7 @@ class Fleet:
                 taken = [one.host.name for one in [*self.members, *self.jobs]]
                 job = SharedJob(_job_name(first, taken), key, hosts)
                 job.start()
-                self.jobs.append(Member(job))
+                self.jobs.append(FleetRow(job))
         for one in (*self.members, *self.jobs):
             one.note_readings()
 
@@ -198,7 +197,7 @@ def _order(value: float | None, sign: float) -> tuple[bool, float]:
     return value is None, sign * (value or 0.0)
 
 
-def _memory(one: Member) -> str:
+def _memory(one: FleetRow) -> str:
     shares = [
         100 * gpu.reading.memory_used_bytes / gpu.identity.memory_total_bytes
         for gpu in one.gpus
@@ -207,7 +206,7 @@ def _memory(one: Member) -> str:
     return units.percent(mean(shares))
 
 
-def _power(one: Member) -> str:
+def _power(one: FleetRow) -> str:
     watts = [gpu.reading.power_watts for gpu in one.gpus]
     drawn = [each for each in watts if each is not None]
     if not drawn or len(drawn) < len(watts):
@@ -215,42 +214,42 @@ def _power(one: Member) -> str:
     return units.watts(sum(drawn)) if sum(drawn) < 1000 else f"{sum(drawn) / 1000:.1f}kW"
 
 
-def _hottest(one: Member) -> str:
+def _hottest(one: FleetRow) -> str:
     degrees = [gpu.reading.temperature_celsius for gpu in one.gpus]
     return units.celsius(max([each for each in degrees if each is not None], default=None))
 
 
-def _wasted(one: Member) -> str:
+def _wasted(one: FleetRow) -> str:
     return units.UNKNOWN if one.wasted is None else f"{one.wasted:.1f}"
 
 
-def _wasted_style(_one: Member, text: str) -> str:
+def _wasted_style(_one: FleetRow, text: str) -> str:
     return "dim" if text in {units.UNKNOWN, "0.0"} else "warn"
 
 
-def _columns(view: View, names: int) -> list[TableColumn[Member]]:
-    return [
-        TableColumn(
-            "HOST",
-            lambda one: one.host.name,
-            kind="text",
-            width=names,
-            style=lambda *_: "value",
-            sort="name",
-        ),
-        TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
-        TableColumn(
-            "BUSY", lambda one: units.percent(one.busy_percent), rank=1, width=5, sort="busy"
-        ),
-        TableColumn("", rank=4, width=_SPARK, runs=lambda one: _spark(view, one)),
-        TableColumn("WASTED", _wasted, rank=2, width=7, style=_wasted_style, sort="wasted"),
-        TableColumn("MEM", _memory, rank=5, width=4),
-        TableColumn("POWER", _power, rank=7, width=6),
-        TableColumn("TEMP", _hottest, rank=6, width=4),
-    ]
+def _bright(_one: FleetRow, _text: str) -> str:
+    return "value"
 
 
-def _spark(view: View, one: Member) -> list[Run]:
+_COLUMNS: tuple[TableColumn[FleetRow], ...] = (
+    TableColumn("HOST", lambda one: one.host.name, "text", style=_bright, sort="name"),
+    TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
+    TableColumn("BUSY", lambda one: units.percent(one.busy_percent), width=5, rank=1, sort="busy"),
+    TableColumn("", rank=4, width=_SPARK),
+    TableColumn("WASTED", _wasted, rank=2, width=7, style=_wasted_style, sort="wasted"),
+    TableColumn("MEM", _memory, rank=5, width=4),
+    TableColumn("POWER", _power, rank=7, width=6),
+    TableColumn("TEMP", _hottest, rank=6, width=4),
+)
+
+
+def _columns(view: View, names: int) -> list[TableColumn[FleetRow]]:
+    host, gpus, busy, chart, *rest = _COLUMNS
+    chart = chart._replace(runs=lambda one: _spark(view, one))
+    return [host._replace(width=names), gpus, busy, chart, *rest]
+
+
+def _spark(view: View, one: FleetRow) -> list[Run]:
     columns = [*one.busy][-_SPARK:]
     drawn = [
         draw_column(column, 100.0, view.glyphs, 1)
@@ -283,7 +282,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
 
 
 def _host_line(
-    view: View, one: Member, columns: Sequence[TableColumn[Member]], width: int, on: bool
+    view: View, one: FleetRow, columns: Sequence[TableColumn[FleetRow]], width: int, on: bool
 ) -> Line:
     row = begin_row(width, view.glyphs, selected=on, focused=on)
     add_cells(row, columns, one, view.glyphs.ellipsis)
@@ -293,7 +292,7 @@ def _host_line(
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
 
 
-def _heading(columns: Sequence[TableColumn[Member]], fleet: Fleet, width: int) -> Line:
+def _heading(columns: Sequence[TableColumn[FleetRow]], fleet: Fleet, width: int) -> Line:
     row = Row(width).add(" ")
     add_headings(row, columns, fleet.sort, chosen="key")
     return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
@@ -329,7 +328,7 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     lines = [_summary(fleet, width), _heading(columns, fleet, width)]
     zones = []
 
-    def add(one: Member) -> None:
+    def add(one: FleetRow) -> None:
         name = one.host.name
         zones.append(Zone(len(lines), 0, width, "host", name))
         lines.append(_host_line(view, one, columns, width, name == fleet.selected))
@@ -357,13 +356,14 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
 # -- the screen and its application ----------------------------------------------------------------
 
 
-class FleetScreen(CanvasScreen):
+class FleetScreen(ListScreen):
     """Screen with the list of machines."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
     CANVAS_ID = "fleet"
+    OPENS: ClassVar[Mapping[str, str]] = {"host": "open"}
 
-    def __init__(self, view: View, fleet: Fleet, opens: Callable[[Member], object]) -> None:
+    def __init__(self, view: View, fleet: Fleet, opens: Callable[[FleetRow], object]) -> None:
         super().__init__(view)
         self.fleet = fleet
         self._opens = opens
@@ -371,18 +371,19 @@ class FleetScreen(CanvasScreen):
     def drawn(self, width: int, height: int) -> Frame:
         return draw(self.view, self.fleet, width, height)
 
-    def action_move(self, step: int) -> None:
-        rows = [one.host.name for one in self.fleet.rows(self.view.filter_text)]
-        if rows:
-            here = rows.index(self.fleet.selected) if self.fleet.selected in rows else 0
-            self.fleet.selected = rows[max(0, min(here + step, len(rows) - 1))]
-        self.redraw()
+    @property
+    def cursor(self) -> CursorPlace:
+        return "host", self.fleet.selected
+
+    def put(self, kind: str, key: Any) -> None:
+        del kind
+        self.fleet.selected = key
+
+    def stops(self) -> list[CursorPlace]:
+        return [("host", one.host.name) for one in self.fleet.rows(self.view.filter_text)]
 
     def action_page(self, step: int) -> None:
         self.action_move(step * max(1, self.size.height - 4))
-
-    def action_edge(self, end: int) -> None:
-        self.action_move(END if end else -END)
 
     def action_clear(self) -> None:
         self.view.filter_text = ""
@@ -400,19 +401,6 @@ class FleetScreen(CanvasScreen):
     def action_open(self) -> None:
         if (one := self.fleet.chosen) is not None:
             self._opens(one)
-
-    async def clicked(self, zone: Zone, event: events.Click) -> None:
-        if zone.action != "host":
-            await super().clicked(zone, event)
-        elif self.fleet.selected == zone.argument and event.chain > 1:
-            self.action_open()
-        else:
-            self.fleet.selected = str(zone.argument)
-            self.redraw()
-
-    async def wheel(self, y: int, step: int) -> None:
-        del y
-        self.action_move(step)
 
 
 class _NoSampler(Sampler):
@@ -467,7 +455,7 @@ class FleetApp(GpuwatchApp):
         if (one := self.fleet.chosen) is not None:
             self.drawing.copy(one.said()[-1])
 
-    def _open(self, one: Member) -> None:
+    def _open(self, one: FleetRow) -> None:
         if one.host.latest is None or one.host.tape is None:
             self.drawing.answer(one.said()[0])
         else:
@@ -481,7 +469,7 @@ def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **op
     ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
     # Threads that read share the interpreter with the one that draws.
     sys.setswitchinterval(SWITCH_SECONDS)
-    fleet = Fleet([Member(host) for host in hosts])
+    fleet = Fleet([FleetRow(host) for host in hosts])
     for host in hosts:
         host.start()
     alone = len(hosts) == 1

@@ -47,12 +47,20 @@ from gpuwatch.tui.pages.layout import (
     scrolled,
     too_small,
 )
-from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody, Stop, draw_sheet
+from gpuwatch.tui.pages.screen import (
+    END,
+    CursorPlace,
+    ListScreen,
+    ScrolledScreen,
+    SheetBody,
+    draw_sheet,
+)
 from gpuwatch.tui.panels import findings, job_charts, time_axis
 from gpuwatch.tui.panels.bars import HEADER, draw_footer, draw_header, footer_panel
 from gpuwatch.tui.panels.gpus import GpuPainter, throttle_text
 from gpuwatch.tui.panels.job_charts import Together, has_reported, kinds
-from gpuwatch.tui.panels.listing import (
+from gpuwatch.tui.panels.processes import spark_span, spark_window
+from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     begin_row,
@@ -62,7 +70,6 @@ from gpuwatch.tui.panels.listing import (
     state_style,
     width_of_columns,
 )
-from gpuwatch.tui.panels.processes import spark_span, spark_window
 from gpuwatch.tui.runs import ended_at, find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -564,9 +571,8 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
         series = Together(
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
-    strip = view.strips.get(("member", member.key, width))
     style = ROLE_STYLES.get(member.role, "gauge")
-    return strip.draw(series, window, width, 100.0, view.glyphs, style)[0]
+    return view.chart(("member", member.key), series, width, 100.0, style, window=window)[0]
 
 
 # -- what it prints --------------------------------------------------------------------------------
@@ -784,7 +790,7 @@ def _waiting(view: View, width: int, height: int) -> Frame:
 # -- the screen ------------------------------------------------------------------------------------
 
 
-_REPORT: Stop = ("report", None)
+_REPORT: CursorPlace = ("report", None)
 
 
 class JobScreen(ListScreen):
@@ -811,7 +817,7 @@ class JobScreen(ListScreen):
         return self.view.job.selected
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         view = self.view
         if view.in_findings:
             return "finding", view.finding
@@ -825,7 +831,7 @@ class JobScreen(ListScreen):
         elif kind == "member":
             view.job.selected = key
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         return [*self._findings(), _REPORT] if shows_report(self.view) else super().stops()
 
     def selected_member(self) -> JobMember | None:

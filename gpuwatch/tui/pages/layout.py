@@ -46,7 +46,7 @@ class GpuStyle(Enum):
 MOST_ROWS_A_GPU = {GpuStyle.STACKED: 22, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
 
 
-class Grid(NamedTuple):
+class OverviewRows(NamedTuple):
     """Rows of each part; header and footer have one each, the table what is left."""
 
     style: GpuStyle
@@ -73,8 +73,8 @@ def has_boxes(width: int, height: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def grid(width: int, height: int, gpus: int) -> Grid:
-    """Return the grid for so many GPUs, at least one."""
+def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
+    """Return the rows for so many GPUs, at least one."""
     charts = 3 if height >= 24 and width >= 76 else 1
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = max(4, height // 4), 3 if height >= 14 else 2 if height >= 10 else 1
@@ -91,7 +91,7 @@ def grid(width: int, height: int, gpus: int) -> Grid:
     shown = max(1, min(gpus, room))
     each = max(1, room // shown)
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
-    return Grid(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
+    return OverviewRows(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
 
 
 # -- pages and panels ------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ class Page:
         return self.height - self.rows.get("output", 0)
 
     @property
-    def grid(self) -> Grid:
+    def overview(self) -> OverviewRows:
         """Return the rows of an overview with GPUs."""
-        return grid(self.across, self.height, len(self.gpus))
+        return overview_rows(self.across, self.height, len(self.gpus))
 
     @property
     def pane_top(self) -> int:

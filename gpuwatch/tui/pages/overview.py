@@ -13,13 +13,13 @@ from gpuwatch.tui.pages.layout import (
     Page,
     Title,
     edge_panel,
-    grid,
     has_boxes,
     laid_out,
+    overview_rows,
     range_keys,
     too_small,
 )
-from gpuwatch.tui.pages.screen import ListScreen, Stop
+from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
 from gpuwatch.tui.panels import findings, host, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
@@ -30,7 +30,7 @@ from gpuwatch.tui.view import SORT_KEYS, RowKey, View
 
 
 _FOOTER = footer_panel(lambda _: OVERVIEW_FOOTER)
-_AXIS = time_axis.axis_panel(lambda page: page.grid.axis > 0)
+_AXIS = time_axis.axis_panel(lambda page: page.overview.axis > 0)
 _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
 _GPUS = edge_panel(
     "gpus", lambda page: Title("GPUs", (("enter", "open", "open"), *range_keys(page)))
@@ -54,7 +54,7 @@ PANELS = (
 _OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
 COMPETING = (time_axis.VALUES,)
 """Panels that compete for rows: what the person asks for takes its row from the table; all others
-have those of the grid."""
+have those of `overview_rows`."""
 
 COMPETING_WITHOUT_GPU = (processes.PANEL, host.PANEL, time_axis.VALUES)
 
@@ -74,7 +74,7 @@ def draw(view: View, width: int, height: int) -> Frame:
 
 def _draw(view: View, width: int, height: int) -> Frame:
     gpus = view.gpus
-    boxes = grid(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
+    boxes = overview_rows(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
     page = Page(
         view, width - 2 * boxes, height, boxes, view.window, gpus, table=processes.table_rows(view)
     )
@@ -105,7 +105,7 @@ class OverviewScreen(ListScreen):
         return self.view.selected_row
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         view = self.view
         if view.in_findings:
             return "finding", view.finding
@@ -122,7 +122,7 @@ class OverviewScreen(ListScreen):
         else:
             view.focus, view.selected_row = "processes", key
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         rows = [(self.ROWS, row.key) for row in self.shown.table]
         return [*self._findings(), *[("gpu", gpu.uuid) for gpu in self.view.gpus], *rows]
 

@@ -38,7 +38,7 @@ END = 1_000_000
 """Rows: beyond every end."""
 _WHEEL_LINES = 3
 
-Stop = tuple[str, Any]
+CursorPlace = tuple[str, Any]
 """A kind of row, as its zones have it for an action, and the key of one."""
 
 
@@ -146,7 +146,7 @@ class ListScreen(CanvasScreen):
     """The kinds of rows that a click chooses, and the action of another click on the same."""
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         """Return where the cursor is, whether or not that is still there."""
         raise NotImplementedError
 
@@ -159,11 +159,11 @@ class ListScreen(CanvasScreen):
         """Put the cursor there."""
         raise NotImplementedError
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         """All places for the cursor, top to bottom."""
         return [*self._findings(), *[(self.ROWS, row.key) for row in self.shown.table]]
 
-    def _findings(self) -> list[Stop]:
+    def _findings(self) -> list[CursorPlace]:
         return [("finding", key) for key in keys_in(self.shown.zones)]
 
     def page(self, width: int, height: int) -> Frame:
@@ -200,6 +200,13 @@ class ListScreen(CanvasScreen):
         if stops and place < len(stops):
             self.put(*stops[max(0, place)])
         self.redraw()
+
+    def action_edge(self, end: int) -> None:
+        self.action_move(END if end else -END)
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_move(step)
 
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         stop = zone.action, zone.argument

@@ -24,10 +24,10 @@ from gpuwatch.diagnosis.finding import (
 )
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
-from gpuwatch.tui.panels.listing import brief_command
+from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of, wrapped
-from gpuwatch.tui.view import Side, View
+from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
@@ -450,7 +450,7 @@ def mark_line(view: View, width: int) -> Line:
     return row.line()
 
 
-def _add_reports(row: Row, before: Side, after: Side) -> None:
+def _add_reports(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:
     rates = before.samples_per_second, after.samples_per_second
     was, now = ["-" if rate is None else f"{rate:.0f}" for rate in rates]
     if row.room >= len(was) + len(now) + 16:

@@ -26,7 +26,6 @@ from gpuwatch.tui.terminal.frame import (
     Row,
     Run,
     Zone,
-    blank,
     fit,
     left,
     right,
@@ -471,22 +470,19 @@ class GpuPainter:
         solid = self._glyphs.solid
         return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
 
-    def _chart(self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int) -> list[Line]:
-        if metric.limit is None:
-            return [blank(max(0, width))] * rows
-        view = self._view
-        strip = view.strips.get((gpu.uuid, metric.name, width, rows))
-        series = view.history.gpu(gpu.uuid, metric.name)
-        limit, glyphs = metric.limit, self._glyphs
-        lines = strip.draw(series, self._window, width, limit, glyphs, style, rows)
-        return [tuple(line) for line in lines]
+    def _chart(
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
+    ) -> list[list[Run]]:
+        series = self._view.history.gpu(gpu.uuid, metric.name)
+        key = gpu.uuid, metric.name
+        return self._view.chart(key, series, width, metric.limit, style, rows)
 
     def _busy(
         self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
-    ) -> tuple[list[Line], list[Run]]:
+    ) -> tuple[list[Sequence[Run]], list[Run]]:
         """Draw how busy it is, and say what the chart shows: state, mean and extremes."""
         self.spans.append((lead, width))
-        lines = self._chart(gpu, busy, state.style, width, rows)
+        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, state.style, width, rows)]
         series = self._view.history.gpu(gpu.uuid, busy.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
@@ -563,7 +559,7 @@ class GpuPainter:
             last.add(left(state.word, _STATE_WIDTH), state.style)
         return [*lines, self._add_numbers(last, gpu, metrics)]
 
-    def _charted(self, row: Row, ticks: str, drawn: Line) -> Line:
+    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
         return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
 
@@ -630,7 +626,7 @@ _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SING
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
-    view, shares = page.view, page.grid
+    view, shares = page.view, page.overview
     count = len(page.gpus)
     first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
     view.gpu_offset = first
@@ -657,7 +653,7 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
     return lines, zones
 
 
-PANEL = Panel("gpus", lambda page: page.grid.shown * page.grid.each, _draw)
+PANEL = Panel("gpus", lambda page: page.overview.shown * page.overview.each, _draw)
 
 
 def _hidden(page: Page, above: int, below: int) -> str:

@@ -29,7 +29,7 @@ def _rows(page: Page) -> int:
     """Return how many rows the host takes. Without a GPU it gets the room: charts, then a chart for
     each core where that still fits."""
     if page.gpus:
-        return page.grid.host
+        return page.overview.host
     height, room = page.height, page.room - page.table_least
     narrow = page.width < 2 * _LEAD
     wanted = 1 if height < 16 or narrow else 3 if height < 22 else 7
@@ -121,11 +121,8 @@ class _Painter:
         self._window = view.window
 
     def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
-        if limit is None:
-            return [[(" " * width, "text")]] * rows
-        strip = self._view.strips.get(("host", name, width, rows))
         series = self._view.history.host(name)
-        return strip.draw(series, self._window, width, limit, self._glyphs, "host", rows)
+        return self._view.chart(("host", name), series, width, limit, "host", rows)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)
@@ -258,9 +255,8 @@ class _Painter:
             for column, core in enumerate(range(first, len(percents), rows)[:columns]):
                 row.pad_to(column * cell).add(f" {core:3d} ", "dim")
                 row.add(right(units.percent(percents[core]), 4), "text").add(" ")
-                strip = view.strips.get(("core", core, cell))
                 series = view.history.host_core(core)
-                drawn = strip.draw(series, self._window, cell - 11, 100.0, self._glyphs, "host")
+                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines

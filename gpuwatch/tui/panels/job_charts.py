@@ -319,8 +319,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
     if limit is None:
         limit, top = _scale(trace, window, chart_width)
         scale = f" {glyphs.up}{top}"
-    strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
-    chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    key = "job", trace.kind, trace.label
+    chart = view.chart(key, trace.series, chart_width, limit, trace.style, rows, window)
     if trace.idle is not None and trace.series is not None and chart_width:
         chart = _shaded(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []

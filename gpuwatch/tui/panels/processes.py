@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpuwatch.core import units
@@ -11,7 +12,7 @@ from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
-from gpuwatch.tui.panels.listing import (
+from gpuwatch.tui.panels.table import (
     add_cells,
     add_headings,
     always_dim,
@@ -233,8 +234,16 @@ def _with_ancestors(
 # -- the columns -----------------------------------------------------------------------------------
 
 
-def _on_gpu(write: Callable[[Process], str]) -> Callable[[TableRow], str]:
-    return lambda row: write(row.process) if row.process.gpu_uuid is not None else ""
+def _gpu_memory(row: TableRow) -> str:
+    return "" if row.process.gpu_uuid is None else units.size(row.process.gpu_memory_bytes)
+
+
+def _gpu_busy(row: TableRow) -> str:
+    return "" if row.process.gpu_uuid is None else units.percent(row.process.gpu_busy_percent)
+
+
+def _memory(row: TableRow) -> str:
+    return units.size(row.process.memory_resident_bytes)
 
 
 def _for(seconds: float | None) -> str:
@@ -244,36 +253,17 @@ def _for(seconds: float | None) -> str:
     return f"{minutes}m" if 1 <= minutes < 60 else units.age(seconds)
 
 
+_user = attrgetter("process.user")
 COLUMNS: tuple[Column[TableRow], ...] = (
     Column("GPU", lambda r: r.gpu, rank=3, width=4, sort="gpu"),
     Column("PID", lambda r: str(r.process.own_pid), width=8, sort="pid"),
-    Column(
-        "USER",
-        lambda r: r.process.user or "-",
-        kind="text",
-        rank=8,
-        width=8,
-        style=always_dim,
-        sort="user",
-    ),
-    Column("S", lambda r: r.process.state or "-", "text", rank=11, width=1, style=state_style),
-    Column(
-        "GPU-MEM",
-        _on_gpu(lambda p: units.size(p.gpu_memory_bytes)),
-        rank=5,
-        width=7,
-        sort="gpu memory",
-    ),
-    Column("SM", _on_gpu(lambda p: units.percent(p.gpu_busy_percent)), rank=2, width=4, sort="sm"),
+    Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
+    Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
+    Column("GPU-MEM", _gpu_memory, rank=5, width=7, sort="gpu memory"),
+    Column("SM", _gpu_busy, rank=2, width=4, sort="sm"),
     Column("DATA", lambda r: r.wait, rank=4, width=4),
     Column("CPU", lambda r: units.percent(r.process.cpu_percent), rank=6, width=5, sort="cpu"),
-    Column(
-        "MEM",
-        lambda r: units.size(r.process.memory_resident_bytes),
-        rank=9,
-        width=6,
-        sort="memory",
-    ),
+    Column("MEM", _memory, rank=9, width=6, sort="memory"),
     Column("THR", lambda r: units.count(r.process.threads), rank=12, width=4, style=always_dim),
     Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
     Column("CHART", kind="text", rank=7, width=12, runs=lambda r: r.spark),
@@ -452,8 +442,8 @@ def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list
     """SM share of a process on a GPU, CPU of one core for the others."""
     name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"
     series = view.history.process(process.key, process.gpu_uuid, name)
-    strip = view.strips.get((row_key(process), name, width))
-    return strip.draw(series, window, width, 100.0, view.glyphs, "gauge")[0]
+    key = row_key(process), name
+    return view.chart(key, series, width, 100.0, "gauge", window=window)[0]
 
 
 def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:

@@ -199,7 +199,7 @@ def strips_of(screen: Screen[Any]) -> list[Strip]:
     return screen._compositor.render_strips()
 
 
-def let_go() -> None:
+def discard_output() -> None:
     """Let what is still said go nowhere, instead of failing, after the terminal has gone."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

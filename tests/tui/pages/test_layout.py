@@ -55,7 +55,7 @@ def test_the_rows_fit_and_what_matters_has_some(
     if height >= 10:
         assert page.room >= 2
     if gpus:
-        shares = page.grid
+        shares = page.overview
         assert 1 <= shares.shown <= gpus
         assert width >= shares.style.least_width
         assert shares.style.rows <= shares.each <= MOST_ROWS_A_GPU[shares.style]
