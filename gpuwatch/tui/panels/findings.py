@@ -6,7 +6,6 @@ nothing is; readings that fail; what a change brought about.
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,11 +21,12 @@ from gpuwatch.diagnosis.finding import (
     about_job,
     severity_place,
 )
+from gpuwatch.outputs.terminal import wrap
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of, wrapped
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of
 from gpuwatch.tui.view import BeforeOrAfter, View
 
 if TYPE_CHECKING:
@@ -215,18 +215,26 @@ def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     problems, glyphs = _worth_saying(view), view.glyphs
     if not problems or most <= 0:
         return []
-    out: list[Run] = []
     if len(problems) == 1:
-        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
-                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
-        style, signs = _problem_style(problems[0]), (glyphs.warning, *" " * most)
-        out = [(f" {sign} {text}", style) for sign, text in zip(signs, wrapped, strict=False)]
-    for number, problem in enumerate(problems[:most] if len(problems) > 1 else ()):
+        text, style = problems[0].message, _problem_style(problems[0])
+        return _signed(view, glyphs.warning, text, style, width, width - 2, most)
+    lines = []
+    for number, problem in enumerate(problems[:most]):
         more = len(problems) - most if number == most - 1 else 0
         note = f" +{more} more (!)" if more > 0 else ""
         text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
-        out.append((left(text, width - len(note)) + note, _problem_style(problem)))
-    return [Row(width).add(text, style).line() for text, style in out]
+        text = left(text, width - len(note)) + note
+        lines.append(Row(width).add(text, _problem_style(problem)).line())
+    return lines
+
+
+def _signed(
+    view: View, sign: str, text: str, style: str, width: int, room: int, most: int
+) -> list[Line]:
+    """Draw ``text`` in ``room`` cells behind a sign, in at most ``most`` lines."""
+    lines = wrap(clean(text), room, first=f" {sign} ", later="   ", most=most)
+    ellipsis = view.glyphs.ellipsis
+    return [Row(width).add(line.replace("…", ellipsis), style).line() for line in lines]
 
 
 def _problems_are_grave(view: View) -> bool:
@@ -314,7 +322,8 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
         return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
-        return [_quiet_line(view, f"{what} this job before it ended", width)]
+        text = f"{what} this job before it ended"
+        return _signed(view, view.glyphs.dot, text, "dim", width, width - 1, 1)
     if diagnosis is None or (trouble and not page.gpus):
         # That no GPU is in use says nothing where none can be read.
         return []
@@ -330,11 +339,6 @@ def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
     return list(dict.fromkeys(shown))
 
 
-def _quiet_line(view: View, text: str, width: int) -> Line:
-    text = fit(text, width - 4, view.glyphs.ellipsis)
-    return Row(width).add(f" {view.glyphs.dot} {text}", "dim").line()
-
-
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
     """Return the verdict where nothing was found; it is longer where the cause is not known."""
     text = clean(diagnosis.verdict)
@@ -343,15 +347,7 @@ def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "dim" if diagnosis.decided else "label"
-    texts = wrapped(text, width - 4)
-    if len(texts) > most:
-        rest = fit(" ".join(texts[most - 1 :]), width - 4, view.glyphs.ellipsis)
-        texts = [*texts[: most - 1], rest]
-    marks = [view.glyphs.dot] + [" "] * len(texts)
-    return [
-        Row(width).add(f" {mark} {one}", style).line()
-        for mark, one in zip(marks, texts, strict=False)
-    ]
+    return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
 
 
 def _findings(

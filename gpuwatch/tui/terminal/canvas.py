@@ -205,11 +205,10 @@ class Encoder:
                 out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
                 at = y, stop - cells
             for x, text, name in pieces:
-                codes = self._codes.get(name) or self._remember(name)
-                places = by_style.get(codes)
-                if places is None:
-                    places = by_style[codes] = []
-                places.append((y, x, text))
+                codes = self._codes.get(name)
+                if codes is None:
+                    codes = self._codes[name] = sgr(self.palette[name], self.color_system)
+                by_style.setdefault(codes, []).append((y, x, text))
         style = _NOTHING
         for codes, places in by_style.items():
             if codes != style:
@@ -225,10 +224,6 @@ class Encoder:
         if style != _NOTHING:
             out.append("\x1b[0m")
         return "".join(out)
-
-    def _remember(self, name: str) -> Codes:
-        codes = self._codes[name] = sgr(self.palette[name], self.color_system)
-        return codes
 
 
 def _way(at: tuple[int, int], y: int, x: int) -> str:

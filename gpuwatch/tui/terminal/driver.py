@@ -25,7 +25,6 @@ from typing import Any, TextIO, cast
 from textual._styles_cache import StylesCache
 from textual._xterm_parser import XTermParser
 from textual.app import App
-from textual.driver import Driver
 from textual.drivers import linux_driver
 from textual.screen import Screen
 from textual.strip import Strip
@@ -165,10 +164,6 @@ def _styles_without_owners() -> None:
 
 _styles_without_owners()
 setattr(linux_driver, "WriterThread", Writer)  # noqa: B010
-
-
-def driver_of(app: App[Any]) -> Driver | None:
-    return app._driver
 
 
 def terminal_of(app: App[Any]) -> TerminalDriver | None:
