@@ -12,7 +12,7 @@ from pathlib import Path
 from textual.color import Color
 from textual.theme import Theme
 
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.pages.layout import band_rows, overview_rows
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, Palette

@@ -12,7 +12,7 @@ from textual.app import App
 from textual.screen import Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of

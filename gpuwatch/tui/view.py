@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
-from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.charts.strips import Columns, StripCache, TimeWindow
+from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette

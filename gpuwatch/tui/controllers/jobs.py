@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display

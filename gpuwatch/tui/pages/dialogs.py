@@ -17,7 +17,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import scrolled

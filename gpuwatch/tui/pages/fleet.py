@@ -29,8 +29,7 @@ from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
 from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
-from gpuwatch.tui.charts.glyphs import FULL
-from gpuwatch.tui.charts.strips import draw_column
+from gpuwatch.tui.charts.strips import FULL, draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import CursorPlace, ListScreen

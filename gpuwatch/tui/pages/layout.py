@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.strips import Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of

@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, Glyphs
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes
 from gpuwatch.tui.panels.bars import (

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import SEVERITIES, Diagnosis
-from gpuwatch.tui.charts.glyphs import ASCII, FULL, Glyphs
-from gpuwatch.tui.charts.strips import draw_column
+from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
-from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause, severity_sign
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause
 from gpuwatch.tui.runs import mean_busy_percent
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
@@ -380,22 +379,19 @@ def _needle(glyphs: Glyphs) -> str:
 
 def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
     """Draw from when to when something was found, the gravest on top."""
-    glyphs = view.glyphs
-    marks: list[tuple[str, str]] = [(" ", "text")] * inner
-    for severity in reversed(SEVERITIES):
-        style = SEVERITY_STYLES.get(severity, "label")
-        for span in state.findings:
-            if span.severity != severity:
-                continue
-            until = state.last if span.end_unix_seconds is None else span.end_unix_seconds
-            begin = _place(state, span.begin_unix_seconds, inner)
-            for place in range(begin + 1, _place(state, until, inner) + 1):
-                marks[place] = (glyphs.rule, style)
-            marks[begin] = (severity_sign(severity, glyphs), style)
-    marks[_place(state, state.now, inner)] = (_needle(glyphs), "title")
+    ends = [
+        state.last if one.end_unix_seconds is None else one.end_unix_seconds
+        for one in state.findings
+    ]
+    found = [
+        (one.severity, _place(state, one.begin_unix_seconds, inner), _place(state, end, inner))
+        for one, end in zip(state.findings, ends, strict=True)
+    ]
+    marks = time_axis.mark_cells(found, inner, view.glyphs)
+    marks[_place(state, state.now, inner)] = (_needle(view.glyphs), "title")
     row = Row(width).add(" ")
-    for text, style in marks:
-        row.add(text, style)
+    for mark in marks:
+        row.add(*(mark or (" ", "text")))
     return row.line()
 
 

@@ -22,7 +22,7 @@ from gpuwatch.diagnosis.finding import (
     severity_place,
 )
 from gpuwatch.outputs.terminal import wrap
-from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
 from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from gpuwatch.core import units
 from gpuwatch.outputs import terminal
 from gpuwatch.outputs.terminal import Column
-from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.terminal.frame import Row, Zone, left, right
 
 Item = TypeVar("Item")

@@ -6,7 +6,7 @@ that moment, put together from the history.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import ceil
@@ -17,8 +17,7 @@ from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series, bucke
 from gpuwatch.core.model import Gpu, GpuReading, Host
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause, severity_sign
@@ -164,7 +163,13 @@ def axis(
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
-    over = mark_cells(marks, window, cells, glyphs)
+    ends = [window.now if one.end_seconds is None else one.end_seconds for one in marks]
+    newest = grid.last - grid.first
+    found = [
+        (one.severity, grid.place(one.begin_seconds), min(grid.place(end), newest))
+        for one, end in zip(marks, ends, strict=True)
+    ]
+    over = mark_cells(found, cells, glyphs)
     place = -1 if window.cursor is None else grid.place(window.cursor)
     if 0 <= place < cells:
         over[place] = (glyphs.up, "c:value")
@@ -182,24 +187,20 @@ def axis(
 
 
 def mark_cells(
-    marks: Sequence[FindingMark], window: TimeWindow, cells: int, glyphs: Glyphs
+    found: Iterable[tuple[str, int, int]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
     """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, or ``None``; the gravest on top."""
+    one held, or ``None``; the gravest on top. ``found``: severity, first and last column."""
     out: list[Run | None] = [None] * cells
-    if not marks or cells <= 0:
-        return out
-    grid = window.grid(cells)
     begins: dict[int, Run] = {}
-    for one in sorted(marks, key=lambda mark: severity_place(mark.severity), reverse=True):
-        style = _STYLES.get(one.severity, "warn")
-        first = grid.place(one.begin_seconds)
-        last = grid.place(window.now if one.end_seconds is None else one.end_seconds)
-        last = min(last, grid.last - grid.first)
+    for severity, first, last in sorted(
+        found, key=lambda one: severity_place(one[0]), reverse=True
+    ):
+        style = _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, style)
         if 0 <= first < cells and last >= 0:
-            begins[first] = (severity_sign(one.severity, glyphs), style)
+            begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
         out[first] = sign
     return out

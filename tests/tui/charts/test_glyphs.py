@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gpuwatch.tui.charts.glyphs import (
+from gpuwatch.tui.charts.strips import (
     ASCII,
     FULL,
     LEVELS_PER_ROW,

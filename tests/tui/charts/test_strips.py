@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.history import Series
-from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.charts.strips import Strip, StripCache, TimeWindow, nice_ceiling
+from gpuwatch.tui.charts.strips import UNICODE, Glyphs, Strip, StripCache, TimeWindow, nice_ceiling
 from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.terminal.frame import Run, width_of
 from tests.tui.scenes import GLYPHS

@@ -12,7 +12,7 @@ from gpuwatch.core.model import Job, Snapshot
 from gpuwatch.diagnosis.engine.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.app import new_engine
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog

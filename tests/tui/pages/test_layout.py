@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
-from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
