@@ -143,7 +143,8 @@ class _HostPainter:
 
     def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
         series = self._view.history.host(name)
-        return self._view.chart(("host", name), series, width, limit, "host", rows)
+        key = "host", name
+        return self._view.chart(key, series, width, limit, "host", rows, self._window)
 
     def _ceiling(self, name: str, width: int) -> float:
         series = self._view.history.host(name)

@@ -475,7 +475,7 @@ class GpuPainter:
     ) -> list[list[Run]]:
         series = self._view.history.gpu(gpu.uuid, metric.name)
         key = gpu.uuid, metric.name
-        return self._view.chart(key, series, width, metric.limit, style, rows)
+        return self._view.chart(key, series, width, metric.limit, style, rows, self._window)
 
     def _busy(
         self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
