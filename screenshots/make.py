@@ -224,7 +224,7 @@ async def take_replay(shot: Shot) -> str:
         await pilot.press("space")
         for key in shot.keys:
             await pilot.press(key)
-            await _until(pilot, lambda: player.next is None)
+            await _until(pilot, lambda: player.pending_seek is None)
         app.view.message = None
         player.state.shown = "night.jsonl.zst"
         app.drawing.redraw()

@@ -451,10 +451,10 @@ class Player:
             shown=tape.shown, first=first, last=first, now=first, playing=True, following=follows
         )
         self.latest: Snapshot | None = None
-        self.makes_engine = make_engine
+        self.make_engine = make_engine
         self.clock = ReplayClock(self.state, monotonic)
         self.tape = tape
-        self.next: Seek | None = None
+        self.pending_seek: Seek | None = None
         """Seek whose past is being loaded."""
         self.wake = asyncio.Event()
         """Event that says there is something to do before the next frame."""
@@ -489,7 +489,7 @@ class Player:
 
     def stop(self) -> None:
         """Stop playing; the tape goes on."""
-        for seek in filter(None, (self._seek, self.next)):
+        for seek in filter(None, (self._seek, self.pending_seek)):
             seek.stop()
 
     def close(self) -> None:
@@ -507,12 +507,12 @@ class Player:
             self._steps = 0
             state.following = state.arriving and state.playing and at >= state.last
             state.skipping = state.undiagnosed = False
-        if self.next is not None:
-            self.next.stop()
+        if self.pending_seek is not None:
+            self.pending_seek.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
         seconds = self.screen.charts_seconds
-        self.next = Seek(self.tape, at, seconds, self.makes_engine, wake, light=light)
+        self.pending_seek = Seek(self.tape, at, seconds, self.make_engine, wake, light=light)
 
     def play_or_pause(self) -> None:
         """Play, or pause; at the end, play from the beginning."""
@@ -547,7 +547,7 @@ class Player:
     @property
     def heading(self) -> float:
         """Return where it stands, or is going to."""
-        return self.state.now if self.next is None else self.next.at
+        return self.state.now if self.pending_seek is None else self.pending_seek.at
 
     def step(self, step: int) -> None:
         """Go one snapshot forth (1) or back (-1), paused."""
@@ -561,13 +561,13 @@ class Player:
             self.screen.show_moment(self._seek.shown)
         elif state.now <= state.first:
             self.screen.say("this is the beginning of the recording")
-        elif self.next is None:
+        elif self.pending_seek is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
         """Read more of the past where the charts show more than was read, and stay where it is."""
         known = 0.0 if self._seek is None else self._seek.fine_seconds
-        if self.next is None and self.screen.charts_seconds > known > 0.0:
+        if self.pending_seek is None and self.screen.charts_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -592,10 +592,10 @@ class Player:
 
     def _adopt(self) -> bool:
         """Make the past that was loaded the one shown, if it is there."""
-        seek, state = self.next, self.state
+        seek, state = self.pending_seek, self.state
         if seek is None or seek.loaded is None:
             return False
-        loaded, self.next = seek.loaded, None
+        loaded, self.pending_seek = seek.loaded, None
         state.seeking = False
         trouble = seek.trouble
         if trouble is not None or not loaded.past:
@@ -654,7 +654,7 @@ class Player:
             return
         if late > _LATE_SECONDS and state.speed > 1.0:
             state.undiagnosed = True
-        if late <= _VERY_LATE_SECONDS or self.next is not None:
+        if late <= _VERY_LATE_SECONDS or self.pending_seek is not None:
             return
         if self._loading_seconds <= _QUICK_SECONDS and target < state.last:
             state.skipping, self._skipped_at = True, now
@@ -696,7 +696,7 @@ class Player:
 
     def diagnose_again(self) -> None:
         """Catch up with the diagnosis, where it was left out for speed."""
-        if self.state.undiagnosed and self.next is None:
+        if self.state.undiagnosed and self.pending_seek is None:
             self._read_again()
 
     def _read_again(self) -> None:
@@ -713,7 +713,7 @@ class Player:
             raise tape.error
         grew = state.learn(tape)
         whole = state.progress >= 1.0 and not state.arriving
-        if whole and not self._whole_past and self._seek is not None and self.next is None:
+        if whole and not self._whole_past and self._seek is not None and self.pending_seek is None:
             self._whole_past = True
             if not state.playing or state.speed <= 2.0:
                 self._read_again()
@@ -755,7 +755,7 @@ class ReplayController(Controller):
         self._timeline = timeline
         self._typing = typing
         typing.openers["go_to"] = self.action_go_to
-        self._diagnosed = player.makes_engine is not None
+        self._diagnosed = player.make_engine is not None
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
@@ -768,7 +768,7 @@ class ReplayController(Controller):
     def begin_at(self, loaded: LoadedPast) -> Sequence[DiagnosedSnapshot]:
         view, snapshot = self.view, loaded.past[-1].snapshot
         view.history, view.strips = loaded.history, StripCache()
-        make_engine = self._player.makes_engine if loaded.watched else None
+        make_engine = self._player.make_engine if loaded.watched else None
         self._diagnosis.restart(loaded.engine, make_engine)
         view.mark = None
         view.timeline = Timeline(view.timeline.span_seconds)

@@ -74,7 +74,7 @@ class Played(Driven):
     async def arrived(self) -> None:
         """Wait until what was gone to is shown."""
         player = self.player
-        await self.until(lambda: player.next is None and player.latest is not None)
+        await self.until(lambda: player.pending_seek is None and player.latest is not None)
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, in frames of half a second, all of it played."""
