@@ -29,7 +29,13 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, read_report
+from gpuwatch.commands.recordings.reading import (
+    Cut,
+    LogFacts,
+    log_options,
+    option_rediagnose,
+    read_report,
+)
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
@@ -60,6 +66,7 @@ _PROGRESS_SECONDS = 0.5
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
     "Interval between readings, also in a log without times.  [default: 1s]",
 )
+@option_rediagnose()
 @option_demo("Diagnose")
 def diagnose_command(
     file: str | None,
@@ -68,6 +75,7 @@ def diagnose_command(
     as_json: bool,
     stacks: bool,
     facts: LogFacts,
+    rediagnose: bool,
     demo: str | None,
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
@@ -77,14 +85,17 @@ def diagnose_command(
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
     Ctrl-C shows what is known so far.
     """
-    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
+    _refuse(
+        file, demo, seconds=seconds, stacks=stacks, columns=facts.columns, rediagnose=rediagnose
+    )
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
         if file is not None:
-            read = read_report(file, Cut(pid=pid), facts.options(), partly=True)
+            options = facts.options()
+            read = read_report(file, Cut(pid=pid), options, partly=True, rediagnose=rediagnose)
             report: DiagnosisReport | None = of_file(read)
         else:
             watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
@@ -105,10 +116,17 @@ def exit_code(report: DiagnosisReport) -> int:
 
 
 def _refuse(
-    file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
+    file: str | None,
+    demo: str | None,
+    *,
+    seconds: float | None,
+    stacks: bool,
+    columns: str | None,
+    rediagnose: bool,
 ) -> None:
     for wrong, why in (
         (file is None and columns, "--columns names the columns of a log: give its file too."),
+        (file is None and rediagnose, "--rediagnose is for a recording: give its file too."),
         (file is None and stacks and demo, "A simulated machine has no stacks to sample."),
         (file is not None and demo is not None, "Choose either a file or --demo."),
         (file and stacks, "--stacks samples running processes: it does not apply to a file."),

@@ -6,20 +6,49 @@ GPUs and numbers only: another reason, or another rank to look after, stays apar
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from gpuwatch.core.bounds import lowest, total
-from gpuwatch.core.model import GpuKey
+from gpuwatch.core import units
+from gpuwatch.core.bounds import highest, lowest, total
+from gpuwatch.core.model import GpuIdentity, GpuKey
 from gpuwatch.diagnosis.finding import Advice, Finding, rank
 from gpuwatch.diagnosis.sentence import filled, shape, united
 
 STEADY = 0.25
 """Of a cost: causes that differ by less keep their order. Two that share what is left of a machine
 differ by some percent at every look, and a list that is being read must not move for that."""
+WHOLE_LEAST = 3
+"""GPUs of a machine that are called by their number where all are meant."""
 Names = Callable[[Sequence[GpuKey]], str]
 """What GPUs are called: ``GPUs 0 and 2``, ``all 8 GPUs``."""
 
 
-def cause_of(one: Finding) -> tuple[str, ...]:
+class Said(Protocol):
+    """A finding, or an episode of one."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+
+
+def names_among(there: Iterable[GpuIdentity]) -> Names:
+    """Return how GPUs are called among those that are there: ``GPU 0``, ``all 8 GPUs``."""
+    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
+
+    def names(uuids: Sequence[GpuKey]) -> str:
+        wanted = [gpu for gpu in every if gpu.uuid in uuids]
+        whole = len(wanted) == len(every) >= WHOLE_LEAST
+        return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
+
+    return names
+
+
+def cause_of(one: Said) -> tuple[str, ...]:
     """What it shares with those of the same cause, also of other moments."""
     return (one.rule, one.severity, shape(one.says or one.summary))
 
@@ -58,6 +87,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         advice=_advice(members),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
+        watched_gpu_seconds=_watched(members),
         members=tuple(members),
     )
 
@@ -82,17 +112,21 @@ def _one_advice(alike: Sequence[Advice]) -> Advice:
 
 
 def _share(members: Sequence[Finding]) -> float | None:
-    """0 to 1: of the time of all their GPUs; of one that several jobs share, once."""
+    """Return the share of the time of all their GPUs that was lost, 0 to 1."""
     shares = [one.cost_share for one in members]
     if len(members) == 1 or None in shares:
         return shares[0]
-    watched: dict[tuple[GpuKey, ...], float] = {}
-    for one in members:
-        if one.cost_gpu_seconds and one.cost_share:
-            time = one.cost_gpu_seconds / one.cost_share
-            watched[one.gpus] = max(time, watched.get(one.gpus, 0.0))
     lost = sum([one.cost_gpu_seconds or 0.0 for one in members])
-    return min(1.0, lost / sum(watched.values())) if watched else 0.0
+    watched = _watched(members)
+    return min(1.0, lost / watched) if watched else 0.0
+
+
+def _watched(members: Sequence[Finding]) -> float | None:
+    """Return the GPU time that they were watched for; that of GPUs that several share, once."""
+    watched: dict[tuple[GpuKey, ...], float | None] = {}
+    for one in members:
+        watched[one.gpus] = highest([watched.get(one.gpus), one.watched_gpu_seconds])
+    return total(watched.values())
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:

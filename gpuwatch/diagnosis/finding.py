@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from gpuwatch.core.model import GpuKey, Job, ProcessKey
-
-if TYPE_CHECKING:
-    from gpuwatch.diagnosis.facts.window import Pause
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
@@ -97,6 +94,9 @@ class Finding:
     """0 to 1: of the GPU time of its job while it was watched. The shares of one job add up to 1
     at most."""
     cost_gpu_seconds: float | None = None
+    """GPU time lost to it so far."""
+    watched_gpu_seconds: float | None = None
+    """GPU time that the share is of."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
@@ -137,6 +137,33 @@ class Question(NamedTuple):
     says: str
     """A sentence with places for names and numbers (``sentence.filled``)."""
     gpus: tuple[GpuKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
+    one in which it was far less busy than usual (see ``busy_percent``)."""
+
+    at_unix_seconds: float
+    seconds: float
+    busy_percent: float | None = None
+    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
+    pass with smaller batches)."""
+    gpus: tuple[GpuKey, ...] = ()
+    """Which paused."""
+    wrote_bytes: float | None = None
+    sent_bytes: float | None = None
+    """Over the network; where only the machine's traffic was read, what was more than before."""
+    main_thread_percent: float | None = None
+    busiest_worker_percent: float | None = None
+    other_workers_percent: float | None = None
+    """As of ``JobFacts``, in the pause."""
+    workers_changed: bool = False
+    """Loader workers began or ended in it."""
+    phase: str | None = None
+    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
+    memory_freed_share: float | None = None
+    """0 to 1: how much of the GPU memory held just before was given back in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

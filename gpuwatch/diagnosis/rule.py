@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import Pause, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Advice, Evidence, Pause
 
 __all__ = [
     "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Settled", "Unknown", "Verdict",

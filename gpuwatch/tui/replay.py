@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from textual.events import Click
 
 from gpuwatch.core import units
-from gpuwatch.core.history import BLOCK_SECONDS, History
 from gpuwatch.core.model import Problem, Snapshot
+from gpuwatch.core.store import BLOCK_SECONDS, Store
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.moments import MomentError, parse_moment
 from gpuwatch.recording.replay import Tape, on_wall_clock, share
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
 from gpuwatch.tui.controllers.controller import Controller, TimelineController, TypingController
@@ -41,7 +41,7 @@ from gpuwatch.tui.panels.bars import moment_at, replay_rows
 from gpuwatch.tui.view import SPEEDS, Prompt, ReplayState
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import FindingSpan
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.recording.replay import Tape
 
 
@@ -71,7 +71,7 @@ class DiagnosedSnapshot:
 class LoadedPast:
     """The past with which the screen begins."""
 
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     engine: Diagnoser | None = None
     past: list[DiagnosedSnapshot] = field(default_factory=list)
     """Moments up to the one asked for, which is shown. Empty where nothing can be read."""
@@ -282,7 +282,7 @@ class Seek:
             history.push(past[-1])
         return loaded
 
-    def _take_overview(self, history: History, first: float) -> float | None:
+    def _take_overview(self, history: Store, first: float) -> float | None:
         """Fill in what lies before the snapshot taken at ``first``, by half minutes; the moment up
         to which that was done."""
         blocks = [
@@ -349,7 +349,7 @@ _SAME_SECONDS = 30.0
 
 class FindingStop(NamedTuple):
     at: float
-    finding: FindingSpan
+    finding: Episode
 
 
 def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
@@ -371,7 +371,7 @@ def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
     return f"no finding begins {'later' if step > 0 else 'before this'}"
 
 
-def stops(findings: Sequence[FindingSpan], last: float) -> list[FindingStop]:
+def stops(findings: Sequence[Episode], last: float) -> list[FindingStop]:
     """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
     good to know are stops only where nothing is wrong; those that begin together are one, of the
     gravest."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
 from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
@@ -15,9 +15,9 @@ from gpuwatch.tui.terminal.frame import Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
     from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.practice.control import Practice
-    from gpuwatch.recording.buckets import Bucket, FindingSpan
+    from gpuwatch.recording.buckets import Bucket
     from gpuwatch.recording.replay import Tape
 
 
@@ -160,7 +160,7 @@ class ReplayState:
     progress: float = 1.0
     """Share of the file that the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
-    findings: Sequence[FindingSpan] = ()
+    findings: Sequence[Episode] = ()
     drawn: tuple[object, list[tuple[float, float] | None]] | None = None
     """The columns of the bar as they were drawn last, and what of."""
 
@@ -184,7 +184,7 @@ class ReplayState:
     def _known(self) -> tuple[object, ...]:
         return (self.first, self.last, self.progress, len(self.findings), self.arriving)
 
-    def holding(self, at: float) -> list[FindingSpan]:
+    def holding(self, at: float) -> list[Episode]:
         """Findings that held at a moment, the gravest first."""
         spans = [
             span
@@ -211,7 +211,7 @@ class View:
     """View of one person. The app changes it; panels only read it."""
 
     snapshot: Snapshot | None = None
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     strips: StripCache = field(default_factory=StripCache)
     kept: dict[str, Any] = field(default_factory=dict)
     """Drawings and numbers that panels keep of a frame for the next, by what it is."""
@@ -254,8 +254,6 @@ class View:
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
     """State of the recording that is played, if any."""
-    practice: Practice | None = None
-    """The job is one to practise with."""
     fleet: bool = False
     """True if many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.core.model import Host
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.file import open_any
@@ -19,7 +18,7 @@ from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program
 from tests.support.children import wait_until
 from tests.support.servers import ssh_server
-from tests.support.snapshots import gpu, snapshot
+from tests.support.snapshots import gpu, snapshot, stream_lines
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +139,7 @@ def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Pa
             for at in (100.0, 101.0, 102.0)
         ]
         files.append(tmp_path / f"{name}.jsonl")
-        files[-1].write_text("\n".join([header_line(taken[0]), *map(snapshot_line, taken)]) + "\n")
+        files[-1].write_text("\n".join(stream_lines(*taken)) + "\n")
     whole = tmp_path / "both.jsonl"
     whole.write_text(gpuwatch("merge", str(files[0]), str(files[1])).out)
     with open_any(str(whole)) as log:
@@ -161,8 +160,7 @@ def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
         taken.append(source.read())
         clock.advance(1.0)
     for name, part in (("first", taken[:10]), ("then", taken[10:])):
-        lines = [header_line(part[0]), *map(snapshot_line, part)]
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        (tmp_path / name).write_text("\n".join(stream_lines(*part)) + "\n")
     there, ssh = tmp_path / "there", tmp_path / "ssh"
     once = f"mkdir {tmp_path}/once 2>/dev/null && print=first || print=then"
     there.write_text(f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec sleep 600\n")

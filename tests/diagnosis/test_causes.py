@@ -15,6 +15,7 @@ WAITS = f"{GPUS} {either('waits', 'wait')} for rank %s, %s long"
 OTHERS = "GPUs %s and %s (MIG 2) wait for each other %s%% of the time (%s.py)"
 
 HOW = ("warning", "error", "warning")
+SHARE = {"cost_share": 0.5, "watched_gpu_seconds": 20.0}
 
 
 def finding(
@@ -26,7 +27,7 @@ def finding(
 
 def of_job(says: str, *gpus: int, pid: int = 1, rule: str = "fault", **fields: Any) -> Finding:
     uuids = tuple([str(gpu) for gpu in gpus])
-    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), cost_share=0.5, **fields)
+    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), **SHARE, **fields)
 
 
 def said(*findings: Finding) -> list[str]:

@@ -15,11 +15,11 @@ from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     HostFacts,
     JobFacts,
-    Pause,
     RankFacts,
     Window,
     WorkerFacts,
 )
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Check, Clear, Firing, Unknown, Verdict
 from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.recorded import FOLDER, INDEX, all_recordings
 

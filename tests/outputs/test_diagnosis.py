@@ -122,7 +122,7 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert page.count("waits for data") == 1
     lines = page.splitlines()
     assert lines[3].startswith("warning: loader_cpu_bound (93% sure), ")
-    assert "  Cost      19 GPU-seconds, 62% of all GPU time" in lines
+    assert "  Lost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
     assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines

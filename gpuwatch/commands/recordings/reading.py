@@ -4,8 +4,9 @@ of them that a person asks for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -19,14 +20,16 @@ from gpuwatch.commands.options import (
 )
 from gpuwatch.commands.printing import EXIT_INTERRUPTED, STANDARD_STREAM, StatusLine
 from gpuwatch.commands.watching import terminated_as_interrupted
-from gpuwatch.core.text import SentenceError
+from gpuwatch.core.text import SentenceError, clean
 
 if TYPE_CHECKING:
     from gpuwatch.core.model import ProcessKey, Snapshot
-    from gpuwatch.outputs.report.model import Report
-    from gpuwatch.recording.file import OpenedLog
+    from gpuwatch.diagnosis.finding import Unchecked
+    from gpuwatch.outputs.report.model import Report, Source
+    from gpuwatch.recording.file import Frame, OpenedLog
     from gpuwatch.recording.moments import Moment
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
+    from gpuwatch.sources.logs.text import LogStats
 
 
 _PROGRESS_SECONDS = 0.5
@@ -121,8 +124,8 @@ class LogFacts(NamedTuple):
 
     def options(self) -> LogOptions:
         """Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
-        from gpuwatch.sources.smi_log.columns import parse_columns
-        from gpuwatch.sources.smi_log.source import LogOptions
+        from gpuwatch.sources.logs.headings import parse_columns
+        from gpuwatch.sources.logs.source import LogOptions
 
         if self.gpus == 0:
             raise click.UsageError("A log has at least one GPU.")
@@ -142,6 +145,15 @@ def log_options(
         option_interval(LOG_INTERVAL_LEAST_SECONDS, default=None, help_text=interval),
         click.option("--columns", metavar="NAMES", help=help_text),
         option_gpus(gpus),
+    )
+
+
+def option_rediagnose() -> Decorator:
+    """``--rediagnose``, as the argument of that name."""
+    return click.option(
+        "--rediagnose",
+        is_flag=True,
+        help="Read all of a recording and judge it anew, not by what its recorder found.",
     )
 
 
@@ -182,22 +194,91 @@ def job_of(snapshot: Snapshot, pid: int) -> ProcessKey | None:
 
 
 def read_report(
-    path: str, cut: Cut | None = None, options: LogOptions | None = None, *, partly: bool = False
+    path: str,
+    cut: Cut | None = None,
+    options: LogOptions | None = None,
+    *,
+    partly: bool = False,
+    rediagnose: bool = False,
 ) -> Report:
-    """Read a recording or log, and diagnose it: what it costs is what its readings say, however
-    the recording ended. Ctrl-C and SIGTERM end the reading: with a sentence, or where ``partly``
-    with the report of what came before. Raises ``LogError`` for what it is not."""
-    from gpuwatch.outputs.report.accumulator import Accumulator
-    from gpuwatch.outputs.report.model import Source
-    from gpuwatch.outputs.report.recorder import JobRecorder
-    from gpuwatch.sources.smi_log.columns import COLUMNS
-
+    """Return the report of a recording or log. Of a recording it says what its recorder counted and
+    found, minute by minute, without reading its lines; with ``rediagnose``, of one job alone
+    (``cut.pid``), and of anything else, the lines are read and diagnosed. Ctrl-C and SIGTERM end
+    that with a sentence, or where ``partly`` with the report of what came before. Raises
+    ``LogError`` for what it is not."""
     cut = cut or Cut()
+    with terminated_as_interrupted():
+        if not rediagnose and cut.pid is None and path != STANDARD_STREAM:
+            report = _summed_report(path, cut)
+            if report is not None:
+                return report
+        return _diagnosed_report(path, cut, options, partly=partly)
+
+
+def _summed_report(path: str, cut: Cut) -> Report | None:
+    """Return the report by what sums up the frames; ``None`` where not much is summed up."""
+    from gpuwatch.outputs.report.accumulator import Accumulator
+    from gpuwatch.recording.file import frames_of, ledger_between
+    from gpuwatch.recording.recorder import FRAME_SECONDS
+    from gpuwatch.sources.logs.text import LogStats
+
+    frames = frames_of(path)
+    begins = [frame.begin_unix_seconds for frame in frames]
+    ends = [
+        frame.summed.part.time.end
+        for frame in frames
+        if frame.summed is not None and frame.summed.part is not None
+    ]
+    # Where a clock was set back, the lines know more of what came when.
+    if not ends or begins != sorted(begins):
+        return None
+    begin, end = cut.span(begins[0], ends[-1])
+    made, stats = Accumulator(diagnoses=False), LogStats(kind="recording")
+    unknown: tuple[Unchecked, ...] | None = None
+    for frame, until in zip(frames, [*begins[1:], math.inf], strict=True):
+        if begin is not None and until <= begin:
+            continue
+        if end is not None and frame.begin_unix_seconds > end:
+            break
+        summed = frame.summed
+        unknown = unknown if summed is None else summed.unknown
+        stats = frame.stats or stats
+        part = None if summed is None else summed.part
+        at_edge = begin is not None and frame.begin_unix_seconds - begin < FRAME_SECONDS
+        if part is not None and not at_edge and (end is None or part.time.end <= end):
+            made.merge_part(part)
+            continue
+        for snapshot in _lines_of(path, frame, until):
+            at = snapshot.taken_at_unix_seconds
+            if (begin is None or at >= begin) and (end is None or at <= end):
+                made.push(snapshot)
+    if made.time.begin is None:
+        raise click.UsageError(f"{clean(path, 200)} has nothing between --from and --to.")
+    made.note_ledger(ledger_between(frames, begin, end), unknown)
+    stats.kind, stats.lines = "recording", made.time.snapshots
+    stats.interval_seconds = made.time.interval_seconds
+    return made.report(_source(clean(path, 200), stats))
+
+
+def _lines_of(path: str, frame: Frame, until: float) -> Iterator[Snapshot]:
+    """Yield the snapshots of one frame, up to the time at which the next begins."""
+    from gpuwatch.recording.file import open_any
+    from gpuwatch.sources.logs.text import LogError
+
+    with open_any(path, begin=(frame.file, frame.offset)) as log, suppress(LogError):
+        for snapshot in log.snapshots:
+            if snapshot.taken_at_unix_seconds >= until:
+                return
+            yield snapshot
+
+
+def _diagnosed_report(path: str, cut: Cut, options: LogOptions | None, *, partly: bool) -> Report:
+    """Return the report by reading and diagnosing all that is asked for."""
+    from gpuwatch.outputs.report.accumulator import Accumulator
+    from gpuwatch.outputs.report.recorder import JobRecorder
+
     made: Accumulator | JobRecorder | None = None
-    with (
-        terminated_as_interrupted(),
-        part(path, cut._replace(pid=None), options) as (log, snapshots),
-    ):
+    with part(path, cut._replace(pid=None), options) as (log, snapshots):
         try:
             for snapshot in progress(log, snapshots):
                 if made is None and cut.pid is not None:
@@ -216,16 +297,21 @@ def read_report(
             log.stats.note(f"Interrupted when {read}: this is about them alone.")
         if made is None:
             raise click.UsageError(cut.nothing(log))
-        stats = log.stats
-        seen = Source(
-            name=log.shown,
-            kind=log.kind,
-            left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
-            notes=tuple(stats.sentences()),
-            unread_readings=tuple(sorted({COLUMNS[name].field for name in stats.unread})),
-            **{name: getattr(stats, name) for name in _COUNTS},
-        )
-        return made.report(seen)
+        return made.report(_source(log.shown, log.stats))
+
+
+def _source(shown: str, stats: LogStats) -> Source:
+    from gpuwatch.outputs.report.model import Source
+    from gpuwatch.sources.logs.headings import COLUMNS
+
+    return Source(
+        name=shown,
+        kind=stats.kind,
+        left_out_lines=stats.other_lines + stats.torn_lines + stats.overlong_lines,
+        notes=tuple(stats.sentences()),
+        unread_readings=tuple(sorted({COLUMNS[name].field for name in stats.unread})),
+        **{name: getattr(stats, name) for name in _COUNTS},
+    )
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from gpuwatch.commands.recordings.reading import (
     LogFacts,
     cut_options,
     log_options,
+    option_rediagnose,
     read_report,
 )
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.store import Kept, ReportStore
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 EXIT_HOLDS, EXIT_UNKNOWN = 1, 3
 """Of ``compare --fail-if``: a condition holds; none does, and of one that is unknown."""
@@ -83,9 +84,15 @@ def _form_options(what: str) -> Decorator:
 @click.option("--list", "as_list", is_flag=True, help="List the saved reports.")
 @cut_options("Of a recording:")
 @log_options()
+@option_rediagnose()
 @_form_options("the report")
 def report_command(
-    reference: str | None, as_list: bool, cut: Cut, facts: LogFacts, form: Form
+    reference: str | None,
+    as_list: bool,
+    cut: Cut,
+    facts: LogFacts,
+    rediagnose: bool,
+    form: Form,
 ) -> int:
     """Print the report of a job that was watched, or of a recording.
 
@@ -99,7 +106,10 @@ def report_command(
     start of the recording.
     """
     form.check(*filter(None, [reference]))
-    for option, value in (("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)):
+    for option, value in (
+        *(("--pid", cut.pid), ("--from", cut.begin), ("--to", cut.end)),
+        ("--rediagnose", rediagnose or None),
+    ):
         if value is not None and (reference is None or not is_recording(reference)):
             raise click.UsageError(
                 f"{option} is for the report of a recording: name its file, as in: gpuwatch "
@@ -111,7 +121,7 @@ def report_command(
         if form.html is not None:
             raise click.UsageError("--list prints text or JSON: it takes no --html.")
         return _list(form)
-    _write(_load(reference, cut, facts.options()), form)
+    _write(_load(reference, cut, facts.options(), rediagnose=rediagnose), form)
     return 0
 
 
@@ -125,9 +135,15 @@ def report_command(
     help="Exit with 1 if CONDITION holds for AFTER minus BEFORE: 'busy<-5%' (repeatable).",
 )
 @log_options()
+@option_rediagnose()
 @_form_options("the comparison")
 def compare_command(
-    before: str | None, after: str | None, fail_if: tuple[str, ...], facts: LogFacts, form: Form
+    before: str | None,
+    after: str | None,
+    fail_if: tuple[str, ...],
+    facts: LogFacts,
+    rediagnose: bool,
+    form: Form,
 ) -> int:
     """Compare two recordings: how busy the GPUs were, what was found, what is gone and new.
 
@@ -148,7 +164,7 @@ def compare_command(
 
     conditions = [Condition.parse(text) for text in fail_if]
     options = facts.options()
-    one, other = _load(before, options=options), _load(after, options=options)
+    one, other = (_load(name, options=options, rediagnose=rediagnose) for name in (before, after))
 
     from gpuwatch.outputs.report.comparison import compare
     from gpuwatch.outputs.report.document import comparison_document, comparison_json
@@ -198,7 +214,11 @@ def is_recording(reference: str) -> bool:
 
 
 def _load(
-    reference: str | None, cut: Cut | None = None, options: LogOptions | None = None
+    reference: str | None,
+    cut: Cut | None = None,
+    options: LogOptions | None = None,
+    *,
+    rediagnose: bool = False,
 ) -> Report:
     """The report that is meant. Raises ``SentenceError`` for what is none."""
     from gpuwatch.outputs.report.store import ReportStore, read_file
@@ -206,7 +226,7 @@ def _load(
     if reference is None:
         return _kept(ReportStore(), 1)[0].report
     if is_recording(reference):
-        return read_report(reference, cut, options)
+        return read_report(reference, cut, options, rediagnose=rediagnose)
     if reference.isascii() and reference.isdigit():
         return ReportStore().find(reference).report
     return read_file(Path(reference))

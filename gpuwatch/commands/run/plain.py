@@ -235,7 +235,7 @@ class JobWatch:
             engine.push(snapshot)
             self._recorder.push(snapshot, engine.diagnosis)
             if self.log is not None:
-                for sentence in self.log.push(snapshot, engine.diagnosis):
+                for sentence in self.log.push(snapshot, engine.ledger):
                     complain(sentence)
             took = time.monotonic() - began
             self._ended.wait(max(self._interval_seconds - took, took / _READ_SHARE_MOST - took))

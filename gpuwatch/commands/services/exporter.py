@@ -120,7 +120,7 @@ def exporter_command(
 
     def take(snapshot: Snapshot, _passed: float) -> None:
         engine.push(snapshot)
-        metrics.push(snapshot, engine.diagnosis)
+        metrics.push(snapshot, engine.diagnosis, engine.ledger)
         lean.settle()
         if snapshot.sequence % 600 == 599:
             lean.tidy()

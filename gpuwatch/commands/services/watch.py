@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from gpuwatch.commands.options import Remote, Watched
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.diagnosis.finding import Diagnosis, Finding
+    from gpuwatch.diagnosis.finding import Diagnosis
+    from gpuwatch.diagnosis.ledger import Episode, Ledger
     from gpuwatch.recording.hosts.remote import RemoteHost
 
 ANY = "any"
@@ -94,16 +95,16 @@ def watch_command(
     from gpuwatch.outputs.alerts import RAISED, Alerts
     from gpuwatch.outputs.report.model import dumps
 
-    def wanted(finding: Finding) -> bool:
-        return finding.rule in only | ends_on or (finding.severity != "info" and not only)
+    def wanted(one: Episode) -> bool:
+        return one.rule in only | ends_on or (one.severity != "info" and not only)
 
     engine, every, code = Engine(), defaultdict[str, Alerts](lambda: Alerts(wanted, seconds)), 0
 
-    def judge(snapshot: Snapshot, diagnosis: Diagnosis, where: str = "") -> bool:
+    def judge(snapshot: Snapshot, ledger: Ledger, where: str = "") -> bool:
         nonlocal code
         if where not in every and not snapshot.gpus:
             complain(f"{where}{problem_of(snapshot) or 'There is no GPU to look at.'}")
-        for event in every[where].push(snapshot, diagnosis):
+        for event in every[where].push(snapshot, ledger):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at_unix_seconds))
             print_text(dumps(event, indent=None) if as_json else f"{when} {event.text}", out)
             for one in deliveries:
@@ -117,7 +118,7 @@ def watch_command(
 
     def take(snapshot: Snapshot, _passed: float) -> bool:
         engine.push(snapshot)
-        return judge(snapshot, engine.diagnosis)
+        return judge(snapshot, engine.ledger)
 
     hosts = remote.open() if remote else []
     sampler, notes = (None, ()) if hosts else watched.sampler(DEMO_SPEED)
@@ -167,7 +168,8 @@ def _watch_hosts(hosts: Sequence[RemoteHost], judge: Callable[..., bool]) -> Non
                 judged[name] = latest, found
                 at = latest.taken_at_unix_seconds - host.clock_error_seconds
                 named = replace(latest.host, name=name)
-                if judge(replace(latest, host=named, taken_at_unix_seconds=at), found, f"{name}: "):
+                timed = replace(latest, host=named, taken_at_unix_seconds=at)
+                if host.tape is not None and judge(timed, host.tape.ledger, f"{name}: "):
                     return
             time.sleep(hosts[0].interval_seconds / 4)
     finally:

@@ -49,7 +49,7 @@ class GpuTime:
         self._claims: dict[Hashable, WeakKeyDictionary[object, float]] = {}
 
     def push(self, snapshot: Snapshot, seconds: float) -> None:
-        """``seconds``: what the snapshot speaks for."""
+        """Take the GPU time of a snapshot; ``seconds``: what it speaks for."""
         now = snapshot.monotonic_seconds
         offset = snapshot.taken_at_unix_seconds - now
         for gpu in snapshot.gpus:
@@ -75,7 +75,8 @@ class GpuTime:
         now: float,
         longest: float,
     ) -> None:
-        """Each speaks for the time since the one before; they may come a second late."""
+        """Take samples: each speaks for the time since the one before; they may come a second
+        late."""
         covered = busy = hole = 0.0
         for stamp, percent in samples:
             step = stamp - offset - until
@@ -94,7 +95,7 @@ class GpuTime:
             self.add(uuid, until, seconds, seconds * _idle(busy / covered))
 
     def add(self, key: Hashable, end: float, seconds: float, idle: float) -> None:
-        """The ``seconds`` up to ``end``, in which it idled for ``idle``."""
+        """Add the ``seconds`` up to ``end``, in which it idled for ``idle``."""
         if seconds <= 0.0:
             return
         if key not in self._cells:
@@ -123,12 +124,12 @@ class GpuTime:
             del column[:old]
 
     def end_of(self, key: Hashable) -> float:
-        """Up to where its time is known."""
+        """Return up to where its time is known."""
         cells = self._cells.get(key)
         return cells.end[-1] if cells else float("-inf")
 
     def sharers(self, key: Hashable, who: object, now: float) -> int:
-        """``who`` claims time of it now: how many do that still exist."""
+        """Note that ``who`` claims time of it now; return how many do that still exist."""
         claims = self._claims.setdefault(key, WeakKeyDictionary())
         claims[who] = now
         for other in [one for one, at in claims.items() if now - at > CLAIM_SECONDS]:

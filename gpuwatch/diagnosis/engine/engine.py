@@ -9,19 +9,19 @@ clock but the snapshots', so a recording gives the same answers as the machine d
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuwatch.core.history import GAP_INTERVALS, without_late
-from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.causes import as_causes
+from gpuwatch.core.model import Job, ProcessKey, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for, without_late
+from gpuwatch.diagnosis.causes import as_causes, names_among
 from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.catalogue import RULES
 from gpuwatch.diagnosis.engine.subject import NEW_SHARE, Subject
 from gpuwatch.diagnosis.engine.verdict import EARLY_SECONDS, Seen, questions, sentence
-from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey, spoken_for
-from gpuwatch.diagnosis.facts.watched_gpu import is_read
+from gpuwatch.diagnosis.facts.gpu import is_read
+from gpuwatch.diagnosis.facts.observer import Observer, Stacks, SubjectKey
 from gpuwatch.diagnosis.facts.window import STOPPED_STATES, Window
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, Unchecked
+from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.diagnosis.rule import Rule
-from gpuwatch.diagnosis.rules.shared.words import named_of_all
 
 EVALUATE_SECONDS = 2.0
 """Windows are a minute long: more often would say the same again, at a cost."""
@@ -53,6 +53,7 @@ class Engine:
         self._rules = tuple(rules)
         self._observer = Observer() if observer is None else observer
         self._every = evaluate_seconds
+        self._ledger = Ledger(newest=True)
         self._begin()
 
     def _begin(self) -> None:
@@ -86,9 +87,12 @@ class Engine:
             step = now - self._before
             longest = max(LONGEST_STEP_SECONDS, GAP_INTERVALS * snapshot.interval_seconds)
             self._watched += min(step, longest)
+            self._ledger.advance(min(step, longest))
         self._before = now
         if self._ends_a_job(snapshot):
             self.finish()
+            # Into the ledger, before what follows drops the job.
+            assert self.diagnosis is not None
         self._observer.push(snapshot)
         self._time.push(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
@@ -136,7 +140,15 @@ class Engine:
         if self._stale:
             self._stale = False
             self._diagnosis = self._compose()
+            self._ledger.add_diagnosis(self._diagnosis)
         return self._diagnosis
+
+    @property
+    def ledger(self) -> Ledger:
+        """From when to when findings held, and what was lost to them, up to the last evaluation;
+        one ledger as long as the engine, also over recordings that follow each other."""
+        assert self.diagnosis is not None
+        return self._ledger
 
     def _evaluate(self, now: float) -> None:
         self._last = now
@@ -188,7 +200,8 @@ class Engine:
         for one in self._seen.values():
             findings += one.subject.findings()
             unknown += one.subject.unknown()
-        causes = as_causes(self._without_covered(findings), self._names, self._diagnosis.causes)
+        names = names_among(gpu.identity for one in self._seen.values() for gpu in one.window.gpus)
+        causes = as_causes(self._without_covered(findings), names, self._diagnosis.causes)
         undecided = [gpu.uuid for one in seen if not one.is_decided for gpu in one.window.gpus]
         return Diagnosis(
             taken_at_unix_seconds=self._unix,
@@ -202,10 +215,6 @@ class Engine:
             questions=tuple(questions(seen)),
             pauses=tuple([pause for one in seen for pause in one.pauses]),
         )
-
-    def _names(self, uuids: Sequence[GpuKey]) -> str:
-        there = [gpu.identity for one in self._seen.values() for gpu in one.window.gpus]
-        return named_of_all(uuids, there)
 
     def _without_covered(self, findings: list[Finding]) -> list[Finding]:
         """Nothing that another finding about the same GPUs covers."""

@@ -8,8 +8,8 @@ from gpuwatch.diagnosis.engine.accounting import GpuTime
 from gpuwatch.diagnosis.engine.arranging import Cause, arrange
 from gpuwatch.diagnosis.engine.confidence import confidence
 from gpuwatch.diagnosis.engine.hysteresis import Held
-from gpuwatch.diagnosis.facts.window import Pause, Window
-from gpuwatch.diagnosis.finding import Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rules.shared.words import named
 from gpuwatch.diagnosis.sentence import filled
@@ -170,6 +170,7 @@ class Subject:
             ruled_out=tuple(self._ruled_out(window, cause)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
+            watched_gpu_seconds=time if gpus else None,
         )
 
     def _ruled_out(self, window: Window, cause: Cause) -> Iterator[RuledOut]:

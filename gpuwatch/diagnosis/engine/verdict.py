@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.engine.subject import Subject
-from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
-from gpuwatch.diagnosis.finding import Finding, Question
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Unknown
 from gpuwatch.diagnosis.rules.shared.pauses import (
     against_saving,

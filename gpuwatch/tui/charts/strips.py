@@ -21,7 +21,7 @@ from itertools import groupby
 from math import ceil
 from typing import Protocol
 
-from gpuwatch.core.history import bucket_index
+from gpuwatch.core.store import bucket_index
 from gpuwatch.tui.terminal.frame import Run, on_ground
 
 # -- glyphs: blocks, dots, or plain ASCII ----------------------------------------------------------

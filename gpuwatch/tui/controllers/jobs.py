@@ -17,7 +17,6 @@ from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.keys import PRACTICE_KEYS
 from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.runs import (
     ended_at,
@@ -30,6 +29,7 @@ from gpuwatch.tui.runs import (
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
+    from gpuwatch.diagnosis.ledger import Ledger
     from gpuwatch.jobs.launch.output import OutputTail
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
-    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.pages.screen import Dialog
 
 
@@ -212,8 +211,6 @@ class JobReportKeeper:
 
 POLL_SECONDS = 0.25
 """Time between two looks for new output: soon enough to read along."""
-_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it."""
 
 
 class StartedJob(Controller):
@@ -258,13 +255,15 @@ class StartedJob(Controller):
             self._names.add(job.key)
         return job.key in self._names
 
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+    def follow(
+        self, snapshot: Snapshot, diagnosis: Diagnosis | None, ledger: Ledger | None
+    ) -> None:
         """Keep its report, also while another job is looked at: one is expected at its end.
-        ``diagnosis``: of the snapshot before."""
+        ``diagnosis`` and ``ledger``: as of the snapshot before."""
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         if self._experiment is not None and code is None:
-            for sentence in self._experiment.push(snapshot, diagnosis):
+            for sentence in self._experiment.push(snapshot, ledger):
                 self.display.say(sentence)
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
@@ -348,44 +347,6 @@ class StartedJob(Controller):
         self.display.show(self._question, decided)
 
 
-class PracticeController(Controller):
-    """A key turns the knobs of a practice job. Whoever started that ends it once the dashboard is
-    left, so nothing is asked."""
-
-    keys = PRACTICE_KEYS
-
-    def __init__(
-        self, display: Display, practice: Practice, diagnosis: DiagnosisController
-    ) -> None:
-        super().__init__(display)
-        self.view.practice = self._practice = practice
-        self._diagnosis = diagnosis
-
-    def every_second(self) -> bool:
-        return self._practice.look()
-
-    def action_turn(self) -> None:
-        """Turn the knobs, and compare from here on."""
-        if self._practice.ended:
-            self.display.answer("the job has ended: its settings can no longer be changed")
-        elif not self._practice.turns:
-            self.display.answer("nothing is wrong: there is nothing to fix")
-        else:
-            try:
-                self._practice.turn()
-            except OSError as error:
-                reason = error.strerror or error
-                self.display.answer(f"the settings cannot be changed: {reason}")
-            else:
-                self._diagnosis.action_mark()
-
-    def action_quit(self) -> None:
-        self.display.app.exit()
-
-    def action_interrupt(self) -> None:
-        self.display.app.exit(None, _INTERRUPTED)
-
-
 # -- the controller --------------------------------------------------------------------------------
 
 
@@ -435,7 +396,7 @@ class JobController(Controller):
             # The next run of the job: it is read as closely.
             self._source.options.attached = view.job.key
         if self._started is not None:
-            self._started.follow(snapshot, self._diagnosis.latest)
+            self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
         report = self.report
         if report is self._report:
             message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
@@ -630,7 +591,7 @@ class JobController(Controller):
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:
             return
-        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.processes import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:

@@ -43,7 +43,7 @@ _OF_BAR = (
 _OF_FLEET = (
     "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
     "  solid up to the mean, pale up to the busiest GPU.\n"
-    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  LOST: how many GPUs' worth of time is lost to what was found.\n"
     "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
     "  CPUs, disks and jobs do is unknown then."
 )
@@ -63,8 +63,7 @@ def help_dialog(view: View) -> Dialog:
     """Return the help: the keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
-    practice = view.practice is not None
-    for group, keys in described(replay=replay, practice=practice, fleet=view.fleet):
+    for group, keys in described(replay=replay, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
             text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
@@ -355,7 +354,7 @@ def command_palette(view: View, actions: Collection[str]) -> Menu:
 
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
-    keys = described(replay=view.replay is not None, practice=view.practice is not None)
+    keys = described(replay=view.replay is not None)
     # The first that names an action is about this screen.
     known = dict[str, Choice]()
     for key in [key for _, some in keys for key in some]:

@@ -39,10 +39,10 @@ from gpuwatch.tui.panels.findings import (
     at_length,
     cause,
     chosen_finding,
-    cost_sentence,
     finding_holds,
     findings_of_ended_job,
     lost,
+    lost_sentence,
     mark_line,
     place,
     present_findings,
@@ -184,7 +184,7 @@ _COPY_WIDTH = 96
 
 
 def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
-    """Return the sentence, and where it stands: rule, how sure, since when, what it cost."""
+    """Return the sentence, and where it stands: rule, how sure, since when, what is lost."""
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
@@ -208,8 +208,7 @@ def _standing(view: View, finding: Finding) -> list[str]:
         if view.snapshot is not None:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         parts.append(text)
-    cost = cost_sentence(finding)
-    parts += [] if cost is None else [f"cost {cost}"]
+    parts += lost_sentence(finding)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*parts, who] if who else parts
 
@@ -463,7 +462,7 @@ def _watched(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Return a finding's two rows: its sentence, what it costs, what to do, and how sure that
+    """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):

@@ -1,4 +1,4 @@
-"""The first line and the last, and the bars of a practice job and of a recording that is played.
+"""The first line and the last, and the bar of a recording that is played.
 
 The header says where, how fast, how old, and what watching costs; the footer has the keys, most
 needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
@@ -26,17 +25,12 @@ from gpuwatch.tui.runs import mean_busy_percent
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
-if TYPE_CHECKING:
-    from gpuwatch.practice.control import Practice
-
-
 # -- the header ------------------------------------------------------------------------------------
 
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-WASTED_AFTER_SECONDS = _MEAN_SECONDS = 30.0
-_OTHERS = "other_tenant"
+LOST_AFTER_SECONDS = _MEAN_SECONDS = 30.0
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -97,7 +91,7 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """Return ``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used
+    """Return ``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what several GPUs are used
     for."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
@@ -107,8 +101,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
-    if found is not None and found.watched_seconds >= WASTED_AFTER_SECONDS:
-        parts.append(f"{wasted(found, snapshot):.1f} of {len(snapshot.gpus)} wasted")
+    if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
+        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
@@ -116,13 +110,11 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
 
 
-def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs do nothing, on average, by what was found."""
-    # What others use is lost to a job, but not to the machine.
-    lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
+def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
     # A share is of all GPUs of its job, also where the finding names one of them.
     used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
     return min(sum(each), len(snapshot.gpus))
 
 
@@ -157,84 +149,6 @@ def _cost_text(cost: OwnCost, brief: bool) -> str:
     return " ".join(parts)
 
 
-# -- a practice job's fault, and its cure ----------------------------------------------------------
-
-
-_FooterKey = tuple[str, str, str]
-_PRACTICE_KEY = "x"
-_LEAST_ROWS, _ALL_ROWS = 10, 20
-"""Rows of the screen below which nothing is shown, or only what the key does."""
-
-
-def practice_rows(view: View, height: int) -> int:
-    """Return how many of a screen's rows the bar takes."""
-    if view.practice is None or height < _LEAST_ROWS:
-        return 0
-    wanted = 2 if view.practice.note is None else 3
-    return wanted if height >= _ALL_ROWS else 1
-
-
-def _keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
-    """Return the footer's keys, with the one that turns the knobs third."""
-    practice = view.practice
-    assert practice is not None
-    if practice.ended or not practice.turns:
-        return tuple(others)
-    word = "break again" if practice.cured else "fix"
-    return (*others[:2], (_PRACTICE_KEY, word, "turn"), *others[2:])
-
-
-def draw_practice(view: View, width: int, height: int) -> list[Line]:
-    """Draw exactly ``practice_rows`` lines."""
-    practice, count = view.practice, practice_rows(view, height)
-    if practice is None or not count:
-        return []
-    lines = [_cure_line(view, practice, width)]
-    if count > 1:
-        lines.insert(0, _fault_line(view, practice, width))
-    if count > 2:
-        row = Row(width, prefix="b:").add(" ")
-        lines.insert(1, row.add(fit(practice.note or "", width - 2, view.glyphs.ellipsis)).line())
-    return lines[:count]
-
-
-def _fault_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:").add(" PRACTICE ", "key").add(f" {practice.cause.name}", "title")
-    if row.room > 12:
-        row.add(": ", "label").add(fit(practice.cause.says, row.room - 1, view.glyphs.ellipsis))
-    return row.line("label")
-
-
-def _cure_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:")
-    if practice.ended:
-        return row.add(fit(" The job has ended: q leaves.", width, "")).line("label")
-    if not practice.turns:
-        return row.add(fit(" There is nothing to fix.", width, "")).line("label")
-    row.add(f" {_PRACTICE_KEY}", "key").add(
-        " breaks it again: " if practice.cured else " fixes it: ", "label"
-    )
-    row.add(fit(practice.turns, row.room - 1, view.glyphs.ellipsis), "value")
-    progress = _progress(view, practice)
-    if row.room > len(progress) + 4:
-        row.add(f"  ({progress})", "label")
-    return row.line("label")
-
-
-def _progress(view: View, practice: Practice) -> str:
-    """Says how far it is until the key makes sense."""
-    if practice.cured:
-        return "before and after: above"
-    if not practice.can_be_named:
-        return "not diagnosed here"
-    found = () if view.diagnosis is None else view.diagnosis.findings
-    if any(one.rule == practice.cause.name for one in found):
-        return "diagnosed above"
-    if practice.cause.press is not None:
-        return practice.cause.press
-    return f"diagnosed in about {practice.cause.after_seconds:.0f} s"
-
-
 # -- the footer ------------------------------------------------------------------------------------
 
 
@@ -262,8 +176,6 @@ def draw_footer(
         return row.line("label"), []
     if view.replay is not None:
         keys = replay_footer(keys)
-    if view.practice is not None:
-        keys = _keys_with_practice(view, keys)
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys_line(tuple(keys), width, view.paused, more)
     return line, list(zones)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuwatch.diagnosis.rule import Rule
 
 
-# -- in a few words: the cause, where, what it costs, what to change -------------------------------
+# -- in a few words: the cause, where, what is lost, what to change -------------------------------
 
 
 SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
@@ -90,15 +90,10 @@ def severity_sign(severity: str, glyphs: Glyphs) -> str:
     return signs.get(severity, glyphs.warning)
 
 
-def gravest(findings: Iterable[Finding]) -> Finding | None:
-    return min(findings, key=lambda one: severity_place(one.severity), default=None)
-
-
-def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
-    """Return the gravest finding that names this GPU."""
-    if diagnosis is None or not diagnosis.findings:
-        return None
-    return gravest(finding for finding in diagnosis.findings if uuid in finding.gpus)
+def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> list[Finding]:
+    """Return the findings that name this GPU, the leading one first."""
+    found = () if diagnosis is None else diagnosis.findings
+    return [one for one in found if uuid in one.gpus]
 
 
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
@@ -127,14 +122,14 @@ def lost(finding: Finding) -> str:
     return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
 
 
-def cost_sentence(finding: Finding) -> str | None:
-    """Return ``38% of the time watched, 46 GPU-seconds so far``."""
+def lost_sentence(finding: Finding) -> list[str]:
+    """Return ``lost 38% of the time, 46 GPU-seconds so far``; nothing where no time is lost."""
     parts = []
     if finding.cost_share is not None:
         parts.append(f"{finding.cost_share * 100:.0f}% of the time")
     if finding.cost_gpu_seconds is not None:
         parts.append(f"{units.gpu_time(finding.cost_gpu_seconds)} so far")
-    return ", ".join(parts) or None
+    return [f"lost {', '.join(parts)}"] if parts else []
 
 
 def changes(finding: Finding, room: int) -> str:
@@ -378,12 +373,12 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
 
 
 def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Return its sentence, and below it what it costs, what to do, whose job it is, and
+    """Return its sentence, and below it what is lost, what to do, whose job it is, and
     ``tail``."""
     first = _begin(view, finding, width, width, prefix)
-    second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
-    if cost:
-        second.add(cost, "label").add(_GAP)
+    second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
+    if loss:
+        second.add(loss, "label").add(_GAP)
     free = second.room - len(tail) - 3
     text = changes(finding, free - 4) or "no action needed: this is for information"
     second.add(fit(text, free, view.glyphs.ellipsis), "value" if finding.advice else "label")
@@ -397,11 +392,11 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Return a finding in one line, with what it costs and what to change as far as that goes;
+    """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    cost = lost(finding)
-    row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
-    for text, look in ((cost, "label"), (changes(finding, room), "value")):
+    loss = lost(finding)
+    row = _begin(view, finding, width, room - (len(_GAP) + width_of(loss) if loss else 0))
+    for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):
             row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from gpuwatch.diagnosis.engine.hysteresis import Held
-from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
 from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
 from tests.diagnosis.windows import NOW
