@@ -113,7 +113,7 @@ SHOTS = (
     Shot("job-8gpu-200x50-dark", 200, 50, "imbalanced", gpus=8, attached=True),
     Shot("job-8gpu-80x24-light", 80, 24, "imbalanced", gpus=8, theme="light", attached=True),
     Shot("job-output-120x40-dark", 120, 40, "unpinned", attached=True, prints=True),
-    Shot("job-ended-120x40-dark", 120, 40, "finished", attached=True, seconds=70),
+    Shot("job-ended-120x40-dark", 120, 40, "rerun", attached=True, seconds=70),
     Shot("job-report-80x24-light", 80, 24, theme="light", attached=True, keys=("R",)),
     Shot("job-orphans-80x24-dark", 80, 24, "orphans", gpus=2, attached=True),
     Shot("job-reported-120x40-dark", 120, 40, "reported", attached=True),

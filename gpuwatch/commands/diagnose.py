@@ -181,7 +181,7 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
 
 class Collector:
     def __init__(self) -> None:
-        from gpuwatch.diagnosis.engine.engine import EVALUATE_SECONDS
+        from gpuwatch.diagnosis.engine import EVALUATE_SECONDS
         from gpuwatch.outputs.report.accumulator import Accumulator
 
         self._watched = Accumulator(evaluate_seconds=EVALUATE_SECONDS, newest=True)

@@ -20,7 +20,7 @@ _NAMES_SHOWN = 3
 
 
 def rules_begun(_context: object, _parameter: object, begun: str) -> list[str]:
-    from gpuwatch.diagnosis.engine.catalogue import RULES
+    from gpuwatch.diagnosis.catalogue import RULES
 
     return [rule.name for rule in RULES if rule.name.startswith(begun)]
 
@@ -36,7 +36,7 @@ def explain_command(rule: str | None, as_json: bool) -> int:
     """
     out = open_output()
 
-    from gpuwatch.diagnosis.engine.catalogue import RULES
+    from gpuwatch.diagnosis.catalogue import RULES
 
     chosen = list(RULES) if rule is None else [find_rule(rule, RULES)]
     if as_json:

@@ -18,8 +18,17 @@ from msgspec.structs import replace as replaced
 
 from gpuwatch.core.bounds import Amount, Text, UnixSeconds
 from gpuwatch.core.model import GpuKey, ProcessKey
-from gpuwatch.diagnosis.causes import Names, as_causes, cause_of
-from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, Pause, RuledOut
+from gpuwatch.diagnosis.finding import (
+    Advice,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Names,
+    Pause,
+    RuledOut,
+    as_causes,
+    cause_of,
+)
 
 MERGE_SECONDS = 60.0
 """Time within which a finding that is back was never gone: the diagnosis looks at windows of a
@@ -156,6 +165,9 @@ class Ledger:
         self._at = -math.inf
         self.raised = 0
         """Number of episodes so far."""
+        self.changes = 0
+        """Number of times that an episode began, came back, ended or came to name another GPU: as
+        long as it stays, only numbers have moved."""
         self._questions: tuple[tuple[str, GpuKey], ...] = ()
         self._undecided: dict[GpuKey, dict[str, list[Undecided]]] = {}
         self._pauses: dict[GpuKey, list[Pause]] = {}
@@ -334,8 +346,11 @@ class Ledger:
             row.append(_episode(finding, since, lost))
         else:
             row[-1] = self._continued(last, finding, lost)
+            same = row[-1].gpus == last.gpus and row[-1].severity == last.severity
+            self.changes += not same
         if key not in self._holding:
             self._turned[key] = self._watched
+            self.changes += 1
 
     def _continued(self, last: Episode, finding: Finding, lost: float | None) -> Episode:
         gpus = last.gpus
@@ -357,6 +372,7 @@ class Ledger:
         row = self._episodes[key]
         row[-1] = replaced(row[-1], end_unix_seconds=max(at, row[-1].begin_unix_seconds))
         self._turned[key] = self._watched
+        self.changes += 1
 
     def _merge_episode(self, one: Episode) -> None:
         row = self._episodes.setdefault(one.key, [])
@@ -370,6 +386,7 @@ class Ledger:
                 row[place - 1 : place + 1] = [self._joined(first, second, newer=one)]
                 if place == at:
                     break
+        self.changes += 1
         self.raised = max(self.raised, sum(map(len, self._episodes.values())))
         if row[-1].holds:
             self._holding.add(one.key)

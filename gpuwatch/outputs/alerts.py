@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.causes import as_causes, names_among
-from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.finding import Finding, as_causes, names_among
 from gpuwatch.diagnosis.ledger import MERGE_SECONDS, Episode, EpisodeKey, Ledger
 from gpuwatch.outputs.report.model import Part
 

@@ -25,7 +25,7 @@ from gpuwatch.outputs.report.model import Report, dumps, without_profiles
 from gpuwatch.outputs.report.text import write_block
 from gpuwatch.outputs.stacks import process_object
 from gpuwatch.outputs.terminal import BOLD, DIM, Page
-from gpuwatch.sources.files.log_text import LOG_KINDS
+from gpuwatch.sources.logs.text import LOG_KINDS
 
 WIDTH_MIN = 28
 """Narrower, the words beside a label have no room."""

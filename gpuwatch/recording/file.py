@@ -36,18 +36,25 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.diagnosis.causes import names_among
-from gpuwatch.diagnosis.finding import Unchecked
+from gpuwatch.diagnosis.finding import Unchecked, names_among
 from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
 from gpuwatch.recording.statistics import Part, Statistics
-from gpuwatch.sources.files import log_text, zstd
-from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
-from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.text import (
+    STANDARD_INPUT,
+    ZSTD,
+    FileSet,
+    LogError,
+    LogStats,
+    TextLines,
+    kind_of,
+    zstd,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.diagnosis.engine import Engine
+    from gpuwatch.sources.logs.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
 
@@ -500,7 +507,7 @@ def open_any(
             snapshots = _read_recording(every, stats, lines)
         else:
             # One who records reads no logs.
-            from gpuwatch.sources.smi_log.source import LogOptions, read_lines  # noqa: PLC0415
+            from gpuwatch.sources.logs.source import LogOptions, read_lines  # noqa: PLC0415
 
             lines.line_length = log_text.LINE_LENGTH
             options = options or LogOptions()
@@ -664,7 +671,7 @@ def is_indexed(path: str) -> bool:
 
 def new_engine() -> Engine:
     """Return an engine; loading the rules takes a while."""
-    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     return Engine()
 

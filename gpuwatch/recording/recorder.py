@@ -31,10 +31,10 @@ from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, new_engine, packed_entry
 from gpuwatch.recording.redaction import redacted
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files.unpacked import rotated_files, split_name
+from gpuwatch.sources.logs.text import rotated_files, split_name
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.diagnosis.finding import Diagnosis
 
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]

@@ -25,7 +25,7 @@ from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.codec import Decoder, StreamWriter, identities
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.causes import names_among
+from gpuwatch.diagnosis.finding import names_among
 from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
 from gpuwatch.recording.file import (
@@ -37,9 +37,8 @@ from gpuwatch.recording.file import (
     place_before,
 )
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -347,15 +346,16 @@ class KeptTape:
             self._grown.notify_all()
 
     def _follow(self) -> None:
-        engine = new_engine()
+        engine, changes = new_engine(), 0
         self.ledger = engine.ledger
         assert self.first_unix_seconds is not None
         for snapshot in self.snapshots(self.first_unix_seconds):
             engine.push(snapshot)
-            if engine.diagnosis is not self.diagnosis:
+            self.diagnosis = engine.diagnosis
+            if engine.ledger.changes != changes:
+                changes = engine.ledger.changes
                 names = names_among(gpu.identity for gpu in snapshot.gpus)
                 self.findings = by_cause(engine.ledger.episodes(), names)
-                self.diagnosis = engine.diagnosis
             if not self.arriving and self.last_unix_seconds is not None:
                 past = snapshot.taken_at_unix_seconds - self.first_unix_seconds
                 whole = self.last_unix_seconds - self.first_unix_seconds

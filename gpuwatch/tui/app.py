@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpuwatch.jobs.launch.runner import RunningJob
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
-    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.preferences import Preferences
     from gpuwatch.tui.replay import Player
 
@@ -59,9 +58,8 @@ class GpuwatchApp(App[int]):
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
     picture. ``running``: a job that gpuwatch has started: its output is shown below it;
     ``experiment``: what it is logged to.
-    ``practice``: what is wrong with it, and the knobs. ``reports``: where reports are
-    kept, by default the user's folder. ``player``: plays a recording, and
-    is the ``sampler``. ``preferences``: what begins as it was left.
+    ``reports``: where reports are kept, by default the user's folder. ``player``: plays a
+    recording, and is the ``sampler``. ``preferences``: what begins as it was left.
     """
 
     TITLE = "gpuwatch"
@@ -82,7 +80,6 @@ class GpuwatchApp(App[int]):
         experiment: ExperimentLog | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
-        practice: Practice | None = None,
         player: Player | None = None,
         filter_text: str = "",
         preferences: Preferences | None = None,
@@ -125,10 +122,6 @@ class GpuwatchApp(App[int]):
         ]
         if started is not None:
             self.controllers.append(started)
-        if practice is not None:
-            from gpuwatch.tui.controllers.jobs import PracticeController  # noqa: PLC0415
-
-            self.controllers.append(PracticeController(display, practice, self.diagnosis))
         if player is not None:
             from gpuwatch.tui.replay import ReplayController  # noqa: PLC0415
 

@@ -27,7 +27,7 @@ computes, and there is none for long."""
 
 def new_engine() -> Diagnoser:
     """The one that knows every rule: the last that is loaded of what stays."""
-    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     engine = Engine()
     lean.settle()

@@ -173,11 +173,6 @@ FLEET_KEYS: tuple[Key, ...] = (
 )
 """Keys of the list of machines; all other keys are those of one that is opened."""
 
-PRACTICE_KEYS: tuple[Key, ...] = (
-    Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
-)
-"""Keys of every screen with a practice job."""
-
 REPLAY_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
     Key("plus,equals_sign", "speed(1)", "+ -", "faster or slower, 0.5x to 1000x", "Replay"),
@@ -283,7 +278,7 @@ NOT_IN_FLEET = frozenset({"pause", "speed", "record", "palette"})
 """Actions of the application that many machines at once have not."""
 
 
-def described(*, replay: bool, practice: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
+def described(*, replay: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
     """The keys that the help describes, by group."""
     if fleet:
         others = [key for key in APP_KEYS if _name(key.action) not in NOT_IN_FLEET and key.shown]
@@ -294,7 +289,5 @@ def described(*, replay: bool, practice: bool, fleet: bool = False) -> list[tupl
     if replay:
         keys = [*REPLAY_KEYS, *[key for key in keys if key.action not in NOT_IN_REPLAY]]
         groups = _REPLAY_GROUPS
-    if practice:
-        keys, groups = [*PRACTICE_KEYS, *keys], ("Practice", *groups)
     found = [(name, [key for key in keys if key.group == name and key.shown]) for name in groups]
     return [(name, some) for name, some in found if some]

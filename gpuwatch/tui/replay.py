@@ -26,7 +26,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.moments import MomentError, parse_moment
 from gpuwatch.recording.replay import Tape, on_wall_clock, share
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
 from gpuwatch.tui.controllers.controller import Controller, TypingController

@@ -16,7 +16,6 @@ from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
     from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -176,8 +175,6 @@ class View:
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
     """State of the recording that is played, if any."""
-    practice: Practice | None = None
-    """The job is one to practise with."""
     fleet: bool = False
     """True if many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.ledger import Episode, Ledger
 from gpuwatch.outputs.alerts import Alerts

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.finding import Advice, Finding
+from gpuwatch.diagnosis.finding import Advice, Finding, as_causes
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, filled, of_several
 
 STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.diagnosis import ledger as tested
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, Pause, Question
 from gpuwatch.diagnosis.ledger import Episode, Ledger, Page, by_cause
 from tests.diagnosis.engines import machine
@@ -125,6 +125,18 @@ def test_what_stands_is_counted_in_watched_seconds() -> None:
     ledger.advance(30.0)
     ((one, seconds),) = ledger.standing()
     assert (one.holds, seconds) == (False, 30)
+
+
+def test_changes_are_counted_and_numbers_that_move_are_none() -> None:
+    """What draws the past asks whether there is anything new."""
+    ledger, seen = Ledger(), []
+    moved = finding(cost=9.0, summary="GPU 0 waits for data 60% of the time")
+    for at, found in enumerate(
+        [(), (finding(),), (moved,), (replace(moved, gpus=("GPU-1",)),), ()]
+    ):
+        ledger.add_diagnosis(diagnosis(float(at), *found))
+        seen.append(ledger.changes)
+    assert seen == [0, 1, 1, 2, 3]
 
 
 def test_what_is_undecided_is_counted_by_question_and_gpu() -> None:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from gpuwatch.core import codec
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from tests.evaluation import recorded
 from tests.evaluation.harness import about_loaders, judge, run
 from tests.evaluation.look import look_into

@@ -13,9 +13,9 @@ import pytest
 from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.file import open_any
-from gpuwatch.sources.files import log_text, zstd
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, LogStats, zstd
 from tests.sources.smi_writing import query_log, simulated
 from tests.support.recordings import streamed
 

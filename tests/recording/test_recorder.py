@@ -15,7 +15,7 @@ from gpuwatch.core.model import BusySample, GpuReading, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import RecordingFile, RecordingIndex
 from gpuwatch.recording.recorder import BackgroundRecorder, Recorder, RecordingError
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.recording.machine import Machine, read
 from tests.support.snapshots import gpu, snapshot
 

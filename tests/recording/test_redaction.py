@@ -23,9 +23,9 @@ from gpuwatch.jobs.tracking.notes import Notes
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.redaction import program_name, redacted
-from gpuwatch.sources.driver_link import bug
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
+from gpuwatch.sources.local import bug
 from tests.support.fake_proc import FakeProc
 from tests.support.snapshots import gpu, snapshot
 

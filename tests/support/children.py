@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import psutil
+
 from gpuwatch.jobs.identity.evidence import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
 
@@ -38,6 +40,13 @@ def children_of(parent: int) -> dict[int, ProcessStat]:
     """Those that this process started and that have not ended."""
     seen = read_all().items()
     return {pid: one for pid, one in seen if one.parent_pid == parent and one.state not in "ZX"}
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Return whether it has ended, even where nobody has asked how."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
 
 
 def open_files() -> set[tuple[str, str]]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report, Source
     from gpuwatch.recording.file import Frame, OpenedLog
     from gpuwatch.recording.moments import Moment
-    from gpuwatch.sources.files.log_text import LogStats
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
+    from gpuwatch.sources.logs.text import LogStats
 
 
 _PROGRESS_SECONDS = 0.5
@@ -124,8 +124,8 @@ class LogFacts(NamedTuple):
 
     def options(self) -> LogOptions:
         """Raises ``click.UsageError`` or ``LogError`` for what cannot be."""
-        from gpuwatch.sources.smi_log.columns import parse_columns
-        from gpuwatch.sources.smi_log.source import LogOptions
+        from gpuwatch.sources.logs.headings import parse_columns
+        from gpuwatch.sources.logs.source import LogOptions
 
         if self.gpus == 0:
             raise click.UsageError("A log has at least one GPU.")
@@ -220,7 +220,7 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
     from gpuwatch.outputs.report.accumulator import Accumulator
     from gpuwatch.recording.file import frames_of, ledger_between
     from gpuwatch.recording.recorder import FRAME_SECONDS
-    from gpuwatch.sources.files.log_text import LogStats
+    from gpuwatch.sources.logs.text import LogStats
 
     frames = frames_of(path)
     begins = [frame.begin_unix_seconds for frame in frames]
@@ -263,7 +263,7 @@ def _summed_report(path: str, cut: Cut) -> Report | None:
 def _lines_of(path: str, frame: Frame, until: float) -> Iterator[Snapshot]:
     """Yield the snapshots of one frame, up to the time at which the next begins."""
     from gpuwatch.recording.file import open_any
-    from gpuwatch.sources.files.log_text import LogError
+    from gpuwatch.sources.logs.text import LogError
 
     with open_any(path, begin=(frame.file, frame.offset)) as log, suppress(LogError):
         for snapshot in log.snapshots:
@@ -302,7 +302,7 @@ def _diagnosed_report(path: str, cut: Cut, options: LogOptions | None, *, partly
 
 def _source(shown: str, stats: LogStats) -> Source:
     from gpuwatch.outputs.report.model import Source
-    from gpuwatch.sources.smi_log.columns import COLUMNS
+    from gpuwatch.sources.logs.headings import COLUMNS
 
     return Source(
         name=shown,

@@ -17,7 +17,7 @@ from gpuwatch.commands.recordings.reading import LogFacts, log_options
 if TYPE_CHECKING:
     from gpuwatch.core.model import Snapshot
     from gpuwatch.recording.replay import EndableInput, Tape
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 _LIVE_SECONDS = 120.0
 """What was taken so short ago is live."""
@@ -100,7 +100,7 @@ def _keys_from_terminal() -> EndableInput | None:
 def _tape(file: str, given: EndableInput | None, options: LogOptions) -> tuple[Tape, Snapshot]:
     """The tape and its first snapshot. Raises ``LogError`` for what cannot be played."""
     from gpuwatch.recording.replay import open_tape
-    from gpuwatch.sources.files.log_text import LogError
+    from gpuwatch.sources.logs.text import LogError
 
     tape = open_tape(file, options, end=None if given is None else given.end)
     for snapshot in tape.snapshots(float("-inf")):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.document import Document
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.store import Kept, ReportStore
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.sources.logs.source import LogOptions
 
 EXIT_HOLDS, EXIT_UNKNOWN = 1, 3
 """Of ``compare --fail-if``: a condition holds; none does, and of one that is unknown."""

@@ -82,7 +82,7 @@ def _leave_terminal(kept: int) -> None:
 def stop_recording(wanted: str) -> int:
     """End what records to that file."""
     from gpuwatch.recording.file import holder_of
-    from gpuwatch.sources.linux.signals import pinned
+    from gpuwatch.sources.linux.processes import pinned
 
     try:
         file = Path(wanted).stat()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from gpuwatch.commands.options import RunOptions
     from gpuwatch.outputs.report.model import Report
-    from gpuwatch.practice.control import Practice
 
 _PANE_ROWS = 10
 """Until the dashboard knows better."""
@@ -56,13 +55,11 @@ def run_with_dashboard(command: Sequence[str], options: RunOptions) -> int:
         job.close()
 
 
-def start_shown(
-    command: Sequence[str], start: Start, chosen: Path | None, name: str | None = None
-) -> RunningJob:
-    """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept for
-    what has this ``name``. Raises ``SentenceError`` or ``CannotStartError``."""
+def start_shown(command: Sequence[str], start: Start, chosen: Path | None) -> RunningJob:
+    """Start ``command``: what it prints goes to the file ``chosen``, or to one that is kept.
+    Raises ``SentenceError`` or ``CannotStartError``."""
     if chosen is None:
-        output, path = open_kept(command if name is None else [name])
+        output, path = open_kept(command)
     else:
         output, path = open_chosen(chosen), chosen.absolute()
     most, size = None if chosen else KEPT_BYTES, (terminal_width(sys.stderr), _PANE_ROWS)
@@ -76,7 +73,7 @@ def start_shown(
         raise
 
 
-def show(job: RunningJob, options: RunOptions, practice: Practice | None = None) -> int:
+def show(job: RunningJob, options: RunOptions) -> int:
     """The dashboard, until it is left; its exit code."""
     source = make_source(None, None, False, options.interval_seconds)
 
@@ -94,7 +91,7 @@ def show(job: RunningJob, options: RunOptions, practice: Practice | None = None)
         from gpuwatch.outputs.experiment.log import ExperimentLog
 
         log = looks["experiment"] = ExperimentLog(options.log_to, job.key, job.command)
-    code = run_dashboard(source, sampler, **looks, attached=job.key, running=job, practice=practice)
+    code = run_dashboard(source, sampler, **looks, attached=job.key, running=job)
     if log is not None:
         for sentence in log.said:
             complain(sentence)

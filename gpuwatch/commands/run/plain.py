@@ -212,7 +212,7 @@ class JobWatch:
         return recorder if over and self.error is None else None
 
     def _watch(self) -> None:
-        from gpuwatch.diagnosis.engine.engine import Engine
+        from gpuwatch.diagnosis.engine import Engine
         from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
         from gpuwatch.outputs.report.recorder import JobRecorder
 

@@ -104,7 +104,7 @@ def exporter_command(
     from threading import Thread
 
     from gpuwatch.core.sampler import Sampler
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.sources.kernel_log import KernelLog
 
     source, _ = Watched(False, gpus, demo, None, interval_seconds).open()

@@ -82,7 +82,7 @@ def watch_command(
     out = open_output()
 
     from gpuwatch.commands.services.delivery import Command, Webhook
-    from gpuwatch.diagnosis.engine.catalogue import RULES
+    from gpuwatch.diagnosis.catalogue import RULES
 
     only = {find_rule(name, RULES).name for name in rules}
     ends_on = {ANY if name.lower() == ANY else find_rule(name, RULES).name for name in exit_on}
@@ -91,7 +91,7 @@ def watch_command(
 
     import asyncio
 
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.outputs.alerts import RAISED, Alerts
     from gpuwatch.outputs.report.model import dumps
 

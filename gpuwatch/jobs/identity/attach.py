@@ -14,8 +14,13 @@ from gpuwatch.jobs.identity.evidence import all_pids, read_look
 from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.cgroup import parse_membership
-from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
-from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
+from gpuwatch.sources.linux.processes import (
+    INITIAL_PID_NAMESPACE,
+    clean_name,
+    parse_effective_uid,
+    process_exists,
+    user_name,
+)
 
 NAMED_AT_MOST = 3
 """Processes that one sentence names."""

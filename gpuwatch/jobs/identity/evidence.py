@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity import programs, surroundings
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.process_details import clean_name
+from gpuwatch.sources.linux.processes import clean_name
 
 COMMAND_BYTES = 4096
 ARGUMENTS_KEPT = 64

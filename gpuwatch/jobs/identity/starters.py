@@ -9,7 +9,7 @@ from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity.evidence import Look, children_of, read_all, read_look
 from gpuwatch.jobs.identity.programs import boundary_phrase
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.process_details import read_command
+from gpuwatch.sources.linux.processes import read_command
 
 LABEL_LENGTH = 60
 """Of a command line within a sentence."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpuwatch.jobs.identity.evidence import children_of, read_all
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.signals import pinned
+from gpuwatch.sources.linux.processes import pinned
 
 _ROUNDS_MAX = 5
 """A process can start another while the tree is read; the next round finds it."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import cgroup, procfs
-from gpuwatch.sources.linux.process_details import user_name
+from gpuwatch.sources.linux.processes import user_name
 
 SYS_PTRACE_BIT = 19
 """``CAP_SYS_PTRACE``, include/uapi/linux/capability.h."""

@@ -14,7 +14,7 @@ from gpuwatch.jobs.identity.grouping import Looker, is_orphaned
 from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.tracking.tracked import TrackedJob
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.process_tree import ProcessList
+from gpuwatch.sources.linux.processes import ProcessList
 from gpuwatch.sources.linux.procfs import ProcessStat
 
 LOOK_SECONDS = 10.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from gpuwatch.core.model import Problem
 from gpuwatch.core.source import Clock
 from gpuwatch.jobs.tracking.tracked import TrackedJob
-from gpuwatch.sources.linux.process_details import user_name
+from gpuwatch.sources.linux.processes import user_name
 
 ORPHANED_SECONDS = 10.0
 """PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""

@@ -24,7 +24,7 @@ from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
 from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.exporter.totals import BusyWindows, Percents, Totals, busy_of

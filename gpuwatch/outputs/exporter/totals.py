@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
 from gpuwatch.core.store import GAP_INTERVALS, spoken_for
 from gpuwatch.core.throttling import REASONS
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0

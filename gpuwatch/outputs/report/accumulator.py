@@ -51,7 +51,7 @@ from gpuwatch.recording.statistics import (
 )
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
 
 EVALUATE_SECONDS = 5.0
 """Time between two evaluations: the diagnosis looks at windows of a minute, and more often would
@@ -78,7 +78,7 @@ class Accumulator:
         self.engine: Engine | None = None
         if diagnoses and not live:
             # Slow to import.
-            from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+            from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
             self.engine = Engine(evaluate_seconds=evaluate_seconds)
         self._newest = newest

@@ -10,8 +10,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
-from gpuwatch.diagnosis.causes import as_causes, names_among
-from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes, names_among
 from gpuwatch.diagnosis.ledger import OF_FINDING
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.comparison import (

@@ -14,19 +14,19 @@ from typing import NamedTuple
 from gpuwatch.core import units
 from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.engine.verdict import (
-    EARLY_SECONDS,
-    FED_PERCENT,
-    PAUSES_COST,
-    UNUSED_BYTES,
-    how_paused,
-)
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.finding import Pause, rank
 from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
 from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
+from gpuwatch.diagnosis.verdict import (
+    EARLY_SECONDS,
+    FED_PERCENT,
+    PAUSES_COST,
+    UNUSED_BYTES,
+    how_paused,
+)
 from gpuwatch.outputs.report.model import (
     FindingUse,
     GpuUsage,
@@ -264,7 +264,7 @@ _Open = tuple[GpuUsage, Sequence[Span], float]
 @cache
 def _rules() -> Mapping[str, Rule]:
     # Slow to import, unless something is diagnosed.
-    from gpuwatch.diagnosis.engine.catalogue import RULES  # noqa: PLC0415
+    from gpuwatch.diagnosis.catalogue import RULES  # noqa: PLC0415
 
     return {rule.name: rule for rule in RULES}
 

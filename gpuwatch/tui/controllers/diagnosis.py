@@ -54,8 +54,8 @@ class DiagnosisController(Controller):
         self.engine = engine
         self._make_engine = make_engine
         self._first: Snapshot | None = None
-        self._marked: Diagnosis | None = None
-        """Diagnosis by which the findings of the past were put on the time axis last."""
+        self._marked = -1
+        """Changes of the ledger by the time at which it was put on the time axis last."""
         self._runs = Runs()
 
     @property
@@ -81,8 +81,9 @@ class DiagnosisController(Controller):
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
-        if diagnosis is not self._marked:
-            self._marked = diagnosis
+        changes = 0 if self.ledger is None else self.ledger.changes
+        if changes != self._marked:
+            self._marked = changes
             view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
@@ -92,7 +93,7 @@ class DiagnosisController(Controller):
         episodes = () if self.ledger is None else self.ledger.episodes()
         if not episodes:
             return ()
-        from gpuwatch.diagnosis.causes import names_among  # noqa: PLC0415 - after the start
+        from gpuwatch.diagnosis.finding import names_among  # noqa: PLC0415 - after the start
         from gpuwatch.diagnosis.ledger import by_cause  # noqa: PLC0415
 
         names = names_among(gpu.identity for gpu in snapshot.gpus)

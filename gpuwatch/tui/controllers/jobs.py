@@ -17,7 +17,6 @@ from gpuwatch.tui.charts.glyphs import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.keys import PRACTICE_KEYS
 from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.runs import (
     ended_at,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
-    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.pages.screen import Dialog
 
 
@@ -213,8 +211,6 @@ class JobReportKeeper:
 
 POLL_SECONDS = 0.25
 """Time between two looks for new output: soon enough to read along."""
-_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it."""
 
 
 class StartedJob(Controller):
@@ -349,44 +345,6 @@ class StartedJob(Controller):
         ends = self._job.ends_with_gpuwatch
         self._question = leave_job_dialog(self.view, self._job.command, ends=ends)
         self.display.show(self._question, decided)
-
-
-class PracticeController(Controller):
-    """A key turns the knobs of a practice job. Whoever started that ends it once the dashboard is
-    left, so nothing is asked."""
-
-    keys = PRACTICE_KEYS
-
-    def __init__(
-        self, display: Display, practice: Practice, diagnosis: DiagnosisController
-    ) -> None:
-        super().__init__(display)
-        self.view.practice = self._practice = practice
-        self._diagnosis = diagnosis
-
-    def every_second(self) -> bool:
-        return self._practice.look()
-
-    def action_turn(self) -> None:
-        """Turn the knobs, and compare from here on."""
-        if self._practice.ended:
-            self.display.answer("the job has ended: its settings can no longer be changed")
-        elif not self._practice.turns:
-            self.display.answer("nothing is wrong: there is nothing to fix")
-        else:
-            try:
-                self._practice.turn()
-            except OSError as error:
-                reason = error.strerror or error
-                self.display.answer(f"the settings cannot be changed: {reason}")
-            else:
-                self._diagnosis.action_mark()
-
-    def action_quit(self) -> None:
-        self.display.app.exit()
-
-    def action_interrupt(self) -> None:
-        self.display.app.exit(None, _INTERRUPTED)
 
 
 # -- the controller --------------------------------------------------------------------------------
@@ -631,7 +589,7 @@ class JobController(Controller):
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:
             return
-        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.processes import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:

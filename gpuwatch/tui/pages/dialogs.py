@@ -63,8 +63,7 @@ def help_dialog(view: View) -> Dialog:
     """The keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
-    practice = view.practice is not None
-    for group, keys in described(replay=replay, practice=practice, fleet=view.fleet):
+    for group, keys in described(replay=replay, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
             text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
@@ -354,7 +353,7 @@ def command_palette(view: View, actions: Collection[str]) -> Menu:
 
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
-    keys = described(replay=view.replay is not None, practice=view.practice is not None)
+    keys = described(replay=view.replay is not None)
     # The first that names an action is about this screen.
     known = dict[str, Choice]()
     for key in [key for _, some in keys for key in some]:

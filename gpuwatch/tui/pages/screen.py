@@ -19,7 +19,7 @@ from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes
 from gpuwatch.tui.panels import replay_bar
-from gpuwatch.tui.panels.bars import draw_footer, draw_header, draw_practice, practice_rows
+from gpuwatch.tui.panels.bars import draw_footer, draw_header
 from gpuwatch.tui.panels.findings import keep_finding_in_sight, keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, cut, fit, plain, width_of
@@ -74,10 +74,9 @@ class CanvasScreen(Screen[None]):
 
     @property
     def room(self) -> tuple[int, int]:
-        """Width and height of the picture: the screen's, less the bar of a replay or a practice."""
+        """Width and height of the picture: the screen's, less the bar of a replay."""
         width, height = self.size
-        bars = replay_bar.rows(self.view, height) + practice_rows(self.view, height)
-        return width, height - bars
+        return width, height - replay_bar.rows(self.view, height)
 
     def show_lines(self, lines: list[Line]) -> None:
         """Show ``lines``, as wide as the screen, and over the one above the keys what is to be
@@ -88,7 +87,6 @@ class CanvasScreen(Screen[None]):
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
         lines = lines + replay_bar.draw(self.view, width, height)
-        lines += draw_practice(self.view, width, height)
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
 

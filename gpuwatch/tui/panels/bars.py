@@ -1,4 +1,4 @@
-"""The first line and the last, and the bar of a practice job.
+"""The first line and the last.
 
 The header says where, how fast, how old, and what watching costs; the footer has the keys, most
 needed first, as many as fit, each of which can be clicked.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
@@ -21,10 +20,6 @@ from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.runs import mean_busy_percent
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right
 from gpuwatch.tui.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.practice.control import Practice
-
 
 # -- the header ------------------------------------------------------------------------------------
 
@@ -148,84 +143,6 @@ def _cost_text(cost: OwnCost, brief: bool) -> str:
     return " ".join(parts)
 
 
-# -- a practice job's fault, and its cure ----------------------------------------------------------
-
-
-_FooterKey = tuple[str, str, str]
-_PRACTICE_KEY = "x"
-_LEAST_ROWS, _ALL_ROWS = 10, 20
-"""Rows of the screen below which nothing is shown, or only what the key does."""
-
-
-def practice_rows(view: View, height: int) -> int:
-    """Return how many of a screen's rows the bar takes."""
-    if view.practice is None or height < _LEAST_ROWS:
-        return 0
-    wanted = 2 if view.practice.note is None else 3
-    return wanted if height >= _ALL_ROWS else 1
-
-
-def _keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
-    """The footer's keys, with the one that turns the knobs third."""
-    practice = view.practice
-    assert practice is not None
-    if practice.ended or not practice.turns:
-        return tuple(others)
-    word = "break again" if practice.cured else "fix"
-    return (*others[:2], (_PRACTICE_KEY, word, "turn"), *others[2:])
-
-
-def draw_practice(view: View, width: int, height: int) -> list[Line]:
-    """Draw exactly ``practice_rows`` lines."""
-    practice, count = view.practice, practice_rows(view, height)
-    if practice is None or not count:
-        return []
-    lines = [_cure_line(view, practice, width)]
-    if count > 1:
-        lines.insert(0, _fault_line(view, practice, width))
-    if count > 2:
-        row = Row(width, prefix="b:").add(" ")
-        lines.insert(1, row.add(fit(practice.note or "", width - 2, view.glyphs.ellipsis)).line())
-    return lines[:count]
-
-
-def _fault_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:").add(" PRACTICE ", "key").add(f" {practice.cause.name}", "title")
-    if row.room > 12:
-        row.add(": ", "label").add(fit(practice.cause.says, row.room - 1, view.glyphs.ellipsis))
-    return row.line("label")
-
-
-def _cure_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:")
-    if practice.ended:
-        return row.add(fit(" The job has ended: q leaves.", width, "")).line("label")
-    if not practice.turns:
-        return row.add(fit(" There is nothing to fix.", width, "")).line("label")
-    row.add(f" {_PRACTICE_KEY}", "key").add(
-        " breaks it again: " if practice.cured else " fixes it: ", "label"
-    )
-    row.add(fit(practice.turns, row.room - 1, view.glyphs.ellipsis), "value")
-    progress = _progress(view, practice)
-    if row.room > len(progress) + 4:
-        row.add(f"  ({progress})", "label")
-    return row.line("label")
-
-
-def _progress(view: View, practice: Practice) -> str:
-    """Says how far it is until the key makes sense."""
-    if practice.cured:
-        return "before and after: above"
-    if not practice.can_be_named:
-        return "not diagnosed here"
-    found = () if view.diagnosis is None else view.diagnosis.findings
-    if any(one.rule == practice.cause.name for one in found):
-        return "diagnosed above"
-    if practice.cause.press is not None:
-        return practice.cause.press
-    return f"diagnosed in about {practice.cause.after_seconds:.0f} s"
-
-
 # -- the footer ------------------------------------------------------------------------------------
 
 
@@ -253,8 +170,6 @@ def draw_footer(
         return row.line("label"), []
     if view.replay is not None:
         keys = replay_footer(keys)
-    if view.practice is not None:
-        keys = _keys_with_practice(view, keys)
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys_line(tuple(keys), width, view.paused, more)
     return line, list(zones)

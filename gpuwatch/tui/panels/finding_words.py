@@ -50,7 +50,7 @@ def whose(finding: Finding, jobs: Sequence[Job]) -> str:
 def rule_of(name: str) -> Rule:
     """The rule of this name; for that of another version one of which nothing is known."""
     # The rules come with the engine, which nobody waits for.
-    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
+    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
 
     return known(name)
 

@@ -20,7 +20,7 @@ from gpuwatch.commands.recordings import record as record_module
 from gpuwatch.recording import file as file_module
 from gpuwatch.recording.file import holder_of, open_any
 from gpuwatch.recording.recorder import RecordingState
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from tests.commands.running import environment_in
 from tests.recording.machine import read
 from tests.support.children import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.commands.running import program
 from tests.support.long_recording import Piece
 from tests.tui.replay.recordings import recorded

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.experiment import log
 from gpuwatch.outputs.exporter.totals import busy_of
 from tests.commands.conftest import Gpuwatch

@@ -15,7 +15,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.core.model import Job, Problem, Process, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.exporter.metrics import FINDINGS_MOST, JOBS_MOST, Metrics

@@ -14,7 +14,7 @@ from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.recorder import Recorder
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.support.long_recording import Piece, snapshots
 
 FIVE_MINUTES = 300

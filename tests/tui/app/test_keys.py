@@ -349,7 +349,7 @@ async def palette(drive: Driven, key: str) -> None:
 @expect("app", "question_mark", "f1", "h")
 async def help_dialog(drive: Driven, key: str) -> None:
     await drive.press(key)
-    for _, keys in tables.described(replay=False, practice=False):
+    for _, keys in tables.described(replay=False):
         for bound in keys:
             assert bound.shown in drive.dialog.text
             assert bound.help in drive.dialog.text
