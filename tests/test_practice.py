@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from gpuwatch.core.text import SentenceError
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.practice import CAUSES, ROOMY_CORES, Cause, Settings, find, listing
 from tests.support.children import is_gone, ran, wait_until
 from tests.support.warm_torch import WarmTorch

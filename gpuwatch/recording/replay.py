@@ -22,21 +22,23 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
+from gpuwatch.core.codec import Decoder, StreamWriter, identities
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import (
-    BUCKET_SECONDS,
-    Bucket,
-    FindingSpan,
-    FindingSpans,
-    Overview,
+from gpuwatch.diagnosis.finding import names_among
+from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
+from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
+from gpuwatch.recording.file import (
+    OpenedLog,
+    RecordingIndex,
+    is_indexed,
+    new_engine,
+    open_any,
+    place_before,
 )
-from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
 from gpuwatch.recording.statistics import Statistics
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -125,7 +127,8 @@ class ChunkStore:
 
 
 def packed(snapshots: Sequence[Snapshot]) -> bytes:
-    lines = [header_line(snapshots[0]), *map(snapshot_line, snapshots)]
+    writer = StreamWriter()
+    lines = [writer.header(snapshots[0]), *map(writer.lines, snapshots)]
     return zstd.compress("\n".join(lines).encode(), _LEVEL)
 
 
@@ -212,7 +215,9 @@ class KeptTape:
         self._statistics = Statistics(in_parts=True)
         """Since the overview was brought up to date."""
         self._followed = 0.0 if diagnoses else 1.0
-        self.findings: Sequence[FindingSpan] = ()
+        self.findings: Sequence[Episode] = ()
+        """Episodes of each cause, in the order in which they began."""
+        self.ledger = Ledger()
         self.diagnosis: Diagnosis | None = None
         """Diagnosis of the snapshots up to now."""
         self.first_unix_seconds: float | None = None
@@ -341,11 +346,16 @@ class KeptTape:
             self._grown.notify_all()
 
     def _follow(self) -> None:
-        spans = FindingSpans()
+        engine, changes = new_engine(), 0
+        self.ledger = engine.ledger
         assert self.first_unix_seconds is not None
         for snapshot in self.snapshots(self.first_unix_seconds):
-            spans.push(snapshot)
-            self.findings, self.diagnosis = spans.spans, spans.diagnosis
+            engine.push(snapshot)
+            self.diagnosis = engine.diagnosis
+            if engine.ledger.changes != changes:
+                changes = engine.ledger.changes
+                names = names_among(gpu.identity for gpu in snapshot.gpus)
+                self.findings = by_cause(engine.ledger.episodes(), names)
             if not self.arriving and self.last_unix_seconds is not None:
                 past = snapshot.taken_at_unix_seconds - self.first_unix_seconds
                 whole = self.last_unix_seconds - self.first_unix_seconds

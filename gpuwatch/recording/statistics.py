@@ -24,7 +24,6 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_type_hints
 from msgspec import Meta, Struct, field
 
 from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, total
-from gpuwatch.core.history import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.core.model import (
     BusySample,
     Gpu,
@@ -39,6 +38,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
 
@@ -618,8 +618,10 @@ class GpuSums(Sums):
     users: Annotated[list[Text], _union] = field(default_factory=list)
     missing: LatestText = None
     """Why the busy share cannot be read, if a problem said so."""
+    counter_joules: LatestNumber = None
+    """The GPU's energy counter as it was read last."""
     counted_joules: Sum = None
-    """Growth of the GPU's energy counter."""
+    """Growth of that counter."""
     integrated_joules: Sum = None
     """Power times time."""
     counted_throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
@@ -667,7 +669,6 @@ class GpuStatistics:
         self.sums = GpuSums(busy_until=now)
         self.busy_profile = grid.profile()
         self.readings = Readings(GPU_READINGS, GPU_PROFILES if fine else (), grid)
-        self._energy_counter: float | None = None
         self._rhythm = Rhythm()
 
     @property
@@ -678,11 +679,12 @@ class GpuStatistics:
         """Begin to count: the GPU is there (or the job is on it) from now on, at first or again."""
         self.sums.busy_until = max(self.sums.busy_until, now)
         # What the counter grows by until it is read next is left out.
-        self._energy_counter = None
+        self.sums.counter_joules = None
 
     def take_part(self) -> GpuPart:
         """Return what was counted, and count on from its end."""
-        taken, self.sums = self.sums, GpuSums(busy_until=self.sums.busy_until)
+        taken = self.sums
+        self.sums = GpuSums(busy_until=taken.busy_until, counter_joules=taken.counter_joules)
         taken.rhythm, self._rhythm.sums = self._rhythm.sums, RhythmSums()
         cells = {name: profile.take_course() for name, profile in self.profiles.items()}
         return GpuPart(
@@ -747,7 +749,7 @@ class GpuStatistics:
             sums.integrated_joules = (sums.integrated_joules or 0.0) + watts * seconds
         if joules is None:
             return
-        before, self._energy_counter = self._energy_counter, joules
+        before, sums.counter_joules = sums.counter_joules, joules
         if before is not None and joules >= before:
             sums.counted_joules = (sums.counted_joules or 0.0) + joules - before
 

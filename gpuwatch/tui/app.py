@@ -18,7 +18,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Click, Event, Key, MouseDown
 from textual.screen import Screen
 
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
@@ -35,7 +35,7 @@ from gpuwatch.tui.terminal.driver import TerminalDriver, terminal_of, write_dire
 from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.jobs.run.job import RunningJob
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
     from gpuwatch.tui.preferences import Preferences
@@ -151,7 +151,7 @@ class GpuwatchApp(App[int]):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self.drawing.watch(self._sampling)
         self.set_interval(1.0, self.every_second)
-        self.set_interval(_TIDY_SECONDS, lean.tidy)
+        self.set_interval(_TIDY_SECONDS, memory_trim.tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             self._handle_signals(asyncio.get_running_loop())

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ReadOptions, Source
@@ -27,10 +27,10 @@ computes, and there is none for long."""
 
 def new_engine() -> Diagnoser:
     """The one that knows every rule: the last that is loaded of what stays."""
-    from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
     engine = Engine()
-    lean.settle()
+    memory_trim.settle()
     return engine
 
 

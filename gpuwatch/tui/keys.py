@@ -167,7 +167,7 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("enter", "open", "enter", "open the host: its own dashboard; q there returns", "Hosts"),
     Key("slash,f3,f4", "app.filter", "/", "filter by name, or by what was found", "Hosts"),
     Key("escape", "clear", "esc", "clear the filter", "Hosts"),
-    Key("s", "sort", "s", "sort by name, busy, wasted or finding", "Hosts"),
+    Key("s", "sort", "s", "sort by name, busy, lost or finding", "Hosts"),
     Key("r", "reverse", "r", "reverse the order", "Hosts"),
     Key("y", "app.copy_host", "y", "copy what is said of it, or how to install gpuwatch", "Hosts"),
 )

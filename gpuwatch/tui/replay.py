@@ -20,13 +20,13 @@ from typing import Protocol
 from textual.events import Click
 
 from gpuwatch.core import units
-from gpuwatch.core.history import BLOCK_SECONDS, History
 from gpuwatch.core.model import Problem, Snapshot
+from gpuwatch.core.store import BLOCK_SECONDS, Store
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.moments import MomentError, parse_moment
 from gpuwatch.recording.replay import Tape, on_wall_clock, share
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
 from gpuwatch.tui.controllers.controller import Controller, TypingController
@@ -66,7 +66,7 @@ class Shown:
 class LoadedPast:
     """The past with which the screen begins."""
 
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     engine: Diagnoser | None = None
     past: list[Shown] = field(default_factory=list)
     """Moments up to the one asked for, which is shown. Empty where nothing can be read."""
@@ -274,7 +274,7 @@ class Seek:
             history.push(past[-1])
         return loaded
 
-    def _take_overview(self, history: History, first: float) -> float | None:
+    def _take_overview(self, history: Store, first: float) -> float | None:
         """Fill in what lies before the snapshot taken at ``first``, by half minutes; the moment up
         to which that was done."""
         blocks = [

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuwatch.diagnosis.finding import severity_place
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import Bucket, FindingSpan
+    from gpuwatch.diagnosis.ledger import Episode
+    from gpuwatch.recording.buckets import Bucket
     from gpuwatch.recording.replay import Tape
 
 
@@ -44,7 +45,7 @@ class ReplayState:
     progress: float = 1.0
     """Share of the file that the overview knows, 0 to 1."""
     buckets: Sequence[Bucket] = ()
-    findings: Sequence[FindingSpan] = ()
+    findings: Sequence[Episode] = ()
     drawn: tuple[object, list[tuple[float, float] | None]] | None = None
     """The columns of the bar as they were drawn last, and what of."""
 
@@ -68,7 +69,7 @@ class ReplayState:
     def _known(self) -> tuple[object, ...]:
         return (self.first, self.last, self.progress, len(self.findings), self.arriving)
 
-    def holding(self, at: float) -> list[FindingSpan]:
+    def holding(self, at: float) -> list[Episode]:
         """Findings that held at a moment, the gravest first."""
         spans = [
             span
@@ -134,7 +135,7 @@ _SAME_SECONDS = 30.0
 
 class Stop(NamedTuple):
     at: float
-    finding: FindingSpan
+    finding: Episode
 
 
 def beside(state: ReplayState, at: float, step: int) -> Stop | str:
@@ -155,7 +156,7 @@ def beside(state: ReplayState, at: float, step: int) -> Stop | str:
     return f"no finding begins {'later' if step > 0 else 'before this'}"
 
 
-def stops(findings: Sequence[FindingSpan], last: float) -> list[Stop]:
+def stops(findings: Sequence[Episode], last: float) -> list[Stop]:
     """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
     good to know are stops only where nothing is wrong; those that begin together are one, of the
     gravest."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import StripCache, TimeWindow
@@ -15,7 +15,7 @@ from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.output import OutputTail
+    from gpuwatch.jobs.run.output import OutputTail
     from gpuwatch.tui.replay_state import ReplayState
 
 RowKey = tuple[int, float | None, str | None]
@@ -132,7 +132,7 @@ class View:
     """View of one person. The app changes it; panels only read it."""
 
     snapshot: Snapshot | None = None
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     strips: StripCache = field(default_factory=StripCache)
     kept: dict[str, Any] = field(default_factory=dict)
     """Drawings and numbers that panels keep of a frame for the next, by what it is."""

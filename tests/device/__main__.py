@@ -487,7 +487,7 @@ class Proof:
         return int(server.server_address[1])
 
     def py_spy(self) -> bool:
-        from gpuwatch.jobs.stacks.access import find_py_spy
+        from gpuwatch.jobs.stacks.sampler import find_py_spy
 
         if find_py_spy() is None:
             self.notes.append("stacks were not sampled: py-spy is not installed.")

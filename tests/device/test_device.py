@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from tests.device import samples
 from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof, chosen
 from tests.support.fake_nvml import create_or_skip

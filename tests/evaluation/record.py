@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.evaluation.experiments import ROOT, machine
 from tests.evaluation.recorded import FOLDER
 

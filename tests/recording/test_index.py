@@ -15,8 +15,7 @@ from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
 from gpuwatch.recording.file import ENTRY, RecordingIndex, is_indexed
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.statistics import GPU_PROFILES, HOST_PROFILES, Statistics
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError, zstd
 from tests.recording.machine import Machine, read
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from gpuwatch.jobs.identity.evidence import read_all
+from gpuwatch.jobs.identity.process_facts import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
 
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child, failures
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.failures import MeasureError

@@ -14,7 +14,7 @@ from gpuwatch.commands.tune import memory_command
 pytest.importorskip("torch", reason="torch is not installed")
 
 
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child as measuring_process
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.failures import MeasureError

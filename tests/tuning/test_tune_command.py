@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.commands.tune import bar
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning.records import Setting
 from tests.support.children import children_of, ran, wait_until
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.finding import Diagnosis, Unchecked
+from gpuwatch.diagnosis.ledger import Ledger, Page
 from gpuwatch.jobs.identity.runs import essence
-from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
 from gpuwatch.outputs.report.model import (
     GpuUsage,
     HostUsage,
@@ -33,7 +33,7 @@ from gpuwatch.outputs.report.model import (
     Time,
     TimeProfile,
 )
-from gpuwatch.outputs.report.phases import Cell, DiagnosisNotes, JudgedPhases, Span, spans
+from gpuwatch.outputs.report.phases import Cell, JudgedPhases, Span, finding_uses, spans
 from gpuwatch.recording import statistics
 from gpuwatch.recording.statistics import (
     GpuStatistics,
@@ -41,6 +41,7 @@ from gpuwatch.recording.statistics import (
     JobStatistics,
     LoadingSums,
     LoopsStatistics,
+    Part,
     Profile,
     Stat,
     Statistics,
@@ -50,7 +51,7 @@ from gpuwatch.recording.statistics import (
 )
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
 
 EVALUATE_SECONDS = 5.0
 """Time between two evaluations: the diagnosis looks at windows of a minute, and more often would
@@ -65,28 +66,36 @@ class Accumulator:
         job: ProcessKey | None = None,
         *,
         live: bool = False,
+        diagnoses: bool = True,
         evaluate_seconds: float = EVALUATE_SECONDS,
         newest: bool = False,
     ) -> None:
         """``job``: the report is about this job alone. ``live``: watched as it runs, by one who
         diagnoses it and says so (``note_diagnosis``); without the machine, other processes, and
-        all that is drawn in HTML only."""
+        all that is drawn in HTML only. ``diagnoses``: else somebody has (``note_ledger``)."""
         self._job = job
         self._statistics = Statistics(job, live=live)
         self.engine: Engine | None = None
-        self._notes: DiagnosisNotes | None = None
-        if not live:
+        if diagnoses and not live:
             # Slow to import.
-            from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+            from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
             self.engine = Engine(evaluate_seconds=evaluate_seconds)
-        self._findings = FindingsAccumulator(newest=newest)
+        self._newest = newest
+        self._ledger = Ledger(newest=newest)
         self._diagnosis: Diagnosis | None = None
+        self._unknown: tuple[Unchecked, ...] | None = None
+        """Rules that could not be checked last; ``None``: nothing was diagnosed."""
 
     @property
     def held(self) -> frozenset[GpuKey]:
         """GPUs in the last snapshot."""
         return self._statistics.there
+
+    @property
+    def time(self) -> TimeSums:
+        """The time so far."""
+        return self._statistics.time
 
     def push(self, snapshot: Snapshot) -> None:
         self._statistics.add_snapshot(snapshot)
@@ -114,12 +123,17 @@ class Accumulator:
         step = self._statistics.latest
         if diagnosis is self._diagnosis or step is None:
             return
-        if self._notes is None:
-            self._notes = DiagnosisNotes()
-        self._diagnosis = diagnosis
-        begin = self._statistics.time.begin or 0.0
-        self._findings.add_diagnosis(diagnosis, step.until, begin, step.offset)
-        self._notes.add_diagnosis(diagnosis, step.until, step.offset)
+        self._diagnosis, self._unknown = diagnosis, diagnosis.unknown
+        self._ledger.add_diagnosis(diagnosis, step.until, step.offset)
+
+    def merge_part(self, part: Part) -> None:
+        """Add a part of a recording, which comes after all before."""
+        self._statistics.merge(part)
+
+    def note_ledger(self, page: Page, unknown: tuple[Unchecked, ...] | None) -> None:
+        """Take what was found by whoever recorded what was added."""
+        self._ledger.merge(page)
+        self._unknown = unknown
 
     def report(self, source: Source | None = None) -> Report:
         """Return the report so far. Raises ``ValueError`` if there was no snapshot."""
@@ -129,24 +143,25 @@ class Accumulator:
         if self.engine is not None:
             self.engine.finish()
             self.note_diagnosis(self.engine.diagnosis)
-        end, diagnosis = counted.time.end, self._diagnosis
+        end, unknown = counted.time.end, self._unknown
         gpus = [gpu_usage(gpu, end) for gpu in counted.gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.index, -1 if gpu.mig_instance is None else gpu.mig_instance))
         by_key = {one.sums.key: one for one in counted.jobs.values()}
         ranked = by_weight([one.sums for one in counted.jobs.values()])
         jobs = tuple([job_usage(by_key[sums.key], end) for sums in ranked])
-        findings = self._findings.uses(end)
+        begin = counted.time.begin or 0.0
+        findings = finding_uses(self._ledger.episodes(), begin, end, newest=self._newest)
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
-        if self._notes is not None:
-            self._notes.finish(end)
+        if unknown is not None:
+            self._ledger.finish_questions(end)
             own = {uuid: _spans(gpu, end) for uuid, gpu in counted.gpus.items()}
             known = bool(jobs or counted.processes.used)
-            judged = JudgedPhases(gpus, own, findings, self._notes, processes=known)
+            judged = JudgedPhases(gpus, own, findings, self._ledger, processes=known)
             findings, phases = judged.findings, judged.phases(2.0 * counted.grid.seconds)
             questions = judged.questions()
         return Report(
-            decided=diagnosis is not None and not questions,
+            decided=unknown is not None and not questions,
             simulated=counted.simulated,
             machine=counted.machine,
             pid=jobs[0].pid if self._job is not None and jobs else None,
@@ -167,7 +182,7 @@ class Accumulator:
             loop_seconds=counted.loop_seconds,
             host=HostUsage() if counted.host is None else host_usage(counted.host, end),
             problems=tuple(counted.problems),
-            unknown=() if diagnosis is None else diagnosis.unknown,
+            unknown=unknown or (),
         )
 
 

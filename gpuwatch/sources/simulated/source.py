@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.own_cpu import OwnUse
-from gpuwatch.sources.only import only_wanted
+from gpuwatch.sources.gpu_filter import only_wanted
+from gpuwatch.sources.linux.host import OwnUsage
 from gpuwatch.sources.simulated.machine import Machine
 from gpuwatch.sources.simulated.scenarios import BUILDERS
 
@@ -50,7 +50,7 @@ class SimulatedSource:
         self.options = ReadOptions() if options is None else options
         self._machine: Machine | None = None
         measured = isinstance(self._clock, SystemClock)
-        self._own = OwnUse() if measured else None
+        self._own = OwnUsage() if measured else None
 
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Protocol
 
-from gpuwatch.core.history import bucket_index
+from gpuwatch.core.store import bucket_index
 from gpuwatch.tui.charts.glyphs import FULL, Glyphs, cells, level
 from gpuwatch.tui.terminal.frame import Run, on_ground
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import GpuKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.core.model import GpuKey
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import FindingSpan, FindingSpans
+    from gpuwatch.diagnosis.ledger import Episode
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Ranges that a chart can show, in seconds, whatever its width."""
@@ -135,41 +134,14 @@ def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMa
     return max(holding, key=_begin, default=None)
 
 
-class Marks:
-    """Marks made of the diagnosis as it goes on; ``spans`` is in the order in which they began."""
-
-    def __init__(self) -> None:
-        self.spans: tuple[FindingMark, ...] = ()
-        self._found: FindingSpans | None = None
-        self._seen: Diagnosis | None = None
-        self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
-
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
-        """Bring ``spans`` up to date with the next diagnosis."""
-        if self._found is None and diagnosis.findings:
-            from gpuwatch.recording.buckets import FindingSpans  # noqa: PLC0415 - after the start
-
-            self._found = FindingSpans()
-        if self._found is not None and diagnosis is not self._seen:
-            self._seen = diagnosis
-            self._found.push(snapshot, diagnosis)
-            offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-            # Those that are over stay the same objects: a day has a thousand of them.
-            before, self._made = self._made, {}
-            for span in self._found.spans:
-                known = before.get(id(span))
-                self._made[id(span)] = known or (span, mark_of(span, offset))
-            self.spans = tuple([mark for _, mark in self._made.values()])
-
-
-def mark_of(span: FindingSpan, offset: float = 0.0, now: float | None = None) -> FindingMark:
-    """A finding as a mark; one that has not ended ends ``now``."""
-    end = now if span.end_unix_seconds is None else span.end_unix_seconds
+def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
+    """Return an episode as a mark; ``offset`` is what the wall clock is ahead of the charts'."""
+    end = episode.end_unix_seconds
     return FindingMark(
-        rule=span.rule,
-        severity=span.severity,
-        summary=span.summary,
-        gpus=span.gpus,
-        begin_seconds=span.begin_unix_seconds - offset,
+        rule=episode.rule,
+        severity=episode.severity,
+        summary=episode.summary,
+        gpus=episode.gpus,
+        begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,
     )

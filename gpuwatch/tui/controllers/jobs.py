@@ -29,10 +29,11 @@ from gpuwatch.tui.runs import (
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
-    from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.jobs.launch.runner import RunningJob
-    from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.diagnosis.ledger import Ledger
+    from gpuwatch.jobs.run.job import RunningJob
+    from gpuwatch.jobs.run.output import OutputTail
+    from gpuwatch.jobs.stacks.report import StackReport
+    from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
@@ -236,7 +237,7 @@ class StartedJob(Controller):
         self._question: Dialog | None = None
         """Dialog that asks what shall become of the job, while it is open."""
         if job.output_path is not None:
-            from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
+            from gpuwatch.jobs.run.output import OutputTail  # noqa: PLC0415
 
             self._tail = OutputTail(job.output_path)
             self.view.job.output = self._tail
@@ -254,13 +255,15 @@ class StartedJob(Controller):
             self._names.add(job.key)
         return job.key in self._names
 
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+    def follow(
+        self, snapshot: Snapshot, diagnosis: Diagnosis | None, ledger: Ledger | None
+    ) -> None:
         """Keep its report, also while another job is looked at: one is expected at its end.
-        ``diagnosis``: of the snapshot before."""
+        ``diagnosis`` and ``ledger``: as of the snapshot before."""
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         if self._experiment is not None and code is None:
-            for sentence in self._experiment.push(snapshot, diagnosis):
+            for sentence in self._experiment.push(snapshot, ledger):
                 self.display.say(sentence)
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
@@ -305,7 +308,7 @@ class StartedJob(Controller):
             return came
         self._read_whole = True
         if job.missed_input:
-            from gpuwatch.jobs.launch.runner import NO_INPUT  # noqa: PLC0415
+            from gpuwatch.jobs.run.job import NO_INPUT  # noqa: PLC0415
 
             tail.say(NO_INPUT)
         return job.missed_input
@@ -392,7 +395,7 @@ class JobController(Controller):
             # The next run of the job: it is read as closely.
             self._source.options.attached = view.job.key
         if self._started is not None:
-            self._started.follow(snapshot, self._diagnosis.latest)
+            self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
         report = self.report
         if report is self._report:
             message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
@@ -487,11 +490,12 @@ class JobController(Controller):
         else:
             screen = self.display.app.screen
             selected = screen.selected_member() if isinstance(screen, JobScreen) else None
-            self._sample(_targets(job, selected))
+            self._sample(job, selected)
 
-    def _sample(self, targets: Sequence[StackTarget]) -> None:
-        from gpuwatch.jobs.stacks.sampler import StackSampler  # noqa: PLC0415
+    def _sample(self, job: Job, selected: JobMember | None) -> None:
+        from gpuwatch.jobs.stacks.sampler import StackSampler, job_targets  # noqa: PLC0415
 
+        targets = job_targets(job, selected)
         sampler = self.sampler = StackSampler(targets)
 
         async def sample() -> None:
@@ -501,7 +505,7 @@ class JobController(Controller):
         self.display.watch(self._sampling)
         threads = "the main thread" if len(targets) == 1 else f"{len(targets)} main threads"
         self.display.answer(
-            f"sampling the stacks of {threads}: {sampler.seconds_in_all} s (S ends it early)"
+            f"sampling the stacks of {threads}: {sampler.seconds_left:.0f} s (S ends it early)"
         )
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
@@ -586,19 +590,9 @@ class JobController(Controller):
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:
             return
-        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.processes import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:
             self._term_sent.add(process.key)
         self.display.answer(result.message)
-
-
-def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:
-    """The ranks; where none is known, the process selected, or the topmost."""
-    from gpuwatch.jobs.stacks.targets import target_of  # noqa: PLC0415
-
-    members = list(job.having("rank"))
-    if not members:
-        members = [selected] if selected is not None else list(job.members[:1])
-    return [target_of(member) for member in members]

@@ -29,7 +29,7 @@ from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
 
 
 # -- texts and questions ---------------------------------------------------------------------------
@@ -43,7 +43,7 @@ _OF_BAR = (
 _OF_FLEET = (
     "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
     "  solid up to the mean, pale up to the busiest GPU.\n"
-    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  LOST: how many GPUs' worth of time is lost to what was found.\n"
     "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
     "  CPUs, disks and jobs do is unknown then."
 )
@@ -146,7 +146,7 @@ def command_dialog(view: View, process: Process) -> Dialog:
 
 
 def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
-    """Return a dialog with what ``gpuwatch stacks`` prints of these processes."""
+    """Return a dialog with what ``gpuwatch diagnose --stacks`` prints of these processes."""
     from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
 
     text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))

@@ -30,8 +30,8 @@ from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody
 from gpuwatch.tui.panels import job_charts, time_axis
 from gpuwatch.tui.panels.finding_words import (
     cause,
-    cost_sentence,
     lost,
+    lost_sentence,
     place,
     rule_of,
     severity_sign,
@@ -179,7 +179,7 @@ _COPY_WIDTH = 96
 
 
 def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
-    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    """The sentence, and where it stands: rule, how sure, since when, what is lost."""
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
@@ -203,8 +203,7 @@ def _standing(view: View, finding: Finding) -> list[str]:
         if view.snapshot is not None:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         parts.append(text)
-    cost = cost_sentence(finding)
-    parts += [] if cost is None else [f"cost {cost}"]
+    parts += lost_sentence(finding)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*parts, who] if who else parts
 
@@ -449,7 +448,7 @@ def _watched(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Return a finding's two rows: its sentence, what it costs, what to do, and how sure that
+    """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):

@@ -18,10 +18,10 @@ from textual.screen import Screen
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
+from gpuwatch.core.store import Column, column_of
 from gpuwatch.core.text import clean
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
@@ -32,7 +32,7 @@ from gpuwatch.tui.charts.strips import draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
 from gpuwatch.tui.pages.screen import END, CanvasScreen
-from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
+from gpuwatch.tui.panels.bars import LOST_AFTER_SECONDS, draw_footer, lost_gpus
 from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
 from gpuwatch.tui.panels.listing import ListColumn, begin_row, fitting
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
@@ -41,7 +41,7 @@ from gpuwatch.tui.view import View
 # -- the drawing -----------------------------------------------------------------------------------
 
 
-SORTS = ("name", "busy", "wasted", "finding")
+SORTS = ("name", "busy", "lost", "finding")
 _SPARK = 30
 _SPARK_IMPORTANCE = 4
 _KEPT = 120
@@ -89,13 +89,13 @@ class Member:
         return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
-    def wasted(self) -> float | None:
-        """Return how many of its GPUs do nothing, on average, by what was found."""
+    def lost(self) -> float | None:
+        """Return how many of its GPUs' time is lost to what was found."""
         tape, snapshot = self.host.tape, self.current
         found = None if tape is None else tape.diagnosis
         if found is None or snapshot is None or not snapshot.gpus:
             return None
-        return wasted(found, snapshot) if found.watched_seconds >= WASTED_AFTER_SECONDS else None
+        return lost_gpus(found, snapshot) if found.watched_seconds >= LOST_AFTER_SECONDS else None
 
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
@@ -158,7 +158,7 @@ class Fleet:
         rows = [one for one in self.members if wanted in f"{one.host.name} {one.says()[2]}".lower()]
         keys: dict[str, Callable[[Member], tuple[bool, float]]] = {
             "busy": lambda one: _order(one.busy_percent, 1.0),
-            "wasted": lambda one: _order(one.wasted, -1.0),
+            "lost": lambda one: _order(one.lost, -1.0),
             "finding": lambda one: (
                 one.says()[0] == "",
                 {"error": 0.0, "warning": 1.0}.get(one.says()[0], 2.0),
@@ -218,11 +218,11 @@ def _hottest(one: Member) -> str:
     return units.celsius(max([each for each in degrees if each is not None], default=None))
 
 
-def _wasted(one: Member) -> str:
-    return units.UNKNOWN if one.wasted is None else f"{one.wasted:.1f}"
+def _lost(one: Member) -> str:
+    return units.UNKNOWN if one.lost is None else f"{one.lost:.1f}"
 
 
-def _wasted_style(_one: Member, text: str) -> str:
+def _lost_style(_one: Member, text: str) -> str:
     return "dim" if text in {units.UNKNOWN, "0.0"} else "warn"
 
 
@@ -231,7 +231,7 @@ def _columns(names: int) -> list[ListColumn[Member]]:
         ListColumn("HOST", names, 9, lambda one: one.host.name, lambda *_: "value", "name", True),
         ListColumn("GPUS", 4, 5, lambda one: str(len(one.gpus) or units.UNKNOWN)),
         ListColumn("BUSY", 5, 8, lambda one: units.percent(one.busy_percent), sort="busy"),
-        ListColumn("WASTED", 7, 7, _wasted, _wasted_style, "wasted"),
+        ListColumn("LOST", 7, 7, _lost, _lost_style, "lost"),
         ListColumn("MEM", 4, 3, _memory),
         ListColumn("POWER", 6, 1, _power),
         ListColumn("TEMP", 4, 2, _hottest),
@@ -253,7 +253,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
         row.add(" ").add(" SIMULATED ", "simulated")
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
-    lost = [(wasted, len(one.gpus)) for one in connected if (wasted := one.wasted) is not None]
+    known = [(lost, len(one.gpus)) for one in connected if (lost := one.lost) is not None]
     busy = mean([one.busy_percent for one in connected for _ in one.gpus])
     missing = len(members) - len(connected)
     for text, style in (
@@ -261,7 +261,10 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" * bool(lost), "text"),
+        (
+            f"{sum(w for w, _ in known):.1f} of {sum(n for _, n in known)} lost" * bool(known),
+            "text",
+        ),
     ):
         if text:
             row.fits("  ", "text")

@@ -26,8 +26,7 @@ from gpuwatch.tui.view import View
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-WASTED_AFTER_SECONDS = _MEAN_SECONDS = 30.0
-_OTHERS = "other_tenant"
+LOST_AFTER_SECONDS = _MEAN_SECONDS = 30.0
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -88,7 +87,7 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used for."""
+    """``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what several GPUs are used for."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -97,8 +96,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
-    if found is not None and found.watched_seconds >= WASTED_AFTER_SECONDS:
-        parts.append(f"{wasted(found, snapshot):.1f} of {len(snapshot.gpus)} wasted")
+    if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
+        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
@@ -106,13 +105,11 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
 
 
-def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs do nothing, on average, by what was found."""
-    # What others use is lost to a job, but not to the machine.
-    lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
+def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
     # A share is of all GPUs of its job, also where the finding names one of them.
     used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
     return min(sum(each), len(snapshot.gpus))
 
 

@@ -1,4 +1,4 @@
-"""Findings in a few words: the cause, where, what it costs, what to change."""
+"""Findings in a few words: the cause, where, what is lost, what to change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuKey, Job
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked, severity_place
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, Unchecked
 from gpuwatch.tui.charts.glyphs import Glyphs
 from gpuwatch.tui.panels.listing import brief_command
 
@@ -50,7 +50,7 @@ def whose(finding: Finding, jobs: Sequence[Job]) -> str:
 def rule_of(name: str) -> Rule:
     """The rule of this name; for that of another version one of which nothing is known."""
     # The rules come with the engine, which nobody waits for.
-    from gpuwatch.diagnosis.engine.catalogue import known  # noqa: PLC0415
+    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
 
     return known(name)
 
@@ -70,15 +70,10 @@ def severity_sign(severity: str, glyphs: Glyphs) -> str:
     return signs.get(severity, glyphs.warning)
 
 
-def gravest(findings: Iterable[Finding]) -> Finding | None:
-    return min(findings, key=lambda one: severity_place(one.severity), default=None)
-
-
-def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> Finding | None:
-    """The gravest finding that names this GPU."""
-    if diagnosis is None or not diagnosis.findings:
-        return None
-    return gravest(finding for finding in diagnosis.findings if uuid in finding.gpus)
+def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> list[Finding]:
+    """Return the findings that name this GPU, the leading one first."""
+    found = () if diagnosis is None else diagnosis.findings
+    return [one for one in found if uuid in one.gpus]
 
 
 def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
@@ -107,14 +102,14 @@ def lost(finding: Finding) -> str:
     return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
 
 
-def cost_sentence(finding: Finding) -> str | None:
-    """``38% of the time watched, 46 GPU-seconds so far``."""
+def lost_sentence(finding: Finding) -> list[str]:
+    """Return ``lost 38% of the time, 46 GPU-seconds so far``; nothing where no time is lost."""
     parts = []
     if finding.cost_share is not None:
         parts.append(f"{finding.cost_share * 100:.0f}% of the time")
     if finding.cost_gpu_seconds is not None:
         parts.append(f"{units.gpu_time(finding.cost_gpu_seconds)} so far")
-    return ", ".join(parts) or None
+    return [f"lost {', '.join(parts)}"] if parts else []
 
 
 def changes(finding: Finding, room: int) -> str:

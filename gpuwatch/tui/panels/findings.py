@@ -250,12 +250,12 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
 
 
 def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Return its sentence, and below it what it costs, what to do, whose job it is, and
+    """Return its sentence, and below it what is lost, what to do, whose job it is, and
     ``tail``."""
     first = _begin(view, finding, width, width, prefix)
-    second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
-    if cost:
-        second.add(cost, "label").add(_GAP)
+    second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
+    if loss:
+        second.add(loss, "label").add(_GAP)
     free = second.room - len(tail) - 3
     text = changes(finding, free - 4) or "no action needed: this is for information"
     second.add(fit(text, free, view.glyphs.ellipsis), "value" if finding.advice else "label")
@@ -269,11 +269,11 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Return a finding in one line, with what it costs and what to change as far as that goes;
+    """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    cost = lost(finding)
-    row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
-    for text, look in ((cost, "label"), (changes(finding, room), "value")):
+    loss = lost(finding)
+    row = _begin(view, finding, width, room - (len(_GAP) + width_of(loss) if loss else 0))
+    for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):
             row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)

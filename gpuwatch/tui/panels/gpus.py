@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
-from gpuwatch.tui.panels.finding_words import about_gpu, severity_sign, style_of
+from gpuwatch.tui.panels.finding_words import about_gpu, rule_of, severity_sign, style_of
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -239,46 +239,47 @@ _BY_RULE = {
     "straggler": WAITING,
     "pipeline_bubbles": WAITING,
     "busy_without_work": WAITING,
+    "oscillation": IN_BURSTS,
+    "checkpoint_pauses": IN_BURSTS,
+    "validation_pauses": IN_BURSTS,
 }
-"""The others leave a GPU without work, or say nothing of how busy it is."""
+"""The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
+say nothing of how busy it is."""
 
 _RECENT_SECONDS = 30.0
 _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
 _HELD_SECONDS = 4.0
-IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
-"""Limits of the states. Never more than the first is idle, a mean from the second on is fed. Where
-a finding says that time is lost, a mean below the third is starved; where some stretch of
-``_COARSE_SECONDS`` is above it, the GPU is fed between its pauses, and the word is right in
-both."""
+IDLE_PERCENT, _FED_PERCENT = 5.0, 70.0
+"""Limits of the states where no finding says it. Never more than the first is idle, a mean from
+the second on is fed."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
     """The state of now; or of the moment that is looked at, by what was found and read then."""
     moment = view.timeline.moment
-    said: Finding | FindingMark | None
+    said: Sequence[Finding | FindingMark]
     if moment is None:
-        said = found = about_gpu(view.diagnosis, gpu.uuid)
-        lost, loses_time = gpu.lost, found is not None and bool(found.cost_share)
+        said, lost = about_gpu(view.diagnosis, gpu.uuid), gpu.lost
     else:
-        said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
-        lost = said is not None and said.rule == "gpu_lost"
-        loses_time = said is not None and said.severity != "info"
+        mark = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
+        said = [] if mark is None else [mark]
+        lost = any(one.rule == "gpu_lost" for one in said)
     if lost:
         return LOST
-    if said is not None and said.rule in _BY_RULE:
-        slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
-        return SLOWEST if slowest else _BY_RULE[said.rule]
+    for one in said:
+        if (word := _by_finding(one, gpu)) is not None:
+            return word
     if moment is not None:
         # Why it was throttled is not kept.
-        return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
+        return _by_readings(_recent(view, gpu, _COARSE_SECONDS))
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
         return THROTTLED
     return _kept_for_seconds(
         view,
-        (gpu.uuid, loses_time),
-        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time),
+        gpu.uuid,
+        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS)),
     )
 
 
@@ -294,15 +295,26 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
     return cast("Answer", view.held[key])
 
 
-def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
+def _by_finding(said: Finding | FindingMark, gpu: Gpu) -> State | None:
+    """Return the state that a finding means; ``None`` where that is for the readings to say."""
+    if said.rule == "straggler" and said.gpus[0] == gpu.uuid:
+        return SLOWEST
+    if said.rule in _BY_RULE:
+        return _BY_RULE[said.rule]
+    rule = rule_of(said.rule)
+    loses_time = not isinstance(said, Finding) or bool(said.cost_share)
+    if said.severity == "info" or not loses_time or rule.lost_while_busy:
+        return None
+    return IDLE if rule.of_rest else STARVED
+
+
+def _by_readings(recent: Sequence[Column | None]) -> State:
     known = [one for one in recent if one is not None]
     if not known:
         return UNKNOWN
     if max(high for _, _, high in known) <= IDLE_PERCENT:
         return IDLE
     mean = sum(mean for _, mean, _ in known) / len(known)
-    if loses_time and mean < _FULL_PERCENT:
-        return IN_BURSTS if max(one for _, one, _ in known) >= _FULL_PERCENT else STARVED
     return FED if mean >= _FED_PERCENT else IN_USE
 
 
@@ -440,7 +452,7 @@ class GpuPainter:
         mark = self._glyphs.marker if selected else " "
         row = Row(width).add(mark, "marker" if focused else "dim")
         row.add(right(units.gpu_label(gpu), self._index_width), "title")
-        finding = about_gpu(view.diagnosis, gpu.uuid)
+        finding = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
         if finding is None:
             return row.add(" ")
         return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))

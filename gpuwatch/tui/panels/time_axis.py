@@ -13,8 +13,8 @@ from math import ceil
 from operator import itemgetter
 
 from gpuwatch.core import units
-from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.model import Gpu, GpuReading, Host
+from gpuwatch.core.store import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
 from gpuwatch.tui.charts.glyphs import Glyphs

@@ -10,8 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from gpuwatch.diagnosis import rules
-from gpuwatch.diagnosis.engine import catalogue
+from gpuwatch.diagnosis import catalogue, rules
 from gpuwatch.diagnosis.rule import Rule
 
 SECTIONS = (

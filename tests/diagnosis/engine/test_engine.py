@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import JobMember, JobRank
-from gpuwatch.diagnosis.engine.catalogue import find
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.catalogue import find
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from tests.diagnosis import engines as e

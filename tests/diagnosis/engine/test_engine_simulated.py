@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import GpuReading, Host, Problem, Process, ReadingAge, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from tests.diagnosis.engines import machine, rules_of, simulate, told
 from tests.support.snapshots import gpu, snapshot
 

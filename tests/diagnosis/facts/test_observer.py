@@ -21,8 +21,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.diagnosis.facts.choosing import FOLLOWED_JOBS_MAX
-from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.observer import FOLLOWED_JOBS_MAX, Observer
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from gpuwatch.sources.simulated.source import SimulatedSource

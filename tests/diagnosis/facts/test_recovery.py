@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.facts.recovery import Recovery, recovered
+from gpuwatch.diagnosis.signals.stretches import Recovery, recovered
 from tests.diagnosis.engines import machine, rules_of, told
 
 WAITS = [99.0, 0.0, 0.0, 0.0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
 from gpuwatch.outputs.report.document import verdict
 from gpuwatch.outputs.report.model import GpuUsage, decode, encode

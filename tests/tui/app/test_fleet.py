@@ -84,12 +84,12 @@ def fleet() -> Fleet:
 
 
 def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
-    """Busy, memory, power and heat of its GPUs, GPUs wasted, and the worst finding; the first line
+    """Busy, memory, power and heat of its GPUs, GPUs lost, and the worst finding; the first line
     adds them up."""
     fleet.members[3].host.trouble = "Connection refused"
     text = lines(fleet, 200)
     top = " ".join(text[0].split())
-    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 wasted"
+    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 lost"
     rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:7]}
     assert "2 97%" in rows["alpha"]
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
@@ -109,12 +109,12 @@ def test_every_size_is_filled(fleet: Fleet, size: tuple[int, int], glyphs: Any) 
     assert widths(frame.lines) == {size[0]}
 
 
-def test_wasted_is_unknown_at_first() -> None:
+def test_what_is_lost_is_unknown_at_first() -> None:
     """Half a minute must have been watched; a host without GPUs wastes none."""
     what = machine("a", 10.0)
     young = host("a", what, replace(diagnosis(what, starved(what)), watched_seconds=20.0))
-    assert young.wasted is None
-    assert host("b", machine("b"), nothing(what)).wasted is None
+    assert young.lost is None
+    assert host("b", machine("b"), nothing(what)).lost is None
 
 
 def test_what_is_old_counts_no_longer() -> None:
@@ -181,7 +181,7 @@ def test_text_of_a_host_is_shown_as_text() -> None:
     [
         ("name", ["alpha", "beta", "gamma", "delta", "epsilon"]),
         ("busy", ["beta", "alpha", "gamma", "delta", "epsilon"]),
-        ("wasted", ["beta", "alpha", "gamma", "delta", "epsilon"]),
+        ("lost", ["beta", "alpha", "gamma", "delta", "epsilon"]),
         ("finding", ["gamma", "delta", "beta", "alpha", "epsilon"]),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.pages.detail import DetailScreen

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.core.history import Series
+from gpuwatch.core.store import SampledSeries
 from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
 from gpuwatch.tui.charts.strips import Strip, StripCache, TimeWindow, nice_ceiling
 from gpuwatch.tui.charts.timeline import SPANS
@@ -21,7 +21,7 @@ def picture(lines: list[list[Run]]) -> list[str]:
 
 
 def draw(
-    series: Series | None,
+    series: SampledSeries | None,
     now: float,
     width: int,
     *,
@@ -35,11 +35,11 @@ def draw(
     return (strip or Strip()).draw(series, window, width, 100.0, glyphs, "busy", rows)
 
 
-def steady(value: float, count: int) -> Series:
+def steady(value: float, count: int) -> SampledSeries:
     """``count`` readings a second apart, the first at 1 s."""
-    series = Series()
+    series = SampledSeries()
     for second in range(1, count + 1):
-        series.push_reading(float(second), value)
+        series.add_reading(float(second), value)
     return series
 
 
@@ -104,10 +104,10 @@ def test_all_charts_show_the_same_time(
 
 def test_scrolled_back_the_picture_stays_put() -> None:
     """With an end, time goes on and nothing on the chart changes."""
-    series, strip = Series(), Strip()
+    series, strip = SampledSeries(), Strip()
     pictures = set()
     for second in range(1, 200):
-        series.push_reading(float(second), second * 7 % 100, second - 1.0)
+        series.add_reading(float(second), second * 7 % 100, second - 1.0)
         if second >= 60:
             window = TimeWindow(float(second), 30.0, 3.0, 50.0)
             lines = strip.draw(series, window, 30, 100.0, UNICODE, "busy")
@@ -140,9 +140,9 @@ def test_the_cursor_is_one_cell_of_every_row(ago: int, width: int, rows: int) ->
 @pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
 def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     """Seconds without a reading stay empty; seconds at zero do not."""
-    series = Series()
+    series = SampledSeries()
     for second, value in ((1, 0.0), (2, None), (3, 0.0)):
-        series.push_reading(float(second), value)
+        series.add_reading(float(second), value)
     (line,) = picture(draw(series, 3.0, 3, glyphs=glyphs))
     assert line[1] == " "
     assert line[0] == line[2] == glyphs.solid[1]
@@ -152,7 +152,7 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     ("series", "width", "rows", "expected"),
     [
         (None, 7, 2, [" " * 7] * 2),
-        (Series(), 7, 1, [" " * 7]),
+        (SampledSeries(), 7, 1, [" " * 7]),
         (steady(50.0, 3), 0, 2, ["", ""]),
         (steady(50.0, 3), -4, 1, [""]),
         # The newest is at the right.
@@ -160,7 +160,7 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     ],
 )
 def test_what_is_not_there_is_blank(
-    series: Series | None, width: int, rows: int, expected: list[str]
+    series: SampledSeries | None, width: int, rows: int, expected: list[str]
 ) -> None:
     """A series that does not exist or is empty, at its full width; squeezed to nothing, nothing."""
     assert picture(draw(series, 3.0, width, rows=rows)) == expected
@@ -196,11 +196,11 @@ def test_drawing_bit_by_bit_equals_drawing_from_scratch(
 ) -> None:
     """After any polls, gaps and resizes the kept strip shows what a new one would, exactly as
     wide as asked for."""
-    series, strip, now = Series(), Strip(), 100.0
+    series, strip, now = SampledSeries(), Strip(), 100.0
     for number, (pause, value) in enumerate(polls):
         before = now
         now = round(now + pause, 3)
-        series.push_reading(now, value, before)
+        series.add_reading(now, value, before)
         width = widths[number * len(widths) // len(polls)]
         look = {"column_seconds": column_seconds, "step": step, "rows": rows, "glyphs": glyphs}
         lines = draw(series, now, width, strip=strip, **look)  # type: ignore[arg-type]
@@ -221,12 +221,12 @@ def test_late_fine_samples_are_drawn_where_they_belong(
 ) -> None:
     """The driver hands samples over up to a second late: the columns of that time, drawn empty
     or in part before, are drawn again, at every interval."""
-    series, strip, now, done = Series(), Strip(), 100.0, 0
+    series, strip, now, done = SampledSeries(), Strip(), 100.0, 0
     for pause in pauses:
         now += pause
         upto = ceil((now - lag - 100.0) / spacing)
         moments = [100.0 + number * spacing for number in range(done, upto)]
-        series.push_samples([(at, data.draw(PERCENTS)) for at in moments])
+        series.add_samples([(at, data.draw(PERCENTS)) for at in moments])
         done = max(done, upto)
         lines = draw(series, now, 40, column_seconds=column_seconds, strip=strip)
         assert lines == draw(series, now, 40, column_seconds=column_seconds)
@@ -237,9 +237,9 @@ def test_between_two_steps_only_the_newest_columns_change() -> None:
     series, strip = steady(30.0, 16), Strip()
     before = picture(draw(series, 16.0, 16, step=8, strip=strip))[0]
     assert before == "▃" * 16
-    series.push_reading(17.0, 100.0)
+    series.add_reading(17.0, 100.0)
     (moved,) = picture(draw(series, 17.0, 16, step=8, strip=strip))
-    series.push_reading(18.0, 100.0)
+    series.add_reading(18.0, 100.0)
     (after,) = picture(draw(series, 18.0, 16, step=8, strip=strip))
     assert moved == "▃" * 8 + "▇" + " " * 7
     assert after == "▃" * 8 + "▇▇" + " " * 6

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Job, Snapshot
-from gpuwatch.diagnosis.engine.catalogue import RULES, find
+from gpuwatch.diagnosis.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
 from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline

@@ -83,7 +83,7 @@ def check(window: Window) -> Verdict:
     else:
         return Clear("neither environments nor workers of its own are at work while the GPU idles")
     see = Advice(
-        f"First see what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
+        f"First see what they do: py-spy top --pid PID, of a child of PID {job.job.pid}.",
         why="environments and a pool that prepares data have other cures",
     )
     cures = (see,) if sign is None else RULE.cure

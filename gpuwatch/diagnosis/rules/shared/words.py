@@ -1,10 +1,10 @@
 """Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from gpuwatch.core import bounds, units
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process
+from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Settled, Unknown
@@ -16,8 +16,6 @@ COMMAND_LENGTH = 60
 """Of a command line within a sentence."""
 SPARE_LEAST_CORES = 0.3
 """Less is what a machine leaves idle anyway."""
-RANGE_LEAST = 3
-"""GPUs in a row that are named by the first and the last."""
 
 mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, units.size
 
@@ -25,14 +23,6 @@ mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, unit
 def named(gpus: Sequence[GpuFacts]) -> str:
     """As ``units.gpus_named`` has them."""
     return units.gpus_named([gpu.identity for gpu in gpus])
-
-
-def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str:
-    """The same of those among ``there``, or ``all 8 GPUs``."""
-    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
-    wanted = [gpu for gpu in every if gpu.uuid in uuids]
-    whole = len(wanted) == len(every) >= RANGE_LEAST
-    return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
 
 
 def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
