@@ -29,8 +29,7 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.dashboard import new_engine, replay_app
+from gpuwatch.tui.app import GpuwatchApp, new_engine, replay_app
 from tests.support.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
@@ -225,7 +224,7 @@ async def take_replay(shot: Shot) -> str:
         await pilot.press("space")
         for key in shot.keys:
             await pilot.press(key)
-            await _until(pilot, lambda: player.next is None)
+            await _until(pilot, lambda: player.pending_seek is None)
         app.view.message = None
         player.state.shown = "night.jsonl.zst"
         app.drawing.redraw()

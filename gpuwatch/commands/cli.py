@@ -216,7 +216,7 @@ def cli(
         "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines.",
     )
     if there:
-        from gpuwatch.tui.dashboard import run_fleet
+        from gpuwatch.tui.pages.fleet import run_fleet
 
         return run_fleet(hosts, slurm_job=remote.slurm, **look.checked().options())
 
@@ -226,7 +226,7 @@ def cli(
     # The driver wakes up while the interface is imported.
     sampler.start_opening()
 
-    from gpuwatch.tui.dashboard import run_dashboard
+    from gpuwatch.tui.app import run_dashboard
 
     return run_dashboard(
         source,

@@ -54,7 +54,7 @@ def replay_command(file: str, facts: LogFacts, look: Look) -> int:
         finally:
             waiting.cancel()
 
-        from gpuwatch.tui.dashboard import run_replay
+        from gpuwatch.tui.app import run_replay
 
         age = time.time() - first.taken_at_unix_seconds
         return run_replay(

@@ -385,7 +385,7 @@ def _show(job: RunningJob, options: RunOptions) -> int:
     # The driver wakes up while the interface is imported.
     sampler.start_opening()
 
-    from gpuwatch.tui.dashboard import run_dashboard
+    from gpuwatch.tui.app import run_dashboard
 
     _listen(job, options.kill_on_exit)
     looks, log = options.look.options(), None

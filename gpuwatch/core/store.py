@@ -443,7 +443,8 @@ class Table:
         if (self.times and end > self.at[0]) or end <= self.folded_until:
             return
         self.begin(bands)
-        self.tiers[-1].extend(block, [[bands.get(name)] for name in self.places])
+        if self.places:
+            self.tiers[-1].extend(block, [[bands.get(name)] for name in self.places])
         self.folded_until = end
 
     def clear(self) -> None:

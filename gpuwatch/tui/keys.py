@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 
 
 class Key(NamedTuple):
-    """``keys``: Textual's names, comma separated. ``shown`` and ``help``: for a person, and empty
-    where another row says it."""
+    """Keys for one action. ``keys``: Textual's names, comma separated. ``shown`` and ``help``: for
+    a person, and empty where another row says it."""
 
     keys: str
     action: str
@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 def bindings(keys: Sequence[Key]) -> list[BindingType]:
-    """The keys as Textual binds them: Ctrl-C before all else."""
+    """Return the keys as Textual binds them: Ctrl-C before all else."""
     return [
         Binding(key.keys, key.action, show=False, priority=key.action == "interrupt")
         for key in keys
@@ -265,7 +265,7 @@ _REPLAY_FOOTER = _footer(
 
 
 def replay_footer(others: Footer) -> Footer:
-    """The keys of the player first, without those that do nothing here."""
+    """Return the keys of the player first, without those that do nothing here."""
     refused = {"end_process", "stacks", "report", "pane", *[key[2] for key in _REPLAY_FOOTER]}
     return (*_REPLAY_FOOTER, *[key for key in others if key[2] not in refused])
 
@@ -279,7 +279,7 @@ NOT_IN_FLEET = frozenset({"pause", "speed", "record", "palette"})
 
 
 def described(*, replay: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
-    """The keys that the help describes, by group."""
+    """Return the keys that the help describes, by group."""
     if fleet:
         others = [key for key in APP_KEYS if _name(key.action) not in NOT_IN_FLEET and key.shown]
         shown = [key for key in FLEET_KEYS if key.shown]

@@ -15,7 +15,7 @@ import sys
 import time
 
 from gpuwatch.core import memory_trim
-from gpuwatch.tui.dashboard import new_engine
+from gpuwatch.tui.app import new_engine
 from tests.benchmarks.tools import process_tree
 from tests.support.churn import churning
 from tests.tui.driving import Driven, InATerminal, driven

@@ -21,7 +21,7 @@ from gpuwatch.outputs.report.recorder import JobRecorder
 from gpuwatch.outputs.report.text import report_text
 from gpuwatch.recording.file import RecordingIndex
 from gpuwatch.recording.recorder import Recorder
-from gpuwatch.tui.panels import finding_words
+from gpuwatch.tui.panels import findings as finding_words
 from gpuwatch.tui.panels.bars import lost_gpus
 from gpuwatch.tui.panels.gpus import state_of
 from tests.commands.conftest import Gpuwatch

@@ -297,6 +297,16 @@ def test_a_half_minute_counts_for_the_part_that_lies_in_a_column() -> None:
     assert column.mean == pytest.approx((0.0 * 30 + 40.0 * 20) / 50)
 
 
+def test_a_half_minute_of_which_nothing_is_charted_is_a_gap() -> None:
+    """A recording's overview may know a GPU's busy share alone, or nothing."""
+    history = Store()
+    history.take_block(0.0, {"a": {"busy_percent": (0, 40, 100)}}, {})
+    history.take_block(30.0, {"a": {"power_watts": (100, 200, 300)}}, {})
+    busy, power = history.gpu("a", "busy_percent"), history.gpu("a", "power_watts")
+    assert columns_of(busy, 60.0, 60)[29:31] == [Column(0, 40, 100), None]
+    assert columns_of(power, 60.0, 60)[29:31] == [None, Column(100, 200, 300)]
+
+
 def test_column_that_has_ended_is_left_as_it_was() -> None:
     """Later readings do not change a column whose time is over, so little is redrawn."""
     series = polled([float(n * 13 % 17) for n in range(40)], start=0.37)

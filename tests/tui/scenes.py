@@ -10,8 +10,7 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.core.store import Store
 from gpuwatch.jobs.run.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.charts.strips import StripCache
+from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE, StripCache
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.terminal.frame import Line, plain, width_of
 from gpuwatch.tui.view import View

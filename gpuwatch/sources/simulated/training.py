@@ -28,6 +28,7 @@ REDUCING = Activity(1.0, 0.42, 0.18, 0.07, 0.0, 0.35, nvlink=160 * GB)
 
 
 FIRST_SAVE_SECONDS, SAVE_EVERY_SECONDS, SAVE_SECONDS = 12.0, 45.0, 8.0
+"""When the first checkpoint starts, the time between two, and how long one takes."""
 SAVED_BYTES_PER_SECOND = 2 * GB
 
 

@@ -25,7 +25,7 @@ _LEAST_SHOWN = 0.25
 
 
 def span_words(seconds: float) -> str:
-    """``30 seconds``, ``1 hour``."""
+    """Return ``30 seconds``, ``1 hour``."""
     for unit, name in ((3600.0, "hour"), (60.0, "minute")):
         if seconds >= unit:
             count = seconds / unit
@@ -34,15 +34,17 @@ def span_words(seconds: float) -> str:
 
 
 def span_in(seconds: float, names: Sequence[str]) -> str:
-    """``60 s``, ``60 min``, ``3 h``: ``names`` are the units; from two of the next on, in that."""
+    """Return ``60 s``, ``60 min``, ``3 h``: ``names`` are the units; from two of the next on, in
+    that."""
     place = (seconds >= 120) + (seconds >= 7200)
     return f"{seconds / 60**place:.0f}{names[place]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """``end_seconds`` is the moment at the right edge; ``None``: the newest is followed.
-    ``cursor_seconds`` is a moment whose exact values are shown; ``None``: no cursor."""
+    """Stretch of time that is shown. ``end_seconds`` is the moment at the right edge; ``None``: the
+    newest is followed. ``cursor_seconds`` is a moment whose exact values are shown; ``None``: no
+    cursor."""
 
     span_seconds: float = FIRST_SPAN
     end_seconds: float | None = None
@@ -52,12 +54,12 @@ class Timeline:
 
     @property
     def moment(self) -> float | None:
-        """The moment of the numbers beside the charts; ``None``: now."""
+        """Return the moment of the numbers beside the charts; ``None``: now."""
         return self.end_seconds if self.cursor_seconds is None else self.cursor_seconds
 
     def zoomed(self, step: int, now: float) -> Timeline:
-        """The next longer range (``step`` 1), or the next shorter one (-1), about the cursor where
-        there is one, else with the same end."""
+        """Return the next longer range (``step`` 1), or the next shorter one (-1), about the cursor
+        where there is one, else with the same end."""
         present = self.span_seconds
         if step > 0:
             span = next((one for one in SPANS if one > present), present)
@@ -84,7 +86,8 @@ class Timeline:
         return Timeline(self.span_seconds, wanted, cursor)
 
     def with_cursor(self, at: float, now: float) -> Timeline:
-        """The cursor at the moment ``at``, which is brought into sight; the charts stand still."""
+        """Return it with the cursor at the moment ``at``, which is brought into sight; the charts
+        stand still."""
         end = now if self.end_seconds is None else self.end_seconds
         span = self.span_seconds
         held = self.held or self.end_seconds is None
@@ -115,7 +118,8 @@ _begin = attrgetter("begin_seconds")
 
 
 def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMark | None:
-    """The first mark that begins after ``at`` (``step`` 1), or the last one before it (-1)."""
+    """Return the first mark that begins after ``at`` (``step`` 1), or the last one before it
+    (-1)."""
     marks = sorted(marks, key=_begin)
     if step > 0:
         place = bisect_right(marks, at + _SAME_MOMENT_SECONDS, key=_begin)
@@ -125,7 +129,7 @@ def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMa
 
 
 def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMark | None:
-    """The one that held last in the time from ``begin`` to ``end``."""
+    """Return the finding that held last in the time from ``begin`` to ``end``."""
     holding = [
         one
         for one in marks

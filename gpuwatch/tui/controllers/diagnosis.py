@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Diagnoser(Protocol):
-    """The engine, as far as the dashboard uses it; tests have one with a fixed answer."""
+    """Engine, as far as the dashboard uses it; tests have one with a fixed answer."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 
@@ -121,8 +121,8 @@ class DiagnosisController(Controller):
         return self.engine.diagnosis
 
     def to_the_second(self) -> Diagnosis | None:
-        """The diagnosis up to the newest snapshot: what costs time is looked at again only every
-        some seconds."""
+        """Return the diagnosis up to the newest snapshot: what costs time is looked at again only
+        every some seconds."""
         if self.engine is not None:
             self.engine.finish()
             self.latest = self.engine.diagnosis
@@ -138,13 +138,13 @@ class DiagnosisController(Controller):
     # -- keys -------------------------------------------------------------------------------------
 
     def action_findings(self) -> None:
-        """All that was found, with the evidence of the selected one."""
+        """Show everything that was found, with the evidence of the selected finding."""
         from gpuwatch.tui.pages.findings import FindingsScreen  # noqa: PLC0415
 
         self.display.show_page(FindingsScreen)
 
     def action_evidence(self) -> None:
-        """The chosen finding in full; the list where it is gone."""
+        """Show the chosen finding in full; the list where it is gone."""
         from gpuwatch.tui.pages.findings import EvidenceScreen  # noqa: PLC0415
 
         one = chosen_finding(self.view)
@@ -155,7 +155,7 @@ class DiagnosisController(Controller):
             self.display.show_page(EvidenceScreen)
 
     def action_unknown(self) -> None:
-        """A list of all that could not be checked."""
+        """Show a list of everything that could not be checked."""
         from gpuwatch.tui.pages.dialogs import unknown_dialog  # noqa: PLC0415
 
         view = self.view

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
@@ -99,7 +99,7 @@ class JobReportKeeper:
         return self._recorder.report()
 
     def lines(self, width: int, unicode: bool) -> Sequence[str]:
-        """The report as text; of a job that has ended it is written once for each width."""
+        """Return the report as text; of a job that has ended it is written once for each width."""
         report = self.report()
         if report is None:
             return (NOTHING_YET,)
@@ -125,13 +125,13 @@ class JobReportKeeper:
         return None
 
     def end_at(self, unix_seconds: float, code: int) -> None:
-        """The job is known to have ended although no snapshot says so yet, and none will come."""
+        """Note that the job has ended although no snapshot says so yet, and none will come."""
         recorder = self._recorder
         if self._final is None and recorder is not None and recorder.seen:
             self._final = recorder.report().with_end(unix_seconds, exit_code=code)
 
     def end_here(self) -> None:
-        """Nobody watches the job any further: its report so far is all there may be of it."""
+        """Take the report so far for the last: nobody watches the job any further."""
         if self._final is None:
             self._final = self.report()
 
@@ -158,7 +158,7 @@ class JobReportKeeper:
         return says
 
     def _end(self, recorder: JobRecorder, snapshot: Snapshot) -> str | None:
-        """The report at once; kept once the driver's last samples have come."""
+        """Make the report at once; keep it once the driver's last samples have come."""
         from gpuwatch.outputs.report.recorder import LATE_SECONDS  # noqa: PLC0415
 
         now = snapshot.monotonic_seconds
@@ -185,7 +185,7 @@ class JobReportKeeper:
         return f"the report is saved in {clean(str(path))}"
 
     def _previous(self, report: Report) -> Report | None:
-        """The run to compare with: the one just watched, else the last that was kept."""
+        """Return the run to compare with: the one just watched, else the last that was kept."""
         before = self._before
         if before is not None and before.run_digest == report.run_digest is not None:
             return before
@@ -214,7 +214,7 @@ POLL_SECONDS = 0.25
 
 
 class StartedJob(Controller):
-    """The job that the dashboard was started for, whichever job is looked at."""
+    """Controller of the job that the dashboard was started for, whichever job is looked at."""
 
     def __init__(
         self,
@@ -351,8 +351,9 @@ class StartedJob(Controller):
 
 
 class JobController(Controller):
-    """``reports`` is where reports are kept (by default the user's); of a replay none are.
-    ``attached``: a process whose job is the first picture."""
+    """Controller of jobs, and of the process or GPU under the cursor. ``reports`` is where reports
+    are kept (by default the user's); of a replay none are. ``attached``: a process whose job is the
+    first picture."""
 
     def __init__(
         self,
@@ -460,7 +461,7 @@ class JobController(Controller):
         return self.report.lines(width, self.view.glyphs is not ASCII)
 
     def action_report(self) -> None:
-        """The report of the job so far, or of the one that has ended."""
+        """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
         self.report.note_diagnosis(self._diagnosis.to_the_second())
@@ -525,7 +526,7 @@ class JobController(Controller):
         self.display.answer("all processes" if every else "processes that use a GPU")
 
     def action_open(self) -> None:
-        """A finding, a GPU, or a process's job (its GPU without one)."""
+        """Open a finding, a GPU, or a process's job (its GPU without one)."""
         view = self.view
         if view.in_findings:
             self._diagnosis.action_evidence()
@@ -575,7 +576,8 @@ class JobController(Controller):
         self.display.show(dialog, partial(self._end, process, force))
 
     def _selected(self) -> Process | None:
-        """The one under the cursor of the screen in front; without a cursor the only one listed."""
+        """Return the process under the cursor of the screen in front; without a cursor the only one
+        listed."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         screen = self.display.app.screen

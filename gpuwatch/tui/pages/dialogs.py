@@ -17,12 +17,12 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
-from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, undecided
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.frame import Line, Row, edited, fit_end, plain
 from gpuwatch.tui.terminal.palette import THEMES
@@ -60,7 +60,7 @@ _OF_CHARTS = (
 
 
 def help_dialog(view: View) -> Dialog:
-    """The keys by group, then what the picture means."""
+    """Return the help: the keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
     for group, keys in described(replay=replay, fleet=view.fleet):
@@ -196,7 +196,8 @@ _HEAD_ROWS = 2
 
 
 class Choice(NamedTuple):
-    """``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not ticked."""
+    """Line of a menu. ``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not
+    ticked."""
 
     name: str
     text: str

@@ -19,14 +19,13 @@ from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
-from gpuwatch.tui.panels.finding_words import about_gpu, rule_of, severity_sign, style_of
+from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
     Run,
     Zone,
-    blank,
     fit,
     left,
     right,
@@ -100,7 +99,8 @@ def metrics(
 
 
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
-    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    """Return ``metrics`` with every scale there is: ``columns`` is how much of the past is
+    shown."""
     host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
     if _power_limit(gpu):
         return metrics(gpu, host_memory)
@@ -214,7 +214,7 @@ Answer = TypeVar("Answer")
 
 
 class State(NamedTuple):
-    """``style`` is a name of the palette."""
+    """What a GPU does, in a word and a style of the palette."""
 
     word: str
     style: str
@@ -255,7 +255,8 @@ the second on is fed."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
-    """The state of now; or of the moment that is looked at, by what was found and read then."""
+    """Return the state of now; or of the moment that is looked at, by what was found and read
+    then."""
     moment = view.timeline.moment
     said: Sequence[Finding | FindingMark]
     if moment is None:
@@ -342,8 +343,8 @@ _WHOLE_CELLS, _SHORT_CELLS = 50, 24
 
 
 def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
-    """``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a chart of
-    ``width``; ``None``: the chart shows what there is to see."""
+    """Return ``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a
+    chart of ``width``; ``None``: the chart shows what there is to see."""
     grid = window.grid(max(1, width))
     if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
         return None
@@ -429,7 +430,7 @@ class GpuPainter:
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
-        """``gpu`` in exactly ``rows`` lines."""
+        """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = state_of(self._view, gpu)
         gpu = past_gpu(self._view, gpu)
@@ -445,7 +446,8 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
-        """The selection mark, the index, and a sign or a blank: whether a finding names it."""
+        """Begin a line: the selection mark, the index, and a sign or a blank: whether a finding
+        names it."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
@@ -480,22 +482,19 @@ class GpuPainter:
         solid = self._glyphs.solid
         return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
 
-    def _chart(self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int) -> list[Line]:
-        if metric.limit is None:
-            return [blank(max(0, width))] * rows
-        view = self._view
-        strip = view.strips.get((gpu.uuid, metric.name, width, rows))
-        series = view.history.gpu(gpu.uuid, metric.name)
-        limit, glyphs = metric.limit, self._glyphs
-        lines = strip.draw(series, self._window, width, limit, glyphs, style, rows)
-        return [tuple(line) for line in lines]
+    def _chart(
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
+    ) -> list[list[Run]]:
+        series = self._view.history.gpu(gpu.uuid, metric.name)
+        key = gpu.uuid, metric.name
+        return self._view.chart(key, series, width, metric.limit, style, rows, self._window)
 
     def _busy(
         self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
-    ) -> tuple[list[Line], list[Run]]:
-        """The chart of how busy it is, and what it shows in words: state, mean and extremes."""
+    ) -> tuple[list[Sequence[Run]], list[Run]]:
+        """Draw how busy it is, and say what the chart shows: state, mean and extremes."""
         self.spans.append((lead, width))
-        lines = self._chart(gpu, busy, state.style, width, rows)
+        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, state.style, width, rows)]
         series = self._view.history.gpu(gpu.uuid, busy.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
@@ -513,7 +512,7 @@ class GpuPainter:
         return lines, words
 
     def _ticks(self, number: int, rows: int) -> str:
-        """The scale beside row ``number`` of a chart, from the top."""
+        """Return the scale beside row ``number`` of a chart, from the top."""
         text = {0: "100", rows // 2: "50", rows - 1: "0"}.get(number, "")
         return right(text, _TICK_WIDTH) if rows >= _TICK_ROWS else ""
 
@@ -572,12 +571,13 @@ class GpuPainter:
             last.add(left(state.word, _STATE_WIDTH), state.style)
         return [*lines, self._add_numbers(last, gpu, metrics)]
 
-    def _charted(self, row: Row, ticks: str, drawn: Line) -> Line:
+    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
         return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
 
     def _single(self, gpu: Gpu, state: State, metrics: Metrics) -> Line:
-        """The numbers' places are the same in every row, whatever there is to note."""
+        """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
+        to note."""
         width, glyphs = self._width, self._glyphs
         busy, memory, power, temperature = metrics
         row = self._begin(gpu, width)
@@ -638,7 +638,7 @@ _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SING
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
-    view, shares = page.view, page.grid
+    view, shares = page.view, page.overview
     count = len(page.gpus)
     first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
     view.gpu_offset = first
@@ -665,7 +665,7 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
     return lines, zones
 
 
-PANEL = Panel("gpus", lambda page: page.grid.shown * page.grid.each, _draw)
+PANEL = Panel("gpus", lambda page: page.overview.shown * page.overview.each, _draw)
 
 
 def _hidden(page: Page, above: int, below: int) -> str:

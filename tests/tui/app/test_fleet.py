@@ -13,8 +13,8 @@ from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
-from gpuwatch.tui.dashboard import TapeSource
-from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member, draw
+from gpuwatch.tui.app import TapeSource
+from gpuwatch.tui.pages.fleet import Fleet, FleetApp, FleetRow, draw
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, nothing, starved
@@ -37,13 +37,13 @@ def machine(name: str, *busy: float | None, **fields: Any) -> Snapshot:
     return snapshot(host=Host(name="node"), gpus=tuple(gpus), **fields)
 
 
-def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None) -> Member:
+def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None) -> FleetRow:
     """As it is when ``what`` has just come in and was diagnosed."""
     one = RemoteHost(name, ("false",), 1.0)
     if what is not None:
         one.latest, one._arrived_at = what, time.monotonic()
         one.tape = cast("Any", SimpleNamespace(diagnosis=found, error=None))
-    member = Member(one)
+    member = FleetRow(one)
     member.note_readings()
     return member
 
@@ -62,7 +62,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def late(member: Member, seconds: float) -> Member:
+def late(member: FleetRow, seconds: float) -> FleetRow:
     member.host._arrived_at = time.monotonic() - seconds
     return member
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gpuwatch.tui import keys as tables
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.charts.timeline import SPANS, FindingMark
 from gpuwatch.tui.pages import findings
 from gpuwatch.tui.pages.detail import DetailScreen

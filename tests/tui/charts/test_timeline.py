@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.diagnosis.ledger import Episode
-from gpuwatch.tui.charts.glyphs import UNICODE
-from gpuwatch.tui.charts.strips import TimeWindow
-from gpuwatch.tui.charts.timeline import (
-    SPANS,
-    FindingMark,
-    Timeline,
-    mark_at,
-    mark_beside,
-    mark_of,
-)
+from gpuwatch.tui.charts.strips import UNICODE, TimeWindow
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside, mark_of
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.gpus import state_of
 from tests.support.snapshots import gpu, snapshot
@@ -141,15 +133,14 @@ def test_times_are_as_far_apart_while_the_chart_has_room() -> None:
 
 
 def test_marks_lie_where_the_finding_was() -> None:
-    """The sign stands at the column in which it began, the line ends with it."""
-    window = TimeWindow(100.0, 50.0)
-    mark = FindingMark(
-        rule="oscillation", severity="error", summary="", begin_seconds=60.5, end_seconds=69.5
-    )
-    cells = time_axis.mark_cells([mark], window, 50, UNICODE)
-    assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(10, 20))
+    """The sign stands at the column in which it began, the line ends with it; a graver one lies on
+    top."""
+    found = [("error", 10, 19), ("info", 5, 12), ("warning", 60, 70)]
+    cells = time_axis.mark_cells(found, 50, UNICODE)
+    assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(5, 20))
+    assert cells[5] == (UNICODE.note, "key")
     assert cells[10] == (UNICODE.grave, "error")
-    assert cells[19] == (UNICODE.rule, "error")
+    assert cells[11] == cells[19] == (UNICODE.rule, "error")
 
 
 @pytest.mark.parametrize(

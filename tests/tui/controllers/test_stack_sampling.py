@@ -15,7 +15,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.jobs.stacks import sampler as stack_sampler
 from gpuwatch.jobs.stacks.report import Place, Share, StackReport, UserLine
 from gpuwatch.sources.linux import procfs
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.pages.dialogs import stacks_dialog
 from gpuwatch.tui.view import View
 from tests.jobs.stacks.support import has_sampled, py_spies_of

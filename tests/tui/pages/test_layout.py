@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
-from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
+from gpuwatch.tui.charts.strips import UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
@@ -55,7 +55,7 @@ def test_the_rows_fit_and_what_matters_has_some(
     if height >= 10:
         assert page.room >= 2
     if gpus:
-        shares = page.grid
+        shares = page.overview
         assert 1 <= shares.shown <= gpus
         assert width >= shares.style.least_width
         assert shares.style.rows <= shares.each <= MOST_ROWS_A_GPU[shares.style]

@@ -7,9 +7,8 @@ import pytest
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, findings, job, overview
-from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus import brief_name, facts, metrics
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
@@ -163,8 +162,8 @@ def test_no_number_of_the_host_is_cut(scenario: str) -> None:
     """The same of the host, at every number of rows."""
     view = view_of(scene(scenario, 2))
     heights = (1, 2, 3, 6, 8, 12)
-    whole = numbers(one for n in heights for one in texts(host_panel.draw(fresh(view), 600, n)))
+    whole = numbers(one for n in heights for one in texts(overview.draw_host(fresh(view), 600, n)))
     for width in range(20, 210):
         # The layout gives a narrow screen one line.
         rows = heights[width % 6] if width >= 48 else 1
-        assert numbers(texts(host_panel.draw(fresh(view), width, rows))) <= whole, (width, rows)
+        assert numbers(texts(overview.draw_host(fresh(view), width, rows))) <= whole, (width, rows)
