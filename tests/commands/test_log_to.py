@@ -27,7 +27,8 @@ TRAIN = """
 import sys
 from tests.support.virtual_gpu import VirtualGpu
 gpu = VirtualGpu.open(0, memory_bytes=6 << 30)
-for _ in range(15):
+# A busy machine is slow to look at it for the first time.
+for _ in range(50):
     gpu.run(0.1)
 print("trained")
 sys.exit(3)
