@@ -7,6 +7,7 @@ from gpuwatch.diagnosis.engine.subject import Subject
 from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
 from gpuwatch.diagnosis.finding import Finding, Question
 from gpuwatch.diagnosis.rule import Unknown
+from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.pauses import (
     against_saving,
     lost_share,
@@ -14,7 +15,6 @@ from gpuwatch.diagnosis.rules.shared.pauses import (
     real_pauses,
     rhythm,
 )
-from gpuwatch.diagnosis.rules.shared.possible import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT

@@ -37,8 +37,7 @@ import math
 
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loaders, loading, reported, words
-from gpuwatch.diagnosis.rules.shared.ranks import held_up
+from gpuwatch.diagnosis.rules.shared import loaders, loading, words
 from gpuwatch.diagnosis.sentence import of_several
 
 RULE = Rule(
@@ -53,7 +52,7 @@ QUOTA_SHARE = 0.9  # of the cores
 
 
 def check(window: Window) -> Verdict:
-    found = loading.underfed(window, held_up, _slow_steps, by_report=True)
+    found = loading.underfed(window, loading.waits_for_cores, _slow_steps, by_report=True)
     job, cores = found.job, _cores_without(window, found.job)
     quota, throttled = job.job.quota_cores, job.cpu_throttled_percent
     if quota is None:
@@ -97,7 +96,7 @@ def _firing(
                        "it uses its whole quota" if full else
                        "on average it stays well below its quota", supports=full, digits=2),
     ]  # fmt: skip
-    if not found.gpus and found.idle_share < reported.STARVED_SHARE:
+    if not found.gpus and found.idle_share < loading.STARVED_SHARE:
         # A loop on the CPU that has its data in time: what is lost is in the steps, and how much,
         # throttled periods do not say.
         complaint, lost = "The steps of the training loop are slow", None

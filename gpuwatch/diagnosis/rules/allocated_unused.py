@@ -33,7 +33,7 @@ Sources
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, with_load
+from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load
 from gpuwatch.diagnosis.rules.shared.words import GIB, required, rounded
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
@@ -46,7 +46,7 @@ DRIVERS_BYTES = 1 * GIB
 def check(window: Window) -> Verdict:
     if window.job is not None:
         return Clear("a job uses it")
-    gpu = with_load(window)[0]
+    gpu = required_load(window)[0]
     if not gpu.allocated_to:
         return Clear("no scheduler is known to have given it to a job")
     if (gpu.allocated_seconds or 0.0) < NEW_SECONDS:

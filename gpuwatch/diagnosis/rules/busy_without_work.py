@@ -48,7 +48,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, effort, words
+from gpuwatch.diagnosis.rules.shared import cards, words
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
@@ -72,7 +72,7 @@ _SMALL = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = cards.with_load(window)
+    gpus = cards.required_load(window)
     if window.starting:
         return Clear("the job is starting")
     busy = [gpu for gpu in gpus if (gpu.busy_percent or 0.0) >= cards.PINNED_PERCENT]
@@ -83,33 +83,35 @@ def check(window: Window) -> Verdict:
     idling = [
         gpu
         for gpu in gpus
-        if (effort.little_work(gpu) or effort.waits_now(gpu)) and not effort.is_bandwidth_bound(gpu)
+        if (cards.does_little(gpu) or cards.waits_now(gpu)) and not cards.is_bandwidth_bound(gpu)
     ]
     if idling:
         return _firing(idling)
-    if any(effort.little_work(gpu) is None for gpu in gpus):
+    if any(cards.does_little(gpu) is None for gpu in gpus):
         return Unknown(("SM activity", "power and its limit"))
     return Clear("it works while it is busy")
 
 
 def _firing(gpus: list[GpuFacts]) -> Firing:
-    waits = [effort.waits_now(gpu) for gpu in gpus]
+    waits = [cards.waits_now(gpu) for gpu in gpus]
     limits = any(gpu.power_limit_watts is None for gpu in gpus)
     return Firing(
         summary=_summary(gpus, all(waits)),
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(_WAITS if all(waits) else _SMALL,),
-        strength=0.8 if all(waits) else 0.4 + 0.4 * max(effort.clearness(gpu) for gpu in gpus),
-        missing=effort.missing(gpus) + (("the power limit",) if limits else ()),
+        strength=0.8
+        if all(waits)
+        else 0.4 + 0.4 * max(cards.little_work_clearness(gpu) for gpu in gpus),
+        missing=cards.missing_effort(gpus) + (("the power limit",) if limits else ()),
         gpus=words.keys(gpus),
-        lost_share=words.highest([effort.unused(gpu) for gpu in gpus]),
+        lost_share=words.highest([cards.wasted_share(gpu) for gpu in gpus]),
         hold_seconds=OTHER_WORK_SECONDS if any(waits) else 0.0,
     )
 
 
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
     busy = words.highest([gpu.busy_percent for gpu in gpus])
-    power = words.highest([effort.power_when_busy(gpu) for gpu in gpus])
+    power = words.highest([cards.power_when_busy(gpu) for gpu in gpus])
     start = f"{GPUS} {IS} {busy or 0.0:.0f}% busy"
     if waiting:
         plateau = words.highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
@@ -117,7 +119,7 @@ def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
             f"{start} at {power or 0.0:.0f} W, after {plateau:.0f} W "
             f"before: {either('it is', 'they are')} waiting, not working"
         )
-    sm = words.highest([effort.sm_when_busy(gpu) for gpu in gpus])
+    sm = words.highest([cards.sm_when_busy(gpu) for gpu in gpus])
     at = "" if power is None else f" at {power:.0f} W"
     if sm is not None:
         at += f" with {sm:.0f}% of {either('its', 'their')} multiprocessors active"
@@ -125,12 +127,12 @@ def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
-    name, power, dram = words.named([gpu]), effort.power_when_busy(gpu), gpu.dram_active_percent
-    best = None if power is None else effort.FORMER_PLATEAU * power
+    name, power, dram = words.named([gpu]), cards.power_when_busy(gpu), gpu.dram_active_percent
+    best = None if power is None else cards.FORMER_PLATEAU * power
     return [
-        *effort.evidence(gpu),
+        *cards.effort_evidence(gpu),
         Evidence(f"{name} power of this job at its best", gpu.power_plateau_watts, "W", best,
-                 supports=effort.waits_now(gpu)),
-        Evidence(f"{name} DRAM activity", dram, "%", effort.BANDWIDTH_PERCENT,
+                 supports=cards.waits_now(gpu)),
+        Evidence(f"{name} DRAM activity", dram, "%", cards.BANDWIDTH_PERCENT,
                  "below this it is not bound by memory bandwidth", supports=dram is not None),
     ]  # fmt: skip

@@ -42,7 +42,6 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards
-from gpuwatch.diagnosis.rules.shared.effort import power_when_busy
 from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
 from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
@@ -97,7 +96,7 @@ def _holds(window: Window, gpu: GpuFacts) -> bool | None:
     share = cards.reason_share(window, gpu, cards.POWER_CAP)
     if share is not None:
         return share >= CAP_SHARE
-    power, limit = power_when_busy(gpu), gpu.power_limit_watts
+    power, limit = cards.power_when_busy(gpu), gpu.power_limit_watts
     return None if power is None or limit is None else power >= AT_LIMIT * limit
 
 

@@ -46,7 +46,11 @@ HOLD_SECONDS = 30.0
 def check(window: Window) -> Verdict:
     job = loading.job_of(window)
     model, workers, cores = job.job, job.workers, job.cpu_cores
-    idle = [gpu for gpu in cards.works(window.unused) if (gpu.busy_percent or 0.0) < SILENT_PERCENT]
+    idle = [
+        gpu
+        for gpu in cards.with_known_load(window.unused)
+        if (gpu.busy_percent or 0.0) < SILENT_PERCENT
+    ]
     reports = any(loop.compute_on_device is False for loop in model.loops)
     if not idle or model.gpu_uuids or not (model.framework or reports):
         return Clear("it uses a GPU, or no GPU is idle, or no training library is loaded in it")

@@ -32,7 +32,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loaders, loading, possible, reported
+from gpuwatch.diagnosis.rules.shared import loaders, loading, open_causes
 from gpuwatch.diagnosis.rules.shared.words import ramp, required, strength
 
 _PARALLEL = Advice(
@@ -66,14 +66,14 @@ def check(window: Window) -> Verdict:
         return Clear(f"the job serves requests: {job.job.serves}")
     if own is None and sign is None:
         return Clear("the job has no worker processes of its own, and no environments")
-    if wait is not None and wait >= reported.STARVED_SHARE and possible.no_loader(job) is None:
+    if wait is not None and wait >= loading.STARVED_SHARE and loading.no_loader(job) is None:
         return Clear(f"the job reports waiting for its loader {wait:.0%} of the time")
     main = required(main, *loading.NO_MAIN)
     # On a crowded machine it would have run in the time it waited for a core.
     main = min(100.0, main + found.main_queue_percent)
     queue = (own and own.run_queue_wait_percent) or 0.0
     crowded = 2.0 * queue > (need or 0.0)
-    steps, at_work = main >= possible.MAIN_COMPUTES_PERCENT, (need or 0.0) >= LEAST_PERCENT
+    steps, at_work = main >= open_causes.MAIN_COMPUTES_PERCENT, (need or 0.0) >= LEAST_PERCENT
     if steps and sign is not None:
         who = f"its main thread works meanwhile and steps environments ({sign})"
     elif not steps and at_work and count >= LEAST_COUNT:
@@ -96,7 +96,7 @@ def check(window: Window) -> Verdict:
                      "% of a core each", LEAST_PERCENT,
                      f"no loader workers; {queue:.0f}% is their wait for a core", supports=at_work),
             Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
-                     possible.MAIN_COMPUTES_PERCENT, "it works" if steps else "it waits"),
+                     open_causes.MAIN_COMPUTES_PERCENT, "it works" if steps else "it waits"),
         ],
         advice=(_CORES, *cures) if crowded and not steps else cures,
         strength=strength(found.clearness, clear, 0.0 if sign is None else 1.0),

@@ -29,8 +29,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, possible, words
-from gpuwatch.diagnosis.rules.shared.reported import COPIES_SHARE, reported_copies
+from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, words
 
 RULE = Rule(
     title="memory not pinned",
@@ -56,7 +55,7 @@ LINK_FULL_SHARE = 0.8  # of the link's rate
 
 def check(window: Window) -> Verdict:
     found = loading.underfed(window)
-    why = possible.no_loader(found.job)
+    why = loading.no_loader(found.job)
     if why is not None:
         return Clear(why)
     pinned = {rank.pinned_memory for rank in found.ranks}
@@ -66,12 +65,15 @@ def check(window: Window) -> Verdict:
         return Unknown(("whether the loader pins memory",))
     if loaders.is_at_limit(found.workers):
         return Clear("the loader workers are at their limit: pinning would hardly help")
-    copies, traffic = reported_copies(found.ranks), cards.idle_traffic(found.gpus, found.idle_share)
+    copies, traffic = (
+        loading.reported_copies(found.ranks),
+        cards.idle_traffic(found.gpus, found.idle_share),
+    )
     wait = found.reported_wait or 0.0
     least = cards.IDLE_TRAFFIC_BYTES_PER_SECOND
     if copies is None and words.required(traffic, "PCIe traffic") < least:
         return Clear(f"little crosses PCIe while the GPU idles ({words.amount(traffic or 0.0)}/s)")
-    if copies is not None and copies < COPIES_SHARE:
+    if copies is not None and copies < loading.COPIES_SHARE:
         return Clear(f"the job reports copies taking {copies:.0%} of the time")
     if copies is not None and wait >= MOSTLY * found.idle_share:
         return Clear(f"the job reports waiting for data {wait:.0%} of the time, not for copies")
@@ -93,7 +95,7 @@ def _firing(found: loading.Underfed, traffic: float | None, copies: float | None
         clear = words.ramp(traffic or 0.0, 0.5 * cards.IDLE_TRAFFIC_BYTES_PER_SECOND, 2e9)
         copied, lost = 0.5 if main is None else words.ramp(main, 10.0, 60.0), found.idle_share
     else:
-        clear, copied = words.ramp(copies, 0.0, 2.0 * COPIES_SHARE), 1.0
+        clear, copied = words.ramp(copies, 0.0, 2.0 * loading.COPIES_SHARE), 1.0
         lost = min(found.idle_share, copies)
     missing = loading.NO_MAIN if main is None and copies is None else ()
     much = "" if traffic is None else f" ({words.amount(traffic)}/s)"
@@ -117,7 +119,7 @@ def _evidence(
         Evidence("pinned memory", False, says=unpinned),
         None if copies is None else
         Evidence("copies to the GPU", words.percent_of(copies), "% of the time",
-                 100.0 * COPIES_SHARE, "reported by the job"),
+                 100.0 * loading.COPIES_SHARE, "reported by the job"),
         words.measured("host to GPU while it idles", traffic, "bytes/s", least,
                        "batches are copied while no kernel runs", digits=0,
                        supports=(traffic or 0.0) >= least),

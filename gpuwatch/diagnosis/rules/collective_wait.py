@@ -74,8 +74,7 @@ from dataclasses import dataclass
 from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, late_rank, loading, pauses, ranks, words
-from gpuwatch.diagnosis.rules.shared.effort import little_work, little_work_share, unused, waits_now
+from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, ranks, words
 
 RULE = Rule(
     title="waits for another rank",
@@ -152,10 +151,10 @@ def check(window: Window) -> Verdict:
     if window.job is None and not _is_plain(window, split):
         return Unknown(loading.NO_JOB)
     late = min(split.late, key=lambda gpu: _busy([gpu]))
-    shared = late_rank.shared_trouble(window, late)
+    shared = ranks.shared_trouble(window, late)
     if shared is not None:
         return Clear(f"the late rank has the same problem as the others: {shared}")
-    doing = late_rank.doing_of(window, late)
+    doing = ranks.work_of_late_rank(window, late)
     if not doing.known and 100.0 * split.gap < UNSEEN_GAP_PERCENT:
         return _each_other(window, gpus)
     return _firing(window, split, late, doing, blind=works_too is None)
@@ -183,7 +182,7 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     if not in_turns and not ranks.are_one_job(window, gpus):
         return Unknown(loading.NO_JOB)
     network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
-    last = late_rank.last_to_launch(window)
+    last = ranks.last_to_launch(window)
     elsewhere = None if window.job is None else window.job.job.behind_elsewhere
     known = elsewhere if last is None else cards.name_of(last)
     late = f"{known} launches its collectives last"
@@ -202,7 +201,7 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
                      supports=not network),
             Evidence("least power of them", round(least, 1), "W", round(SAME_WORK * most, 1),
                      "on average all do the same work"),
-            *late_rank.launched(window, last), ranks.likeness(window, gpus),
+            *ranks.launched(window, last), ranks.likeness(window, gpus),
         ],
         advice=(_EVEN,),
         strength=0.5 - 0.1 * (window.job is None)
@@ -259,7 +258,11 @@ def _is_plain(window: Window, split: _Split) -> bool:
         return clear or split.spins
     watts = [gpu.power_mean_watts or 0.0 for gpu in split.waiting]
     alike = min(watts) >= SAME_WORK * max(watts) and len(watts) + len(split.late) >= PRESUMED_LEAST
-    return clear and alike and all(little_work(gpu) or waits_now(gpu) for gpu in split.waiting)
+    return (
+        clear
+        and alike
+        and all(cards.does_little(gpu) or cards.waits_now(gpu) for gpu in split.waiting)
+    )
 
 
 def _busy(gpus: list[GpuFacts]) -> float:
@@ -284,13 +287,13 @@ def _works_meanwhile(split: _Split) -> bool | None:
         return None
     at_work = words.highest([gpu.power_plateau_watts for gpu in [*split.waiting, *split.late]])
     waits = split.spins or ours <= (at_work or 0.0) * (1.0 - SPINS * split.gap)
-    if waits or all(little_work(gpu) for gpu in split.waiting):
+    if waits or all(cards.does_little(gpu) for gpu in split.waiting):
         return False
     return 1.0 - theirs / ours > WORKING * split.gap
 
 
 def _firing(
-    window: Window, split: _Split, late: GpuFacts, doing: late_rank.Doing, *, blind: bool
+    window: Window, split: _Split, late: GpuFacts, doing: ranks.LateRankWork, *, blind: bool
 ) -> Firing:
     clear = words.ramp(100.0 * split.gap, GAP_PERCENT, CLEAR_GAP_PERCENT)
     strength = 0.6 + 0.25 * clear + (0.15 if doing.known else 0.0) - (0.2 if blind else 0.0)
@@ -305,8 +308,8 @@ def _firing(
     )
     if not sure:
         low = "little for this card"
-        lost = words.mean([unused(gpu) for gpu in several]) or split.gap
-        plateau = little_work_share(late) * (late.power_limit_watts or 0.0)
+        lost = words.mean([cards.wasted_share(gpu) for gpu in several]) or split.gap
+        plateau = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
         summary = (
             f"{name} {words.verb(several, 'is', 'are')} {busy:.0f}% busy and "
             f"{words.verb(several, 'does', 'do')} little, and {words.named([late])} idles "
@@ -322,7 +325,7 @@ def _firing(
                      round(busy - GAP_PERCENT, 1), "idle part of that time"),
             Evidence(f"{name} power", words.rounded(power), "W", plateau,
                      low, supports=power is not None and plateau is not None and power < plateau),
-            *doing.evidence, *late_rank.launched(window, cards.rank_of(window, late)),
+            *doing.evidence, *ranks.launched(window, cards.rank_of(window, late)),
             ranks.likeness(window, [late, *others]),
         ),
         advice=doing.advice,

@@ -45,7 +45,7 @@ from collections.abc import Sequence
 from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, possible, reported, words
+from gpuwatch.diagnosis.rules.shared import cards, loading, open_causes, pauses, words
 from gpuwatch.diagnosis.sentence import GPUS, IS
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
@@ -63,8 +63,8 @@ FINE_SECONDS = 0.3
 
 
 def check(window: Window) -> Verdict:
-    loading.judgeable(window)
-    gpus = cards.with_load(window)
+    loading.settle_early(window)
+    gpus = cards.required_load(window)
     if window.job is not None:
         gpus = [gpu for gpu in gpus if not cards.is_others(gpu)]
     if not gpus:
@@ -78,7 +78,7 @@ def check(window: Window) -> Verdict:
         return Clear("the GPUs idle for less than 15% of the time")
     waits = [(gpu, wave) for gpu, wave in idle if pauses.waits_share(window, gpu) >= IDLE_SHARE]
     swinging = [one for one in waits if _recurs(one[1])]
-    if possible.runs_by_hand(window.job, [wave for _, wave in swinging]):
+    if loading.runs_by_hand(window.job, [wave for _, wave in swinging]):
         return Clear("the cells of a notebook run when somebody runs them")
     if swinging:
         return _firing(window, swinging)
@@ -105,7 +105,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     ranks = () if window.job is None else loading.driving(window.job, gpus)
     rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
     waits = f"{IS} starved in bursts, {rhythm}: idle {lost:.0%} of the time"
-    outside = window.job is not None and possible.waits_outside(window.job, ranks)
+    outside = window.job is not None and open_causes.waits_outside(window.job, ranks)
     clear = words.strength(
         words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
         words.ramp(first.idle.count, LEAST_IN_RHYTHM - 1.0, 15.0),
@@ -126,10 +126,10 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
 
 
 def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
-    wait = reported.reported_wait(ranks)
-    if wait is not None and wait >= reported.STARVED_SHARE:
+    wait = loading.reported_wait(ranks)
+    if wait is not None and wait >= loading.STARVED_SHARE:
         return f"; the job reports waiting for data {wait:.0%} of the time"
-    left = units.listed(possible.causes(window, ranks), "or")
+    left = units.listed(open_causes.causes(window, ranks), "or")
     return f", waiting for {left}" if left else "; no known cause fits"
 
 
@@ -141,7 +141,7 @@ def _evidence(
     pinned = bool(ranks) and all(rank.pinned_memory for rank in ranks)
     copies = "copies run while no kernel does" + ("" if pinned else ", as from unpinned memory")
     copies = copies if much else "the wait comes before the copy"
-    against = None if job is None else possible.against_loader(job, ranks)
+    against = None if job is None else open_causes.against_loader(job, ranks)
     least = LEAST_RUNS if period is None else LEAST_IN_RHYTHM
     runs, each = float(wave.idle.count), words.lasting(wave.idle.mean_seconds or 0.0)
     return [
@@ -155,7 +155,7 @@ def _evidence(
         words.measured("period", period, "s", says="it is periodic", digits=2),
         words.measured("host to GPU while it idles", rate, "bytes/s",
                        cards.IDLE_TRAFFIC_BYTES_PER_SECOND, copies, supports=much, digits=0),
-        reported.wait_evidence(reported.reported_wait(ranks)),
+        loading.wait_evidence(loading.reported_wait(ranks)),
         None if against is None else
         Evidence("data loader", "unlikely", says=against, supports=False),
     ]  # fmt: skip
@@ -163,11 +163,13 @@ def _evidence(
 
 def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
     why = "seen from the GPU, the causes look the same, and each has another cure"
-    job, wait = window.job, reported.reported_wait(ranks)
+    job, wait = window.job, loading.reported_wait(ranks)
     if job is None:
         beside = "Run gpuwatch beside the job (gpuwatch diagnose --pid PID)"
         return Advice(f"{beside}: what its processes do decides between them.", why=why)
-    if wait is not None and wait >= reported.STARVED_SHARE:
+    if wait is not None and wait >= loading.STARVED_SHARE:
         see = f"See what makes the batches late: gpuwatch stacks --workers {job.job.pid}."
         return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
-    return Advice(f"Before changing anything, get {possible.what_decides(window, ranks)}.", why=why)
+    return Advice(
+        f"Before changing anything, get {open_causes.what_decides(window, ranks)}.", why=why
+    )

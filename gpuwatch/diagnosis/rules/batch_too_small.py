@@ -42,7 +42,7 @@ Sources
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, effort
+from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, required
 from gpuwatch.diagnosis.sentence import GPUS, IS
@@ -74,15 +74,15 @@ _BATCHING = Advice(
 
 
 def check(window: Window) -> Verdict:
-    gpus = cards.with_load(window)
+    gpus = cards.required_load(window)
     if window.starting:
         return Clear("the job is starting")
     if not all(_is_fed(window, gpu) for gpu in gpus):
         return Clear("its GPUs are not always busy, so the batch is not the bottleneck")
-    little = [effort.little_work(gpu) for gpu in gpus]
-    if False in little or any(effort.is_bandwidth_bound(gpu) for gpu in gpus):
+    little = [cards.does_little(gpu) for gpu in gpus]
+    if False in little or any(cards.is_bandwidth_bound(gpu) for gpu in gpus):
         return Clear("the GPUs are well used while busy")
-    if any(effort.waits_now(gpu) for gpu in gpus):
+    if any(cards.waits_now(gpu) for gpu in gpus):
         return Clear("it draws more power at other times: it waits; the batch is not small")
     if None in little:
         return Unknown(("SM activity", "power and its limit"))
@@ -108,11 +108,11 @@ def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
     used = gib(cards.memory_most(fullest) or 0.0)
     total = gib(fullest.identity.memory_total_bytes or 0)
     times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
-    sm = mean([effort.sm_when_busy(gpu) for gpu in gpus])
-    power = mean([effort.power_when_busy(gpu) for gpu in gpus])
+    sm = mean([cards.sm_when_busy(gpu) for gpu in gpus])
+    power = mean([cards.power_when_busy(gpu) for gpu in gpus])
     seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
     seen += [] if power is None else [f"{power:.0f} W"]
-    clear = sum(effort.clearness(gpu) for gpu in gpus) / len(gpus)
+    clear = sum(cards.little_work_clearness(gpu) for gpu in gpus) / len(gpus)
     larger = Advice(
         f"Raise the batch size in steps: {times} the present one should fit (gpuwatch tune memory "
         "measures it).",
@@ -129,15 +129,15 @@ def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(larger, _PRECISION) if slow else (larger,),
         strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),
-        missing=effort.missing(gpus),
+        missing=cards.missing_effort(gpus),
         gpus=keys(gpus),
-        lost_share=highest([effort.unused(gpu) for gpu in gpus]),
+        lost_share=highest([cards.wasted_share(gpu) for gpu in gpus]),
     )
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
     name, total, tensor = named([gpu]), gpu.identity.memory_total_bytes, gpu.tensor_active_percent
-    busy, sm, power = effort.evidence(gpu, "it is kept busy")
+    busy, sm, power = cards.effort_evidence(gpu, "it is kept busy")
     return [
         busy, sm, power,
         Evidence(f"{name} memory used", cards.memory_most(gpu), "bytes", total and ROOM * total,

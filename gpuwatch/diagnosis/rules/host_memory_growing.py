@@ -36,7 +36,7 @@ Sources
 from gpuwatch.core.bounds import lowest
 from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import job_of, judgeable
+from gpuwatch.diagnosis.rules.shared.loading import job_of, settle_early
 from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
 
 _ARRAYS = Advice(
@@ -66,7 +66,7 @@ WORKERS_PART = 0.3
 
 def check(window: Window) -> Verdict:
     job = job_of(window)
-    judgeable(window)
+    settle_early(window)
     host = window.host
     steady = lowest([window.steady_seconds, host.memory_trend_seconds]) or 0.0
     slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second

@@ -29,7 +29,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, unused, with_load
+from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load, unused
 from gpuwatch.diagnosis.rules.shared.loading import job_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
@@ -48,7 +48,7 @@ _ALL_OF_THEM = {
 
 
 def check(window: Window) -> Verdict:
-    job, gpus, rests = job_of(window), with_load(window), unused(window)
+    job, gpus, rests = job_of(window), required_load(window), unused(window)
     given = [rank.visible_gpus or 0 for rank in job.job.ranks]
     more = given[0] - len(gpus) if len(given) == 1 else 0
     if window.starting or not (rests or more > 0):

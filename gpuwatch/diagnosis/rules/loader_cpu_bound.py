@@ -45,7 +45,6 @@ from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_MAIN, NO_WORKERS, Underfed, starved
-from gpuwatch.diagnosis.rules.shared.ranks import main_works_percent
 from gpuwatch.diagnosis.sentence import either
 
 RULE = Rule(
@@ -66,7 +65,7 @@ def check(window: Window) -> Verdict:
         return Clear("the job has no loader workers")
     workers = words.required(found.workers, "the loader workers' CPU")
     need = words.required(loaders.wanted(workers), "the loader workers' CPU")
-    waits, main = loaders.in_disk_wait(workers) or 0.0, main_works_percent(found, 1)
+    waits, main = loaders.in_disk_wait(workers) or 0.0, found.main_works_percent(1)
     if need < loaders.WORKERS_AT_LIMIT_PERCENT:
         return Clear(f"the loader workers use only {workers.cpu_percent:.0f}% of a core each")
     if waits > (workers.cpu_percent or 0.0):
@@ -155,7 +154,7 @@ def _cheaper(
         left, own = words.free(spare or 0.0), job.job.usable_cores
         why = f"of {words.cores_of(cores)} the job may use, {left}: more workers would take turns"
     more = "Give the job more cores, or run fewer ranks on this machine."
-    advice = [Advice(loaders.CHEAPER, why=why), Advice(more, why=why)]
+    advice = [loaders.cheaper_transforms(why), Advice(more, why=why)]
     if better is not None and better < count and own is not None and count > own:
         why = "more workers than cores only take turns"
         advice.append(loaders.set_workers("Lower num_workers", count, better, why))

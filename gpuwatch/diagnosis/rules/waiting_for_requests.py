@@ -30,7 +30,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import loading, possible, words
+from gpuwatch.diagnosis.rules.shared import loading, open_causes, words
 
 _LEAVE = Advice(
     "Leave it as it is if answers come in time: its own counters of waiting requests say so.",
@@ -51,11 +51,11 @@ def check(window: Window) -> Verdict:
     sign, main = found.job.job.serves, found.main_idle_percent
     if sign is None:
         return Clear("nothing shows that the job serves requests")
-    if main is not None and main >= possible.MAIN_COMPUTES_PERCENT:
+    if main is not None and main >= open_causes.MAIN_COMPUTES_PERCENT:
         return Clear(f"the main thread works ({main:.0f}% of a core) while the GPU idles")
     missing = loading.NO_MAIN if main is None else ()
     known = 1.0 if sign.startswith("it is") else 0.5
-    rests = 0.5 if main is None else words.ramp(main, possible.MAIN_COMPUTES_PERCENT, 20.0)
+    rests = 0.5 if main is None else words.ramp(main, open_causes.MAIN_COMPUTES_PERCENT, 20.0)
     return Firing(
         summary=f"{found.complaint}: PID {found.job.job.pid} serves requests ({sign}), and there "
         "were no more requests",
@@ -63,7 +63,7 @@ def check(window: Window) -> Verdict:
             found.evidence,
             Evidence("serves requests", True, says=sign),
             Evidence("main thread's CPU while the GPU idles", main and round(main, 1),
-                     "% of a core", possible.MAIN_COMPUTES_PERCENT, supports=main is not None),
+                     "% of a core", open_causes.MAIN_COMPUTES_PERCENT, supports=main is not None),
         ],
         strength=words.strength(found.clearness, rests, known, missing=len(missing)),
         missing=missing,

@@ -43,7 +43,7 @@ Sources
 from dataclasses import replace
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, loaders, possible, reported, words
+from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, open_causes, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -52,7 +52,6 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     starved,
 )
-from gpuwatch.diagnosis.rules.shared.ranks import is_one_of_several, main_works_percent
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -94,35 +93,35 @@ def check(window: Window) -> Verdict:
     found = starved(window)
     if words.required(found.worker_count, *NO_WORKERS) > 0:
         return Clear("the job has loader workers")
-    main, loading = main_works_percent(found), found.job.stack_percent("loading_data")
+    main, loads = found.main_works_percent(), found.job.stack_percent("loading_data")
     if main is not None:
         # On a crowded machine it would have run in the time it waited for a core.
         main = min(100.0, main + found.main_queue_percent)
     if _is_reported(found):
         # Without workers, waiting for a batch is making it.
-        return _firing(window, found, main, loading)
-    without = _without_stacks(window, found, main) if loading is None else None
+        return _firing(window, found, main, loads)
+    without = _without_stacks(window, found, main) if loads is None else None
     if without is not None:
         return without
-    if loading is not None and loading < possible.STACKS_LOADING_PERCENT:
+    if loads is not None and loads < loading.STACKS_LOADING_PERCENT:
         if found.waits_for_data:
             return _waits_for_its_own(window, found)
-        return Clear(f"the stacks show the main thread loading for only {loading:.0f}% of the time")
-    if (found.job.write_when_idle_bytes_per_second or 0.0) >= possible.WRITES_BYTES_PER_SECOND:
+        return Clear(f"the stacks show the main thread loading for only {loads:.0f}% of the time")
+    if (found.job.write_when_idle_bytes_per_second or 0.0) >= open_causes.WRITES_BYTES_PER_SECOND:
         return Clear("the job writes while its GPU idles")
-    return _firing(window, found, main, loading)
+    return _firing(window, found, main, loads)
 
 
 def _without_stacks(window: Window, found: Underfed, main: float | None) -> Verdict | None:
     main, phase = words.required(main, *NO_MAIN), found.job.main_thread_phase
-    if is_one_of_several(window, found):
+    if found.is_one_of_several(window):
         return Unknown(("stacks of the rank whose GPU idles while the others wait for it",))
-    if possible.reduces_on_cpu(found.job):
+    if open_causes.reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
     threads = _in_threads(window, found)
     if threads is not None:
         return threads
-    if phase is not None and phase >= possible.IN_PHASE and not _alternates(found):
+    if phase is not None and phase >= open_causes.IN_PHASE and not _alternates(found):
         return Unknown(("stacks: the main thread works when the GPU does",))
     if (words.mean([gpu.foreign_busy_percent for gpu in found.gpus]) or 0.0) >= OTHERS_PERCENT:
         return Unknown(("stacks: others use its GPUs, too",))
@@ -197,7 +196,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
 
 
 def _for_threads(spare: float | None, threads: float) -> tuple[Advice, ...]:
-    cheaper = Advice(loaders.CHEAPER, why="the threads cannot keep up")
+    cheaper = loaders.cheaper_transforms("the threads cannot keep up")
     if spare is None or spare < 1.0:
         return (cheaper,)
     if threads >= ONE_CORE_PERCENT:
@@ -209,7 +208,7 @@ def _for_threads(spare: float | None, threads: float) -> tuple[Advice, ...]:
 
 def _is_reported(found: Underfed) -> bool:
     """Check whether the job itself says that it waits for its batches for long."""
-    return (found.reported_wait or 0.0) >= reported.STARVED_SHARE
+    return (found.reported_wait or 0.0) >= loading.STARVED_SHARE
 
 
 def _alternates(found: Underfed) -> bool:
@@ -220,24 +219,24 @@ def _alternates(found: Underfed) -> bool:
     return any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
 
 
-def _firing(window: Window, found: Underfed, main: float | None, loading: float | None) -> Firing:
+def _firing(window: Window, found: Underfed, main: float | None, loads: float | None) -> Firing:
     better = loaders.recommended_workers(window.host, found.job, 0, found.busy_share) or 4
     # Any work of the main thread takes turns with the GPU, and without that a slow Python loop
     # looks alike.
-    sure, turns = loading is not None or _is_reported(found), _alternates(found)
+    sure, turns = loads is not None or _is_reported(found), _alternates(found)
     clear = words.ramp(main or 0.0, MAIN_LOADS_PERCENT - 10.0, 90.0)
     clear = max(clear, 0.3) if found.fills_idle_time else clear
     shm, ranks = window.host.shm_total_bytes, found.job.ranks
     why = "the next batches are then loaded while the GPU works"
     small = shm is not None and shm <= loaders.SMALL_SHM_BYTES
-    loads = "the training process loads its own batches (num_workers=0)"
+    by_itself = "the training process loads its own batches (num_workers=0)"
     may = "the main thread is busy meanwhile and, without loader workers, may be loading data"
     stacks = f"gpuwatch stacks {found.job.job.pid}"
     see = f"First check whether it loads data ({stacks}); if so, raise num_workers"
     firing = found.starves(
-        loads,
-        _evidence(found, main, loading),
-        (1.0 if loading is not None else clear, 1.0 if sure or turns else 0.3),
+        by_itself,
+        _evidence(found, main, loads),
+        (1.0 if loads is not None else clear, 1.0 if sure or turns else 0.3),
         advice=(
             loaders.set_workers("Raise num_workers" if sure else see, 0, better, why),
             *(RULE.cure if sure else ()),
@@ -246,7 +245,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
         missing=() if sure else ("stacks of the main thread",),
         explains=RULE.explains,
         shared=len(ranks) > 1
-        and len(found.gpus) == len(cards.works(window.gpus))
+        and len(found.gpus) == len(cards.with_known_load(window.gpus))
         and all(rank.loader_workers == 0 for rank in ranks),
     )
     if sure:
@@ -255,7 +254,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loading: float 
     return replace(firing, summary=idled, strength=UNPROVEN * firing.strength)
 
 
-def _evidence(found: Underfed, main: float | None, loading: float | None) -> list[Evidence | None]:
+def _evidence(found: Underfed, main: float | None, loads: float | None) -> list[Evidence | None]:
     phase, line = found.job.main_thread_phase, found.job.stack_line("loading_data")
     turns = phase is not None and phase <= TAKE_TURNS
     at = f" at {line}" if line else ""
@@ -265,7 +264,7 @@ def _evidence(found: Underfed, main: float | None, loading: float | None) -> lis
         words.measured("main thread against the GPU", phase, "correlation", TAKE_TURNS,
                  "they take turns" if turns else "no alternation is visible", supports=turns,
                  digits=2),
-        words.measured("stacks inside the loader", loading, "%", possible.STACKS_LOADING_PERCENT,
+        words.measured("stacks inside the loader", loads, "%", loading.STACKS_LOADING_PERCENT,
                  f"the main thread makes batches{at}"),
     ]  # fmt: skip
 

@@ -40,7 +40,7 @@ import math
 from gpuwatch.diagnosis.facts.startup import LONGEST_SECONDS
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, loaders, possible, ranks, reported, words
+from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, open_causes, words
 from gpuwatch.diagnosis.rules.shared.loading import (
     MAIN_AT_LIMIT_PERCENT,
     NO_MAIN,
@@ -133,7 +133,7 @@ def _is_at_limit(found: Underfed, main: float, process: float | None) -> bool:
     if idle is None and not found.job.stacks and found.reported_wait is None:
         alone = len(found.job.ranks) < 2
         # Of several ranks, threads that exchange gradients are in the process's.
-        idle = ranks.least_while_idle(found, max(main, process or 0.0) if alone else main)
+        idle = found.least_while_idle(max(main, process or 0.0) if alone else main)
     if idle is not None and idle < MAIN_THREAD_LEAST_PERCENT and not found.fills_idle_time:
         return False
     if main >= MAIN_AT_LIMIT_PERCENT or found.fills_idle_time:
@@ -148,12 +148,12 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
         return Clear(f"the stacks show the main thread at other work {elsewhere:.0f}% of the time")
     if elsewhere is not None:
         return None
-    if not found.is_for_data or reported.not_starved(found.ranks) is not None:
+    if not found.is_for_data or loading.not_starved(found.ranks) is not None:
         # It has its data in time, so that the loader's part says nothing.
         return _by_copies(found)
     if words.required(found.worker_count, *NO_WORKERS) == 0:
         return Unknown(("stacks: without loader workers the main thread may be loading",))
-    if possible.reduces_on_cpu(found.job):
+    if open_causes.reduces_on_cpu(found.job):
         return Unknown(("stacks: an exchange of gradients over gloo keeps the CPU busy, too",))
     if loaders.is_at_limit(workers):
         return Clear("the loader workers are at their limit")
@@ -163,7 +163,7 @@ def _by_loader(found: Underfed) -> Clear | Unknown | None:
 
 
 def _by_copies(found: Underfed) -> Clear | None:
-    copies = reported.reported_copies(found.ranks)
+    copies = loading.reported_copies(found.ranks)
     if copies is not None:
         much = copies >= WAITS_MOSTLY * found.idle_share
         return Clear(f"the job reports copies taking {copies:.0%} of the time") if much else None
@@ -189,7 +189,7 @@ def _may_validate(window: Window, found: Underfed, main: float, process: float |
 
 def _firing(window: Window, found: Underfed, main: float, process: float | None) -> Firing:
     flat = not any(gpu.busy is not None and gpu.busy.is_swinging for gpu in found.gpus)
-    stacks = bool(found.job.stacks) or reported.not_starved(found.ranks) is not None
+    stacks = bool(found.job.stacks) or loading.not_starved(found.ranks) is not None
     limit = max(main, min(100.0, process or 0.0))
     busy = 0.7 if found.fills_idle_time else words.ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
@@ -236,7 +236,7 @@ def _evidence(
         Evidence("training process's CPU", round(process, 1), "% of a core", limit,
                  "all threads of the training process together fill a core"),
         Evidence("utilisation's shape", "flat" if flat else "0 to 99%", says=shape, supports=flat),
-        reported.wait_evidence(found.reported_wait, reported.FED_SHARE, fed=True),
+        loading.wait_evidence(found.reported_wait, loading.FED_SHARE, fed=True),
         found.workers_evidence("the workers have spare time: batches are ready"),
         None if power is None else
         Evidence("power while busy", words.percent_of(power), "% of the limit",

@@ -44,8 +44,7 @@ from typing import NamedTuple
 
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared import cards, late_rank, loading
-from gpuwatch.diagnosis.rules.shared.ranks import are_one_job, is_sure, likeness, looks, ranks_of
+from gpuwatch.diagnosis.rules.shared import cards, loading, ranks
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
 
 RULE = Rule(
@@ -78,15 +77,15 @@ _SHOWN: tuple[tuple[str, str | None, _Read], ...] = (
 
 
 def check(window: Window) -> Verdict:
-    gpus = ranks_of(window)
+    gpus = ranks.ranks_of(window)
     if any((gpu.busy_percent or 0.0) < cards.PINNED_PERCENT for gpu in gpus):
         return Clear("not all of its GPUs are busy all the time")
     if len({gpu.identity.name for gpu in gpus}) > 1:
         return Clear("its GPUs are of different models")
-    if not are_one_job(window, gpus):
+    if not ranks.are_one_job(window, gpus):
         return Unknown(loading.NO_JOB)
     # Of separate jobs, one on a slow card holds up no other.
-    by_clock = _by_clock(window, gpus) if is_sure(window) else None
+    by_clock = _by_clock(window, gpus) if ranks.is_sure(window) else None
     return by_clock or _by_work(window, gpus)
 
 
@@ -108,8 +107,8 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     )
     return Firing(
         summary=f"{slower[:1].upper()}{slower[1:]} runs at {own:.0f} MHz, the others at "
-        f"{theirs:.0f} MHz: they wait for it{looks(window)}",
-        evidence=(*_evidence(odd, others), likeness(window, gpus)),
+        f"{theirs:.0f} MHz: they wait for it{ranks.looks(window)}",
+        evidence=(*_evidence(odd, others), ranks.likeness(window, gpus)),
         advice=(settings,),
         strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
         gpus=keys([odd, *others]),
@@ -148,17 +147,21 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
         return Clear("its GPUs do the same work")
     odd = gpus[values.index(most)]
     others = [gpu for gpu in gpus if gpu is not odd]
-    theirs, sure = [measure.read(gpu) or 0.0 for gpu in others], is_sure(window)
+    theirs, sure = [measure.read(gpu) or 0.0 for gpu in others], ranks.is_sure(window)
     lost = max(0.0, 1.0 - median(theirs) / most)
     if not sure and min(theirs) < ALIKE * second:
         return Unknown(loading.NO_JOB)
-    doing = late_rank.doing_of(window, odd)
+    doing = ranks.work_of_late_rank(window, odd)
     why = f" ({doing.says})" if doing.known else ""
-    end = looks(window) if sure else ", if these GPUs run one job, as their memory makes it look"
+    end = (
+        ranks.looks(window)
+        if sure
+        else ", if these GPUs run one job, as their memory makes it look"
+    )
     return Firing(
         summary=f"{named(others)} {verb(others, 'spends', 'spend')} {100 * lost:.0f}% of the time "
         f"waiting for {cards.who(window, odd)}, which has more to do{why}{end}",
-        evidence=(*_evidence(odd, others), *doing.evidence, likeness(window, gpus)),
+        evidence=(*_evidence(odd, others), *doing.evidence, ranks.likeness(window, gpus)),
         advice=(_BALANCE, *(doing.advice if doing.known else ())),
         strength=measure.strength
         + 0.25 * ramp(lost, 1.0 - LESS_SM, 0.4)

@@ -34,10 +34,9 @@ Sources
 """
 
 from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
-from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rule import Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, words
-from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed
-from gpuwatch.diagnosis.rules.shared.ranks import held_up
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, underfed, waits_for_cores
 
 RULE = Rule(
     title="too many workers",
@@ -55,7 +54,7 @@ FILLED_SHARE = 0.85  # of the cores
 
 
 def check(window: Window) -> Verdict:
-    found = underfed(window, held_up, by_report=True)
+    found = underfed(window, waits_for_cores, by_report=True)
     workers, cores = found.job.workers, found.job.job.usable_cores
     if found.worker_count == 0:
         return Clear("the job has no loader workers")
@@ -105,7 +104,7 @@ def _firing(
     count = found.worker_count or round(workers.count / max(1, ranks))
     better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     missing = ("run-queue wait",) if workers.run_queue_wait_percent is None else ()
-    advice = [Advice(loaders.CHEAPER, why=f"{share} cannot serve them all")]
+    advice = [loaders.cheaper_transforms(f"{share} cannot serve them all")]
     if better is not None and better < count:
         why = "more workers than cores take turns and slow the main thread down"
         advice.insert(0, loaders.set_workers("Lower num_workers", count, better, why))

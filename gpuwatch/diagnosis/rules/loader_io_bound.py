@@ -175,7 +175,7 @@ def _more_at_once(window: Window, found: Underfed, workers: WorkerFacts | None) 
     spare = loaders.spare_cores(window.host, found.job)
     if used >= COMPUTES_PERCENT and spare is not None and spare < words.SPARE_LEAST_CORES:
         why = f"they use {used:.0f}% of a core each and {words.free(spare)}"
-        return [Advice(loaders.CHEAPER, why=why), _SHARDS]
+        return [loaders.cheaper_transforms(why), _SHARDS]
     why = (
         f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here, "
         "and twice as many deliver about twice as much, if what they wait for can"

@@ -35,7 +35,7 @@ Sources
 """
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
-from gpuwatch.diagnosis.rules.shared.loading import judgeable
+from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
 
@@ -69,7 +69,7 @@ LEAST_SUM, MOST_SUM = 0.75, 1.05  # of one GPU's time
 
 def check(window: Window) -> Verdict:
     gpus = ranks_of(window)
-    judgeable(window)
+    settle_early(window)
     by_power = all(gpu.idle_share < IDLE_SHARE for gpu in gpus)
     waits = [(gpu.spins_share or 0.0) if by_power else gpu.idle_share for gpu in gpus]
     if min(waits) < IDLE_SHARE:
