@@ -37,8 +37,9 @@ Thresholds
     activity of 50% or more is work bound by bandwidth (DCGM: some 80% is the most that is reached).
 
     power 1.6 times as high at this job's plateau (95th percentile since watched), and 1.3 times as
-    high for a quarter of the time: it waits. For 45 s: most evaluations are over by then. Power
-    shares are this project's choice, set on the labelled cases in tests/evaluation.
+    high for a quarter of the time: it waits. For 45 s: most evaluations are over by then; for 90 s
+    where several ranks and 10 MB/s sent may show that they wait for the network. Power shares are
+    this project's choice, set on the labelled cases in tests/evaluation.
 
 Sources
     NVML: utilization.gpu is the "percent of time over the past sample period during which one or
@@ -59,6 +60,11 @@ RULE = Rule(
     chart="power_watts",
 )
 OTHER_WORK_SECONDS = 45.0
+SENDS_BYTES_PER_SECOND = 10e6
+"""As of collective_wait: logs and monitors send less."""
+NETWORK_SECONDS = 90.0
+"""So long a job that exchanges over the network is watched first: collective_wait, which would
+explain it, needs minutes of the traffic to be sure."""
 
 _WAITS = Advice(
     "See where it stands with gpuwatch stacks; of several ranks, one may be late, or hang.",
@@ -86,13 +92,13 @@ def check(window: Window) -> Verdict:
         if (cards.does_little(gpu) or cards.waits_now(gpu)) and not cards.is_bandwidth_bound(gpu)
     ]
     if idling:
-        return _firing(idling)
+        return _firing(window, idling)
     if any(cards.does_little(gpu) is None for gpu in gpus):
         return Unknown(("SM activity", "power and its limit"))
     return Clear("it works while it is busy")
 
 
-def _firing(gpus: list[GpuFacts]) -> Firing:
+def _firing(window: Window, gpus: list[GpuFacts]) -> Firing:
     waits = [cards.waits_now(gpu) for gpu in gpus]
     limits = any(gpu.power_limit_watts is None for gpu in gpus)
     return Firing(
@@ -105,8 +111,21 @@ def _firing(gpus: list[GpuFacts]) -> Firing:
         missing=cards.missing_effort(gpus) + (("the power limit",) if limits else ()),
         gpus=words.keys(gpus),
         lost_share=words.highest([cards.wasted_share(gpu) for gpu in gpus]),
-        hold_seconds=OTHER_WORK_SECONDS if any(waits) else 0.0,
+        hold_seconds=NETWORK_SECONDS
+        if _exchanges(window)
+        else OTHER_WORK_SECONDS
+        if any(waits)
+        else 0.0,
     )
+
+
+def _exchanges(window: Window) -> bool:
+    """Check whether several ranks may wait for what the machine sends over the network."""
+    sent = window.host.network_transmit_bytes_per_second
+    several = window.job is not None and (
+        len(window.gpus) > 1 or (window.job.job.world_size or 1) > 1
+    )
+    return several and words.is_at_least(sent, SENDS_BYTES_PER_SECOND)
 
 
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:

@@ -26,7 +26,8 @@ Thresholds
     checkpoints and the ends of epochs are mostly over by then.
 
     1 GiB held by the job's processes: a CUDA context alone takes some 300 MB in PyTorch since CUDA
-    11.7 (before: up to 1 GB). 2 GiB where the processes are not known: the driver's is in it.
+    11.7 (before: up to 1 GB). 2 GiB where the processes are not known: the driver's is in it. There
+    the time lost is what the mean is of the highest: a rest can begin with empty memory.
 
     CPU below 0.3 cores, 1 MB/s read and written: processes that use more are working; waiting
     notebooks and servers use less. All but the size of a context are this project's choice.
@@ -109,12 +110,21 @@ def check(window: Window) -> Verdict:
         strength=(0.6 if missing else 0.8) + 0.2 * words.ramp(watched, LONG_ENOUGH_SECONDS, 120.0),
         missing=missing,
         gpus=words.keys(gpus),
-        lost_share=1.0,
+        lost_share=min(_held_part(window, gpu) for gpu in gpus),
     )
 
 
 def _held(window: Window, gpu: GpuFacts) -> float | None:
     return gpu.memory_used_bytes if window.job is None else gpu.own_memory_bytes
+
+
+def _held_part(window: Window, gpu: GpuFacts) -> float:
+    """Time in which the memory was held, 0 to 1 of the window: a rest can begin with empty memory,
+    and the mean is then below the highest."""
+    highest, mean = gpu.memory_highest_bytes, gpu.memory_used_bytes
+    if window.job is not None or not highest or mean is None:
+        return 1.0
+    return words.clamp(mean / highest)
 
 
 def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:

@@ -22,15 +22,18 @@ What to do
 
 Thresholds
     idle 10%: see loader_cpu_bound. Main thread below 60% of a core while the GPU idles: with more
-    it prepares answers, and may itself be the limit. Ports below 32768: above, the kernel hands
-    them out, and collectives of training jobs listen there.
+    it prepares answers, and may itself be the limit. While no kernel has run (below 1% busy), 10
+    MB/s read, or a mean of GPU memory below 90% of its highest: it is still loading. Ports below
+    32768: above, the kernel hands them out, and collectives of training jobs listen there.
 
 Sources
     Linux, net.ipv4.ip_local_port_range.
 """
 
+from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loading, open_causes, words
+from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
 
 _LEAVE = Advice(
     "Leave it as it is if answers come in time: its own counters of waiting requests say so.",
@@ -44,6 +47,10 @@ RULE = Rule(
     explains={"oscillation", "idle_holding_memory", "batch_too_small"},
     has_look_alikes=False,
 )
+LOADS_BYTES_PER_SECOND = 10e6
+"""Read from storage: logs and swapped-in code are far below, weights far above."""
+FILLED_SHARE = 0.9
+"""The mean of memory in use, of its highest in the window."""
 
 
 def check(window: Window) -> Verdict:
@@ -53,6 +60,8 @@ def check(window: Window) -> Verdict:
         return Clear("nothing shows that the job serves requests")
     if main is not None and main >= open_causes.MAIN_COMPUTES_PERCENT:
         return Clear(f"the main thread works ({main:.0f}% of a core) while the GPU idles")
+    if _still_loads(found):
+        return Clear("it is still loading: its GPU has run nothing, and it reads its model")
     missing = loading.NO_MAIN if main is None else ()
     known = 1.0 if sign.startswith("it is") else 0.5
     rests = 0.5 if main is None else words.ramp(main, open_causes.MAIN_COMPUTES_PERCENT, 20.0)
@@ -69,3 +78,16 @@ def check(window: Window) -> Verdict:
         missing=missing,
         gpus=found.keys,
     )  # fmt: skip
+
+
+def _still_loads(found: loading.Underfed) -> bool:
+    """Check whether a server that listens already loads what it serves: no kernel has run, and it
+    reads much or its GPU memory is filling."""
+    silent = all(words.is_below(gpu.busy_percent, SILENT_PERCENT) for gpu in found.gpus)
+    reads = words.is_at_least(found.job.read_bytes_per_second, LOADS_BYTES_PER_SECOND)
+    return silent and (reads or any(_is_filling(gpu) for gpu in found.gpus))
+
+
+def _is_filling(gpu: GpuFacts) -> bool:
+    used, highest = gpu.memory_used_bytes, gpu.memory_highest_bytes
+    return used is not None and highest is not None and used < FILLED_SHARE * highest
