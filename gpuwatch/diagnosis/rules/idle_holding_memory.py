@@ -37,10 +37,11 @@ Sources
     process ends or empties the cache) and its issues 107667 and 28394 (size of a CUDA context).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuwatch.core import units
-from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import words
 from gpuwatch.diagnosis.rules.shared.cards import present
@@ -70,35 +71,51 @@ NAMED_MOST = 2
 
 
 def check(window: Window) -> Verdict:
-    job, watched = window.job, window.watched_seconds
+    job = window.job
     held = {gpu.uuid: _held(window, gpu) for gpu in present(window) if gpu.busy is not None}
     if all(one is None for one in held.values()):
         return Unknown(("the GPUs' utilisation", "memory used"))
     if window.starting:
         return Clear("the job is starting")
     least = UNNAMED_BYTES if job is None else HELD_BYTES
-    holding = [gpu for gpu in window.gpus if (held.get(gpu.uuid) or 0.0) >= least]
+    holding = [gpu for gpu in window.gpus if words.is_at_least(held.get(gpu.uuid), least)]
     gpus = [gpu for gpu in holding if (gpu.busy_percent or 0.0) < IDLE_PERCENT]
     if not gpus:
         return Clear("no GPU with memory in use is idle")
-    if watched < LONG_ENOUGH_SECONDS:
+    if window.watched_seconds < LONG_ENOUGH_SECONDS:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
+    works = None if job is None else _other_work(job)
+    return Clear(works) if works is not None else _firing(window, gpus, held, least)
+
+
+def _other_work(job: JobFacts) -> str | None:
+    """What the job's processes do on the CPU or with files, as a clause; ``None``: nothing."""
+    if job.cpu_cores is not None and job.cpu_cores >= WORKING_CORES:
+        return f"its processes work on the CPU ({words.cores_of(job.cpu_cores)})"
+    moved = words.mean([job.read_bytes_per_second, job.write_bytes_per_second])
+    return (
+        "its processes read or write"
+        if words.is_at_least(moved, WORKING_BYTES_PER_SECOND)
+        else None
+    )
+
+
+def _firing(
+    window: Window, gpus: list[GpuFacts], held: Mapping[GpuKey, float | None], least: float
+) -> Firing:
+    job, watched = window.job, window.watched_seconds
     cores = None if job is None else job.cpu_cores
-    if cores is not None and cores >= WORKING_CORES:
-        return Clear(f"its processes work on the CPU ({words.cores_of(cores)})")
-    moved = words.mean([job.read_bytes_per_second, job.write_bytes_per_second]) if job else None
-    if (moved or 0.0) >= WORKING_BYTES_PER_SECOND:
-        return Clear("its processes read or write")
     nobody = job is None and all(gpu.foreign_memory_bytes == 0.0 for gpu in gpus)
-    missing = [] if job is not None else ["the processes that hold it"]
-    missing += [] if cores is not None else ["their CPU time"]
-    waits = "they wait" if cores is not None else ""
+    missing = words.lacking({
+        "the processes that hold it": job is None, "their CPU time": cores is None,
+    })  # fmt: skip
     evidence = [
         *[Evidence(f"{words.named([gpu])} busy", words.rounded(gpu.busy_percent), "%", IDLE_PERCENT)
           for gpu in gpus],
         *[Evidence(f"{words.named([gpu])} memory held", held[gpu.uuid], "bytes", float(least))
           for gpu in gpus],
-        Evidence("CPU of its processes", cores, "cores", WORKING_CORES, waits),
+        Evidence("CPU of its processes", cores, "cores", WORKING_CORES,
+                 "they wait" if cores is not None else ""),
     ]  # fmt: skip
     memory = sum(held[gpu.uuid] or 0.0 for gpu in gpus)
     return Firing(

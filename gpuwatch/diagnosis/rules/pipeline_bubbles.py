@@ -34,10 +34,12 @@ Sources
     naive pipeline parallelism.
 """
 
+from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
+from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
     title="stages take turns",
@@ -65,6 +67,7 @@ MOST_AT_ONCE = 0.55  # of the GPUs
 TURNS = 0.6  # of exact ones
 HIDDEN_SHARE, SHORT_SHARE = 0.5, 0.25  # of the samples
 LEAST_SUM, MOST_SUM = 0.75, 1.05  # of one GPU's time
+UNSEEN = Unknown(("utilisation finer than the steps",))
 
 
 def check(window: Window) -> Verdict:
@@ -74,39 +77,81 @@ def check(window: Window) -> Verdict:
     waits = [(gpu.spins_share or 0.0) if by_power else gpu.idle_share for gpu in gpus]
     if min(waits) < IDLE_SHARE:
         return Clear("not all of its GPUs wait for a good part of the time")
-    lost, waves = sum(waits) / len(gpus), [gpu.busy for gpu in gpus if gpu.busy is not None]
-    at_once, unseen = len(gpus) * (1.0 - lost), Unknown(("utilisation finer than the steps",))
-    moves = window.power_together if by_power else window.busy_together
-    turns = None if moves is None else -moves * (len(gpus) - 1)
-    together = (window.power_together or 0.0) > 0.0
-    if all(one.faster_than_seen or one.middling_share >= HIDDEN_SHARE for one in waves):
-        if window.job is None or len(window.job.ranks) > 1 or not LEAST_SUM <= at_once <= MOST_SUM:
-            return unseen
+    lost = sum(waits) / len(gpus)
+    at_once = len(gpus) * (1.0 - lost)
+    turns = _turns(window, gpus, by_power=by_power)
+    if _too_fast(gpus):
+        if not _shares_one(window, at_once):
+            return UNSEEN
         turns = None
     elif turns is None:
-        return unseen
-    elif turns < TURNS or at_once > MOST_AT_ONCE * len(gpus) or together:
+        return UNSEEN
+    elif _not_in_turns(window, gpus, turns, at_once):
         return Clear("its GPUs do not work in turns")
-    stretches = [gpu.spins or 0 for gpu in gpus]
-    if not by_power:
-        # Turns about as long as the samples leave few that are idle all through.
-        stretches = [one.idle.count for one in waves if one.middling_share < SHORT_SHARE]
-    if turns is not None and min(stretches, default=LEAST_STRETCHES) < LEAST_STRETCHES:
+    if turns is not None and _fewest_stretches(gpus, by_power=by_power) < LEAST_STRETCHES:
         return Clear("its GPUs did not take turns often enough")
+    return _firing(window, gpus, turns, lost, by_power=by_power)
+
+
+def _turns(window: Window, gpus: list[GpuFacts], *, by_power: bool) -> float | None:
+    """How exactly they work in turns, 1 for exact turns, by their correlation with each other."""
+    moves = window.power_together if by_power else window.busy_together
+    return None if moves is None else -moves * (len(gpus) - 1)
+
+
+def _waves(gpus: list[GpuFacts]) -> list[Waveform]:
+    return [gpu.busy for gpu in gpus if gpu.busy is not None]
+
+
+def _too_fast(gpus: list[GpuFacts]) -> bool:
+    """Check whether turns, if there are any, are faster than the samples."""
+    return all(
+        wave.faster_than_seen or wave.middling_share >= HIDDEN_SHARE for wave in _waves(gpus)
+    )
+
+
+def _shares_one(window: Window, at_once: float) -> bool:
+    """Check whether all GPUs of one process are together as busy as one would be."""
+    one_process = window.job is not None and len(window.job.ranks) <= 1
+    return one_process and LEAST_SUM <= at_once <= MOST_SUM
+
+
+def _not_in_turns(window: Window, gpus: list[GpuFacts], turns: float, at_once: float) -> bool:
+    together = (window.power_together or 0.0) > 0.0
+    return turns < TURNS or at_once > MOST_AT_ONCE * len(gpus) or together
+
+
+def _fewest_stretches(gpus: list[GpuFacts], *, by_power: bool) -> int:
+    """Waits of the GPU that has the fewest; turns about as long as the samples leave few that are
+    idle all through, and are not counted."""
+    if by_power:
+        return min(gpu.spins or 0 for gpu in gpus)
+    waves = [wave for wave in _waves(gpus) if wave.middling_share < SHORT_SHARE]
+    return min([wave.idle.count for wave in waves], default=LEAST_STRETCHES)
+
+
+def _firing(
+    window: Window, gpus: list[GpuFacts], turns: float | None, lost: float, *, by_power: bool
+) -> Firing:
+    """``turns``: how exactly they alternate; ``None``: it is inferred from how busy they are."""
+    at_once = len(gpus) * (1.0 - lost)
+    how, strength, evidence = "one after the other, it seems", 0.6, None
+    if turns is not None:
+        how = "in turns"
+        strength = 0.6 + 0.4 * ramp(turns, TURNS, 1.0) - 0.1 * (window.job is None)
+        does = "draws power" if by_power else "is busy"
+        says = f"where one {does}, the others do less"
+        evidence = Evidence("turns", percent_of(turns), "%", 100.0 * TURNS, says)
     return Firing(
-        summary=f"{named(gpus)} work {'one after the other, it seems' if turns is None else 'in '}"
-        f"{'' if turns is None else 'turns'}, {at_once:.1f} of {len(gpus)} at a time: stages of a "
+        summary=f"{named(gpus)} work {how}, {at_once:.1f} of {len(gpus)} at a time: stages of a "
         f"pipeline, or of one model split over GPUs, that wait for each other{looks(window)}",
         evidence=[
             Evidence("GPUs at work at a time", round(at_once, 1), None, float(len(gpus)),
                      "on average; the others wait"),
-            None if turns is None else
-            Evidence("turns", percent_of(turns), "%", 100.0 * TURNS,
-                     f"where one {'draws power' if by_power else 'is busy'}, the others do less"),
+            evidence,
         ],
-        strength=0.6 if turns is None else
-        0.6 + 0.4 * ramp(turns, TURNS, 1.0) - 0.1 * (window.job is None),
-        missing=unseen.missing if turns is None else (),
+        strength=strength,
+        missing=UNSEEN.missing if turns is None else (),
         gpus=keys(gpus),
         lost_share=lost,
         lost_while_busy=by_power,

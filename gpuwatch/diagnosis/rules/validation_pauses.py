@@ -33,6 +33,9 @@ Sources
     PyTorch, torch.utils.data.DataLoader: persistent_workers keeps the workers after an epoch.
 """
 
+from collections.abc import Callable, Sequence
+
+from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
@@ -68,25 +71,45 @@ def check(window: Window) -> Verdict:
     if window.job is None and not window.pauses:
         return Unknown(NO_JOB)
     quiet = [pause for pause in pauses.real_pauses(window) if not pauses.is_save(pause)]
-    if not quiet and len(window.pauses) >= LEAST_PAUSES:
-        return Clear("saves, or workers at their limit, explain the pauses")
-    if not quiet:
-        return Clear("there was no pause without writes")
     reported = any(pause.phase == "validation" for pause in quiet)
+    if not quiet:
+        many = len(window.pauses) >= LEAST_PAUSES
+        explained = "saves, or workers at their limit, explain the pauses"
+        return Clear(explained if many else "there was no pause without writes")
     if len(quiet) < LEAST_PAUSES and not reported:
         return Clear("one pause is no pattern")
     if all(pause.wrote_bytes is None for pause in quiet) and not reported:
         return Unknown(("what was written during the pauses",))
-    lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
     evaluating = None if window.job is None else window.job.stack_percent("evaluating")
-    shown = sum([pauses.is_interruption(pause) for pause in quiet])
-    guessed = 2 * shown < len(quiet) and not evaluating
-    silent = 2 * sum([pauses.is_silent(pause) for pause in quiet]) > len(quiet)
-    if guessed and (every is None or silent or pauses.against_saving(window) is not None):
+    guessed = not evaluating and not _mostly(quiet, pauses.is_interruption)
+    if guessed and _may_be_rest(window, quiet):
         return Unknown((UNSEEN,))
+    return _firing(window, quiet, evaluating, reported=reported, guessed=guessed)
+
+
+def _mostly(quiet: Sequence[Pause], test: Callable[[Pause], bool]) -> bool:
+    return 2 * sum(map(test, quiet)) >= len(quiet)
+
+
+def _may_be_rest(window: Window, quiet: Sequence[Pause]) -> bool:
+    """Check whether pauses that nothing shows to be validations may as well be a lack of work: they
+    have no rhythm, or nothing of the job worked in most of them, or they speak against it."""
+    silent = 2 * sum(map(pauses.is_silent, quiet)) > len(quiet)
+    return pauses.rhythm(quiet) is None or silent or pauses.against_saving(window) is not None
+
+
+def _firing(
+    window: Window,
+    quiet: Sequence[Pause],
+    evaluating: float | None,
+    *,
+    reported: bool,
+    guessed: bool,
+) -> Firing:
+    lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
     longest = max(pause.seconds for pause in quiet)
     times = words.counted(len(quiet), "time") if every is None else f"every {words.lasting(every)}"
-    # Of workers that are seen to stay, nobody starts them anew.
+    # Nobody restarts workers that are seen to stay.
     advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
     evidence = [
         pauses.reported_evidence(quiet, "validation"),
