@@ -31,9 +31,10 @@ Sources
     Stable-Baselines3, "Vectorized Environments". Weng et al., "EnvPool", 2022.
 """
 
+from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, loading, open_causes
-from gpuwatch.diagnosis.rules.shared.words import ramp, required, strength
+from gpuwatch.diagnosis.rules.shared.words import is_at_least, ramp, required, rounded, strength
 
 _PARALLEL = Advice(
     "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
@@ -59,48 +60,72 @@ LEAST_COUNT = 2
 
 def check(window: Window) -> Verdict:
     found = loading.underfed(window)
-    job, main, wait = found.job, found.main_idle_percent, found.reported_wait
-    own, sign = job.own_workers, job.job.simulates
-    need, count = loaders.wanted(own), 0 if own is None else round(own.count)
+    job, wait = found.job, found.reported_wait
     if job.job.serves is not None:
         return Clear(f"the job serves requests: {job.job.serves}")
-    if own is None and sign is None:
+    if job.own_workers is None and job.job.simulates is None:
         return Clear("the job has no worker processes of its own, and no environments")
-    if wait is not None and wait >= loading.STARVED_SHARE and loading.no_loader(job) is None:
+    has_loader = loading.no_loader(job) is None
+    if wait is not None and wait >= loading.STARVED_SHARE and has_loader:
         return Clear(f"the job reports waiting for its loader {wait:.0%} of the time")
-    main = required(main, *loading.NO_MAIN)
-    # On a crowded machine it would have run in the time it waited for a core.
-    main = min(100.0, main + found.main_queue_percent)
-    queue = (own and own.run_queue_wait_percent) or 0.0
-    crowded = 2.0 * queue > (need or 0.0)
-    steps, at_work = main >= open_causes.MAIN_COMPUTES_PERCENT, (need or 0.0) >= LEAST_PERCENT
-    if steps and sign is not None:
-        who = f"its main thread works meanwhile and steps environments ({sign})"
-    elif not steps and at_work and count >= LEAST_COUNT:
-        what = sign or "environments of reinforcement learning, or workers that prepare its data"
-        who = f"it waits for {count} processes of its own at {need:.0f}% of a core each ({what})"
-        who += ", which wait for a core most of that time" if crowded else ""
-    else:
-        return Clear("neither environments nor workers of its own are at work while the GPU idles")
+    main = found.with_queue(required(found.main_idle_percent, *loading.NO_MAIN))
+    steps = main >= open_causes.MAIN_COMPUTES_PERCENT
+    if steps and job.job.simulates is not None:
+        return _firing(found, main, _main_thread_steps(job), steps=True)
+    if not steps and _are_at_work(job.own_workers) and _count(job) >= LEAST_COUNT:
+        return _firing(found, main, _waits_for_them(job), steps=False)
+    return Clear("neither environments nor workers of its own are at work while the GPU idles")
+
+
+def _are_at_work(own: WorkerFacts | None) -> bool:
+    return is_at_least(loaders.wanted(own), LEAST_PERCENT)
+
+
+def _count(job: JobFacts) -> int:
+    return 0 if job.own_workers is None else round(job.own_workers.count)
+
+
+def _queue_percent(job: JobFacts) -> float:
+    own = job.own_workers
+    return 0.0 if own is None else own.run_queue_wait_percent or 0.0
+
+
+def _is_crowded(job: JobFacts) -> bool:
+    """Check whether its own workers wait for a core for longer than they have one."""
+    return 2.0 * _queue_percent(job) > (loaders.wanted(job.own_workers) or 0.0)
+
+
+def _main_thread_steps(job: JobFacts) -> str:
+    return f"its main thread works meanwhile and steps environments ({job.job.simulates})"
+
+
+def _waits_for_them(job: JobFacts) -> str:
+    need = loaders.wanted(job.own_workers) or 0.0
+    unknown = "environments of reinforcement learning, or workers that prepare its data"
+    what = job.job.simulates or unknown
+    says = f"it waits for {_count(job)} processes of its own at {need:.0f}% of a core each ({what})"
+    return says + (", which wait for a core most of that time" if _is_crowded(job) else "")
+
+
+def _firing(found: loading.Underfed, main: float, cause: str, *, steps: bool) -> Firing:
+    job, known = found.job, found.job.job.simulates is not None
+    need = loaders.wanted(job.own_workers)
     see = Advice(
         f"First see what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
         why="environments and a pool that prepares data have other cures",
     )
-    cures = (see,) if sign is None else RULE.cure
+    cures = RULE.cure if known else (see,)
     clear = ramp(main, 50.0, 95.0) if steps else ramp(need or 0.0, LEAST_PERCENT - 10.0, 80.0)
-    return Firing(
-        summary=f"{found.complaint}: {who}",
-        evidence=[
-            found.evidence,
-            Evidence("own workers' CPU", None if need is None else round(need, 1),
-                     "% of a core each", LEAST_PERCENT,
-                     f"no loader workers; {queue:.0f}% is their wait for a core", supports=at_work),
+    return found.idles(
+        cause,
+        [
+            Evidence("own workers' CPU", rounded(need), "% of a core each", LEAST_PERCENT,
+                     f"no loader workers; {_queue_percent(job):.0f}% is their wait for a core",
+                     supports=_are_at_work(job.own_workers)),
             Evidence("main thread's CPU while the GPU idles", round(main, 1), "% of a core",
                      open_causes.MAIN_COMPUTES_PERCENT, "it works" if steps else "it waits"),
         ],
-        advice=(_CORES, *cures) if crowded and not steps else cures,
-        strength=strength(found.clearness, clear, 0.0 if sign is None else 1.0),
-        missing=("what these processes do",) if sign is None else (),
-        gpus=found.keys,
-        lost_share=found.idle_share,
+        strength(found.clearness, clear, 1.0 if known else 0.0),
+        advice=(_CORES, *cures) if _is_crowded(job) and not steps else cures,
+        missing=() if known else ("what these processes do",),
     )  # fmt: skip

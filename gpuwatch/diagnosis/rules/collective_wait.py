@@ -165,15 +165,8 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
     slow = _network(window, gpus)
     if slow is not None:
         return slow
-    spins, power = [gpu.spins_share or 0.0 for gpu in gpus], [gpu.power_mean_watts for gpu in gpus]
-    idle = words.mean([max(0.0, pauses.idle_outside_pauses(window, gpu)) for gpu in gpus]) or 0.0
-    spun, least = sum(spins) / len(gpus), min(p or 0.0 for p in power)
-    most = words.highest(power) or 0.0
-    often = min(gpu.spins or 0 for gpu in gpus) >= LEAST_SPINS and min(spins) >= EACH_SPINS_SHARE
-    apart, moves = (window.busy_together or 0.0) * (1 - len(gpus)), window.power_together or 0.0
-    in_turns = min(apart, moves) >= IN_TURNS and idle >= EACH_SPINS_SHARE
-    spin = often and spun >= ALL_SPIN_SHARE
-    if not (spin or in_turns) or least < SAME_WORK * most:
+    in_turns = _idle_in_turns(window, gpus)
+    if not (_spin_often(gpus) or in_turns) or not _do_equal_work(gpus):
         rests = min([gpu.memory_rests_share or 0.0 for gpu in gpus])
         unread = window.host.network_transmit_bytes_per_second is None
         if window.job is not None and unread and rests >= LEAST_EXCHANGE_SHARE:
@@ -181,30 +174,72 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
         return Clear("its GPUs are equally busy, or not busy all the time")
     if not in_turns and not ranks.are_one_job(window, gpus):
         return Unknown(loading.NO_JOB)
+    return _firing_each_other(window, gpus, in_turns=in_turns)
+
+
+def _spun_share(gpus: list[GpuFacts]) -> float:
+    return sum([gpu.spins_share or 0.0 for gpu in gpus]) / len(gpus)
+
+
+def _idle_share(window: Window, gpus: list[GpuFacts]) -> float:
+    idle = [max(0.0, pauses.idle_outside_pauses(window, gpu)) for gpu in gpus]
+    return words.mean(idle) or 0.0
+
+
+def _spin_often(gpus: list[GpuFacts]) -> bool:
+    """Check whether all of them, again and again, are busy at less than half the power of work."""
+    each = all(
+        (gpu.spins or 0) >= LEAST_SPINS and (gpu.spins_share or 0.0) >= EACH_SPINS_SHARE
+        for gpu in gpus
+    )
+    return each and _spun_share(gpus) >= ALL_SPIN_SHARE
+
+
+def _idle_in_turns(window: Window, gpus: list[GpuFacts]) -> bool:
+    """Check whether they idle in turns while their power rises and falls together."""
+    apart = (window.busy_together or 0.0) * (1 - len(gpus))
+    together = window.power_together or 0.0
+    return min(apart, together) >= IN_TURNS and _idle_share(window, gpus) >= EACH_SPINS_SHARE
+
+
+def _do_equal_work(gpus: list[GpuFacts]) -> bool:
+    power = [gpu.power_mean_watts or 0.0 for gpu in gpus]
+    return min(power) >= SAME_WORK * max(power)
+
+
+def _least_power_evidence(gpus: list[GpuFacts]) -> Evidence:
+    power = [gpu.power_mean_watts or 0.0 for gpu in gpus]
+    least, limit = round(min(power), 1), round(SAME_WORK * max(power), 1)
+    says = "on average all do the same work"
+    return Evidence("least power of them", least, "W", limit, says)
+
+
+def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) -> Firing:
+    spun, idle, job = _spun_share(gpus), _idle_share(window, gpus), window.job
     network = "" if idle >= EACH_SPINS_SHARE else ", or the network is slow"
     last = ranks.last_to_launch(window)
-    elsewhere = None if window.job is None else window.job.job.behind_elsewhere
+    elsewhere = None if job is None else job.job.behind_elsewhere
     known = elsewhere if last is None else cards.name_of(last)
-    late = f"{known} launches its collectives last"
-    if known is None:
-        late = f"another rank is late at every step{network}"
+    late = f"another rank is late at every step{network}"
+    if known is not None:
+        late = f"{known} launches its collectives last"
     return Firing(
         summary=f"{words.named(gpus)} wait for each other {spun + idle:.0%} of the time, in "
         f"collectives: {late}{ranks.looks(window)}",
         evidence=[
             Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
-            Evidence("power, held against each other", round(moves, 2), "correlation", IN_TURNS,
-                     "they work at the same moments, and idle in turns", supports=in_turns),
+            Evidence("power, held against each other", round(window.power_together or 0.0, 2),
+                     "correlation", IN_TURNS, "they work at the same moments, and idle in turns",
+                     supports=in_turns),
             Evidence("idle", words.percent_of(idle), "%", 100.0 * EACH_SPINS_SHARE,
                      "the late one has nothing to run: no batch yet, or Python",
                      supports=not network),
-            Evidence("least power of them", round(least, 1), "W", round(SAME_WORK * most, 1),
-                     "on average all do the same work"),
+            _least_power_evidence(gpus),
             *ranks.launched(window, last), ranks.likeness(window, gpus),
         ],
         advice=(_EVEN,),
-        strength=0.5 - 0.1 * (window.job is None)
+        strength=0.5 - 0.1 * (job is None)
         + 0.3 * words.ramp(spun + idle, ALL_SPIN_SHARE, 0.4)
         + 0.15 * (known is not None),
         lost_share=spun + idle,
@@ -215,7 +250,7 @@ def _each_other(window: Window, gpus: list[GpuFacts]) -> Verdict:
 def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     """What all of them wait for is exchanged over the network; ``None``: nothing shows that."""
     sent = window.host.network_transmit_bytes_per_second or 0.0
-    phase, power = window.exchange.power_phase, [gpu.power_mean_watts or 0.0 for gpu in gpus]
+    phase = window.exchange.power_phase
     if window.job is None or sent < LEAST_SENT_BYTES_PER_SECOND or _stays_here(window.job.job):
         return None
     if phase is None or phase > SENT_AGAINST_POWER or _busy(gpus) < cards.PINNED_PERCENT:
@@ -224,7 +259,7 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     how = "so much less they do than without an exchange"
     if share is None and None not in rests:
         share, how = words.mean(rests), "a kernel is resident, and their memory rests"
-    if share is None or share < LEAST_EXCHANGE_SHARE or min(power) < SAME_WORK * max(power):
+    if share is None or share < LEAST_EXCHANGE_SHARE or not _do_equal_work(gpus):
         return None
     return Firing(
         summary=f"{words.named(gpus)} wait for the network about {share:.0%} of the time, in "
@@ -234,8 +269,7 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
             Evidence("power, held against what is sent", round(phase, 2), "correlation",
                      SENT_AGAINST_POWER, "the more is sent, the less they do"),
             Evidence("sent over the network", round(sent), "bytes/s", LEAST_SENT_BYTES_PER_SECOND),
-            Evidence("least power of them", round(min(power), 1), "W",
-                     round(SAME_WORK * max(power), 1), "on average all do the same work"),
+            _least_power_evidence(gpus),
         ],
         advice=(_FASTER, _LESS),
         strength=0.6 + 0.2 * words.ramp(share, LEAST_EXCHANGE_SHARE, 0.4)
