@@ -26,6 +26,7 @@ Sources
     PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
 """
 
+from gpuwatch.diagnosis.facts.window import Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
@@ -62,15 +63,14 @@ def check(window: Window) -> Verdict:
         if all(pause.wrote_bytes is None for pause in window.pauses):
             return Unknown(("what was written during the pauses",))
         return Clear("little was written or sent during the pauses")
+    return _firing(window, saves)
+
+
+def _firing(window: Window, saves: list[Pause]) -> Firing:
     lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
-    wrote = max(pauses.saved_bytes(pause) for pause in saves)
-    away = wrote > 0.0 and all(pauses.saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
-    how, done = ("sent over the network", "sent") if away else ("written", "written")
-    longest = max(pause.seconds for pause in saves)
-    times = "once" if len(saves) == 1 else f"{len(saves)} times"
-    times = times if every is None else f"every {lasting(every)}"
+    wrote, longest = max(map(pauses.saved_bytes, saves)), max(pause.seconds for pause in saves)
+    away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
     reported = any(pause.phase == "checkpoint" for pause in saves)
-    written = f", while {amount(wrote)} was {how}" if wrote > 0.0 or not reported else ""
     large, ran = wrote >= pauses.SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
     evidence = [
         pauses.reported_evidence(saves, "checkpoint"),
@@ -83,8 +83,8 @@ def check(window: Window) -> Verdict:
                  supports=lost >= LOST_SHARE),
     ]  # fmt: skip
     return Firing(
-        summary=f"{pauses.who_paused(window)} paused {times}, for up to {lasting(longest)}"
-        f"{written}: checkpoints ({lost:.0%} of the time)",
+        summary=f"{pauses.who_paused(window)} paused {_how_often(saves)}, for up to "
+        f"{lasting(longest)}{_what_was_saved(saves)}: checkpoints ({lost:.0%} of the time)",
         evidence=evidence,
         severity=None if lost >= LOST_SHARE else "info",
         strength=strength(
@@ -94,3 +94,25 @@ def check(window: Window) -> Verdict:
         lost_share=lost,
         pauses=tuple(saves),
     )
+
+
+def _went_away(saves: list[Pause]) -> bool:
+    """Check whether more was sent over the network than written, in all of them."""
+    more_sent = all(pauses.saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
+    return more_sent and max(map(pauses.saved_bytes, saves)) > 0.0
+
+
+def _how_often(saves: list[Pause]) -> str:
+    every = pauses.rhythm(saves)
+    if every is not None:
+        return f"every {lasting(every)}"
+    return "once" if len(saves) == 1 else f"{len(saves)} times"
+
+
+def _what_was_saved(saves: list[Pause]) -> str:
+    """A clause on the bytes of a save; empty where the job's own report is all that is known."""
+    wrote = max(map(pauses.saved_bytes, saves))
+    if wrote <= 0.0 and any(pause.phase == "checkpoint" for pause in saves):
+        return ""
+    how = "sent over the network" if _went_away(saves) else "written"
+    return f", while {amount(wrote)} was {how}"

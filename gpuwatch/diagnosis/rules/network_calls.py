@@ -28,7 +28,7 @@ Sources
 
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders
-from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, underfed
+from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, Underfed, underfed
 from gpuwatch.diagnosis.rules.shared.words import amount, mean, ramp, strength
 
 RULE = Rule(
@@ -57,9 +57,8 @@ def check(window: Window) -> Verdict:
     waits = mean([rank.awaits_network_share for rank in found.ranks])
     if waits is None or (found.job.job.world_size or 1) > len(found.job.ranks):
         return UNSEEN
-    crowded = found.main_queue_percent / 100.0
-    idle = max(found.idle_share - crowded, MOSTLY_SHARE * found.idle_share)
-    if waits < max(MOSTLY_SHARE * idle, crowded):
+    least = _least_wait(found)
+    if waits < least:
         return Clear(f"the training process waits for the network only {waits:.0%} of the time")
     if found.reported_wait is not None and found.is_for_data:
         return Clear("the job reports that it waits for data")
@@ -71,24 +70,47 @@ def check(window: Window) -> Verdict:
     sends = found.job.network_send_bytes_per_second or 0.0
     if sends >= SENDS_BYTES_PER_SECOND:
         return Clear(f"it sends {amount(sends)}/s: more than lines of a log")
-    main, workers = found.main_idle_percent, found.workers
-    busy = [main, found.job.stack_percent("waiting_for_data", "loading_data")]
-    if workers is not None:
-        waited = (loaders.wanted, loaders.in_disk_wait, loaders.in_network_wait)
-        busy += [read(workers) for read in waited]
-    if max([one or 0.0 for one in busy]) > RESTS_PERCENT:
+    if _busiest_percent(found) > RESTS_PERCENT:
         return Clear("the main thread or the loader workers have no time to spare")
     if waits > found.idle_share + BEYOND_SHARE:
         return Unknown(("stacks: a connection of the training process always waits",))
+    return _firing(found, waits, least)
+
+
+def _idle_beside_crowding(found: Underfed) -> float:
+    """The idle share less the wait for a core, of which at least half stays."""
+    crowded = found.main_queue_percent / 100.0
+    return max(found.idle_share - crowded, MOSTLY_SHARE * found.idle_share)
+
+
+def _least_wait(found: Underfed) -> float:
+    """0 to 1: the share of the time from which its wait for the network is what it is about."""
+    return max(MOSTLY_SHARE * _idle_beside_crowding(found), found.main_queue_percent / 100.0)
+
+
+def _busiest_percent(found: Underfed) -> float:
+    """CPU of the main thread, its samples in loading, or the workers' CPU and waits: the most."""
+    busy = [
+        found.main_idle_percent,
+        found.job.stack_percent("waiting_for_data", "loading_data"),
+    ]
+    if found.workers is not None:
+        waited = (loaders.wanted, loaders.in_disk_wait, loaders.in_network_wait)
+        busy += [read(found.workers) for read in waited]
+    return max([one or 0.0 for one in busy])
+
+
+def _firing(found: Underfed, waits: float, least: float) -> Firing:
+    workers, idle = found.workers, _idle_beside_crowding(found)
     return Firing(
         summary=f"{found.complaint}: the training loop waits for answers over the network",
         evidence=(
             found.evidence,
             Evidence("waits for the network", round(100.0 * waits, 1), "% of the time",
-                     round(100.0 * max(MOSTLY_SHARE * idle, crowded), 1),
+                     round(100.0 * least, 1),
                      "an answer was due on a connection of the training process"),
-            Evidence("main thread's CPU while the GPU idles", main, "% of a core", RESTS_PERCENT,
-                     "it sleeps"),
+            Evidence("main thread's CPU while the GPU idles", found.main_idle_percent,
+                     "% of a core", RESTS_PERCENT, "it sleeps"),
             None if workers is None else
             Evidence("loader workers' CPU", workers.cpu_percent, "% of a core each",
                      says="they have time to spare: batches are ready"),
