@@ -1,15 +1,16 @@
-"""Draws ``cure.gif``, the picture at the top of the README: a practice job, cured by its key.
+"""Draws ``cure.gif``, the picture at the top of the README: a job before and after its cure.
 
     python -m screenshots.cure
 
-It is ``gpuwatch demo-job loader_cpu_bound`` in a terminal, typed at as a person would: the job, its
-loader worker and its waits are real, and ``x`` turns the knobs of the running job. Only the GPU is
-simulated (``tests.support.virtual_gpu``), and its name says so. It takes some two minutes and wants
-PyTorch, a C compiler, ``rsvg-convert`` (librsvg) and Pillow.
+Both are real PyTorch jobs (``gpuwatch.practice``) that ``gpuwatch run`` has started in a terminal:
+loader, workers and waits are real. Only the GPU is simulated (``tests.support.virtual_device``),
+and its name says so. It takes some two minutes and wants PyTorch, a C compiler, ``rsvg-convert``
+(librsvg) and Pillow.
 """
 
 import io
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,20 +31,24 @@ from tests.tui.terminal.pseudo_terminal import PseudoTerminal, clean_environment
 
 HERE = Path(__file__).parent
 _SIZE = (100, 32)
-_JOB = (
-    *("-m", "gpuwatch", "demo-job", "loader_cpu_bound"),
-    *("--device", "tests.support.virtual_device:open_device"),
-    # A step in a second, and a batch in more: slow enough to be seen.
-    *("--", "--batch", "32", "--step-ms", "900"),
-)
+_RUN = ("-m", "gpuwatch", "run", "--kill-on-exit", "--", sys.executable, "train.py")
+_TRAIN = """import sys
+from tests.support.virtual_device import train
+train(%r)
+"""
+# A step in a second, and a batch in more: slow enough to be seen.
+_SICK = {"workers": 1, "transform_ms": 30.0, "batch_size": 64, "step_ms": 900.0}
+_CURED = {**_SICK, "transform_ms": 1.0}
+"""The advice where no core is free for more workers: cheaper transforms."""
 _BETWEEN_SECONDS = 2.0
-_ILL_FRAMES, _CURED_FRAMES = 5, 24
+_FIRST_FRAME_SECONDS = 30.0
+_SICK_FRAMES, _CURED_FRAMES = 8, 14
 _COLOURS = 48
 _SHOWN_MS, _LAST_SHOWN_MS = 500, 4000
 
 
 def frames() -> Iterator[str]:
-    """The pictures, as SVG: some before the key, and more after it."""
+    """Yield the pictures, as SVG: of the job with its fault, then of the cured one."""
     with tempfile.TemporaryDirectory(prefix="gpuwatch-") as name:
         folder = Path(name)
         fake = FakeNvml.create(folder)
@@ -54,20 +59,22 @@ def frames() -> Iterator[str]:
             **dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"), name),
             "PYTHONPATH": str(HERE.parent),
         }
-        with terminal(*_JOB, size=_SIZE, environment=settings, folder=folder) as it:
-            it.until_it_says("PRACTICE")
-            it.type("j")
-            it.until_it_says("diagnosed above")
-            yield from _taken(it, _ILL_FRAMES)
-            it.type("x")
-            yield from _taken(it, _CURED_FRAMES)
-            it.type("q")
-            it.end()
+        for job, count in ((_SICK, _SICK_FRAMES), (_CURED, _CURED_FRAMES)):
+            (folder / "train.py").write_text(_TRAIN % job)
+            with terminal(*_RUN, size=_SIZE, environment=settings, folder=folder) as it:
+                it.until_it_says("step ")
+                for _ in _taken(it, 1, _FIRST_FRAME_SECONDS):
+                    pass
+                yield from _taken(it, count, _BETWEEN_SECONDS)
+                it.type("q")
+                it.until_it_says("the job is still running")
+                it.type("l")
+                it.end()
 
 
-def _taken(it: PseudoTerminal, count: int) -> Iterator[str]:
+def _taken(it: PseudoTerminal, count: int, seconds: float) -> Iterator[str]:
     for _ in range(count):
-        until = time.monotonic() + _BETWEEN_SECONDS
+        until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             it.read(left)
         yield _picture(it.screen)

@@ -29,8 +29,7 @@ from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import open_tape
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.dashboard import new_engine, replay_app
+from gpuwatch.tui.app import GpuwatchApp, new_engine, replay_app
 from tests.support.long_recording import NIGHT, snapshots
 
 HERE = Path(__file__).parent
@@ -113,7 +112,7 @@ SHOTS = (
     Shot("job-8gpu-200x50-dark", 200, 50, "imbalanced", gpus=8, attached=True),
     Shot("job-8gpu-80x24-light", 80, 24, "imbalanced", gpus=8, theme="light", attached=True),
     Shot("job-output-120x40-dark", 120, 40, "unpinned", attached=True, prints=True),
-    Shot("job-ended-120x40-dark", 120, 40, "finished", attached=True, seconds=70),
+    Shot("job-ended-120x40-dark", 120, 40, "rerun", attached=True, seconds=70),
     Shot("job-report-80x24-light", 80, 24, theme="light", attached=True, keys=("R",)),
     Shot("job-orphans-80x24-dark", 80, 24, "orphans", gpus=2, attached=True),
     Shot("job-reported-120x40-dark", 120, 40, "reported", attached=True),
@@ -225,7 +224,7 @@ async def take_replay(shot: Shot) -> str:
         await pilot.press("space")
         for key in shot.keys:
             await pilot.press(key)
-            await _until(pilot, lambda: player.next is None)
+            await _until(pilot, lambda: player.pending_seek is None)
         app.view.message = None
         player.state.shown = "night.jsonl.zst"
         app.drawing.redraw()

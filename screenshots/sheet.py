@@ -1,8 +1,8 @@
-"""Writes the design sheet ``SHEET.md`` in this folder: the grid, the colours, the glyphs.
+"""Writes the design sheet ``SHEET.md`` in this folder: the rows, the colours, the glyphs.
 
     python -m screenshots.sheet
 
-All figures come from the code that draws: ``tui/pages/grid.py`` and ``tui/terminal/palette.py``.
+All figures come from the code that draws: ``tui/pages/layout.py`` and ``tui/terminal/palette.py``.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from pathlib import Path
 from textual.color import Color
 from textual.theme import Theme
 
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
-from gpuwatch.tui.pages.layout import band_rows, grid
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
+from gpuwatch.tui.pages.layout import band_rows, overview_rows
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, GPUWATCH_LIGHT, Palette
 
@@ -75,7 +75,7 @@ def _grid() -> Iterator[str]:
     for width, height in SIZES:
         cells = []
         for count in COUNTS:
-            one = grid(width, height, count)
+            one = overview_rows(width, height, count)
             band = band_rows(height, count)
             above = 2 + band + one.host + one.axis + one.edges + one.shown * one.each
             shown = "" if one.shown == count else f"{one.shown} of "

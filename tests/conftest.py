@@ -32,10 +32,11 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_ignored_by_what_tests_start() -> None:
     """Who starts tests in the background, or under nohup, has these ignored, and so would all that
-    they start; what is handled here, to no effect, is not."""
+    they start; what is handled here, Ctrl-C as Python does and the others to no effect, is not."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+            interrupts = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupts else lambda *_: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

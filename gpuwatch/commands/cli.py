@@ -37,19 +37,15 @@ from gpuwatch.commands.printing import (
     require_screen,
 )
 from gpuwatch.commands.watching import check_open_files
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.text import SentenceError, clean
 
-_FILES = {
-    **{name: name for name in ("diagnose", "doctor", "stacks")},
-    **{name: f"services.{name}" for name in ("exporter", "watch")},
-    **{name: f"recordings.{name}" for name in ("record", "replay", "report")},
-    **dict.fromkeys(("status", "stream", "merge", "export"), "snapshots"),
-    "explain": "manual",
-    **{"run": "run.command", "demo-job": "run.demo_job", "tune": "tune"},
-    "compare": "recordings.report",
+_COMMANDS = {
+    **{name: name for name in ("diagnose", "doctor", "exporter", "explain", "export", "record")},
+    **{name: name for name in ("replay", "report", "run", "status", "stream", "tune", "watch")},
+    **{"compare": "report", "demo-job": "demo_job"},
 }
-"""Where each command is."""
+"""The file of each command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -57,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # as in a Python built without OpenSSL, and saves 4 MiB and a tenth of the time to start.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     # What is imported stays: looking through it for garbage takes a fifth of the time to start.
-    gc.set_threshold(lean.YOUNG_OBJECTS)
+    gc.set_threshold(memory_trim.YOUNG_OBJECTS)
     sys.exit(run(arguments))
 
 
@@ -102,7 +98,7 @@ def _explain(error: Exception) -> int:
 
 
 def _discard_output() -> None:
-    """What is still buffered must not fail once more when the interpreter ends."""
+    """Discard what is still buffered: it must not fail once more when the interpreter ends."""
     if sys.stdout is not sys.__stdout__:
         return
     try:
@@ -113,8 +109,8 @@ def _discard_output() -> None:
 
 
 def _help(command: str) -> str:
-    """The docstring of a command that is not imported."""
-    spec = find_spec(f"gpuwatch.commands.{_FILES[command]}")
+    """Return the docstring of a command that is not imported."""
+    spec = find_spec(f"gpuwatch.commands.{_COMMANDS[command]}")
     assert spec is not None
     # An ``InspectLoader``, whose import would take 10 ms of every start.
     loader: Any = spec.loader
@@ -128,7 +124,8 @@ _ELSEWHERE = ("status", "stream", "diagnose", "doctor", "record", "report")
 
 
 def _elsewhere(name: str) -> click.Command:
-    """The command ``name``, run on other machines with all options that are not about them."""
+    """Return the command ``name``, run on other machines with all options that are not about
+    them."""
 
     @click.command(name, context_settings={"ignore_unknown_options": True}, add_help_option=False)
     @click.option("--host", multiple=True)
@@ -147,13 +144,13 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return sorted(_FILES)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in _FILES:
+        if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"gpuwatch.commands.{_FILES[cmd_name]}")
+        module = import_module(f"gpuwatch.commands.{_COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
@@ -166,9 +163,9 @@ class _Commands(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By what their files say: importing them all would take half of the time."""
+        """List them by the text of their files: importing them all would take half of the time."""
         commands = [click.Command(name, help=_help(name)) for name in self.list_commands(ctx)]
-        limit = formatter.width - 6 - max(map(len, _FILES))
+        limit = formatter.width - 6 - max(map(len, _COMMANDS))
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(one.name or "", one.get_short_help_str(limit)) for one in commands]
@@ -219,7 +216,7 @@ def cli(
         "Use 'gpuwatch status' for one snapshot or 'gpuwatch stream' for JSON lines.",
     )
     if there:
-        from gpuwatch.tui.dashboard import run_fleet
+        from gpuwatch.tui.pages.fleet import run_fleet
 
         return run_fleet(hosts, slurm_job=remote.slurm, **look.checked().options())
 
@@ -229,7 +226,7 @@ def cli(
     # The driver wakes up while the interface is imported.
     sampler.start_opening()
 
-    from gpuwatch.tui.dashboard import run_dashboard
+    from gpuwatch.tui.app import run_dashboard
 
     return run_dashboard(
         source,

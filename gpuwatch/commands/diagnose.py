@@ -29,24 +29,30 @@ from gpuwatch.commands.printing import (
     open_output,
     print_text,
 )
-from gpuwatch.commands.recordings.reading import Cut, LogFacts, log_options, read_report
+from gpuwatch.commands.reading import (
+    Cut,
+    LogFacts,
+    log_options,
+    option_rediagnose,
+    read_report,
+)
 from gpuwatch.commands.watching import terminated_as_interrupted, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuwatch.core.model import Snapshot
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
     from gpuwatch.outputs.diagnosis import DiagnosisReport
 
 FOR_SECONDS = 30.0
 FOR_MOST_SECONDS = 24 * 3600.0
 STACKS_SECONDS = 10
-STACKS_AT_MOST = 8
-"""Processes sampled: one py-spy each, about 2% of a core."""
 _PROGRESS_SECONDS = 0.5
 
 
 @click.command("diagnose")
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @option_pid()
 @click.option(
     "--for",
@@ -55,19 +61,23 @@ _PROGRESS_SECONDS = 0.5
     help="How long to watch: 60s, 2m, 1h.  [default: 30s]",
 )
 @option_json()
-@click.option("--stacks", is_flag=True, help="Also sample the job's Python stacks (with py-spy).")
+@click.option(
+    "--stacks", is_flag=True, help="Also sample the Python stacks of its ranks (with py-spy)."
+)
 @log_options(
     "Number of GPUs in the simulated machine, or in a log that does not tell them apart.",
     "Interval between readings, also in a log without times.  [default: 1s]",
 )
+@option_rediagnose()
 @option_demo("Diagnose")
 def diagnose_command(
-    file: str | None,
+    files: tuple[str, ...],
     pid: int | None,
     seconds: float | None,
     as_json: bool,
     stacks: bool,
     facts: LogFacts,
+    rediagnose: bool,
     demo: str | None,
 ) -> int:
     """Say why a GPU sits idle: watch this machine, or read FILE.
@@ -75,16 +85,20 @@ def diagnose_command(
     FILE is a recording (of gpuwatch record or stream) or a log of GPUs: any that nvidia-smi writes,
     DCGM, gpustat, Prometheus, W&B, CSV; gzip or zstd too; - is standard input. The exit code is 0
     if nothing is wrong, 1 if something was found, 2 for bad input, 3 if no diagnosis is possible.
-    Ctrl-C shows what is known so far.
+    Recordings of several hosts, made at the same time, are diagnosed as one. Ctrl-C shows what is
+    known so far.
     """
-    _refuse(file, demo, seconds=seconds, stacks=stacks, columns=facts.columns)
+    _refuse(
+        files, demo, seconds=seconds, stacks=stacks, columns=facts.columns, rediagnose=rediagnose
+    )
     out = open_output()
 
     from gpuwatch.outputs.diagnosis import diagnosis_json, diagnosis_page, of_file
 
     with terminated_as_interrupted():
-        if file is not None:
-            read = read_report(file, Cut(pid=pid), facts.options(), partly=True)
+        if files:
+            options = facts.options()
+            read = read_report(files, Cut(pid=pid), options, partly=True, rediagnose=rediagnose)
             report: DiagnosisReport | None = of_file(read)
         else:
             watched = Watched(False, facts.gpus, demo, pid, facts.interval_seconds or 1.0)
@@ -94,25 +108,33 @@ def diagnose_command(
     for note in () if report.report.source is None else report.report.source.notes:
         complain(note)
     look = drawing(out)
-    page = diagnosis_page(report, width=look.width, colour=look.colour)
+    page = diagnosis_page(report, width=look.width, colour=look.colour, ascii_only=not look.unicode)
     print_text(diagnosis_json(report) if as_json else page, out)
     return exit_code(report)
 
 
 def exit_code(report: DiagnosisReport) -> int:
-    """1 where something was found, 0 where nothing is wrong, 3 where that cannot be decided."""
+    """Return 1 where something was found, 0 where nothing is wrong, 3 where that cannot be
+    decided."""
     return 1 if report.found else 0 if report.decided else 3
 
 
 def _refuse(
-    file: str | None, demo: str | None, *, seconds: float | None, stacks: bool, columns: str | None
+    files: Sequence[str],
+    demo: str | None,
+    *,
+    seconds: float | None,
+    stacks: bool,
+    columns: str | None,
+    rediagnose: bool,
 ) -> None:
     for wrong, why in (
-        (file is None and columns, "--columns names the columns of a log: give its file too."),
-        (file is None and stacks and demo, "A simulated machine has no stacks to sample."),
-        (file is not None and demo is not None, "Choose either a file or --demo."),
-        (file and stacks, "--stacks samples running processes: it does not apply to a file."),
-        (file and seconds is not None, "--for is for live watching: a file is read as a whole."),
+        (not files and columns, "--columns names the columns of a log: give its file too."),
+        (not files and rediagnose, "--rediagnose is for a recording: give its file too."),
+        (not files and stacks and demo, "A simulated machine has no stacks to sample."),
+        (files and demo is not None, "Choose either a file or --demo."),
+        (files and stacks, "--stacks samples running processes: it does not apply to a file."),
+        (files and seconds is not None, "--for is for live watching: a file is read as a whole."),
     ):
         if wrong:
             raise click.UsageError(why)
@@ -121,7 +143,7 @@ def _refuse(
 def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | None:
     import asyncio
 
-    from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy
+    from gpuwatch.jobs.stacks.sampler import INSTALL, find_py_spy
 
     interval = watched.interval_seconds
     if interval < INTERVAL_LEAST_SECONDS:
@@ -162,8 +184,10 @@ def _watch(watched: Watched, seconds: float, stacks: bool) -> DiagnosisReport | 
 
 
 class Collector:
+    """The snapshots of a watch, added up, and the stacks sampled in its middle."""
+
     def __init__(self) -> None:
-        from gpuwatch.diagnosis.engine.engine import EVALUATE_SECONDS
+        from gpuwatch.diagnosis.engine import EVALUATE_SECONDS
         from gpuwatch.outputs.report.accumulator import Accumulator
 
         self._watched = Accumulator(evaluate_seconds=EVALUATE_SECONDS, newest=True)
@@ -175,26 +199,25 @@ class Collector:
         self._watched.push(snapshot)
 
     async def sample_stacks(self, seconds: float) -> None:
-        """In the middle of so many seconds."""
+        """Sample in the middle of so many seconds."""
         import asyncio
 
-        from gpuwatch.jobs.stacks.sampler import StackSampler
-        from gpuwatch.jobs.stacks.summary import stack_facts
-        from gpuwatch.jobs.stacks.targets import job_targets
+        from gpuwatch.jobs.stacks.report import stack_facts
+        from gpuwatch.jobs.stacks.sampler import StackSampler, job_targets
 
         await asyncio.sleep(seconds / 2)
         jobs = () if self._last is None else self._last.jobs
-        targets = [target for job in jobs for target in job_targets(job, job.key)]
+        targets = [target for job in jobs for target in job_targets(job, workers=True)]
         if not targets:
             return
         length = max(1, min(STACKS_SECONDS, int(seconds / 4)))
-        self._stacks = await StackSampler(targets[:STACKS_AT_MOST], seconds=length).run()
+        self._stacks = await StackSampler(targets, seconds=length).run()
         for job in jobs:
             assert self._watched.engine is not None
             self._watched.engine.note_stacks(job.key, stack_facts(job, self._stacks))
 
     def report(self) -> DiagnosisReport | None:
-        """``None`` if there was nothing."""
+        """Return the diagnosis of what was seen; ``None`` if there was nothing."""
         from gpuwatch.outputs.diagnosis import of_watch
 
         if self._last is None:
@@ -206,7 +229,7 @@ class Collector:
 
 
 def problem_of(last: Snapshot) -> str | None:
-    """Why there is no GPU to look at, where that is known."""
+    """Return why there is no GPU to look at, where that is known."""
     for severity in ("error", "warning", "info"):
         for problem in last.problems:
             if problem.severity == severity and problem.source == "nvml":

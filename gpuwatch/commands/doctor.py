@@ -143,7 +143,7 @@ def _write_bundle(path: Path, checks: Sequence[Check], facts: Facts) -> str:
 
 def _record(path: Path) -> float:
     """Record, redacted, for some seconds or until Ctrl-C; how many it were."""
-    from gpuwatch.commands.recordings.record import Request, recorded
+    from gpuwatch.commands.record import Request, recorded
 
     request = Request(
         path=path,

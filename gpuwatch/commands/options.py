@@ -72,7 +72,8 @@ class Pid(click.ParamType):  # type: ignore[type-arg]
 
 
 def _gpu_names(_context: object, _option: object, value: str | None) -> tuple[str, ...]:
-    """GPUs by index, or by the beginning of a uuid; ``cuda``: as the environment names them."""
+    """Parse GPUs by index, or by the beginning of a uuid; ``cuda``: as the environment names
+    them."""
     where_from = f"{clean(value or '', 60)!r}"
     if value == "cuda":
         value, where_from = os.environ.get(_VISIBLE), f"what {_VISIBLE} holds"
@@ -85,7 +86,8 @@ def _gpu_names(_context: object, _option: object, value: str | None) -> tuple[st
 
 
 def grouped(name: str, made: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Options that the command gets as one argument ``name``: a named tuple ``made`` of them."""
+    """Add options that the command gets as one argument ``name``: a named tuple ``made`` of
+    them."""
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
@@ -154,7 +156,7 @@ def option_ascii() -> Decorator:
 
 
 class Watched(NamedTuple):
-    """What is watched: this machine or a simulated one, one job of it or all."""
+    """The machine that is watched, this one or a simulated one, and one job of it or all."""
 
     all_processes: bool = False
     gpus: int | None = None
@@ -163,10 +165,10 @@ class Watched(NamedTuple):
     interval_seconds: float = 1.0
     only: tuple[str, ...] = ()
     slurm_job: str | None = None
-    """Of this job alone, which need not have begun."""
+    """The only job, which need not have begun."""
 
     def open(self, clock: Clock | None = None) -> tuple[Source, tuple[str, ...]]:
-        """The source, attached to the job if there is one, with notes about it for a person;
+        """Open the source, attached to the job if there is one, with notes about it for a person;
         ``clock``: of a simulated one. Raises ``click.UsageError``."""
         from gpuwatch.commands import watching
 
@@ -177,7 +179,7 @@ class Watched(NamedTuple):
         return source, () if self.pid is None else watching.attach_to(source, self.pid)
 
     def sampler(self, speed: float) -> tuple[Sampler, tuple[str, ...]]:
-        """The same in a sampler; the time of a simulated machine passes so many times as fast."""
+        """Open it in a sampler; the time of a simulated machine passes ``speed`` times as fast."""
         import asyncio
         import time
 
@@ -198,7 +200,7 @@ class Watched(NamedTuple):
 
 
 def watched_options(*, interval: bool = True, processes: bool = True) -> Decorator:
-    """The options that say what is watched, as the argument ``watched``."""
+    """Add the options that say what is watched, as the argument ``watched``."""
     simulated = option_gpus("Number of GPUs in the simulated machine.  [default: 1]")
     help_text = "Show all processes, not only those related to GPUs."
     every = click.option("-a", "--all", "all_processes", is_flag=True, help=help_text)
@@ -226,8 +228,9 @@ class Remote(NamedTuple):
         return bool(self.host) or self.hosts is not None or self.slurm is not None
 
     def open(self) -> list[RemoteHost]:
-        """Each read at the interval given, or at one that suits their number. Raises
-        ``HostNameError``, and ``click.UsageError`` on options that are about this machine."""
+        """Open the hosts, each read at the interval given, or at one that suits their number.
+        Raises ``HostNameError``, and ``click.UsageError`` on options that are about this
+        machine."""
         from gpuwatch.recording.hosts.names import host_names
         from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 
@@ -253,7 +256,7 @@ def _ssh_hosts(_context: object, _parameter: object, begun: str) -> list[str]:
 
 
 def remote_options(more_help: str = "") -> Decorator:
-    """The options that name other machines, as the argument ``remote``."""
+    """Add the options that name other machines, as the argument ``remote``."""
     return grouped(
         "remote",
         Remote,
@@ -277,13 +280,15 @@ def remote_options(more_help: str = "") -> Decorator:
 
 
 class Look(NamedTuple):
+    """How the dashboard is drawn."""
+
     ascii_mode: bool | None
     theme: str | None
     slow_link: bool
     config: Path | None
 
     def options(self) -> dict[str, Any]:
-        """Those of ``GpuwatchApp``: what is given here comes before what was preferred."""
+        """Return options of ``GpuwatchApp``: what is given here comes before what was preferred."""
         from gpuwatch.tui.preferences import Preferences
 
         options = self._asdict()
@@ -294,8 +299,8 @@ class Look(NamedTuple):
         return options
 
     def checked(self) -> Look:
-        """The theme by its full name. Imports Textual if there is a name to look up. Raises
-        ``click.UsageError``."""
+        """Return these with the theme by its full name. Imports Textual if there is a name to look
+        up. Raises ``click.UsageError``."""
         if self.theme is None:
             return self
         from gpuwatch.tui.display import theme_name
@@ -310,7 +315,7 @@ class Look(NamedTuple):
 
 
 def look_options() -> Decorator:
-    """The options that say how the dashboard is drawn, as the argument ``look``."""
+    """Add the options that say how the dashboard is drawn, as the argument ``look``."""
     return grouped(
         "look",
         Look,
@@ -334,7 +339,7 @@ def look_options() -> Decorator:
 
 
 class RunOptions(NamedTuple):
-    """What was asked of ``gpuwatch run``, the command aside."""
+    """Options of ``gpuwatch run``, the command aside."""
 
     interval_seconds: float
     look: Look

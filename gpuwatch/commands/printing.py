@@ -1,4 +1,4 @@
-"""How commands print, complain and write files.
+"""Print, complain and write files.
 
 Exit codes: 0 done (also when the reader of a pipe has gone), 2 the request cannot be met as it
 was made, 69 no answer from the machine, 70 a bug, 74 the output cannot be written, 130
@@ -38,7 +38,7 @@ class NoOutputError(SentenceError):
 
 
 def complain(sentence: str, code: int = 0) -> int:
-    """A sentence on standard error; gives ``code`` back."""
+    """Print a sentence on standard error; gives ``code`` back."""
     if sys.stderr is not None:
         try:
             print(f"gpuwatch: {sentence}", file=sys.stderr)
@@ -58,14 +58,14 @@ def is_dumb() -> bool:
 
 
 def has_screen() -> bool:
-    """A dashboard can be drawn and be typed at: Textual draws on standard error."""
+    """True if a dashboard can be drawn and be typed at: Textual draws on standard error."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(is_terminal(stream) for stream in streams) and not is_dumb()
 
 
 def require_screen(doing: str, instead: str, *, keys_elsewhere: bool = False) -> None:
-    """Raises ``click.UsageError`` where no dashboard can be drawn. ``doing`` begins the sentence,
-    ``instead`` says what can be used without a terminal."""
+    """Check that a dashboard can be drawn. Raises ``click.UsageError``. ``doing`` begins the
+    sentence, ``instead`` says what can be used without a terminal."""
     streams = [sys.stdout] if keys_elsewhere else [sys.stdin, sys.stdout]
     if not all(is_terminal(stream) for stream in streams):
         raise click.UsageError(f"{doing} needs a terminal to read keys and to draw. {instead}")
@@ -123,7 +123,7 @@ def open_output() -> TextIO:
 
 @contextmanager
 def writing(path: str | None = None) -> Iterator[None]:
-    """What goes wrong with writing ``path`` (or standard output) raises ``NoOutputError``, and
+    """Turn what goes wrong with writing ``path`` (or standard output) into ``NoOutputError``, and
     ``ReaderGoneError`` for a pipe nobody reads."""
     try:
         yield
@@ -139,7 +139,7 @@ def cannot_write(error: OSError, path: str | None = None) -> str:
 
 
 def print_text(text: str, out: TextIO | None = None) -> None:
-    """``text`` and the end of its line, flushed, to standard output."""
+    """Print ``text`` and the end of its line, flushed, to standard output."""
     out = out or open_output()
     with writing():
         out.write(text if text.endswith("\n") else text + "\n")
@@ -147,12 +147,12 @@ def print_text(text: str, out: TextIO | None = None) -> None:
 
 
 def shown(path: str | Path) -> str:
-    """A path, as it can be put into a sentence."""
+    """Return a path as it can be put into a sentence."""
     return clean(str(path), 200)
 
 
 def refuse_overwriting(out: str | None, *inputs: str) -> None:
-    """Writing to the recording that is read would lose it. Raises ``click.UsageError``."""
+    """Check that the recording that is read is not written to. Raises ``click.UsageError``."""
     if out is None or out == STANDARD_STREAM:
         return
     if not out:
@@ -167,8 +167,8 @@ def refuse_overwriting(out: str | None, *inputs: str) -> None:
 
 
 def write_file(path: str, text: str) -> None:
-    """Whole or not at all: another file of that name is only replaced by the finished one.
-    ``-`` is standard output. Raises ``NoOutputError``."""
+    """Write a file whole or not at all: another file of that name is only replaced by the finished
+    one. ``-`` is standard output. Raises ``NoOutputError``."""
     if path == STANDARD_STREAM:
         print_text(text)
         return
@@ -183,7 +183,7 @@ def write_file(path: str, text: str) -> None:
 
 @contextmanager
 def text_file(path: str) -> Iterator[TextIO]:
-    """A file to write rows to, gzip by its ending; ``-`` is standard output. Raises what
+    """Open a file to write rows to, gzip by its ending; ``-`` is standard output. Raises what
     ``writing`` raises."""
     if path == STANDARD_STREAM:
         with writing():

@@ -1,4 +1,4 @@
-"""What is watched: the source of snapshots, the one job of it, for how long; or one look at it."""
+"""Open the source of snapshots, attach it to one job, and watch it for a time or look once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_source(
     interval_seconds: float = 1.0,
     clock: Clock | None = None,
 ) -> Source:
-    """This machine, or a simulated one. Raises ``click.UsageError``."""
+    """Make the source: this machine, or a simulated one. Raises ``click.UsageError``."""
     from gpuwatch.core.source import ReadOptions
 
     options = ReadOptions(interval_seconds=interval_seconds, all_processes=all_processes)
@@ -100,7 +100,8 @@ def uses_gpu(pid: int) -> bool:
 
 
 def attached_only(snapshot: Snapshot, pid: int) -> Snapshot:
-    """The snapshot of the attached job alone. Raises ``click.UsageError`` when it is not there."""
+    """Cut the snapshot down to the attached job. Raises ``click.UsageError`` when it is not
+    there."""
     from gpuwatch.jobs.identity.job_filter import only_job
 
     for job in snapshot.jobs:
@@ -144,8 +145,8 @@ async def watch(
 
 
 def check_open_files() -> None:
-    """Raises ``click.UsageError`` where too few files may be open at once for most of this to
-    work, and what fails first would be anything."""
+    """Check that enough files may be open at once: with too few most of this does not work, and
+    what fails first would be anything. Raises ``click.UsageError``."""
     try:
         import resource
     except ImportError:
@@ -160,7 +161,7 @@ def check_open_files() -> None:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM (``timeout``, a batch system) ends what is inside as Ctrl-C does."""
+    """Have SIGTERM (``timeout``, a batch system) end what is inside as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt

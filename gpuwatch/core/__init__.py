@@ -1,1 +1,1 @@
-"""What every layer shares: the model, its JSON, history, the sampler, text and units."""
+"""Shared by every layer: the model, its JSON, the store of readings, the sampler, text, units."""

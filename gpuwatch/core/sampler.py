@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import Host, Problem, Snapshot
 from gpuwatch.core.source import Clock, LooksAhead, Source, SystemClock
@@ -122,7 +122,7 @@ class Sampler:
         """Open the source on its thread, without waiting; once, however often it is called. Needs
         no event loop, so the driver can wake up while the interface is being imported."""
         if self._opening is None:
-            lean.share_one_heap()
+            memory_trim.share_one_heap()
             self._opening = self._worker.submit(self.source.open)
 
     async def run(self, deliver: Callable[[Snapshot], None]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from gpuwatch.core.model import GpuKey, Job, ProcessKey
-
-if TYPE_CHECKING:
-    from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.core import units
+from gpuwatch.core.bounds import highest, lowest, total
+from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
+from gpuwatch.diagnosis.sentence import filled, shape, united
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
@@ -17,7 +17,7 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One reading a verdict rests on. ``supports`` is false for what speaks against it."""
+    """A reading that a verdict rests on; ``supports`` is false for one that speaks against it."""
 
     name: str
     """In words: ``busy``, ``loader workers' CPU``, ``run-queue wait``."""
@@ -25,7 +25,7 @@ class Evidence:
     unit: str | None = None
     """``%``, ``W``, ``s``, ``cores``, ``bytes/s``, ``C`` ..."""
     threshold: float | None = None
-    """What ``value`` was held against, in the same unit."""
+    """Limit that ``value`` was compared with, in the same unit."""
     says: str = ""
     """A clause for a person: ``the workers are at the limit of a core each``."""
     _: KW_ONLY
@@ -34,16 +34,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One change to make. ``setting`` names a knob where there is one (``num_workers``)."""
+    """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
 
     action: str
     """A sentence in the imperative: ``Raise num_workers from 2 to 8.``"""
     _: KW_ONLY
     setting: str | None = None
     present: str | None = None
-    """What the setting is now."""
+    """Value of the setting now."""
     wanted: str | None = None
-    """What to set it to."""
+    """Value to set it to."""
     why: str = ""
 
     @property
@@ -84,7 +84,7 @@ class Finding:
     rule: str
     severity: str
     confidence: float
-    """0 to 1: how likely the cause named is the right one."""
+    """Likelihood that the cause named is the right one, 0 to 1."""
     summary: str
     """A sentence: what and where, with its numbers."""
     gpus: tuple[GpuKey, ...] = ()
@@ -94,13 +94,16 @@ class Finding:
     advice: tuple[Advice, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     cost_share: float | None = None
-    """0 to 1: of the GPU time of its job while it was watched. The shares of one job add up to 1
-    at most."""
+    """Share of the GPU time of its job, while that was watched, that is lost, 0 to 1. The shares of
+    one job add up to 1 at most."""
     cost_gpu_seconds: float | None = None
+    """GPU time lost to it so far."""
+    watched_gpu_seconds: float | None = None
+    """GPU time that the share is of."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
-    """Those of which it is made where several jobs, or GPUs of no known job, have one cause."""
+    """Findings of which it is made where several jobs, or GPUs of no known job, have one cause."""
 
     @property
     def key(self) -> FindingKey:
@@ -110,7 +113,7 @@ class Finding:
 def rank(
     severity: str, gpu_seconds: float | None, share: float | None = None, sure: float = 0.0
 ) -> tuple[bool, float, float, int, float]:
-    """Sorts what is in danger first, then by cost, the most costly first. This is the order of
+    """Return a key that sorts what is in danger first, then by what is lost. This is the order of
     findings everywhere."""
     return (
         severity != "error",
@@ -140,26 +143,53 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
+    one in which it was far less busy than usual (see ``busy_percent``)."""
+
+    at_unix_seconds: float
+    seconds: float
+    busy_percent: float | None = None
+    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
+    pass with smaller batches)."""
+    gpus: tuple[GpuKey, ...] = ()
+    """Which paused."""
+    wrote_bytes: float | None = None
+    sent_bytes: float | None = None
+    """Over the network; where only the machine's traffic was read, what was more than before."""
+    main_thread_percent: float | None = None
+    busiest_worker_percent: float | None = None
+    other_workers_percent: float | None = None
+    """As of ``JobFacts``, in the pause."""
+    workers_changed: bool = False
+    """Loader workers began or ended in it."""
+    phase: str | None = None
+    """Phase that the job reported: ``checkpoint``, ``validation`` or ``train``."""
+    memory_freed_share: float | None = None
+    """0 to 1: how much of the GPU memory held just before was given back in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything the engine says at one moment, the most costly cause first."""
 
     taken_at_unix_seconds: float
     watched_seconds: float
     verdict: str
-    """One sentence for a person."""
+    """Sentence for a person."""
     findings: tuple[Finding, ...] = ()
-    """One for each job, or GPUs of no known job."""
+    """Findings, each of one job or of GPUs of no known job."""
     causes: tuple[Finding, ...] = ()
-    """The same, those of one cause as one: for a person."""
+    """Findings for a person: those of one cause are one."""
     unknown: tuple[Unchecked, ...] = ()
     decided: bool = True
     """False while it is too early, or too little can be read, to say that nothing is wrong."""
     undecided_gpus: tuple[GpuKey, ...] = ()
-    """Those of which it cannot be said."""
+    """GPUs of which it cannot be said that nothing is wrong."""
     questions: tuple[Question, ...] = ()
-    """What is undecided of them, and of GPUs that cannot be read now."""
+    """Questions about these GPUs, and about those that cannot be read now."""
     pauses: tuple[Pause, ...] = ()
-    """Of the last 15 minutes."""
+    """Pauses of the last 15 minutes."""
 
     def __post_init__(self) -> None:
         if not self.causes:
@@ -167,7 +197,7 @@ class Diagnosis:
 
 
 def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
-    """The findings that name the job or a GPU of it, and those about the whole machine."""
+    """Return the findings that name the job or a GPU of it, and those about the whole machine."""
     return () if diagnosis is None else tuple(_about(diagnosis.findings, job))
 
 
@@ -190,3 +220,139 @@ def _about(said: Iterable[Said], job: Job) -> Iterator[Said]:
         of_machine = not one.gpus or not mine.isdisjoint(one.gpus)
         if one.job == job.key or (one.job is None and of_machine):
             yield one
+
+
+# --- findings of one cause as one: the same fault of several jobs, or of GPUs of no known job -----
+#
+# They are of one cause if their rule and severity are one, and their sentences differ in names of
+# GPUs and numbers only: another reason, or another rank to look after, stays apart.
+
+STEADY = 0.25
+"""Share of a loss: causes that differ by less keep their order. Two that share what is left of a
+machine differ by some percent at every look, and a list that is being read must not move for
+that."""
+WHOLE_LEAST = 3
+"""GPUs of a machine that are called by their number where all are meant."""
+Names = Callable[[Sequence[GpuKey]], str]
+"""Function from GPUs to their names: ``GPUs 0 and 2``, ``all 8 GPUs``."""
+
+
+class Described(Protocol):
+    """A finding, or an episode of one."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+
+
+def names_among(there: Iterable[GpuIdentity]) -> Names:
+    """Return how GPUs are called among those that are there: ``GPU 0``, ``all 8 GPUs``."""
+    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
+
+    def names(uuids: Sequence[GpuKey]) -> str:
+        wanted = [gpu for gpu in every if gpu.uuid in uuids]
+        whole = len(wanted) == len(every) >= WHOLE_LEAST
+        return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
+
+    return names
+
+
+def cause_of(one: Described) -> tuple[str, ...]:
+    """Return what a finding shares with those of the same cause, also of other moments."""
+    return (one.rule, one.severity, shape(one.says or one.summary))
+
+
+def as_causes(
+    findings: Iterable[Finding], names: Names, before: Iterable[Finding] = ()
+) -> list[Finding]:
+    """Return one finding for each cause, by ``rank``; causes to which about as much is lost stay in
+    the order of ``before``."""
+    places = {cause_of(one): place for place, one in enumerate(before)}
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault(cause_of(one), []).append(one)
+    out: list[Finding] = []
+    for one in sorted([_as_one(group, names) for group in groups.values()], key=_rank):
+        at, place = len(out), places.get(cause_of(one), len(places))
+        while at and _is_near(out[at - 1], one):
+            if place >= places.get(cause_of(out[at - 1]), len(places)):
+                break
+            at -= 1
+        out.insert(at, one)
+    return out
+
+
+def _as_one(members: Sequence[Finding], names: Names) -> Finding:
+    first, jobs = members[0], {one.job for one in members}
+    says = united([one.says or one.summary for one in members])
+    gpus = tuple(dict.fromkeys([uuid for one in members for uuid in one.gpus]))
+    return replace(
+        first,
+        summary=filled(says, names(gpus), len(gpus), of=len(members)),
+        confidence=min([one.confidence for one in members]),
+        gpus=gpus,
+        job=first.job if len(jobs) == 1 else None,
+        since_unix_seconds=lowest(one.since_unix_seconds for one in members),
+        advice=_advice(members),
+        cost_share=_share(members),
+        cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
+        watched_gpu_seconds=_watched(members),
+        members=tuple(members),
+    )
+
+
+def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:
+    """Return each change once; where only numbers differ (a job needs 6 workers, another 8), with
+    both."""
+    groups: dict[tuple[str | None, ...], list[Advice]] = {}
+    for one in [advice for member in members for advice in member.advice]:
+        alike = [shape(text or "") for text in (one.action, one.present, one.wanted)]
+        groups.setdefault((one.setting, *alike), []).append(one)
+    return tuple([_one_advice(alike) for alike in groups.values()])
+
+
+def _one_advice(alike: Sequence[Advice]) -> Advice:
+    present, wanted = [one.present or "" for one in alike], [one.wanted or "" for one in alike]
+    return replace(
+        alike[0],
+        action=united([one.action for one in alike]),
+        present=alike[0].present and united(present),
+        wanted=alike[0].wanted and united(wanted),
+    )
+
+
+def _share(members: Sequence[Finding]) -> float | None:
+    """Return the share of the time of all their GPUs that was lost, 0 to 1."""
+    shares = [one.cost_share for one in members]
+    if len(members) == 1 or None in shares:
+        return shares[0]
+    lost = sum([one.cost_gpu_seconds or 0.0 for one in members])
+    watched = _watched(members)
+    return min(1.0, lost / watched) if watched else 0.0
+
+
+def _watched(members: Sequence[Finding]) -> float | None:
+    """Return the GPU time that they were watched for; that of GPUs that several share, once."""
+    watched: dict[tuple[GpuKey, ...], float | None] = {}
+    for one in members:
+        watched[one.gpus] = highest([watched.get(one.gpus), one.watched_gpu_seconds])
+    return total(watched.values())
+
+
+def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
+    return rank(finding.severity, finding.cost_gpu_seconds, finding.cost_share, finding.confidence)
+
+
+def _is_near(more: Finding, less: Finding) -> bool:
+    """Whether about as much is lost to both; ``more`` ranks before ``less``."""
+    if (more.severity == "error") != (less.severity == "error"):
+        return False
+    costs = (more.cost_gpu_seconds or 0.0, less.cost_gpu_seconds or 0.0)
+    if costs == (0.0, 0.0):
+        costs = (more.cost_share or 0.0, less.cost_share or 0.0)
+    return costs[1] >= (1.0 - STEADY) * costs[0]

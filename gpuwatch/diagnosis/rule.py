@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import Pause, Window
-from gpuwatch.diagnosis.finding import Advice, Evidence
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Advice, Evidence, Pause
 
 __all__ = [
     "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Settled", "Unknown", "Verdict",
@@ -24,7 +24,7 @@ class Firing:
     summary: str
     """A sentence, with ``sentence.GPUS`` for its GPUs: it is said of those of other jobs, too."""
     evidence: Sequence[Evidence | None]
-    """What was not read and says nothing is ``None``."""
+    """Readings that it rests on; ``None`` for one that was not read and says nothing."""
     advice: Sequence[Advice] | None = None
     severity: str | None = None
     strength: float = 1.0
@@ -32,7 +32,7 @@ class Firing:
     missing: Sequence[str] = ()
     """Readings that would have made it surer."""
     gpus: tuple[GpuKey, ...] = ()
-    """Those it is about; empty: all of the window."""
+    """GPUs that it is about; empty: all of the window."""
     lost_share: float | None = None
     """0 to 1: the share of the window's time those GPUs lost to it; ``None``: nothing is lost."""
     lost_while_busy: bool = False
@@ -41,7 +41,7 @@ class Firing:
     """The time was lost in these and nowhere else; ``lost_share`` is then of the time over which
     pauses are remembered."""
     hold_seconds: float = 0.0
-    """It is raised only when it held for so long: what passes by itself looks the same before."""
+    """Time for which it must hold to be raised: what passes by itself looks the same before."""
     explains: Set[str] | None = None
     """Rules whose findings in the same window are only symptoms of this one."""
 
@@ -52,12 +52,12 @@ class Clear:
 
     why: str = ""
     at_once: bool = False
-    """It was there and is over beyond doubt: a finding is withdrawn without waiting."""
+    """Whether it is over beyond doubt, so that a finding is withdrawn without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It cannot be checked for want of readings (named as a person knows them)."""
+    """The rule cannot be checked for want of readings (named as a person knows them)."""
 
     missing: tuple[str, ...]
 
@@ -87,8 +87,8 @@ class Rule:
     """The cause in at most 22 characters."""
     severity: str = "warning"
     cure: tuple[Advice, ...] = ()
-    """What to do, where that does not depend on what was read; of a docstring that does not say
-    what to do, it is that section."""
+    """Changes to make, where those do not depend on what was read; the documentation lists them, if
+    it has no section on what to do."""
     explains: Set[str] = frozenset()
     """Rules that fire on its symptoms."""
     covers: Set[str] = frozenset()
@@ -96,26 +96,27 @@ class Rule:
     trust: float = 1.0
     """Factor of its confidence: how often it is right beside others of the same strength."""
     lost_while_busy: bool = False
-    """The time it costs lies where a kernel was resident; else it explains idle time."""
+    """Whether the time lost to it lies where a kernel was resident; else it explains idle time."""
     settles: bool = False
-    """It says why the GPU idles, also where nothing is wrong with that."""
+    """Whether it says why the GPU idles, also where nothing is wrong with that."""
     uses_workers: bool = False
-    """It rests on which processes are loader workers: where that is guessed, it is less sure."""
+    """Whether it rests on which processes are loader workers: a guess makes it less sure."""
     after_end: bool = False
-    """It can still be wrong with a job that has ended."""
+    """Whether it can still be wrong with a job that has ended."""
     of_rest: bool = False
-    """It is about a GPU that does nothing: one that works again soon was only waited for."""
+    """Whether it fires only for GPUs that stay idle."""
     of_pauses: bool = False
-    """It says what a pause of the GPU was."""
+    """Whether it says what a pause of the GPU was."""
     has_look_alikes: bool = True
-    """It costs time and can be taken for another cause: those that were checked are listed."""
+    """Whether time is lost to it and it can be taken for another cause: those that were checked are
+    listed."""
     look_alike: int = 0
     """Its place in that list, by how soon a person thinks of it; 0: it is not in it."""
     chart: str = ""
     """The reading that shows it beside the utilisation: a field of ``GpuReading``, or ``read`` or
     ``write`` of the disk."""
     chart_seconds: float = 60.0
-    """What recurs in minutes, or grows in them, does not show in one."""
+    """Seconds of the chart: what recurs in minutes, or grows in them, does not show in one."""
     name: str = ""
     documentation: str = ""
     check: Check = _unchecked

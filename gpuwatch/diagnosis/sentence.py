@@ -19,7 +19,7 @@ _CARD = r"\d+\b(?!%|\.\d)(?: \(MIG \d+\))?"
 # and of commands, which can be several, are found and left as they are.
 _NUMBER = re.compile(
     rf"GPUs? {_CARD}(?:(?:, | and | to ){_CARD})*|"
-    r"\b(?:kill|nvidia-smi|gpuwatch stacks) [^:;,()]*|"
+    r"\b(?:kill|nvidia-smi|gpuwatch diagnose) [^:;,()]*|"
     r"(?<![\w.:/=#-])(?<!\bPID )(?<!\bjob )(?<!\brank )(?<!\bnode )(?<!\bgeneration )"
     r"(\d+(?:\.\d+)?)([KMGT]\b| (?:s|min|h)\b)?"
 )
@@ -43,8 +43,8 @@ IS = either("is", "are")
 
 
 def filled(says: str, names: str, gpus: int, *, of: int = 1, **places: str) -> str:
-    """The sentence for a person. ``names`` of the GPUs, and how many there are; ``of`` so many
-    jobs, or sets of GPUs of no known job."""
+    """Return the sentence for a person with the ``names`` of the GPUs and how many there are; it is
+    said ``of`` so many jobs, or sets of GPUs of no known job."""
     places["gpus"] = names
     several = {"gpus": gpus > 1, "several": of > 1}
 
@@ -60,7 +60,7 @@ def filled(says: str, names: str, gpus: int, *, of: int = 1, **places: str) -> s
 # Most of what is said is said again at the next look.
 @lru_cache(maxsize=512)
 def shape(says: str) -> str:
-    """What is left of a sentence without its numbers: those of one shape can be one."""
+    """Return a sentence without its numbers: sentences of one shape can be one."""
 
     def word(found: re.Match[str]) -> str:
         return found[0] if found[1] is None else _NO_TEXT + "s" * (found[2] in _TIMES)
@@ -69,7 +69,7 @@ def shape(says: str) -> str:
 
 
 def united(says: Sequence[str]) -> str:
-    """One sentence for several of one shape: ``58-70% of the time``."""
+    """Return one sentence for several of one shape: ``58-70% of the time``."""
     if says.count(says[0]) == len(says):
         return says[0]
     found = iter(zip(*[_numbers(one) for one in says], strict=True))

@@ -21,7 +21,7 @@ from gpuwatch.doctor.check import (
     Measured,
     of_problem,
 )
-from gpuwatch.jobs.stacks.access import INSTALL, find_py_spy, why_not
+from gpuwatch.jobs.stacks.sampler import INSTALL, find_py_spy, why_not
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE

@@ -12,8 +12,8 @@ from gpuwatch.core.background import DaemonWorker, Task
 from gpuwatch.core.model import Gpu
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import duration
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.source import read_lines
+from gpuwatch.sources.logs.source import read_lines
+from gpuwatch.sources.logs.text import LogError, LogStats
 
 PATIENCE_SECONDS = 10.0
 _FIELDS = (

@@ -45,7 +45,7 @@ def read_cores(
     *,
     others: Iterable[int] = (),
 ) -> JobCores:
-    """The limits of the process ``pid`` and all it starts.
+    """Read the limits of the process ``pid`` and all it starts.
 
     ``environment`` holds (at least) ``SLURM_CORES``, where it has that.
     ``others`` are further ranks of the job: launchers can pin each to cores of its own, and what
@@ -65,7 +65,7 @@ def read_cores(
 
 
 def read_allowed(pid: int) -> Set[int] | None:
-    """The cores a process may be scheduled on; ``None`` where it is gone. Anybody may ask
+    """Return the cores a process may be scheduled on; ``None`` where it is gone. Anybody may ask
     (sched_getaffinity(2)); cores that are offline are not among them."""
     try:
         return os.sched_getaffinity(pid)
@@ -74,7 +74,8 @@ def read_allowed(pid: int) -> Set[int] | None:
 
 
 def parse_core_list(text: str) -> frozenset[int]:
-    """``"0-3,8"``, as the kernel writes sets of cores. Raises ``ValueError`` for anything else."""
+    """Parse ``"0-3,8"``, as the kernel writes sets of cores. Raises ``ValueError`` for anything
+    else."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         if part:
@@ -84,7 +85,8 @@ def parse_core_list(text: str) -> frozenset[int]:
 
 
 def read_nodes(pid: int, nodes: Path = NODES) -> tuple[int, ...] | None:
-    """The nodes of which this process may use a core, in order; ``None`` where it is not known."""
+    """Return the NUMA nodes of which this process may use a core, in order; ``None`` where it is
+    not known."""
     layout = _layout(nodes)
     allowed = read_allowed(pid) if layout else None
     return tuple([node for node, own in layout.items() if own & (allowed or set())]) or None
@@ -92,7 +94,8 @@ def read_nodes(pid: int, nodes: Path = NODES) -> tuple[int, ...] | None:
 
 @cache
 def _layout(nodes: Path) -> dict[int, frozenset[int]]:
-    """Does not change while a machine runs, but for cores taken offline; empty if not known."""
+    """Read the cores of each node; empty if not known. They do not change while a machine runs, but
+    for cores taken offline."""
     found = {}
     for folder in nodes.glob("node[0-9]*"):
         try:
@@ -106,13 +109,14 @@ def _layout(nodes: Path) -> dict[int, frozenset[int]]:
 
 
 def slurm_cores(environment: Mapping[str, str]) -> int | None:
-    """Cores that Slurm gave the job on this machine; ``None``: not Slurm, or nonsense."""
+    """Return the cores that Slurm gave the job on this machine; ``None``: not Slurm, or
+    nonsense."""
     text = environment.get(SLURM_CORES, "")
     return int(text) or None if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 class ThrottleMeter:
-    """How much of the time a process was held back by the tightest CPU quota on its path.
+    """Share of the time in which a process was held back by the tightest CPU quota on its path.
 
     One ``pread`` a reading. The share is of the quota's periods (usually 0.1 s) in which the
     group wanted to run at all.
@@ -129,7 +133,7 @@ class ThrottleMeter:
         self._search_in = 0
 
     def read(self) -> float | None:
-        """Percent since the read before, 0-100: 0 also while the group did nothing. ``None``
+        """Return percent since the read before, 0-100: 0 also while the group did nothing. ``None``
         without a quota, at the first read, and where the file cannot be read."""
         if self._search_in == 0:
             self._search_in = SEARCH_EVERY

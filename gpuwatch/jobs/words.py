@@ -7,7 +7,8 @@ from gpuwatch.core.model import Host, Job, JobMember, JobRank, TrainingLoop
 
 
 def role_name(member: JobMember) -> str:
-    """``rank 3``, ``loader worker``, ``orphaned loader worker``; ``loader worker?`` is a guess."""
+    """Return ``rank 3``, ``loader worker``, ``orphaned loader worker``; ``loader worker?`` is a
+    guess."""
     if member.role == "rank":
         name = "training process" if member.rank is None else f"rank {member.rank}"
     else:
@@ -17,14 +18,14 @@ def role_name(member: JobMember) -> str:
 
 
 def rank_name(rank: JobRank) -> str:
-    """``rank 3``; by its PID where the rank's number is not known."""
+    """Return ``rank 3``; by its PID where the rank's number is not known."""
     return f"PID {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 
 
 def job_loading_sentence(job: Job) -> str:
-    """A clause for how it gets its data: ``4 loader workers each, pinned memory on``, ``no workers:
-    loading runs in the training process``, ``loading unknown: <why>``. Where ranks differ it says
-    which have what."""
+    """Return a clause for how it gets its data: ``4 loader workers each, pinned memory on``, ``no
+    workers: loading runs in the training process``, ``loading unknown: <why>``. Where ranks differ
+    it says which have what."""
     ranks = job.ranks
     if not ranks:
         return "no training process seen"
@@ -47,8 +48,9 @@ _DOING = {"validation": "validating", "checkpoint": "saving a checkpoint", "idle
 
 
 def loop_facts(job: Job, now: float | None = None) -> list[str]:
-    """Facts that the job reports of its own loop, the most important first: ``waits for data 43%``,
-    ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix time."""
+    """Return facts that the job reports of its own loop, the most important first: ``waits for data
+    43%``, ``512 samples/s``, ``compute 51%`` ...; empty where nobody reports. ``now`` is unix
+    time."""
     loops = job.loops
     if not loops:
         return []
@@ -64,7 +66,7 @@ def loop_facts(job: Job, now: float | None = None) -> list[str]:
 
 
 def waits_most(job: Job) -> JobRank | None:
-    """The rank that waits for data clearly more than the one that waits least."""
+    """Return the rank that waits for data clearly more than the one that waits least."""
     shares = [
         (loop.data_wait_share, rank)
         for rank in job.ranks
@@ -113,7 +115,7 @@ def _speed(loops: Sequence[TrainingLoop]) -> list[str]:
 
 
 def _progress(loops: Sequence[TrainingLoop]) -> list[str]:
-    """By the rank that is furthest behind."""
+    """Return the epoch and step of the rank that is furthest behind."""
     at = min(loops, key=lambda loop: (loop.epoch or 0, loop.step_in_epoch or 0))
     step = at.step_in_epoch
     texts = [] if at.epoch is None else [f"epoch {at.epoch}"]
@@ -125,7 +127,7 @@ def _progress(loops: Sequence[TrainingLoop]) -> list[str]:
 
 
 def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
-    """Of the rank that has reserved most."""
+    """Return the memory of the rank that has reserved most."""
     at = max(loops, key=lambda loop: loop.memory_reserved_bytes or 0)
     if at.memory_reserved_bytes is None:
         return []
@@ -134,7 +136,7 @@ def _memory(loops: Sequence[TrainingLoop]) -> list[str]:
 
 
 def cores_sentence(job: Job, host: Host) -> str | None:
-    """``4 of 16 cores usable (quota 4.0), 2 per rank``; ``None`` where it is not known."""
+    """Return ``4 of 16 cores usable (quota 4.0), 2 per rank``; ``None`` where it is not known."""
     usable, total = job.usable_cores, host.core_count
     if usable is None:
         return None

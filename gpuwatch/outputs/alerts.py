@@ -1,18 +1,15 @@
-"""Alerts: what the diagnosis says from moment to moment, as events. One when a finding has held for
-long enough (``raised``), one when it has been gone for a minute (``cleared``), none in between.
+"""Alerts: changes of the ledger as events. One when a finding has held for long enough
+(``raised``), one when it has been gone for a minute (``cleared``), none in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.facts.observer import spoken_for
-from gpuwatch.diagnosis.finding import Diagnosis, Finding
-from gpuwatch.diagnosis.rules.shared.words import named_of_all
-from gpuwatch.outputs.report.accumulators.findings import MERGE_SECONDS, Key, key_of
+from gpuwatch.diagnosis.finding import Finding, as_causes, names_among
+from gpuwatch.diagnosis.ledger import MERGE_SECONDS, Episode, EpisodeKey, Ledger
 from gpuwatch.outputs.report.model import Part
 
 RAISED, CLEARED = "raised", "cleared"
@@ -37,55 +34,38 @@ class Event(Part, frozen=True, kw_only=True):
     """As it was last; of several jobs (``members``) if one cause was found in them all."""
 
 
-@dataclass(slots=True)
-class _Alert:
-    finding: Finding
-    held_seconds: float
-    gone_seconds: float = 0.0
-    raised: bool = False
-
-
 class Alerts:
-    """Takes every snapshot with its diagnosis; there is no clock but the snapshots'.
+    """Events of a ledger that goes on with the snapshots. Of findings that are ``wanted`` those are
+    raised that have held for so many ``seconds`` without a break, errors at once; what is back
+    within a minute was never gone, as in reports."""
 
-    Of findings that are ``wanted`` those are raised that have held for so many ``seconds`` without
-    a break, errors at once; what is back within a minute was never gone, as in reports.
-    """
-
-    def __init__(self, wanted: Callable[[Finding], bool], seconds: float) -> None:
+    def __init__(self, wanted: Callable[[Episode], bool], seconds: float) -> None:
         self._wanted = wanted
         self._seconds = seconds
-        self._alerts: dict[Key, _Alert] = {}
-        self._before: float | None = None
+        self._raised: set[EpisodeKey] = set()
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> list[Event]:
-        passed = 0.0 if self._before is None else spoken_for(snapshot, self._before)
-        self._before = snapshot.monotonic_seconds
-        found = {key_of(one): one for one in diagnosis.findings if self._wanted(one)}
-        for key, finding in found.items():
-            # What is new has held for no time yet.
-            one = self._alerts.setdefault(key, _Alert(finding, -passed))
-            one.finding, one.gone_seconds = finding, 0.0
-            one.held_seconds += passed
+    def push(self, snapshot: Snapshot, ledger: Ledger) -> list[Event]:
+        """Return what is to be said of the ledger as it is with this snapshot."""
         raised, cleared = [], []
-        for key, one in [*self._alerts.items()]:
-            if key not in found:
-                one.gone_seconds += passed
-                if not one.raised or one.gone_seconds >= MERGE_SECONDS:
-                    cleared += [one.finding] * one.raised
-                    del self._alerts[key]
-            elif not one.raised:
-                grave = one.finding.severity == "error"
-                one.raised = grave or one.held_seconds >= self._seconds
-                raised += [one.finding] * one.raised
+        for one, seconds in ledger.standing():
+            told = one.key in self._raised
+            if told and not one.holds and seconds >= MERGE_SECONDS:
+                self._raised.remove(one.key)
+                cleared.append(one)
+                continue
+            due = one.severity == "error" or seconds >= self._seconds
+            if one.holds and due and not told and self._wanted(one):
+                self._raised.add(one.key)
+                raised.append(one)
         return [*_events(RAISED, raised, snapshot), *_events(CLEARED, cleared, snapshot)]
 
 
-def _events(event: str, findings: Sequence[Finding], snapshot: Snapshot) -> Iterator[Event]:
-    """One for each cause."""
-    there = [gpu.identity for gpu in snapshot.gpus]
+def _events(event: str, episodes: Sequence[Episode], snapshot: Snapshot) -> Iterator[Event]:
+    """Yield an event for each cause."""
+    names = names_among(gpu.identity for gpu in snapshot.gpus)
     host = snapshot.host.name
-    for cause in as_causes(findings, lambda uuids: named_of_all(uuids, there)):
+    findings = [one.finding() for one in episodes]
+    for cause in as_causes(findings, names):
         # A GPU that has gone has no name any more, but had one then.
         one = cause if len(cause.members) > 1 else replace(cause.members[0], members=())
         actions = [advice.action for advice in one.advice] if event == RAISED else []

@@ -4,13 +4,12 @@ watched, and what stands beside it. Its ``schema`` is that of the report: raised
 changes its meaning; new names may come at any time.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.jobs.stacks.summary import StackReport, name_of
+from gpuwatch.jobs.stacks.report import StackReport
 from gpuwatch.outputs.report import words
 from gpuwatch.outputs.report.document import (
     gpu_blocks,
@@ -23,9 +22,9 @@ from gpuwatch.outputs.report.document import (
 )
 from gpuwatch.outputs.report.model import Report, dumps, without_profiles
 from gpuwatch.outputs.report.text import write_block
-from gpuwatch.outputs.stacks import process_object
+from gpuwatch.outputs.stacks import process_object, stacks_page
 from gpuwatch.outputs.terminal import BOLD, DIM, Page
-from gpuwatch.sources.files.log_text import LOG_KINDS
+from gpuwatch.sources.logs.text import LOG_KINDS
 
 WIDTH_MIN = 28
 """Narrower, the words beside a label have no room."""
@@ -92,7 +91,7 @@ class DiagnosisSeen(Report, frozen=True, kw_only=True):
     causes: tuple[str, ...] = ()
     """Causes found, a sentence for each: findings of several jobs can share one."""
     stacks: tuple[dict[str, Any], ...] = ()
-    """Python stacks, if requested: processes as ``gpuwatch stacks --json`` has them."""
+    """Python stacks, if requested: processes as ``outputs.stacks`` describes them."""
 
 
 def diagnosis_json(diagnosis: DiagnosisReport) -> str:
@@ -108,7 +107,9 @@ def diagnosis_json(diagnosis: DiagnosisReport) -> str:
     return dumps(DiagnosisSeen(**{**same, **own}))
 
 
-def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = False) -> str:
+def diagnosis_page(
+    report: DiagnosisReport, *, width: int = 80, colour: bool = False, ascii_only: bool = False
+) -> str:
     """The verdict, then each finding with its evidence, in lines of at most ``width`` cells."""
     page = Page(min(max(width, WIDTH_MIN), WIDTH_MAX), colour)
     whole = report.report
@@ -123,7 +124,11 @@ def diagnosis_page(report: DiagnosisReport, *, width: int = 80, colour: bool = F
         page.gap()
         for sentence in unchecked(whole):
             page.say(sentence)
-    _stacks(page, report.stacks)
+    if report.stacks:
+        page.gap()
+        page.say("What the training processes were doing:")
+        seen = stacks_page(report.stacks, width=page.width, ascii_only=ascii_only)
+        page.lines += seen.splitlines()
     return "\n".join(page.lines).rstrip("\n")
 
 
@@ -170,12 +175,3 @@ def _what_would_decide(report: DiagnosisReport) -> str:
             "diagnose on the machine while the job runs, which also sees the job's processes"
         )
     return f"Needed for a diagnosis: {needs}."
-
-
-def _stacks(page: Page, reports: Sequence[StackReport]) -> None:
-    if not reports:
-        return
-    page.gap()
-    page.say("What the training processes were doing:")
-    for report in reports:
-        page.say(f"{name_of(report)}: {report.sentence()}", first="  - ", later="    ")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.codec import StreamWriter, identities
 from gpuwatch.core.model import (
     GpuIdentity,
     GpuReading,
@@ -191,16 +191,15 @@ class JsonLinesWriter:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._lines = StreamWriter()
         self._identities: tuple[GpuIdentity, ...] | None = None
         self.written = 0
         """Snapshots so far."""
 
     def write(self, snapshot: Snapshot) -> None:
         gpus = identities(snapshot)
-        lines = snapshot_line(snapshot) + "\n"
-        if gpus != self._identities:
-            lines = header_line(snapshot) + "\n" + lines
-        self._out.write(lines)
+        header = self._lines.header(snapshot) + "\n" if gpus != self._identities else ""
+        self._out.write(f"{header}{self._lines.lines(snapshot)}\n")
         self._out.flush()
         self._identities = gpus
         self.written += 1

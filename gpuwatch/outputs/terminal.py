@@ -11,7 +11,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Column(NamedTuple, Generic[T_contra]):
-    """One column of a table, declared once for terminal and HTML."""
+    """One column of a table, declared once for terminal, dashboard and HTML."""
 
     heading: str
     cell: Callable[[T_contra], str] = str
@@ -23,6 +23,14 @@ class Column(NamedTuple, Generic[T_contra]):
     """Heading in HTML, where it is not the heading in sentence case."""
     total: Callable[[Any], str] | None = None
     """Cell below all rows, made of the report."""
+    width: int = 0
+    """Cells on the dashboard, whose columns must not move; elsewhere its texts decide."""
+    style: Callable[[T_contra, str], str] | None = None
+    """Name of the style of a cell on the dashboard, by the item and the text in it."""
+    runs: Callable[[T_contra], Sequence[tuple[str, str]]] | None = None
+    """Cell of several styles on the dashboard, as (text, style) in exactly ``width`` cells."""
+    sort: str | None = None
+    """Sort order that a click on the heading chooses."""
 
     @property
     def page_heading(self) -> str:
@@ -109,19 +117,35 @@ def table(columns: Sequence[Column[Any]], rows: Sequence[Sequence[str]], width: 
     last = len(columns) - 1
     if columns[last].is_text:
         widths[last] = min(widths[last], max(len(columns[last].heading), 16))
-    while _total(widths, shown) > width:
-        rank = max(columns[place].rank for place in shown)
-        if rank == 0:
-            break
-        shown.remove(max(place for place in shown if columns[place].rank == rank))
+    shown = fitting(columns, widths, shown, width, len(GAP))
     if columns[last].is_text and last in shown:
-        widths[last] += max(0, width - _total(widths, shown))
+        widths[last] += max(0, width - _total(widths, shown, len(GAP)))
     cells = [[one.heading for one in columns], *rows]
     return [_line(columns, row, widths, shown, width) for row in cells]
 
 
-def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
-    return sum(widths[place] for place in shown) + len(GAP) * (len(shown) - 1)
+def fitting(
+    columns: Sequence[Column[Any]],
+    widths: Sequence[int],
+    shown: Iterable[int],
+    width: int,
+    gap: int,
+) -> list[int]:
+    """Return which of the places ``shown`` fit in ``width`` cells with ``gap`` blanks between them.
+
+    The column of the highest rank gives way first, of equal ones the last; rank 0 stays.
+    """
+    left = list(shown)
+    while _total(widths, left, gap) > width:
+        rank = max(columns[place].rank for place in left)
+        if rank == 0:
+            break
+        left.remove(max(place for place in left if columns[place].rank == rank))
+    return left
+
+
+def _total(widths: Sequence[int], shown: Sequence[int], gap: int) -> int:
+    return sum(widths[place] for place in shown) + gap * (len(shown) - 1)
 
 
 def _line(

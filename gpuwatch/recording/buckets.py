@@ -1,39 +1,17 @@
-"""The overview of a recording: minimum, mean and maximum of half a minute each, and when findings
-held: one for each cause. Written into recordings beside the lines (``frames``), and made anew for
-files without.
-"""
+"""The overview of a recording: lowest, mean and highest readings of half a minute each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from gpuwatch.core.bounds import Seconds, Text, UnixSeconds
-from gpuwatch.core.history import Column, without_late
-from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
-from gpuwatch.diagnosis.causes import cause_of
-
-if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
-    from gpuwatch.diagnosis.finding import Diagnosis, Finding
-
+from gpuwatch.core.bounds import Seconds, UnixSeconds
+from gpuwatch.core.model import GpuKey
+from gpuwatch.core.store import Column
+from gpuwatch.recording.statistics import Cell, Course, Part, rounded
 
 BUCKET_SECONDS = 30.0
-GPU_READINGS = (
-    *("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius"),
-    *("sm_clock_mhz", "sm_active_percent"),
-)
-HOST_READINGS = (
-    *("cpu_percent", "memory_used_bytes", "cpu_iowait_percent"),
-    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
-    *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
-)
-"""Readings of the host that have a chart."""
-_DIGITS = 2
-_WHOLE_FROM = 1e5
-"""Value from which decimals are not worth their room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,156 +22,70 @@ class Bucket:
     begin_unix_seconds: UnixSeconds
     seconds: Seconds
     gpus: Mapping[GpuKey, Mapping[str, Column]]
-    """Columns of each GPU by the names of ``GPU_READINGS``."""
+    """Columns of each GPU by the names of its readings."""
     host: Mapping[str, Column]
-    """Columns of the host by the names of ``HOST_READINGS``."""
 
     @property
     def end_unix_seconds(self) -> float:
         return self.begin_unix_seconds + self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingSpan:
-    """Time for which a finding held; ``end_unix_seconds`` is ``None`` while it does."""
-
-    rule: Text
-    severity: Text
-    summary: Text
-    gpus: tuple[GpuKey, ...] = ()
-    job: ProcessKey | None = None
-    begin_unix_seconds: UnixSeconds = 0.0
-    end_unix_seconds: UnixSeconds | None = None
-    cost_gpu_seconds: float | None = None
+_OPEN_MOST = 3
+"""Half minutes to which the next part may still add: its cells begin a few seconds before it."""
 
 
-_Readings = dict[str, list[float]]
-
-
-def _rounded(value: float) -> float:
-    return round(value) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
-
-
-@dataclass(slots=True)
-class BucketFolder:
-    """Folds snapshots into buckets, which begin at whole multiples of their length."""
-
-    seconds: float = BUCKET_SECONDS
-    _begin: float | None = None
-    _gpus: dict[GpuKey, _Readings] = field(default_factory=dict)
-    _host: _Readings = field(default_factory=dict)
-
-    def push(self, snapshot: Snapshot) -> Bucket | None:
-        """Add a snapshot, and return the bucket before if this is the first of another."""
-        begin = math.floor(snapshot.taken_at_unix_seconds / self.seconds) * self.seconds
-        done = self.end() if self._begin is not None and begin != self._begin else None
-        self._begin = begin
-        for gpu in without_late(snapshot.gpus):
-            readings, samples = self._gpus.setdefault(gpu.uuid, {}), gpu.reading.busy_samples
-            _add(readings, "busy_percent", [percent for _, percent in samples or ()])
-            for name in GPU_READINGS[1:] if samples else GPU_READINGS:
-                _add(readings, name, [getattr(gpu.reading, name)])
-        for name in HOST_READINGS:
-            _add(self._host, name, [getattr(snapshot.host, name)])
-        return done
-
-    def so_far(self) -> Bucket | None:
-        """Return the bucket that has begun, as it is; ``None`` if none has."""
-        if self._begin is None:
-            return None
-        return Bucket(
-            begin_unix_seconds=self._begin,
-            seconds=self.seconds,
-            gpus={uuid: _columns(readings) for uuid, readings in self._gpus.items()},
-            host=_columns(self._host),
-        )
-
-    def end(self) -> Bucket | None:
-        """End the bucket that has begun and return it; the next snapshot begins another."""
-        bucket = self.so_far()
-        self._begin, self._gpus, self._host = None, {}, {}
-        return bucket
-
-
-def _add(readings: _Readings, name: str, values: Iterable[float | None]) -> None:
-    for value in values:
-        if value is not None and math.isfinite(value):
-            readings.setdefault(name, []).append(value)
-
-
-def _columns(readings: _Readings) -> dict[str, Column]:
-    columns = {}
-    for name, values in readings.items():
-        low, high = min(values), max(values)
-        # The sum of what is beyond all measure is no number.
-        mean = max(low, min(high, sum(values) / len(values)))
-        columns[name] = Column(_rounded(low), _rounded(mean), _rounded(high))
-    return columns
-
-
-SPANS_KEPT = 1000
-
-
-class FindingSpans:
-    """Spans of the findings of a diagnosis: its own, unless ``push`` is given one."""
+class Overview:
+    """Half minutes of a recording, from its parts."""
 
     def __init__(self) -> None:
-        self.raised = 0
-        """Number of findings so far."""
-        self._engine: Engine | None = None
-        self.diagnosis: Diagnosis | None = None
-        """The latest diagnosis."""
-        self._open: dict[tuple[str, ...], FindingSpan] = {}
-        self._ended: list[FindingSpan] = []
+        self._closed: list[Bucket] = []
+        self._open: dict[float, dict[tuple[GpuKey | None, str], Cell]] = {}
+        """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
 
-    @property
-    def spans(self) -> tuple[FindingSpan, ...]:
-        """Spans that are over (since ``take_spans``) and those that hold, by their beginning."""
-        found = [*self._ended, *self._open.values()]
-        return tuple(sorted(found, key=lambda span: span.begin_unix_seconds))
+    def add_part(self, part: Part) -> None:
+        for gpu in part.gpus:
+            self._add_courses(gpu.identity.uuid, gpu.profiles)
+        if part.host is not None:
+            self._add_courses(None, part.host.profiles)
+        while len(self._open) > _OPEN_MOST:
+            begin = min(self._open)
+            self._closed.append(_bucket(begin, self._open.pop(begin)))
 
-    def take_spans(self) -> tuple[FindingSpan, ...]:
-        """Return ``spans``, and forget those that are over."""
-        found = self.spans
-        self._ended.clear()
-        return found
+    def forget_oldest(self, most: float) -> None:
+        """Keep the newest ``most``, by their number: a clock can be set back and forth."""
+        if len(self._closed) > most:
+            del self._closed[: len(self._closed) - int(most)]
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None = None) -> None:
-        """Follow the findings of the next snapshot: of ``diagnosis``, if somebody made one
-        already."""
-        if diagnosis is None:
-            if self._engine is None:
-                # Loading the rules takes a while.
-                from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Return the half minutes in the order of their time."""
+        found = [*self._closed, *[_bucket(begin, rows) for begin, rows in self._open.items()]]
+        return tuple(sorted(found, key=lambda bucket: bucket.begin_unix_seconds))
 
-                self._engine = Engine()
-            self._engine.push(snapshot)
-            diagnosis = self._engine.diagnosis
-        if diagnosis is self.diagnosis:
-            return
-        self.diagnosis = diagnosis
-        at = snapshot.taken_at_unix_seconds
-        before, self._open = self._open, {}
-        for finding in diagnosis.causes:
-            key = cause_of(finding)
-            held = before.pop(key, None)
-            self.raised += held is None
-            self._open[key] = _span(finding, held, at)
-        self._ended += [replace(span, end_unix_seconds=at) for span in before.values()]
-        del self._ended[:-SPANS_KEPT]
+    def _add_courses(self, uuid: GpuKey | None, courses: Mapping[str, Course]) -> None:
+        for name, course in courses.items():
+            for cell in course.cells():
+                begin = math.floor((cell.begin + cell.end) / 2 / BUCKET_SECONDS) * BUCKET_SECONDS
+                rows = self._open.setdefault(begin, {})
+                held = rows.get((uuid, name))
+                rows[uuid, name] = cell if held is None else _together(held, cell)
 
 
-def _span(finding: Finding, held: FindingSpan | None, at: float) -> FindingSpan:
-    since = finding.since_unix_seconds
-    costs = [finding.cost_gpu_seconds, None if held is None else held.cost_gpu_seconds]
-    return FindingSpan(
-        rule=finding.rule,
-        severity=finding.severity,
-        summary=finding.summary,
-        gpus=finding.gpus,
-        job=finding.job,
-        begin_unix_seconds=(
-            held.begin_unix_seconds if held else at if since is None else min(at, since)
-        ),
-        cost_gpu_seconds=max([cost for cost in costs if cost is not None], default=None),
+def _together(one: Cell, other: Cell) -> Cell:
+    return Cell(
+        one.begin,
+        other.end,
+        one.seconds + other.seconds,
+        one.sum + other.sum,
+        min(one.low, other.low),
+        max(one.high, other.high),
     )
+
+
+def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], Cell]) -> Bucket:
+    gpus: dict[GpuKey, dict[str, Column]] = {}
+    host: dict[str, Column] = {}
+    for (uuid, name), cell in rows.items():
+        mean = max(cell.low, min(cell.high, cell.sum / cell.seconds))
+        columns = host if uuid is None else gpus.setdefault(uuid, {})
+        columns[name] = Column(rounded(cell.low), rounded(mean), rounded(cell.high))
+    return Bucket(begin_unix_seconds=begin, seconds=BUCKET_SECONDS, gpus=gpus, host=host)

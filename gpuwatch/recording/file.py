@@ -3,8 +3,8 @@
 A recording is JSON, a header and a line for each snapshot (``codec``), in zstd frames of a minute
 each; plain and gzip files are read as well. A frame holds the very lines that ``gpuwatch stream``
 prints. Before each stands a skippable frame, which ``zstdcat`` and other readers pass over, with an
-``Entry``: when the frame begins, and the half minutes and findings that were over by then. So a
-recording can be opened anywhere, and its overview drawn, without unpacking its lines. Damaged lines
+``Entry``: when the frame begins, and the statistics and findings of the frame before. So a
+recording can be opened anywhere, drawn and reported without unpacking its lines. Damaged lines
 are skipped and counted; a recording cut short is good up to its last whole line.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder as EntryDecoder
 from msgspec.json import Encoder
@@ -34,21 +36,34 @@ from gpuwatch.core.codec import CodecError, Decoder, decoded, safe
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpan, FindingSpans
-from gpuwatch.sources.files import log_text, zstd
-from gpuwatch.sources.files.log_text import STANDARD_INPUT, LogError, LogStats, TextLines
-from gpuwatch.sources.files.unpacked import ZSTD, FileSet, kind_of
+from gpuwatch.diagnosis.finding import Unchecked, names_among
+from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
+from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
+from gpuwatch.recording.statistics import Part, Statistics
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.text import (
+    STANDARD_INPUT,
+    ZSTD,
+    FileSet,
+    LogError,
+    LogStats,
+    TextLines,
+    kind_of,
+    zstd,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.sources.smi_log.source import LogOptions
+    from gpuwatch.diagnosis.engine import Engine
+    from gpuwatch.sources.logs.source import LogOptions
 
 # --- layout: frames, and between them what sums them up ---------------------------------------
 
-ENTRY = b"\x50\x2a\x4d\x18"
-"""First bytes of a skippable frame; its length follows."""
+ENTRY = b"\x51\x2a\x4d\x18"
+"""First bytes of a skippable frame; its length follows. (Those of an older gpuwatch begin with 50
+and hold less: such a recording is read line by line.)"""
 _LENGTH_BYTES = 4
-_ENTRY_MOST = 256 * 1024
-_UNPACKED_MOST = 4 * 1024 * 1024
+_ENTRY_MOST = 1024 * 1024
+_UNPACKED_MOST = 16 * 1024 * 1024
 _UNPACKED_A_BYTE = 100
 """Most bytes of all entries unpacked, for each byte of the file: many times what ``record`` writes.
 Rubbish that was made to look like entries would take hours."""
@@ -67,9 +82,12 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Random name of the recording: one file can hold several."""
     begin_unix_seconds: UnixSeconds | None = None
     """Time of the frame's first snapshot; ``None``: the recording ends here."""
-    buckets: tuple[Bucket, ...] = ()
-    findings: tuple[FindingSpan, ...] = ()
-    """Findings that hold, and those that ended since the entry before."""
+    part: Part | None = None
+    """Statistics of the time since the entry before."""
+    ledger: Page = Page()
+    """What the ledger says of that time: findings that hold, and those that ended since."""
+    unknown: tuple[Unchecked, ...] | None = None
+    """Rules that could not be checked at its end; ``None``: nobody looked."""
 
 
 class Mark(NamedTuple):
@@ -489,7 +507,7 @@ def open_any(
             snapshots = _read_recording(every, stats, lines)
         else:
             # One who records reads no logs.
-            from gpuwatch.sources.smi_log.source import LogOptions, read_lines  # noqa: PLC0415
+            from gpuwatch.sources.logs.source import LogOptions, read_lines  # noqa: PLC0415
 
             lines.line_length = log_text.LINE_LENGTH
             options = options or LogOptions()
@@ -572,21 +590,32 @@ class RecordingIndex:
         self.shown = clean(path, 200)
         entries = list(entries_of(path))
         self._marks = marks_of(entries)
-        self.buckets: tuple[Bucket, ...] = tuple(
-            sorted(
-                [bucket for _, _, entry in entries for bucket in entry.buckets],
-                key=lambda bucket: bucket.begin_unix_seconds,
-            )
-        )
-        """Half minutes in the order of their time."""
-        self.findings = _spans([entry for _, _, entry in entries])
-        """Findings in the order in which they began."""
+        overview = Overview()
+        for _, _, entry in entries:
+            if entry.part is not None:
+                overview.add_part(entry.part)
+        self._ledger = ledger_of([entry for _, _, entry in entries])
+        self._identities = {
+            gpu.identity.uuid: gpu.identity
+            for _, _, entry in entries
+            if entry.part is not None
+            for gpu in entry.part.gpus
+        }
         times = [entry.begin_unix_seconds for _, _, entry in entries]
         known = [at for at in times if at is not None]
         self.first_unix_seconds = known[0] if known else None
         self.last_unix_seconds = max(known, default=None)
         self._notes: tuple[str, ...] = ()
-        self._read_end()
+        if entries and times[-1] is None:
+            ends = [entry.part.time.end for _, _, entry in entries if entry.part is not None]
+            self.last_unix_seconds = max([*ends, *known], default=None)
+        else:
+            self._read_end(overview)
+        names = names_among(self._identities.values())
+        self.findings = by_cause(self._ledger.episodes(), names)
+        """Episodes of each cause, in the order in which they began."""
+        self.buckets = overview.buckets()
+        """Half minutes in the order of their time."""
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about what could not be read at its end."""
@@ -609,24 +638,28 @@ class RecordingIndex:
     def close(self) -> None:
         """Do nothing: no file is open; iterators that ``snapshots`` gave go on."""
 
-    def _read_end(self) -> None:
-        folder, found = BucketFolder(), list(self.buckets)
-        spans = None if self._marks else FindingSpans()
-        known = found[-1].end_unix_seconds if found else float("-inf")
-        with open_any(self.path, begin=self.place(known)) as log:
+    def _read_end(self, overview: Overview) -> None:
+        """Read what no entry has yet."""
+        engine = None if self._marks else new_engine()
+        statistics = Statistics(in_parts=True)
+        last = self._marks[-1] if self._marks else None
+        place = None if last is None else (last.file, last.offset)
+        with open_any(self.path, begin=place) as log:
             for snapshot in log.snapshots:
                 at = snapshot.taken_at_unix_seconds
                 if self.first_unix_seconds is None:
                     self.first_unix_seconds = at
                 self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-                if spans is not None:
-                    spans.push(snapshot)
-                    self.findings = spans.spans
-                bucket = folder.push(snapshot) if at >= known else None
-                if bucket is not None:
-                    found.append(bucket)
-        rest = folder.end()
-        self.buckets = tuple(found if rest is None else [*found, rest])
+                if engine is not None:
+                    engine.push(snapshot)
+                    self._ledger = engine.ledger
+                    self._identities |= {gpu.uuid: gpu.identity for gpu in snapshot.gpus}
+                statistics.add_snapshot(snapshot)
+                # A plain file is all end.
+                if statistics.is_due(BUCKET_SECONDS):
+                    overview.add_part(statistics.take_part())
+        if statistics.grid is not None:
+            overview.add_part(statistics.take_part())
         # A recording that is still written to is always cut off.
         self._notes = tuple(replace(log.stats, damage=None, notes=[]).sentences())
 
@@ -636,20 +669,150 @@ def is_indexed(path: str) -> bool:
     return path != STANDARD_INPUT and next(entries_of(path), None) is not None
 
 
-def _spans(entries: list[Entry]) -> tuple[FindingSpan, ...]:
-    spans: dict[object, FindingSpan] = {}
+def new_engine() -> Engine:
+    """Return an engine; loading the rules takes a while."""
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
+
+    return Engine()
+
+
+def ledger_of(entries: Iterable[Entry], *, newest: bool = True) -> Ledger:
+    """Return the ledger of a recording, as its entries say."""
+    ledger = Ledger(newest=newest)
     before: Entry | None = None
     last = 0.0
     for entry in entries:
         if before is not None and entry.run != before.run:
             # Another recording was appended: what held before, nobody saw end.
-            for key, span in spans.items():
-                if span.end_unix_seconds is None:
-                    end = max(last, span.begin_unix_seconds)
-                    spans[key] = replace(span, end_unix_seconds=end)
+            ledger.finish(last)
         before = entry
-        for span in entry.findings:
-            spans[span.rule, span.gpus, span.job, span.begin_unix_seconds] = span
-        ends = [bucket.end_unix_seconds for bucket in entry.buckets]
-        last = max([last, *ends])
-    return tuple(sorted(spans.values(), key=lambda span: span.begin_unix_seconds))
+        ledger.merge(entry.ledger)
+        last = max(last, 0.0 if entry.part is None else entry.part.time.end)
+    return ledger
+
+
+# --- frames, and what sums them up ------------------------------------------------------------
+
+
+class Frame(NamedTuple):
+    """A frame of a recording, between the entries before and after it."""
+
+    file: Path
+    offset: int
+    begin_unix_seconds: float
+    opening: Entry
+    summed: Entry | None
+    """The entry after it, which sums it up; of a frame in which the recording was cut off, what
+    such an entry would have said. ``None``: nothing in it can be read."""
+    stats: LogStats | None = None
+    """How well its lines could be read, where they had to be."""
+
+
+def frames_of(path: str) -> list[Frame]:
+    """Return the frames of a recording in the order of the file: none of any other file."""
+    found: list[Frame] = []
+    for file, offset, entry in entries_of(path):
+        if found and found[-1].summed is None and found[-1].opening.run == entry.run:
+            found[-1] = found[-1]._replace(summed=entry)
+        if entry.begin_unix_seconds is not None:
+            found.append(Frame(file, offset, entry.begin_unix_seconds, entry, None))
+    for place, frame in enumerate(found):
+        if frame.summed is None or frame.summed.part is None:
+            before = found[place - 1] if place else None
+            until = found[place + 1].begin_unix_seconds if place + 1 < len(found) else math.inf
+            found[place] = _summed(path, before, frame, until)
+    return found
+
+
+def _summed(path: str, before: Frame | None, frame: Frame, until: float) -> Frame:
+    """Sum up a frame by its lines; those of the frame ``before`` show what held already."""
+    engine, statistics = new_engine(), Statistics(in_parts=True)
+    begin, lost = frame.begin_unix_seconds, None
+    first = before if before is not None and before.opening.run == frame.opening.run else frame
+    with open_any(path, begin=(first.file, first.offset)) as log, suppress(LogError):
+        for snapshot in log.snapshots:
+            at = snapshot.taken_at_unix_seconds
+            if at >= until:
+                break
+            if at >= begin and lost is None:
+                lost = _lost(engine.ledger)
+                if statistics.grid is not None:
+                    statistics.take_part()
+            engine.push(snapshot)
+            statistics.add_snapshot(snapshot)
+    if lost is None:
+        return frame
+    engine.finish()
+    page = engine.ledger.page(begin)
+    entry = Entry(
+        # As if another run went on with it: what it continues is counted apart.
+        run=f"{frame.opening.run} to its end",
+        part=statistics.take_part(last=True),
+        ledger=Page(
+            episodes=tuple([_from(one, begin, lost) for one in page.episodes]),
+            undecided=page.undecided,
+            pauses=page.pauses,
+        ),
+        unknown=engine.diagnosis.unknown,
+    )
+    return frame._replace(summed=entry, stats=log.stats)
+
+
+_Lost = dict[tuple[EpisodeKey, float], float]
+"""GPU seconds lost in each episode, by its key and its beginning."""
+
+
+def _lost(ledger: Ledger) -> _Lost:
+    episodes = ledger.episodes()
+    return {(one.key, one.begin_unix_seconds): one.cost_gpu_seconds or 0.0 for one in episodes}
+
+
+def _from(one: Episode, begin: float, lost: _Lost) -> Episode:
+    """Cut off what an episode was, and lost, before it is to ``begin``."""
+    cost = one.cost_gpu_seconds
+    if cost is not None:
+        cost = max(0.0, cost - lost.get((one.key, one.begin_unix_seconds), 0.0))
+    return msgspec.structs.replace(
+        one, begin_unix_seconds=max(begin, one.begin_unix_seconds), cost_gpu_seconds=cost
+    )
+
+
+def ledger_between(frames: Sequence[Frame], begin: float | None, end: float | None) -> Page:
+    """Return what the ledger of a recording says of a part of its time, with what was lost in that
+    part (within a minute in proportion)."""
+    first, last = frames[0].begin_unix_seconds if begin is None else begin, end or math.inf
+    before = _lost_by(frames, first)
+    until = _lost_by(frames, last)
+    page = ledger_of(_entries_until(frames, last)).page(first)
+    episodes = []
+    for one in page.episodes:
+        cost, key = one.cost_gpu_seconds, (one.key, one.begin_unix_seconds)
+        if cost is not None:
+            cost = max(0.0, until.get(key, 0.0) - before.get(key, 0.0))
+        if one.begin_unix_seconds <= last:
+            episodes.append(msgspec.structs.replace(one, cost_gpu_seconds=cost))
+    return Page(
+        episodes=tuple(episodes),
+        undecided=tuple([one for one in page.undecided if one.begin_unix_seconds <= last]),
+        pauses=tuple([one for one in page.pauses if one.at_unix_seconds <= last]),
+    )
+
+
+def _entries_until(frames: Sequence[Frame], at: float) -> list[Entry]:
+    """Return the entries that say what was found in the frames that begin by then, after what was
+    found before the first."""
+    passed = [frame for frame in frames if frame.begin_unix_seconds <= at]
+    return [frames[0].opening, *[one.summed for one in passed if one.summed is not None]]
+
+
+def _lost_by(frames: Sequence[Frame], at: float) -> _Lost:
+    """Return what was lost in each episode by then."""
+    entries = _entries_until(frames, at)
+    lost = _lost(ledger_of(entries))
+    edge = entries[-1]
+    if edge.part is None or edge.part.time.begin is None or edge.part.time.end <= at:
+        return lost
+    earlier = _lost(ledger_of(entries[:-1]))
+    begin = edge.part.time.begin
+    share = min(1.0, max(0.0, (at - begin) / (edge.part.time.end - begin)))
+    return {key: earlier.get(key, 0.0) * (1.0 - share) + share * x for key, x in lost.items()}

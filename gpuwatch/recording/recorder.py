@@ -1,4 +1,4 @@
-"""Recorder of snapshots: follows the findings, folds the overview, begins frames.
+"""Recorder of snapshots: follows the findings, adds up the statistics, begins frames.
 
 A frame begins each minute (by the wall clock), where the GPUs are others, and after what could not
 be written. With ``rotate_seconds`` the file is put aside from time to time under its name with the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import time
 from collections import deque
@@ -21,24 +22,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import header_line, identities, snapshot_line
+from gpuwatch.core.codec import StreamWriter, identities
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.private_files import why
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import plural
-from gpuwatch.recording.buckets import Bucket, BucketFolder, FindingSpans
-from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, packed_entry
+from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.recording.file import Entry, RecordingError, RecordingFile, new_engine, packed_entry
 from gpuwatch.recording.redaction import redacted
-from gpuwatch.sources.files.unpacked import rotated_files, split_name
+from gpuwatch.recording.statistics import Statistics
+from gpuwatch.sources.logs.text import rotated_files, split_name
 
 if TYPE_CHECKING:
+    from gpuwatch.diagnosis.engine import Engine
     from gpuwatch.diagnosis.finding import Diagnosis
 
 __all__ = ["BackgroundRecorder", "Recorder", "RecordingError", "RecordingState"]
 
 FRAME_SECONDS = 60.0
-_BUCKETS_MOST = 5000
-"""Half minutes kept while a disk is full: a day and a half of them."""
 _QUEUE_MOST = 120
 """Snapshots that wait for a disk that hangs."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -81,10 +82,14 @@ class Recorder:
         self._rotate_seconds = rotate_seconds
         self._keep = keep
         self._redact = redact
-        self._findings = FindingSpans()
-        self._folder = BucketFolder()
-        self._buckets: list[Bucket] = []
-        """Half minutes since the frame before."""
+        self._lines = StreamWriter()
+        self._engine: Engine | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._ledger = Ledger(newest=True)
+        self._ledger_until = -math.inf
+        """Up to when the entries have the ledger."""
+        self._statistics = Statistics(in_parts=True)
+        """Since the frame before; while a disk is full, that is long."""
         self._monotonic = monotonic
         self._write = write
         self._run = os.urandom(6).hex()
@@ -108,7 +113,7 @@ class Recorder:
             path=self.path,
             snapshots=self._snapshots,
             written_bytes=self._closed_bytes + (0 if file is None else file.written_bytes),
-            findings=self._findings.raised,
+            findings=self._ledger.raised,
             lost_snapshots=self._lost,
             trouble=self._trouble,
             notice=self._notice,
@@ -119,11 +124,11 @@ class Recorder:
         if self._redact:
             snapshot, diagnosis = redacted(snapshot), None
         self._latest = snapshot.taken_at_unix_seconds
-        self._findings.push(snapshot, diagnosis)
-        bucket = self._folder.push(snapshot)
-        if bucket is not None:
-            self._buckets = [*self._buckets[-_BUCKETS_MOST:], bucket]
-        if not self._can_write() or not self._put(snapshot):
+        self._note_diagnosis(self._latest, diagnosis or self._diagnosed(snapshot))
+        written = self._can_write() and self._put(snapshot)
+        # The statistics of a frame are written after it, before the next.
+        self._statistics.add_snapshot(snapshot)
+        if not written:
             self._lost += 1
             self._before = None
             return
@@ -132,16 +137,27 @@ class Recorder:
         self._file_snapshots += 1
         self._note_trouble()
 
+    def _diagnosed(self, snapshot: Snapshot) -> Diagnosis:
+        if self._engine is None:
+            self._engine = new_engine()
+        self._engine.push(snapshot)
+        return self._engine.diagnosis
+
+    def _note_diagnosis(self, at_unix_seconds: float, diagnosis: Diagnosis) -> None:
+        if diagnosis is not self._diagnosis:
+            self._diagnosis = diagnosis
+            self._ledger.add_diagnosis(diagnosis, at_unix_seconds)
+
     def close(self) -> None:
         fate = self._leave_lost_file()
         if fate is not None:
             self._trouble = f"{fate}."
         elif self._latest is not None:
-            rest = self._folder.end()
-            if rest is not None:
-                self._buckets.append(rest)
-            if self._file is not None and self._file_snapshots and self._can_write():
-                self._file.begin(self._taken_entry(None), "")
+            if self._engine is not None:
+                # The last seconds count.
+                self._engine.finish()
+                self._note_diagnosis(self._latest, self._engine.diagnosis)
+            self._write_end()
         if self._file is not None:
             self._leave_file(self._file)
             self._note_trouble()
@@ -164,24 +180,33 @@ class Recorder:
         begins = self._needs_frame(snapshot)
         if begins:
             self._turn_over(snapshot)
-        file, line = self._file, snapshot_line(snapshot) + "\n"
+        file = self._file
         if file is None:
             return False
         if begins:
+            # Each frame can be read alone.
+            header = self._lines.header(snapshot)
             entry = self._taken_entry(snapshot.taken_at_unix_seconds)
-            file.begin(entry, f"{header_line(snapshot)}\n{line}")
+            file.begin(entry, f"{header}\n{self._lines.lines(snapshot)}\n")
         else:
-            file.write(line)
+            file.write(f"{self._lines.lines(snapshot)}\n")
         return True
 
+    def _write_end(self) -> None:
+        """Write the statistics of the last frame of the file."""
+        if self._file is not None and self._file_snapshots and self._can_write():
+            self._file.begin(self._taken_entry(None), "")
+
     def _taken_entry(self, begin: float | None) -> bytes:
+        counted = self._statistics.grid is not None
         entry = Entry(
             run=self._run,
             begin_unix_seconds=begin,
-            buckets=tuple(self._buckets),
-            findings=self._findings.take_spans(),
+            part=self._statistics.take_part(last=begin is None) if counted else None,
+            ledger=self._ledger.page(self._ledger_until),
+            unknown=None if self._diagnosis is None else self._diagnosis.unknown,
         )
-        self._buckets = []
+        self._ledger_until = self._latest or -math.inf
         return packed_entry(entry)
 
     # The file.
@@ -247,6 +272,7 @@ class Recorder:
         if began is None or not self._rotation_due(snapshot):
             self._file_began = snapshot.taken_at_unix_seconds if began is None else began
             return
+        self._write_end()
         self._leave_file(file)
         # Where it cannot be renamed it is written to on and on.
         with contextlib.suppress(OSError):

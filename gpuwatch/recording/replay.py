@@ -22,20 +22,23 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuwatch.core.background import DaemonWorker, Task
-from gpuwatch.core.codec import Decoder, header_line, identities, snapshot_line
+from gpuwatch.core.codec import Decoder, StreamWriter, identities
 from gpuwatch.core.model import Gpu, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.recording.buckets import (
-    BUCKET_SECONDS,
-    Bucket,
-    BucketFolder,
-    FindingSpan,
-    FindingSpans,
+from gpuwatch.diagnosis.finding import names_among
+from gpuwatch.diagnosis.ledger import Episode, Ledger, by_cause
+from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
+from gpuwatch.recording.file import (
+    OpenedLog,
+    RecordingIndex,
+    is_indexed,
+    new_engine,
+    open_any,
+    place_before,
 )
-from gpuwatch.recording.file import OpenedLog, RecordingIndex, is_indexed, open_any, place_before
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.recording.statistics import Statistics
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -124,7 +127,8 @@ class ChunkStore:
 
 
 def packed(snapshots: Sequence[Snapshot]) -> bytes:
-    lines = [header_line(snapshots[0]), *map(snapshot_line, snapshots)]
+    writer = StreamWriter()
+    lines = [writer.header(snapshots[0]), *map(writer.lines, snapshots)]
     return zstd.compress("\n".join(lines).encode(), _LEVEL)
 
 
@@ -207,10 +211,13 @@ class KeptTape:
         self._store = ChunkStore(kept_seconds / chunk_seconds)
         self._open: list[Snapshot] = []
         """The chunk that is not stored yet."""
-        self._buckets: list[Bucket] = []
-        self._folder = BucketFolder()
+        self._overview = Overview()
+        self._statistics = Statistics(in_parts=True)
+        """Since the overview was brought up to date."""
         self._followed = 0.0 if diagnoses else 1.0
-        self.findings: Sequence[FindingSpan] = ()
+        self.findings: Sequence[Episode] = ()
+        """Episodes of each cause, in the order in which they began."""
+        self.ledger = Ledger()
         self.diagnosis: Diagnosis | None = None
         """Diagnosis of the snapshots up to now."""
         self.first_unix_seconds: float | None = None
@@ -243,8 +250,9 @@ class KeptTape:
         """Half minutes, with the one that has begun: for live input, half a minute is long to wait
         for."""
         with self._grown:
-            begun = self._folder.so_far() if self.arriving else None
-            return tuple(self._buckets) if begun is None else (*self._buckets, begun)
+            if self.arriving:
+                self._overview.add_part(self._statistics.take_part())
+            return self._overview.buckets()
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about what could not be read, as far as it is known."""
@@ -309,9 +317,7 @@ class KeptTape:
                 self._take(snapshot)
         finally:
             with self._grown:
-                rest = self._folder.end()
-                if rest is not None:
-                    self._buckets.append(rest)
+                self._overview.add_part(self._statistics.take_part())
                 self.arriving = False
                 self._grown.notify_all()
 
@@ -333,20 +339,23 @@ class KeptTape:
             first = self.first_unix_seconds
             self.first_unix_seconds = max(at if first is None else first, oldest)
             self.last_unix_seconds = max(at, self.last_unix_seconds or at)
-            bucket = self._folder.push(snapshot)
-            if bucket is not None:
-                self._buckets.append(bucket)
-                # By their number: a clock can be set back and forth.
-                if len(self._buckets) > self._kept_seconds / BUCKET_SECONDS + 1:
-                    del self._buckets[0]
+            self._statistics.add_snapshot(snapshot)
+            if self._statistics.is_due(BUCKET_SECONDS):
+                self._overview.add_part(self._statistics.take_part())
+                self._overview.forget_oldest(self._kept_seconds / BUCKET_SECONDS)
             self._grown.notify_all()
 
     def _follow(self) -> None:
-        spans = FindingSpans()
+        engine, changes = new_engine(), 0
+        self.ledger = engine.ledger
         assert self.first_unix_seconds is not None
         for snapshot in self.snapshots(self.first_unix_seconds):
-            spans.push(snapshot)
-            self.findings, self.diagnosis = spans.spans, spans.diagnosis
+            engine.push(snapshot)
+            self.diagnosis = engine.diagnosis
+            if engine.ledger.changes != changes:
+                changes = engine.ledger.changes
+                names = names_among(gpu.identity for gpu in snapshot.gpus)
+                self.findings = by_cause(engine.ledger.episodes(), names)
             if not self.arriving and self.last_unix_seconds is not None:
                 past = snapshot.taken_at_unix_seconds - self.first_unix_seconds
                 whole = self.last_unix_seconds - self.first_unix_seconds

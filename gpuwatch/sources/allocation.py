@@ -1,4 +1,4 @@
-"""To which batch jobs a scheduler has given each GPU, as prologs write it down for exporters.
+"""The batch jobs that a scheduler has given each GPU to, as prologs write it down for exporters.
 
 A folder holds a file per GPU, named by its index (``0``), its MIG instance (``0.1``) or its UUID,
 with a job in each line, whose first word is its number. dcgm-exporter reads such a folder
@@ -38,8 +38,8 @@ class Allocations:
         self._read_at = -math.inf
         self._jobs: dict[GpuKey, tuple[str, ...] | None] = {}
 
-    def of(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """The same with their jobs, where there is such a folder. Never raises."""
+    def with_jobs(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """Return the GPUs with their jobs, where there is such a folder. Never raises."""
         now = self._clock.monotonic()
         if gpus and now >= self._read_at + READ_SECONDS:
             self._read_at, self._jobs = now, {}
@@ -62,7 +62,8 @@ def _names_in(folder: str) -> list[str]:
 
 
 def _jobs(folder: str, gpu: Gpu, as_numbered: bool) -> tuple[str, ...] | None:
-    """``None`` where its file may not be read, or cannot be known for lack of its number."""
+    """Return the jobs of a GPU; ``None`` where its file may not be read, or cannot be known for
+    lack of its number."""
     text, known = b"", as_numbered
     for name in (gpu.uuid, *[gpu_label(gpu)] * as_numbered):
         try:

@@ -24,8 +24,8 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DriverReading:
-    """One look at all GPUs of a driver. ``call_seconds`` and ``call_count``: spent in the driver
-    since the look before."""
+    """One look at all GPUs of a driver. ``call_seconds`` and ``call_count`` are the time and the
+    calls that the driver took since the look before."""
 
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
@@ -35,8 +35,8 @@ class DriverReading:
 
 
 class GpuSource(Protocol):
-    """A driver, called on one thread. What it can do wrong is a problem of the reading;
-    ``DriverLink`` handles exceptions and hangs."""
+    """A driver, called on one thread. Its failures are problems of the reading; ``DriverLink``
+    handles exceptions and hangs."""
 
     @property
     def so_far(self) -> tuple[float, DriverReading] | None:

@@ -12,21 +12,22 @@ from pathlib import Path
 
 KMSG = Path("/dev/kmsg")
 RECORD_BYTES, RECORDS_AT_ONCE, KINDS_KEPT = 8192, 20_000, 256
-"""No record of the kernel is longer; it keeps fewer; codes of cards."""
+"""Bytes of the longest record of the kernel; more records than it keeps; codes of cards."""
 _PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})"
 _BUS_ID = re.compile(_PCI)
-# Level, sequence number, microseconds since the start; the message. Levels end at 7: what a program
+# Level, sequence number, microseconds since the start; the message. Levels end at 7: a program that
 # writes into the log has a higher number, by its facility.
 _XID = re.compile(rf"[0-7],\d+,(\d+),[^;\n]*;NVRM: Xid \({_PCI}[^)\n]*\): (\d{{1,4}})\b", re.ASCII)
 
 
 class KernelLog:
-    """``read`` takes what is new; never raises, never waits. Belongs on one thread."""
+    """Xid errors so far; ``read`` adds the new ones, and never raises or waits. Belongs on one
+    thread."""
 
     def __init__(self, path: Path = KMSG) -> None:
         self.xids: dict[tuple[str, int], tuple[int, float]] = {}
-        """By the card, as ``same_bus`` names it, and the code: how often since the machine started
-        (as far back as its log reaches), and when last (Unix seconds)."""
+        """Number of times since the machine started (as far back as its log reaches), and the last
+        time (Unix seconds), by the card, as ``same_bus`` names it, and the code."""
         self.is_readable, self._caught_up = True, False
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,7 +49,7 @@ class KernelLog:
                 return
             found = _XID.match(record.decode(errors="replace"))
             if found is not None:
-                # The log's clock goes wrong by minutes in months: what is new is of now.
+                # The log's clock goes wrong by minutes in months: a new record is of now.
                 ago = 0.0 if self._caught_up else since_start - int(found[1]) / 1e6
                 self._note((_bus(*found.group(2, 3, 4)), int(found[5])), now_unix - ago)
 
@@ -61,7 +62,8 @@ class KernelLog:
 
 
 def same_bus(pci_bus_id: str) -> str:
-    """``0000:65:00`` of ``00000000:65:00.0``: NVML and the kernel write one address differently."""
+    """Return ``0000:65:00`` for ``00000000:65:00.0``: NVML and the kernel write one address
+    differently."""
     return _bus(*found.groups()) if (found := _BUS_ID.match(pci_bus_id)) else pci_bus_id
 
 

@@ -1,32 +1,54 @@
 """This machine: its GPUs, its host readings, its processes and what watching them costs.
 
-Each part fails on its own: an exception in one becomes a ``Problem``, and the others show.
+Each part fails on its own: an exception in one becomes a ``Problem``, and the others show. The GPU
+half is kept at arm's length (``DriverLink``), so that a driver that blocks or hangs holds up
+nothing.
 """
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from gpuwatch.core.model import Host, Job, OwnCost, Problem, Process, Snapshot
+from gpuwatch.core.background import DaemonWorker, Task
+from gpuwatch.core.model import (
+    GpuReading,
+    Host,
+    Job,
+    OwnCost,
+    Problem,
+    Process,
+    Snapshot,
+)
 from gpuwatch.core.source import Clock, JobReader, ReadOptions, SystemClock
-from gpuwatch.core.text import clean
+from gpuwatch.core.text import bug_place, clean
 from gpuwatch.sources.allocation import Allocations
-from gpuwatch.sources.driver_link import DriverLink, bug
+from gpuwatch.sources.gpu_filter import only_wanted
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess, GpuSource
-from gpuwatch.sources.linux.host import HostReader
-from gpuwatch.sources.linux.own_cpu import OwnUse
+from gpuwatch.sources.linux.host import HostReader, OwnUsage
 from gpuwatch.sources.linux.processes import ProcessSource
-from gpuwatch.sources.only import only_wanted
 
 T = TypeVar("T")
 
 DRIVERS = (("gpuwatch.sources.nvml.source", "NvmlSource", ""),)
 """(module, class, device file by which its driver is known to be there): the first that is there
 is used; the last speaks for a machine without any."""
+SOURCE = "nvml"
+"""The source of problems of the GPU half."""
+FIRST_WAIT_SECONDS = 0.25
+"""A driver that is awake opens faster than this; the first picture does not wait longer."""
+SHORTEST_WAIT_SECONDS = 0.4
+SO_FAR_SECONDS = 5.0
+"""Readings so far of a slow driver are shown for so long without any news from it."""
+CLOSE_SECONDS = 0.5
+WAKES_SECONDS = 2.0
+"""A wait that is longer is worth a line on the screen."""
+HANGS_SECONDS = 20.0
+"""A silence that is no longer the waking of several GPUs without the persistence daemon."""
 
 
 class LocalSource:
@@ -55,16 +77,17 @@ class LocalSource:
         )
         self._make_jobs = jobs
         self._jobs: JobReader | None = None
-        self._own = OwnUse()
+        self._own = OwnUsage()
         self._allocations = Allocations(self.clock)
         self._answered_at: float | None = None
-        """When the driver answered last."""
+        """Time of the driver's last answer, monotonic seconds."""
         self._began: tuple[float, float, float] | None = None
         self._sequence = 0
 
     @property
     def driver_silent(self) -> bool:
-        """The last read had to do without the GPUs, because the driver had not answered yet."""
+        """Whether the last read had to do without the GPUs, because the driver had not answered
+        yet."""
         return self._driver.silent
 
     def open(self) -> None:
@@ -75,7 +98,7 @@ class LocalSource:
             self._host.open()
 
     def look_ahead(self, then: Callable[[], object]) -> float | None:
-        """Ask the driver; the snapshot of the next ``read`` is of this moment."""
+        """Ask the driver for the next ``read``, whose snapshot is of this moment."""
         self._began = self._now()
         return self._driver.look_ahead(then)
 
@@ -98,7 +121,7 @@ class LocalSource:
             interval_seconds=self.options.interval_seconds,
             simulated=False,
             host=host,
-            gpus=self._allocations.of(look.gpus),
+            gpus=self._allocations.with_jobs(look.gpus),
             processes=processes,
             jobs=jobs,
             problems=(*look.problems, *host_problems, *process_problems),
@@ -119,7 +142,7 @@ class LocalSource:
     def _read_processes(
         self, on_gpus: Sequence[GpuProcess]
     ) -> tuple[tuple[Process, ...], tuple[Job, ...], tuple[Problem, ...]]:
-        """Processes first by themselves: what goes wrong with jobs takes none of them away."""
+        """Read processes first by themselves: a failure of jobs takes none of them away."""
         if self._jobs is None and self._make_jobs is not None:
             self._jobs = self._make_jobs()
         reader, roots, root_bug = self._jobs, frozenset[int](), tuple[Problem, ...]()
@@ -138,7 +161,7 @@ class LocalSource:
         return self.clock.unix(), self.clock.monotonic(), time.perf_counter()
 
     def _cost(self, look: DriverReading, started: float) -> OwnCost:
-        """Cost of watching, all threads of this process together."""
+        """Return the cost of watching, all threads of this process together."""
         now = self.clock.monotonic()
         # The time that the look's calls are spread over: since the answer before.
         seconds = None
@@ -171,3 +194,184 @@ def _guarded(
         return read()
     except Exception as error:
         return otherwise, (bug(what.removeprefix("the "), what, error),)
+
+
+class DriverLink:
+    """The GPU half of a snapshot: ``open`` once, then ``ask`` and ``collect`` for each snapshot,
+    with the other readings between the two, while the driver works.
+
+    All calls go to one daemon thread, on which ``make`` is called, too. A look is waited for half
+    an interval, or ``SHORTEST_WAIT_SECONDS`` where that is longer. One that is not back in time is
+    left running: the snapshot goes out without the GPUs' readings, and the answer is picked up when
+    it comes. While looks keep taking longer than there is time for, each is picked up one snapshot
+    late, rather than every other snapshot being empty.
+    """
+
+    def __init__(self, clock: Clock, options: ReadOptions, make: Callable[[], GpuSource]) -> None:
+        self._closed = False
+        self._clock = clock
+        self._options = options
+        self._make = make
+        self._worker = DaemonWorker("gpuwatch-driver")
+        self._opening: Task[GpuSource] | None = None
+        self._opened_at = 0.0
+        self._waited = False
+        self._made: GpuSource | None = None
+        """The source, from before it is open."""
+        self._source: GpuSource | None = None
+        self._open_failure: Problem | None = None
+        self._task: Task[DriverReading] | None = None
+        self._asked_at = 0.0
+        self._last = DriverReading()
+        self.answered = False
+        """The reading collected last is the driver's answer to the look asked for."""
+        self.silent = False
+        """It has not answered in time (a failure is an answer)."""
+
+    def open(self) -> None:
+        """Start waking the driver; returns at once."""
+        if self._opening is None:
+            self._opened_at = self._clock.monotonic()
+            self._opening = self._worker.submit(self._open_source)
+
+    def look_ahead(self, then: Callable[[], object]) -> float | None:
+        """Start a look that ``collect`` finds done when ``then`` is called (``LooksAhead``)."""
+        if self._closed or self._source is None or self._task is not None:
+            return None
+        self._submit(self._source)
+        self._worker.submit(then)
+        return self._patience
+
+    def ask(self) -> None:
+        """Start a look at the GPUs, unless one is under way or has come back late."""
+        if self._closed:
+            return
+        self.open()
+        self._take_source()
+        if self._source is not None and self._task is None:
+            self._submit(self._source)
+
+    def collect(self) -> DriverReading:
+        """Return the look asked for, or all that can be said without it; nothing after
+        ``close``."""
+        self.answered = self.silent = False
+        if self._closed:
+            return DriverReading()
+        if self._source is None and not self._wait_for_source():
+            if self._open_failure is not None:
+                return DriverReading(problems=(self._open_failure,))
+            return self._late(self._opened_at, waking=True)
+        assert self._source is not None
+        task = self._task or self._submit(self._source)
+        waited = self._clock.monotonic() - self._asked_at
+        if not task.wait(max(0.0, self._patience - waited)):
+            return self._late(self._asked_at)
+        self._task = None
+        if task.run_seconds is not None and task.run_seconds > self._patience:
+            self._submit(self._source)
+        try:
+            self._last = task.result()
+            self.answered = True
+        except Exception as error:
+            self._last = self._without_readings(bug(SOURCE, "the GPUs", error))
+        return self._last
+
+    def close(self) -> None:
+        """Let the driver go, unless it hangs; never waits long."""
+        if self._closed:
+            return
+        self._closed = True
+        self._take_source()
+        if self._source is not None and (self._task is None or self._task.done):
+            self._worker.submit(self._source.close).wait(CLOSE_SECONDS)
+        self._worker.stop()
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a snapshot waits for the GPUs."""
+        if self._options.driver_wait_seconds is not None:
+            return self._options.driver_wait_seconds
+        return max(SHORTEST_WAIT_SECONDS, self._options.interval_seconds / 2)
+
+    def _open_source(self) -> GpuSource:
+        self._made = source = self._make()
+        source.open()
+        return source
+
+    def _submit(self, source: GpuSource) -> Task[DriverReading]:
+        self._asked_at = self._clock.monotonic()
+        self._task = self._worker.submit(source.read)
+        return self._task
+
+    def _wait_for_source(self) -> bool:
+        wait_seconds = self._options.driver_wait_seconds
+        if wait_seconds is None:
+            wait_seconds = 0.0 if self._waited else FIRST_WAIT_SECONDS
+        self._waited = True
+        if self._opening is not None:
+            self._opening.wait(wait_seconds)
+        self._take_source()
+        return self._source is not None
+
+    def _take_source(self) -> None:
+        if self._opening is None or not self._opening.done or self._source is not None:
+            return
+        try:
+            self._source = self._opening.result()
+        except Exception as error:
+            self._open_failure = bug(SOURCE, "the GPUs", error)
+
+    def _late(self, began_at: float, *, waking: bool = False) -> DriverReading:
+        """Return a reading of a driver that has not answered since ``began_at``: the readings so
+        far of one that is slow to give all for the first time, else none."""
+        self.silent = True
+        now = self._clock.monotonic()
+        seconds = now - began_at
+        shown = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
+        since = self._clock.unix() - seconds
+        known = None if self._made is None else self._made.so_far
+        if known is not None and now - known[0] <= SO_FAR_SECONDS:
+            message = (
+                f"The NVIDIA driver is slow to start ({shown} so far); the readings that are "
+                "missing follow."
+            )
+            late = Problem(
+                source=SOURCE, message=message, since_unix_seconds=since, severity="info"
+            )
+            problems = (late, *known[1].problems)
+            self._last = replace(known[1], problems=problems, call_seconds=0.0, call_count=0)
+            return self._last
+        message = (
+            f"The NVIDIA driver has not answered for {shown}, so there are no GPU readings until "
+            "it does"
+        )
+        severity = "error"
+        if waking:
+            message = f"Waiting for the NVIDIA driver ({shown})"
+            severity = "info" if seconds < WAKES_SECONDS else "warning"
+        if seconds >= HANGS_SECONDS:
+            message += ": see whether `nvidia-smi` hangs too, and look in `dmesg` for Xid errors"
+            severity = "error"
+        late = Problem(
+            source=SOURCE, message=f"{message}.", since_unix_seconds=since, severity=severity
+        )
+        return self._without_readings(late)
+
+    def _without_readings(self, problem: Problem) -> DriverReading:
+        """Return the GPUs and processes known, each without any reading."""
+        last = self._last
+        processes = [one._replace(memory_bytes=None, busy_percent=None) for one in last.processes]
+        return DriverReading(
+            gpus=tuple(replace(gpu, reading=GpuReading()) for gpu in last.gpus),
+            processes=tuple(processes),
+            problems=(problem,),
+        )
+
+
+def bug(source: str, what: str, error: Exception) -> Problem:
+    """Make a sentence of an exception nobody foresaw."""
+    return Problem(
+        source=source,
+        message=f"Reading {what} failed: {bug_place(error)}; this is a bug in gpuwatch.",
+        severity="error",
+    )

@@ -1,4 +1,7 @@
-"""The Textual application: one view, one source of snapshots, its screens and its controllers."""
+"""The Textual application: one view, one source of snapshots, its screens and its controllers.
+
+At the end what runs it, live or over a recording.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import contextlib
 import inspect
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,29 +23,34 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Click, Event, Key, MouseDown
 from textual.screen import Screen
 
-from gpuwatch.core import lean
+from gpuwatch.core import memory_trim
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.core.sampler import Sampler
-from gpuwatch.core.source import Source
+from gpuwatch.core.source import ReadOptions, Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.controllers.controller import Controller, TypingController, actions_of
+from gpuwatch.tui.controllers.controller import (
+    Controller,
+    RecordingController,
+    TimelineController,
+    TypingController,
+    actions_of,
+)
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
-from gpuwatch.tui.controllers.recording import RecordingController
-from gpuwatch.tui.controllers.timeline import TimelineController
-from gpuwatch.tui.display import Display, without_promises
+from gpuwatch.tui.display import Display, forget_exported
 from gpuwatch.tui.keys import APP_KEYS, bindings
 from gpuwatch.tui.pages.overview import OverviewScreen
-from gpuwatch.tui.terminal.driver import TerminalDriver, terminal_of, write_directly
+from gpuwatch.tui.terminal.driver import TerminalDriver, discard_output, terminal_of, write_directly
 from gpuwatch.tui.view import INTERVALS, View
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.runner import RunningJob
+    from gpuwatch.jobs.run.job import RunningJob
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.store import ReportStore
-    from gpuwatch.practice.control import Practice
+    from gpuwatch.recording.replay import Tape
     from gpuwatch.tui.preferences import Preferences
     from gpuwatch.tui.replay import Player
+
 
 _TIDY_SECONDS = 60.0
 _ALWAYS_ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -59,9 +69,8 @@ class GpuwatchApp(App[int]):
     theme's name or ``dark``, ``light``, ``ansi``. ``attached``: a process whose job is the first
     picture. ``running``: a job that gpuwatch has started: its output is shown below it;
     ``experiment``: what it is logged to.
-    ``practice``: what is wrong with it, and the knobs. ``reports``: where reports are
-    kept, by default the user's folder. ``player``: plays a recording, and
-    is the ``sampler``. ``preferences``: what begins as it was left.
+    ``reports``: where reports are kept, by default the user's folder. ``player``: plays a
+    recording, and is the ``sampler``. ``preferences``: what begins as it was left.
     """
 
     TITLE = "gpuwatch"
@@ -82,12 +91,11 @@ class GpuwatchApp(App[int]):
         experiment: ExperimentLog | None = None,
         reports: ReportStore | None = None,
         make_engine: Callable[[], Diagnoser] | None = None,
-        practice: Practice | None = None,
         player: Player | None = None,
         filter_text: str = "",
         preferences: Preferences | None = None,
     ) -> None:
-        super().__init__(ansi_color=True if without_promises(environment) else None)
+        super().__init__(ansi_color=True if forget_exported(environment) else None)
         self._source = source
         self._sampler = sampler
         self.player = player
@@ -118,17 +126,13 @@ class GpuwatchApp(App[int]):
             display, source, self.diagnosis, started, reports, attached, reported=player is None
         )
         self.timeline = TimelineController(display)
-        self.recording = RecordingController(display, self.diagnosis)
+        self.recording = RecordingController(display, lambda: self.diagnosis.latest)
         typing = TypingController(display)
         self.controllers: list[Controller] = [
             *(self.jobs, self.diagnosis, self.timeline, self.recording, typing)
         ]
         if started is not None:
             self.controllers.append(started)
-        if practice is not None:
-            from gpuwatch.tui.controllers.jobs import PracticeController  # noqa: PLC0415
-
-            self.controllers.append(PracticeController(display, practice, self.diagnosis))
         if player is not None:
             from gpuwatch.tui.replay import ReplayController  # noqa: PLC0415
 
@@ -158,7 +162,7 @@ class GpuwatchApp(App[int]):
         self._sampling = asyncio.create_task(self._sampler.run(self.deliver))
         self.drawing.watch(self._sampling)
         self.set_interval(1.0, self.every_second)
-        self.set_interval(_TIDY_SECONDS, lean.tidy)
+        self.set_interval(_TIDY_SECONDS, memory_trim.tidy)
         # Asked to end from outside, the terminal must still be given back as it was.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             self._handle_signals(asyncio.get_running_loop())
@@ -178,7 +182,7 @@ class GpuwatchApp(App[int]):
             self.app_resume_signal.subscribe(self, self._draw_anew)
 
     def _draw_anew(self, _: object) -> None:
-        """The terminal shows nothing of what was sent to it before."""
+        """Draw all again, as the terminal shows nothing of what was sent to it before."""
         for widget in self.screen.walk_children(with_self=True):
             widget.refresh()
 
@@ -230,7 +234,7 @@ class GpuwatchApp(App[int]):
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, (Key, MouseDown)):
-            self.drawing.was_read()
+            self.drawing.drop_message()
         if not any(controller.takes(event) for controller in self.controllers):
             await super().on_event(event)
 
@@ -246,7 +250,7 @@ class GpuwatchApp(App[int]):
         default_namespace: Any = None,
         namespaces: Any = None,
     ) -> bool:
-        """The application's actions are its controllers'; those that none has are its own."""
+        """Run an action of the application: its controllers', else its own."""
         place, name, parameters = parse(action) if isinstance(action, str) else action
         own = place == "app" or (not place and default_namespace in (None, self))
         act = self._own_actions.get(name) if own else None
@@ -260,7 +264,7 @@ class GpuwatchApp(App[int]):
         return True
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a line is typed, keys are text; only Ctrl-C still quits."""
+        """Refuse all but Ctrl-C while a line is typed, as keys are text then."""
         del parameters
         return self.view.prompt is None or action == "interrupt"
 
@@ -273,7 +277,7 @@ class GpuwatchApp(App[int]):
         self.drawing.redraw()
 
     def action_speed(self, step: int) -> None:
-        """The next shorter interval (1), or the next longer one (-1)."""
+        """Choose the next shorter interval (1), or the next longer one (-1)."""
         now = self.view.interval_seconds
         beyond = [one for one in INTERVALS if (now - one) * step > 1e-9]
         self.action_interval(*sorted(beyond, key=lambda one: abs(one - now))[:1])
@@ -293,3 +297,92 @@ class GpuwatchApp(App[int]):
 
     def action_interrupt(self) -> None:
         self.exit()
+
+
+# -- running it ------------------------------------------------------------------------------------
+
+
+SWITCH_SECONDS = 0.02
+"""Each time a waiting thread asks, it wakes up. A key waits no longer than this for a thread that
+computes, and there is none for long."""
+
+
+def new_engine() -> Diagnoser:
+    """Return the engine that knows every rule: the last that is loaded of what stays."""
+    from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
+
+    engine = Engine()
+    memory_trim.settle()
+    return engine
+
+
+def run_dashboard(
+    source: Source, sampler: Sampler, *, message: str | None = None, **options: Any
+) -> int:
+    """Show the dashboard until the person quits; the exit code. ``message`` is said at first;
+    ``options``: those of ``GpuwatchApp``. Once a job that gpuwatch started has ended, the exit code
+    is its own (128 and more for a signal)."""
+    # A thread that waits for the interpreter asks for it so often; a picture takes 10 ms.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    app = GpuwatchApp(source, sampler, make_engine=new_engine, **options)
+    return run(app, sampler.close, message)
+
+
+def run_replay(tape: Tape, *, message: str | None = None, **options: Any) -> int:
+    """Play until the person quits; the exit code. ``options``: those of ``replay_app``."""
+    app = replay_app(tape, **options)
+    assert app.player is not None
+    return run(app, app.player.close, message)
+
+
+class TapeSource:
+    """Source without a machine to read: the player delivers what was recorded."""
+
+    def __init__(self, simulated: bool) -> None:
+        self.simulated = simulated
+        self.options = ReadOptions(all_processes=True)
+
+    def open(self) -> None:
+        """Do nothing: there is no machine."""
+
+    def read(self) -> Snapshot:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def replay_app(
+    tape: Tape,
+    *,
+    simulated: bool = False,
+    follows: bool = False,
+    make_engine: Callable[[], Diagnoser] | None = new_engine,
+    monotonic: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> GpuwatchApp:
+    """Return the dashboard over ``tape``. ``follows``: what comes in is live and is shown as it
+    comes; ``options``: those of ``GpuwatchApp``."""
+    from gpuwatch.tui.replay import Player  # noqa: PLC0415
+
+    player = Player(tape, make_engine=make_engine, follows=follows, monotonic=monotonic)
+    return GpuwatchApp(TapeSource(simulated), player, player=player, **options)
+
+
+def run(app: GpuwatchApp, close: Callable[[], None], message: str | None) -> int:
+    preferences = app.preferences
+    problem = None if preferences is None else preferences.problem
+    if message or problem:
+        app.drawing.say(" ".join([one for one in (message, problem) if one]))
+    try:
+        app.run()
+    finally:
+        close()
+    unsaved = None if preferences is None else preferences.save(app.view, app.theme)
+    if unsaved is not None and app.return_code != TERMINAL_GONE:
+        print(f"gpuwatch: {unsaved}", file=sys.stderr)
+    if app.return_code == TERMINAL_GONE:
+        discard_output()
+    if app.drawing.error is not None:
+        raise app.drawing.error
+    return app.return_code or 0

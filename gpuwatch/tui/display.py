@@ -12,7 +12,7 @@ from textual.app import App
 from textual.screen import Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE
 from gpuwatch.tui.pages.screen import CanvasScreen, Dialog
 from gpuwatch.tui.terminal import picture
 from gpuwatch.tui.terminal.driver import is_ending, strips_of, terminal_of
@@ -59,7 +59,8 @@ class Display:
         self._choose_glyphs(not speaks_unicode(environment) if ascii_mode is None else ascii_mode)
 
     def watch(self, task: asyncio.Task[None]) -> None:
-        """A bug in ``task`` must end the program with its error, not freeze the picture."""
+        """End the program with the error of a bug in ``task``, which else would freeze the
+        picture."""
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -84,7 +85,7 @@ class Display:
         self.app.copy_to_clipboard(text)
         self.answer("copied; if pasting fails, the terminal does not support it (OSC 52)")
 
-    def was_read(self) -> None:
+    def drop_message(self) -> None:
         """Take the message back with the next drawing: the person goes on."""
         self._read = self.view.message is not None
         self.view.message = self._message = None
@@ -120,7 +121,7 @@ class Display:
 
     @property
     def is_behind(self) -> bool:
-        """The terminal has not taken the last pictures yet."""
+        """Return whether the terminal has not taken the last pictures yet."""
         terminal = terminal_of(self.app)
         return terminal is not None and terminal.is_behind
 
@@ -171,7 +172,7 @@ class Display:
             self.show(problems_dialog(self.view))
 
     def action_palette(self) -> None:
-        """All that can be done on the screen in front, to be found by typing."""
+        """Show everything that can be done on the screen in front, to be found by typing."""
         from gpuwatch.tui.pages.dialogs import command_palette  # noqa: PLC0415
 
         app, screen = self.app, self.app.screen
@@ -208,7 +209,7 @@ class Display:
             self.answer(f"saved {clean(str(path))}")
 
     def picture(self) -> str:
-        """The screen as it stands, dialogs and all, as SVG."""
+        """Return the screen as it stands, dialogs and all, as SVG."""
         return picture.svg([list(one) for one in strips_of(self.app.screen)], self._picture_theme())
 
     def _picture_theme(self) -> TerminalTheme:
@@ -222,7 +223,7 @@ class Display:
         return TerminalTheme((*ground,), (*ink,), [(0, 0, 0)] * 8)
 
 
-def without_promises(environment: Mapping[str, str]) -> bool:
+def forget_exported(environment: Mapping[str, str]) -> bool:
     """Drop from this process's environment what Textual would take at its word; whether
     ``NO_COLOR`` is set there."""
     no_color = bool(environment.get("NO_COLOR"))
@@ -236,7 +237,8 @@ def without_promises(environment: Mapping[str, str]) -> bool:
 
 
 def theme_name(wanted: str | None, environment: Mapping[str, str]) -> str:
-    """The Textual theme for ``wanted``; sixteen-colour terminals get the terminal's own colours."""
+    """Return the Textual theme for ``wanted``; sixteen-colour terminals get the terminal's own
+    colours."""
     if wanted is None:
         return "ansi-dark" if _few_colours(environment) else GPUWATCH_DARK.name
     own = {"dark": GPUWATCH_DARK.name, "light": GPUWATCH_LIGHT.name, "ansi": "ansi-dark"}

@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 
 
 class Key(NamedTuple):
-    """``keys``: Textual's names, comma separated. ``shown`` and ``help``: for a person, and empty
-    where another row says it."""
+    """Keys for one action. ``keys``: Textual's names, comma separated. ``shown`` and ``help``: for
+    a person, and empty where another row says it."""
 
     keys: str
     action: str
@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 def bindings(keys: Sequence[Key]) -> list[BindingType]:
-    """The keys as Textual binds them: Ctrl-C before all else."""
+    """Return the keys as Textual binds them: Ctrl-C before all else."""
     return [
         Binding(key.keys, key.action, show=False, priority=key.action == "interrupt")
         for key in keys
@@ -167,16 +167,11 @@ FLEET_KEYS: tuple[Key, ...] = (
     Key("enter", "open", "enter", "open the host: its own dashboard; q there returns", "Hosts"),
     Key("slash,f3,f4", "app.filter", "/", "filter by name, or by what was found", "Hosts"),
     Key("escape", "clear", "esc", "clear the filter", "Hosts"),
-    Key("s", "sort", "s", "sort by name, busy, wasted or finding", "Hosts"),
+    Key("s", "sort", "s", "sort by name, busy, lost or finding", "Hosts"),
     Key("r", "reverse", "r", "reverse the order", "Hosts"),
     Key("y", "app.copy_host", "y", "copy what is said of it, or how to install gpuwatch", "Hosts"),
 )
 """Keys of the list of machines; all other keys are those of one that is opened."""
-
-PRACTICE_KEYS: tuple[Key, ...] = (
-    Key("x", "turn", "x", "fix the fault, or bring it back", "Practice"),
-)
-"""Keys of every screen with a practice job."""
 
 REPLAY_KEYS: tuple[Key, ...] = (
     Key("p,space", "pause", "space p", "play or pause; at the end, from the beginning", "Replay"),
@@ -270,7 +265,7 @@ _REPLAY_FOOTER = _footer(
 
 
 def replay_footer(others: Footer) -> Footer:
-    """The keys of the player first, without those that do nothing here."""
+    """Return the keys of the player first, without those that do nothing here."""
     refused = {"end_process", "stacks", "report", "pane", *[key[2] for key in _REPLAY_FOOTER]}
     return (*_REPLAY_FOOTER, *[key for key in others if key[2] not in refused])
 
@@ -283,8 +278,8 @@ NOT_IN_FLEET = frozenset({"pause", "speed", "record", "palette"})
 """Actions of the application that many machines at once have not."""
 
 
-def described(*, replay: bool, practice: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
-    """The keys that the help describes, by group."""
+def described(*, replay: bool, fleet: bool = False) -> list[tuple[str, list[Key]]]:
+    """Return the keys that the help describes, by group."""
     if fleet:
         others = [key for key in APP_KEYS if _name(key.action) not in NOT_IN_FLEET and key.shown]
         shown = [key for key in FLEET_KEYS if key.shown]
@@ -294,7 +289,5 @@ def described(*, replay: bool, practice: bool, fleet: bool = False) -> list[tupl
     if replay:
         keys = [*REPLAY_KEYS, *[key for key in keys if key.action not in NOT_IN_REPLAY]]
         groups = _REPLAY_GROUPS
-    if practice:
-        keys, groups = [*PRACTICE_KEYS, *keys], ("Practice", *groups)
     found = [(name, [key for key in keys if key.group == name and key.shown]) for name in groups]
     return [(name, some) for name, some in found if some]

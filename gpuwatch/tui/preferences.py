@@ -115,8 +115,8 @@ def _chosen(view: View, theme: str) -> dict[str, Any]:
 
 
 def _with(text: str, values: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
-    """``text``, which holds ``values``, with those that have changed: each in its line, where it
-    has one, before the comment there. Raises ``ValueError``."""
+    """Return ``text``, which holds ``values``, with those that have changed: each in its line,
+    where it has one, before the comment there. Raises ``ValueError``."""
     import json  # noqa: PLC0415 - most people change nothing
     import tomllib  # noqa: PLC0415
 

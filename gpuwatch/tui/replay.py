@@ -6,6 +6,8 @@ came before too. All of it happens on a thread, which then reads ahead. The play
 live dashboard has its sampler, and its clock is the recorded one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import threading
@@ -15,30 +17,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from textual.events import Click
 
 from gpuwatch.core import units
-from gpuwatch.core.history import BLOCK_SECONDS, History
 from gpuwatch.core.model import Problem, Snapshot
+from gpuwatch.core.store import BLOCK_SECONDS, Store
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.moments import MomentError, parse_moment
 from gpuwatch.recording.replay import Tape, on_wall_clock, share
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from gpuwatch.tui.charts.strips import StripCache
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline, mark_of
-from gpuwatch.tui.controllers.controller import Controller, TypingController
+from gpuwatch.tui.controllers.controller import Controller, TimelineController, TypingController
 from gpuwatch.tui.controllers.diagnosis import Diagnoser, DiagnosisController
 from gpuwatch.tui.controllers.jobs import JobController
-from gpuwatch.tui.controllers.timeline import TimelineController
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.keys import REPLAY_KEYS
 from gpuwatch.tui.pages.screen import CanvasScreen
-from gpuwatch.tui.panels import replay_bar
-from gpuwatch.tui.replay_state import SPEEDS, ReplayClock, ReplayState, Stop, beside
-from gpuwatch.tui.view import Prompt
+from gpuwatch.tui.panels.bars import moment_at, replay_rows
+from gpuwatch.tui.view import SPEEDS, Prompt, ReplayState
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode
+    from gpuwatch.recording.replay import Tape
+
 
 # -- a moment of a tape: its past, and what follows it ---------------------------------------------
 
@@ -57,7 +62,7 @@ _WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DiagnosedSnapshot:
     snapshot: Snapshot
     diagnosis: Diagnosis | None
 
@@ -66,9 +71,9 @@ class Shown:
 class LoadedPast:
     """The past with which the screen begins."""
 
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     engine: Diagnoser | None = None
-    past: list[Shown] = field(default_factory=list)
+    past: list[DiagnosedSnapshot] = field(default_factory=list)
     """Moments up to the one asked for, which is shown. Empty where nothing can be read."""
     from_overview: bool = False
     """True if some of the past is by half minutes."""
@@ -104,7 +109,7 @@ class Seek:
         self._stopped = self._read_all = False
         self._room = threading.Condition()
         self._ahead: deque[Snapshot] = deque()
-        self._past: deque[Shown] = deque(maxlen=_PAST_KEPT)
+        self._past: deque[DiagnosedSnapshot] = deque(maxlen=_PAST_KEPT)
         self._place = -1
         threading.Thread(target=self._run, name="gpuwatch-replay", daemon=True).start()
 
@@ -118,13 +123,13 @@ class Seek:
             raise self._error
         return f"reading failed: {clean(str(self._error), 200)}"
 
-    def begin(self, loaded: LoadedPast) -> None:
-        """Show the last moment of the past that was loaded."""
-        self._past.extend(loaded.past)
+    def begin(self, past: Sequence[DiagnosedSnapshot]) -> None:
+        """Show the last moment of ``past``, which was loaded."""
+        self._past.extend(past)
         self._place = len(self._past) - 1
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> DiagnosedSnapshot:
         return self._past[self._place]
 
     @property
@@ -138,7 +143,7 @@ class Seek:
         """Return whether nothing comes any more."""
         return self._read_all and not self._ahead
 
-    def forward(self, advance: Callable[[Snapshot], Shown]) -> None:
+    def forward(self, advance: Callable[[Snapshot], DiagnosedSnapshot]) -> None:
         """Show the next snapshot, which is there; one that is new goes through ``advance``."""
         if self._place + 1 < len(self._past):
             self._place += 1
@@ -202,7 +207,7 @@ class Seek:
         return rest
 
     def _seconds_to_read(self) -> float:
-        """No more of the past than is kept."""
+        """Return how much of the past to read: no more than is kept."""
         first = next(self._in_order(self._tape.snapshots(self.at - self.fine_seconds)), None)
         if first is None:
             return self.fine_seconds
@@ -227,7 +232,8 @@ class Seek:
         return past, rest
 
     def _in_order(self, snapshots: Iterator[Snapshot]) -> Iterator[Snapshot]:
-        """A clock that was set back repeats times that were there: those are left out."""
+        """Yield the snapshots whose times go forward: a clock that was set back repeats times that
+        were there."""
         last = float("-inf")
         before: Snapshot | None = None
         try:
@@ -264,17 +270,19 @@ class Seek:
                 history.push(snapshot)
             if engine is not None and snapshot.taken_at_unix_seconds >= warm:
                 engine.push(snapshot)
-                loaded.past.append(Shown(snapshot, engine.diagnosis))
+                loaded.past.append(DiagnosedSnapshot(snapshot, engine.diagnosis))
         if not loaded.past:
             # A gap before it, or nobody diagnoses.
             if engine is not None:
                 engine.push(past[-1])
-            loaded.past.append(Shown(past[-1], None if engine is None else engine.diagnosis))
+            loaded.past.append(
+                DiagnosedSnapshot(past[-1], None if engine is None else engine.diagnosis)
+            )
         if history.latest_at is None:
             history.push(past[-1])
         return loaded
 
-    def _take_overview(self, history: History, first: float) -> float | None:
+    def _take_overview(self, history: Store, first: float) -> float | None:
         """Fill in what lies before the snapshot taken at ``first``, by half minutes; the moment up
         to which that was done."""
         blocks = [
@@ -292,6 +300,92 @@ class Seek:
         for block in blocks:
             history.take_block(block.begin_unix_seconds, block.gpus, block.host)
         return blocks[-1].end_unix_seconds if blocks else None
+
+
+# -- which recorded moment is due, and where the keys for findings lead ----------------------------
+
+
+_STOPPED_SECONDS = 0.75
+"""Time between two frames from which on the program was stopped, and the recording with it."""
+
+
+class ReplayClock:
+    """Real time at ``state.speed``, from a real moment and the recorded one that it shows."""
+
+    def __init__(self, state: ReplayState, monotonic: Callable[[], float]) -> None:
+        self.now = monotonic
+        self.ticked_at = 0.0
+        self._state = state
+        self._anchor = (0.0, state.now)
+
+    def restart(self) -> None:
+        """Go on from what is shown, now."""
+        self.ticked_at = self.now()
+        self._anchor = (self.ticked_at, self._state.now)
+
+    def tick(self) -> float:
+        """Begin a frame; when it is."""
+        now = self.now()
+        if now - self.ticked_at > _STOPPED_SECONDS:
+            self._anchor = (self._anchor[0] + now - self.ticked_at, self._anchor[1])
+        self.ticked_at = now
+        return now
+
+    def due(self, now: float) -> float:
+        """Return the recorded moment that is due."""
+        begun, at = self._anchor
+        return float("inf") if self._state.following else at + (now - begun) * self._state.speed
+
+    def show(self, now: float, at: float) -> None:
+        """Have ``at`` be due now."""
+        self._anchor = (now, at)
+
+
+_LEAD_SECONDS = 60.0
+"""Time into a finding at which it is shown: by then the diagnosis has said it."""
+_SAME_SECONDS = 30.0
+"""Distance up to which findings that begin together are gone to together."""
+
+
+class FindingStop(NamedTuple):
+    at: float
+    finding: Episode
+
+
+def beside(state: ReplayState, at: float, step: int) -> FindingStop | str:
+    """Return the first stop after ``at`` (1), or the last one before it (-1); else why there is
+    none."""
+    # A snapshot lies up to an interval before the moment gone to.
+    near = _SAME_SECONDS / 2
+    found = stops(state.findings, state.last)
+    if step > 0:
+        stop = next((stop for stop in found if stop.at > at + near), None)
+    else:
+        stop = next((stop for stop in reversed(found) if stop.at < at - near), None)
+    if stop is not None:
+        return stop
+    if state.progress < 1.0 and step > 0:
+        return f"none so far: {state.progress:.0%} of the recording is read; press again later"
+    if not state.findings:
+        return f"nothing was found {'so far' if state.arriving else 'in this recording'}"
+    return f"no finding begins {'later' if step > 0 else 'before this'}"
+
+
+def stops(findings: Sequence[Episode], last: float) -> list[FindingStop]:
+    """Return a stop for each finding, in order: a minute into it, or at its end. Those that are
+    good to know are stops only where nothing is wrong; those that begin together are one, of the
+    gravest."""
+    wrong = [span for span in findings if span.severity != "info"] or findings
+    found: list[FindingStop] = []
+    for span in sorted(wrong, key=lambda one: one.begin_unix_seconds):
+        begin = span.begin_unix_seconds
+        end = last if span.end_unix_seconds is None else min(last, span.end_unix_seconds)
+        stop = FindingStop(max(begin, min(begin + _LEAD_SECONDS, end - 1.0)), span)
+        if not found or begin - found[-1].finding.begin_unix_seconds > _SAME_SECONDS:
+            found.append(stop)
+        elif span.severity == "error" != found[-1].finding.severity:
+            found[-1] = stop
+    return sorted(found, key=lambda stop: stop.at)
 
 
 # -- the player ------------------------------------------------------------------------------------
@@ -314,9 +408,23 @@ _LATE_INTERVALS = 3.0
 
 
 class PlayerScreen(Protocol):
-    def begin_at(self, loaded: LoadedPast) -> None: ...  # From now on this is the past.
-    def advance(self, snapshot: Snapshot) -> Shown: ...  # Take the next; what is said of it.
-    def show_moment(self, shown: Shown) -> None: ...
+    """The screen on which a player shows what it plays."""
+
+    def begin_at(self, loaded: LoadedPast) -> Sequence[DiagnosedSnapshot]:
+        """Make ``loaded`` the past from now on; return its moments, the last of them diagnosed."""
+
+    def advance(self, snapshot: Snapshot) -> DiagnosedSnapshot:
+        """Take the next snapshot; return it with what is found."""
+
+    def show_moment(self, shown: DiagnosedSnapshot) -> None: ...
+
+    def redraw(self) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+    @property
+    def charts_seconds(self) -> float:
+        """Range of the charts."""
 
 
 class Player:
@@ -325,8 +433,8 @@ class Player:
 
     in_flight_seconds: float | None = None
     interval_seconds = 1.0
-    _screen: PlayerScreen
-    _drawing: Display
+    screen: PlayerScreen
+    """Set by the controller, before the player runs."""
 
     def __init__(
         self,
@@ -343,10 +451,10 @@ class Player:
             shown=tape.shown, first=first, last=first, now=first, playing=True, following=follows
         )
         self.latest: Snapshot | None = None
-        self.makes_engine = make_engine
+        self.make_engine = make_engine
         self.clock = ReplayClock(self.state, monotonic)
         self.tape = tape
-        self.next: Seek | None = None
+        self.pending_seek: Seek | None = None
         """Seek whose past is being loaded."""
         self.wake = asyncio.Event()
         """Event that says there is something to do before the next frame."""
@@ -367,10 +475,6 @@ class Player:
         age = self.age_seconds
         return age is not None and age > _LATE_INTERVALS * max(1.0, self.interval_seconds)
 
-    def connect(self, screen: PlayerScreen, display: Display) -> None:
-        """Show what is played on ``screen``; to be called once, before it runs."""
-        self._screen, self._drawing = screen, display
-
     async def run(self, _deliver: object = None) -> None:
         """Play until cancelled."""
         follows = self.state.following
@@ -385,7 +489,7 @@ class Player:
 
     def stop(self) -> None:
         """Stop playing; the tape goes on."""
-        for seek in filter(None, (self._seek, self.next)):
+        for seek in filter(None, (self._seek, self.pending_seek)):
             seek.stop()
 
     def close(self) -> None:
@@ -403,12 +507,12 @@ class Player:
             self._steps = 0
             state.following = state.arriving and state.playing and at >= state.last
             state.skipping = state.undiagnosed = False
-        if self.next is not None:
-            self.next.stop()
+        if self.pending_seek is not None:
+            self.pending_seek.stop()
         self._asked_at = self.clock.now()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self.wake.set)
-        seconds = self._drawing.view.timeline.span_seconds
-        self.next = Seek(self.tape, at, seconds, self.makes_engine, wake, light=light)
+        seconds = self.screen.charts_seconds
+        self.pending_seek = Seek(self.tape, at, seconds, self.make_engine, wake, light=light)
 
     def play_or_pause(self) -> None:
         """Play, or pause; at the end, play from the beginning."""
@@ -435,7 +539,7 @@ class Player:
             self.diagnose_again()
         return True
 
-    def stop_beside(self, step: int) -> Stop | str:
+    def stop_beside(self, step: int) -> FindingStop | str:
         """Return the stop after the present moment (1) or before it (-1), or why there is none."""
         self.look_at_tape()
         return beside(self.state, self.heading, step)
@@ -443,7 +547,7 @@ class Player:
     @property
     def heading(self) -> float:
         """Return where it stands, or is going to."""
-        return self.state.now if self.next is None else self.next.at
+        return self.state.now if self.pending_seek is None else self.pending_seek.at
 
     def step(self, step: int) -> None:
         """Go one snapshot forth (1) or back (-1), paused."""
@@ -454,16 +558,16 @@ class Player:
             self.wake.set()
         elif self._seek is not None and self._seek.back():
             self._note_moment(self._seek)
-            self._screen.show_moment(self._seek.shown)
+            self.screen.show_moment(self._seek.shown)
         elif state.now <= state.first:
-            self._drawing.say("this is the beginning of the recording")
-        elif self.next is None:
+            self.screen.say("this is the beginning of the recording")
+        elif self.pending_seek is None:
             self.seek(state.now - 0.001)
 
     def refresh_past(self) -> None:
-        """The charts show more than was read: read it, and stay where it is."""
+        """Read more of the past where the charts show more than was read, and stay where it is."""
         known = 0.0 if self._seek is None else self._seek.fine_seconds
-        if self.next is None and self._drawing.view.timeline.span_seconds > known > 0.0:
+        if self.pending_seek is None and self.screen.charts_seconds > known > 0.0:
             self._read_again()
 
     # -- frames -------------------------------------------------------------------------------
@@ -481,37 +585,36 @@ class Player:
             else:
                 busy = self.state.playing and self._play(seek, now)
         if seek is not None and self.latest is not before:
-            self._screen.show_moment(seek.shown)
+            self.screen.show_moment(seek.shown)
         elif changed:
-            self._drawing.redraw()
+            self.screen.redraw()
         return busy
 
     def _adopt(self) -> bool:
         """Make the past that was loaded the one shown, if it is there."""
-        seek, state = self.next, self.state
+        seek, state = self.pending_seek, self.state
         if seek is None or seek.loaded is None:
             return False
-        loaded, self.next = seek.loaded, None
+        loaded, self.pending_seek = seek.loaded, None
         state.seeking = False
         trouble = seek.trouble
         if trouble is not None or not loaded.past:
-            self._drawing.say(trouble or "nothing can be read there")
+            self.screen.say(trouble or "nothing can be read there")
         if not loaded.past:
             seek.stop()
             state.playing = False
-            self._drawing.redraw()
+            self.screen.redraw()
             return True
         if self._seek is not None:
             self._seek.stop()
         self._loading_seconds = self.clock.now() - self._asked_at
         self._whole_past = loaded.from_overview or state.progress >= 1.0
-        self._screen.begin_at(loaded)
-        seek.begin(loaded)
+        seek.begin(self.screen.begin_at(loaded))
         self._seek = seek
         self._note_moment(seek)
         if not seek.light:
             self.clock.restart()
-        self._screen.show_moment(seek.shown)
+        self.screen.show_moment(seek.shown)
         return True
 
     def _play(self, seek: Seek, now: float) -> bool:
@@ -529,7 +632,7 @@ class Player:
                 # The last before a gap is shown for as long as any.
                 if gap <= longest or target < state.now + coming.interval_seconds:
                     break
-                self._drawing.say(f"nothing was recorded for {units.age(gap)}: skipped")
+                self.screen.say(f"nothing was recorded for {units.age(gap)}: skipped")
                 self.clock.show(now, taken_at)
                 target = taken_at
             self._forward(seek)
@@ -551,7 +654,7 @@ class Player:
             return
         if late > _LATE_SECONDS and state.speed > 1.0:
             state.undiagnosed = True
-        if late <= _VERY_LATE_SECONDS or self.next is not None:
+        if late <= _VERY_LATE_SECONDS or self.pending_seek is not None:
             return
         if self._loading_seconds <= _QUICK_SECONDS and target < state.last:
             state.skipping, self._skipped_at = True, now
@@ -565,9 +668,9 @@ class Player:
         state = self.state
         state.playing, state.following, state.ended = False, False, True
         end = f"the end of {state.shown}: space plays it from its beginning"
-        self._drawing.say(seek.trouble or end)
+        self.screen.say(seek.trouble or end)
         self.diagnose_again()
-        self._drawing.redraw()
+        self.screen.redraw()
         return True
 
     def _step(self, seek: Seek) -> None:
@@ -578,11 +681,11 @@ class Player:
         if self._steps and seek.ended:
             self._steps = 0
             self.state.ended = True
-            self._drawing.say("this is the end of the recording")
-            self._drawing.redraw()
+            self.screen.say("this is the end of the recording")
+            self.screen.redraw()
 
     def _forward(self, seek: Seek) -> None:
-        seek.forward(self._screen.advance)
+        seek.forward(self.screen.advance)
         self._note_moment(seek)
 
     def _note_moment(self, seek: Seek) -> None:
@@ -592,8 +695,8 @@ class Player:
         self.state.show(snapshot.taken_at_unix_seconds)
 
     def diagnose_again(self) -> None:
-        """The diagnosis was left out for speed: catch up with it."""
-        if self.state.undiagnosed and self.next is None:
+        """Catch up with the diagnosis, where it was left out for speed."""
+        if self.state.undiagnosed and self.pending_seek is None:
             self._read_again()
 
     def _read_again(self) -> None:
@@ -610,7 +713,7 @@ class Player:
             raise tape.error
         grew = state.learn(tape)
         whole = state.progress >= 1.0 and not state.arriving
-        if whole and not self._whole_past and self._seek is not None and self.next is None:
+        if whole and not self._whole_past and self._seek is not None and self.pending_seek is None:
             self._whole_past = True
             if not state.playing or state.speed <= 2.0:
                 self._read_again()
@@ -632,7 +735,7 @@ _REFUSED = {
 
 
 class ReplayController(Controller):
-    """The player's screen, and the keys that mean something else here."""
+    """Controller that is the player's screen, and has the keys that mean something else here."""
 
     keys = REPLAY_KEYS
 
@@ -652,20 +755,20 @@ class ReplayController(Controller):
         self._timeline = timeline
         self._typing = typing
         typing.openers["go_to"] = self.action_go_to
-        self._diagnosed = player.makes_engine is not None
+        self._diagnosed = player.make_engine is not None
         self._marks: dict[tuple[int, float], tuple[FindingMark, ...]] = {}
         """Marks of the overview, by how much of it is known."""
         self.view.replay = player.state
-        player.connect(self, display)
+        player.screen = self
         for name, why in _REFUSED.items():
             setattr(self, f"action_{name}", partial(display.answer, why))
 
     # -- what the player asks for -----------------------------------------------------------------
 
-    def begin_at(self, loaded: LoadedPast) -> None:
+    def begin_at(self, loaded: LoadedPast) -> Sequence[DiagnosedSnapshot]:
         view, snapshot = self.view, loaded.past[-1].snapshot
         view.history, view.strips = loaded.history, StripCache()
-        make_engine = self._player.makes_engine if loaded.watched else None
+        make_engine = self._player.make_engine if loaded.watched else None
         self._diagnosis.restart(loaded.engine, make_engine)
         view.mark = None
         view.timeline = Timeline(view.timeline.span_seconds)
@@ -673,17 +776,21 @@ class ReplayController(Controller):
             view.job.look_at(view.job.key)
         self._jobs.on_snapshot(snapshot)
         if loaded.watched and loaded.engine is None:
-            loaded.past[-1] = Shown(snapshot, self._diagnosis.diagnose(snapshot))
+            return [
+                *loaded.past[:-1],
+                DiagnosedSnapshot(snapshot, self._diagnosis.diagnose(snapshot)),
+            ]
+        return loaded.past
 
-    def advance(self, snapshot: Snapshot) -> Shown:
+    def advance(self, snapshot: Snapshot) -> DiagnosedSnapshot:
         if self._player.state.undiagnosed:
             self._diagnosis.leave_out()
         self.view.history.push(snapshot)
         self._jobs.on_snapshot(snapshot)
         self._diagnosis.on_snapshot(snapshot)
-        return Shown(snapshot, self.view.diagnosis)
+        return DiagnosedSnapshot(snapshot, self.view.diagnosis)
 
-    def show_moment(self, shown: Shown) -> None:
+    def show_moment(self, shown: DiagnosedSnapshot) -> None:
         view, snapshot = self.view, shown.snapshot
         view.diagnosis = shown.diagnosis
         if shown.diagnosis is None and self._diagnosed:
@@ -697,7 +804,7 @@ class ReplayController(Controller):
             self.display.redraw()
 
     def _of_overview(self, snapshot: Snapshot) -> Diagnosis:
-        """The overview's word on a moment that is not diagnosed now."""
+        """Return the overview's word on a moment that is not diagnosed now."""
         at = snapshot.taken_at_unix_seconds
         worst = next(iter(self._player.state.holding(at)), None)
         too_fast = "Too fast for a diagnosis: pause, or play slower."
@@ -715,6 +822,16 @@ class ReplayController(Controller):
             self._marks = {known: tuple([mark_of(span) for span in state.findings])}
         return self._marks[known]
 
+    def say(self, message: str) -> None:
+        self.display.say(message)
+
+    def redraw(self) -> None:
+        self.display.redraw()
+
+    @property
+    def charts_seconds(self) -> float:
+        return self.view.timeline.span_seconds
+
     # -- keys -------------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
@@ -731,7 +848,7 @@ class ReplayController(Controller):
     def action_to_mark(self, step: int) -> None:
         """Go to the finding after this moment (1) or before it (-1)."""
         stop = self._player.stop_beside(step)
-        if isinstance(stop, Stop):
+        if isinstance(stop, FindingStop):
             self._player.seek(stop.at)
             begin = time.strftime("%H:%M:%S", time.localtime(stop.finding.begin_unix_seconds))
             self.display.answer(f"{begin} {clean(stop.finding.summary)}")
@@ -766,9 +883,9 @@ class ReplayController(Controller):
         if not isinstance(screen, CanvasScreen):
             return
         width, height = screen.size
-        count = replay_bar.rows(self.view, height)
+        count = replay_rows(self.view, height)
         if count > 1 and height - count <= event.screen_y < height - 1:
-            self.seek(replay_bar.moment_at(self._player.state, event.screen_x, width))
+            self.seek(moment_at(self._player.state, event.screen_x, width))
 
     def action_go_to(self) -> None:
         hints = ("14:30  14:30:05  +5m  -30s  50%", "enter goes there, esc cancels")

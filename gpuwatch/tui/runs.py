@@ -10,7 +10,7 @@ from itertools import pairwise
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, about_job
-from gpuwatch.tui.view import Mark, Side, View, row_key
+from gpuwatch.tui.view import BeforeOrAfter, MarkedChange, View, row_key
 
 # -- which job -------------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ _MOST_KEPT = 64
 
 
 def find_job(jobs: Sequence[Job], key: ProcessKey | None) -> Job | None:
-    """The job with this key, or the one that this process is a member of."""
+    """Return the job with this key, or the one that this process is a member of."""
     for job in jobs:
         if job.key == key:
             return job
@@ -48,9 +48,9 @@ def ended_at(view: View, job: Job) -> float | None:
 
 
 def next_run(jobs: Sequence[Job], ended: Job, end: float | None = None) -> Job | None:
-    """The run after ``ended``: the same command of the same user in the same folder, begun after it
-    did; or else, begun after it ended, the same script with other arguments (a change is often
-    one: ``--num-workers 8``)."""
+    """Return the run after ``ended``: the same command of the same user in the same folder, begun
+    after it did; or else, begun after it ended, the same script with other arguments (a change is
+    often one: ``--num-workers 8``)."""
     if end is None:
         end = ended.ended_at_unix_seconds
     began = ended.started_at_unix_seconds or 0.0
@@ -73,7 +73,7 @@ def _whose(job: Job) -> tuple[str | None, str | None]:
 
 
 def _program(command: str | None) -> str | None:
-    """The script or module that a command runs, whatever its arguments are."""
+    """Return the script or module that a command runs, whatever its arguments are."""
     words = (command or "").split()
     for word in words:
         if word.endswith(".py"):
@@ -114,8 +114,8 @@ def follow_job(view: View, snapshot: Snapshot) -> None:
 
 
 def job_to_open(view: View) -> Job | str:
-    """The job that the key means on the overview, or a sentence why there is none: the attached
-    one, the selected process's, the selected GPU's, the only one."""
+    """Return the job that the key means on the overview, or a sentence why there is none: the
+    attached one, the selected process's, the selected GPU's, the only one."""
     jobs = () if view.snapshot is None else view.snapshot.jobs
     if view.job.last is not None and view.job.last.attached:
         return find_job(jobs, view.job.key) or view.job.last
@@ -186,7 +186,7 @@ class Runs:
         return followed
 
     def _forget(self, running: int) -> None:
-        """The runs that were over first; none that goes on."""
+        """Forget the runs that were over first; none that goes on."""
         surplus = len(self._runs) - running - _MOST_KEPT
         if surplus > 0:
             for key in sorted(self._runs, key=lambda key: self._runs[key].last_seen)[:surplus]:
@@ -227,8 +227,10 @@ _SETTLE_SECONDS = 5.0
 _AT_WORK_PERCENT = 5.0
 
 
-def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: Runs) -> Mark:
-    """The person changed something just now."""
+def mark_now(
+    view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: Runs
+) -> MarkedChange:
+    """Return a mark of this moment: the person changed something just now."""
     now = snapshot.monotonic_seconds
     gpus = _gpus(view, snapshot)
     # The run before this one is not what was changed.
@@ -238,33 +240,36 @@ def mark_now(view: View, snapshot: Snapshot, diagnosis: Diagnosis | None, runs: 
     findings = () if diagnosis is None else diagnosis.findings
     before = _side(view, _jobs(view, gpus, snapshot), gpus, job, findings, now, seconds)
     at = snapshot.taken_at_unix_seconds
-    return Mark(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
+    return MarkedChange(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
 
 
-def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> Mark:
-    """``after`` is the next run of ``before``, which was measured to its last moment."""
+def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> MarkedChange:
+    """Return a mark of ``after``, the next run of ``before``, which was measured to its last
+    moment."""
     job, end = before.job, before.last_seen
     gpus = job.gpu_uuids or after.gpu_uuids
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
     side = _side(view, (job,), gpus, job.key, before.findings, end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-    return Mark(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
+    return MarkedChange(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
 
 
-def is_about(mark: Mark, job: Job) -> bool:
+def is_about(mark: MarkedChange, job: Job) -> bool:
     """Return whether ``mark`` says something of this job."""
     if mark.job == job.key or not (mark.gpus or mark.job):
         return True
     return not set(mark.gpus).isdisjoint(job.gpu_uuids)
 
 
-def gives_way(mark: Mark | None, before: Run) -> bool:
+def gives_way(mark: MarkedChange | None, before: Run) -> bool:
     """Return whether the next run of a job may take the place of ``mark``: a mark of the person's
     stays while other GPUs' jobs come and go."""
     return mark is None or mark.next_run or is_about(mark, before.job)
 
 
-def measure_after(mark: Mark, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+def measure_after(
+    mark: MarkedChange, view: View, snapshot: Snapshot, diagnosis: Diagnosis | None
+) -> None:
     """Measure what came after."""
     now = snapshot.monotonic_seconds
     for job in snapshot.jobs:
@@ -309,7 +314,7 @@ def _side(
     findings: Sequence[Finding],
     end: float,
     seconds: float,
-) -> Side:
+) -> BeforeOrAfter:
     """Measure how it went on these GPUs and for these jobs in the ``seconds`` up to ``end``.
     Findings are those about the GPUs, or ``job`` where there are none, or about neither."""
     loops = [loop for one in jobs for loop in one.loops]
@@ -320,7 +325,7 @@ def _side(
         for one in findings
         if mine.intersection(one.gpus) or (not one.gpus and (about is None or one.job in about))
     ]
-    return Side(
+    return BeforeOrAfter(
         busy_percent=mean_busy_percent(view, gpus, end, seconds),
         samples_per_second=total(loop.samples_per_second for loop in loops),
         data_wait_share=mean(loop.data_wait_share for loop in loops),
@@ -329,7 +334,7 @@ def _side(
 
 
 def _jobs(view: View, gpus: tuple[GpuKey, ...], snapshot: Snapshot) -> list[Job]:
-    """The job looked at; else those on these GPUs; without any GPU those that there are."""
+    """Return the job looked at; else those on these GPUs; without any GPU those that there are."""
     if view.job.last is not None:
         return [job for job in snapshot.jobs if job.key == view.job.last.key]
     mine = set(gpus)

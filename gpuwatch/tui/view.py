@@ -6,18 +6,20 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey
-from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.charts.strips import StripCache, TimeWindow
+from gpuwatch.core.store import Store
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
+from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
+from gpuwatch.tui.terminal.frame import Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.practice.control import Practice
-    from gpuwatch.tui.replay_state import ReplayState
+    from gpuwatch.diagnosis.ledger import Episode
+    from gpuwatch.jobs.run.output import OutputTail
+    from gpuwatch.recording.buckets import Bucket
+    from gpuwatch.recording.replay import Tape
+
 
 RowKey = tuple[int, float | None, str | None]
 
@@ -32,7 +34,7 @@ def row_key(process: Process) -> RowKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class BeforeOrAfter:
     busy_percent: float | None
     """Mean of the GPUs."""
     samples_per_second: float | None
@@ -49,8 +51,8 @@ class Side:
 
 
 @dataclass(slots=True)
-class Mark:
-    """A change of which before and after are compared. Times are on the snapshots' monotonic
+class MarkedChange:
+    """Change of which before and after are compared. Times are on the snapshots' monotonic
     clock."""
 
     at: float
@@ -58,12 +60,12 @@ class Mark:
     gpus: tuple[GpuKey, ...]
     next_run: bool
     """The job was started anew, as opposed to marked with a key."""
-    before: Side
+    before: BeforeOrAfter
     after_from: float | None
     """Time from which on it counts; ``None``: a new run that has not used its GPU yet."""
     job: ProcessKey | None = None
     """The next run; of a change, the job looked at where that uses no GPU."""
-    after: Side | None = None
+    after: BeforeOrAfter | None = None
     """Readings since, once enough has been seen to say what changed."""
 
 
@@ -118,7 +120,7 @@ class JobView:
 
 @dataclass(slots=True)
 class Prompt:
-    """A line that is typed in the place of the footer."""
+    """Line that is typed in the place of the footer."""
 
     label: str
     hints: Sequence[str]
@@ -128,12 +130,88 @@ class Prompt:
     text: str = ""
 
 
+SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+@dataclass(slots=True)
+class ReplayState:
+    """State that the player sets, and bar, header and footer read. Times are unix seconds."""
+
+    shown: str
+    """The file's name, made safe; ``standard input``."""
+    first: float = 0.0
+    last: float = 0.0
+    """End of what is known so far."""
+    now: float = 0.0
+    """Time at which what is on the screen was recorded."""
+    playing: bool = False
+    speed: float = 1.0
+    skipping: bool = False
+    """Snapshots are left out to keep the speed."""
+    undiagnosed: bool = False
+    """The diagnosis is left out to keep the speed."""
+    seeking: bool = False
+    ended: bool = False
+    """True if it stands at the end."""
+    following: bool = False
+    """Snapshots that come in are shown as they come."""
+    arriving: bool = False
+    """More may come in, of standard input."""
+    progress: float = 1.0
+    """Share of the file that the overview knows, 0 to 1."""
+    buckets: Sequence[Bucket] = ()
+    findings: Sequence[Episode] = ()
+    drawn: tuple[object, list[tuple[float, float] | None]] | None = None
+    """The columns of the bar as they were drawn last, and what of."""
+
+    def show(self, at: float) -> None:
+        """Have ``at`` be the moment shown."""
+        self.now = at
+        self.first, self.last = min(self.first, at), max(self.last, at)
+        self.ended = False
+
+    def learn(self, tape: Tape) -> bool:
+        """Take over what is known of the tape by now; whether that is more than before."""
+        before = self._known()
+        if tape.first_unix_seconds is not None:
+            self.first = min(self.first, tape.first_unix_seconds)
+        if tape.last_unix_seconds is not None:
+            self.last = max(self.last, tape.last_unix_seconds)
+        self.progress, self.arriving = tape.progress, tape.arriving
+        self.buckets, self.findings = tape.buckets, tape.findings
+        return before != self._known()
+
+    def _known(self) -> tuple[object, ...]:
+        return (self.first, self.last, self.progress, len(self.findings), self.arriving)
+
+    def holding(self, at: float) -> list[Episode]:
+        """Findings that held at a moment, the gravest first."""
+        spans = [
+            span
+            for span in self.findings
+            if span.begin_unix_seconds <= at
+            and (span.end_unix_seconds is None or at <= span.end_unix_seconds)
+        ]
+        return sorted(spans, key=lambda span: severity_place(span.severity))
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.last - self.first)
+
+    @property
+    def share(self) -> float:
+        """Return how far it is, 0 to 1."""
+        if self.last <= self.first:
+            return 1.0
+        return min(1.0, max(0.0, (self.now - self.first) / (self.last - self.first)))
+
+
 @dataclass(slots=True)
 class View:
     """View of one person. The app changes it; panels only read it."""
 
     snapshot: Snapshot | None = None
-    history: History = field(default_factory=History)
+    history: Store = field(default_factory=Store)
     strips: StripCache = field(default_factory=StripCache)
     kept: dict[str, Any] = field(default_factory=dict)
     """Drawings and numbers that panels keep of a frame for the next, by what it is."""
@@ -171,13 +249,11 @@ class View:
     """The cursor is on a finding of the panel, above what else can be selected."""
     recording: str | None = None
     """A recording is being made: a mark for the header."""
-    mark: Mark | None = None
+    mark: MarkedChange | None = None
     """A change, of which before and after are shown."""
     job: JobView = field(default_factory=JobView)
     replay: ReplayState | None = None
     """State of the recording that is played, if any."""
-    practice: Practice | None = None
-    """The job is one to practise with."""
     fleet: bool = False
     """True if many machines are shown, a row each."""
     timeline: Timeline = field(default_factory=Timeline)
@@ -192,13 +268,32 @@ class View:
 
     @property
     def window(self) -> TimeWindow:
-        """The stretch of time to draw. A paused view's snapshot stays, and so does its window."""
+        """Return the stretch of time to draw. A paused view's snapshot stays, and so does its
+        window."""
         now = self.snapshot.monotonic_seconds if self.snapshot is not None else 0.0
         timeline = self.timeline
         span = timeline.span_seconds
         # Little of the width is ever empty; more where every byte is slow.
         step = min(span / 6, 30.0) if self.slow_link else min(span / 10, 6.0)
         return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
+
+    def chart(
+        self,
+        key: tuple[Hashable, ...],
+        series: Columns | None,
+        width: int,
+        limit: float | None,
+        style: str,
+        rows: int = 1,
+        window: TimeWindow | None = None,
+    ) -> list[list[Run]]:
+        """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
+        first; blank without a limit. What is drawn is kept for the next frame under ``key``."""
+        if limit is None:
+            return [[(" " * max(0, width), "text")]] * rows
+        strip = self.strips.get((*key, width, rows))
+        window = self.window if window is None else window
+        return strip.draw(series, window, width, limit, self.glyphs, style, rows)
 
     @property
     def column_seconds(self) -> float:

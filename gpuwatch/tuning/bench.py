@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.jobs.launch.tree_signals import family, kill_all
+from gpuwatch.jobs.run.trees import family, kill_all
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.failures import STACKS_SIGNAL
 from gpuwatch.tuning.records import (

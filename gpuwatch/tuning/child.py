@@ -32,7 +32,7 @@ import psutil
 
 from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.failures import MeasureError

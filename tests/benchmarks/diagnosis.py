@@ -17,7 +17,7 @@ import tracemalloc
 from dataclasses import dataclass
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from tests.evaluation.simulator.gauges import View
 from tests.evaluation.simulator.observe import Observer
 from tests.evaluation.simulator.setting import Setting, save, validation

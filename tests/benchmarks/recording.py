@@ -23,15 +23,15 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.core.codec import snapshot_line
-from gpuwatch.core.history import History
-from gpuwatch.core.model import BusySample, Gpu, Job, Process, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, Job, JobRank, Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.file import RecordingIndex, open_any
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.benchmarks.tools import replaying
+from tests.support.snapshots import stream_lines
 
 GPUS = 8
 HISTORY_GPUS = 16
@@ -113,18 +113,36 @@ def machine(
     """Ten minutes of it."""
     clock = ManualClock()
     source = SimulatedSource(
-        scenario,
-        gpus,
-        clock=clock,
-        processes=PROCESSES,
-        options=ReadOptions(interval_seconds=interval),
+        scenario, gpus, clock=clock, options=ReadOptions(interval_seconds=interval)
     )
     noise = Noise()
     found = []
     for _ in range(round(CYCLE / interval)):
-        found.append(noise(source.read()))
+        found.append(noise(_crowded(source.read())))
         clock.advance(interval)
     return found
+
+
+def _crowded(snapshot: Snapshot) -> Snapshot:
+    """Give it as many processes as ``PROCESSES``, each a job of its own beyond those it has."""
+    more = []
+    for number in range(PROCESSES - len(snapshot.processes)):
+        like = snapshot.processes[number % len(snapshot.processes)]
+        gpu = snapshot.gpus[number % len(snapshot.gpus)].uuid
+        more.append(replace(like, pid=90_000 + number, gpu_uuid=gpu))
+    members = {one.pid: one for job in snapshot.jobs for one in job.members}
+    jobs = [
+        Job(
+            pid=one.pid,
+            command=one.command,
+            user=one.user,
+            gpu_uuids=(one.gpu_uuid or "",),
+            ranks=(JobRank(pid=one.pid, gpu_uuids=(one.gpu_uuid or "",)),),
+            members=(replace(next(iter(members.values())), pid=one.pid, role="rank"),),
+        )
+        for one in more
+    ]
+    return replace(snapshot, processes=(*snapshot.processes, *more), jobs=(*snapshot.jobs, *jobs))
 
 
 def repeated(snapshots: list[Snapshot], count: int, interval: float = 1.0) -> Iterator[Snapshot]:
@@ -167,7 +185,7 @@ def measure(folder: Path, hours: float, *, report_every_second: bool) -> Iterato
     yield from _size("recording", path.stat().st_size / CYCLE)
     yield "recording: CPU per snapshot, with the diagnosis", f"{1000 * seconds / CYCLE:.1f} ms"
 
-    packed = gzip.compress("\n".join(map(snapshot_line, snapshots)).encode(), 6)
+    packed = gzip.compress("\n".join(stream_lines(*snapshots)).encode(), 6)
     yield from _size("stream, through gzip", len(packed) / CYCLE)
 
     long = folder / "long.jsonl.zst"
@@ -223,7 +241,7 @@ def _opening(long: Path, hours: float) -> Iterator[tuple[str, str]]:
 def history(hours: float) -> str:
     """The row of a table: what this process grows by."""
     snapshots = [_cut(each) for each in machine("healthy", gpus=HISTORY_GPUS)]
-    held, process = History(), psutil.Process()
+    held, process = Store(), psutil.Process()
     gc.collect()
     before = process.memory_info().rss
     for each in repeated(snapshots, int(hours * 3600)):

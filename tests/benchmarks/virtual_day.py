@@ -14,8 +14,8 @@ import os
 import sys
 import time
 
-from gpuwatch.core import lean
-from gpuwatch.tui.dashboard import new_engine
+from gpuwatch.core import memory_trim
+from gpuwatch.tui.app import new_engine
 from tests.benchmarks.tools import process_tree
 from tests.support.churn import churning
 from tests.tui.driving import Driven, InATerminal, driven
@@ -47,10 +47,10 @@ async def watch(hours: int) -> None:
             app.deliver(snapshot)
             if second % 60 == 0:
                 await drive.settle()
-                lean.tidy()
+                memory_trim.tidy()
             if second % HOUR == 0:
                 await _visit(drive)
-                lean.tidy()
+                memory_trim.tidy()
                 print(
                     f"{second // HOUR:3} h "
                     f"{process_tree.own_resident_bytes(os.getpid()) / MIB:7.1f} MiB "

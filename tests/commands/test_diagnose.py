@@ -19,10 +19,10 @@ from gpuwatch.commands.diagnose import Collector, exit_code
 from gpuwatch.sources.simulated.source import SCENARIOS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, everything, program
-from tests.jobs.stacks.support import spinning
+from tests.jobs.stacks.support import spinning, training_job
 from tests.outputs.test_diagnosis import checked
 from tests.sources.smi_writing import query_log, simulated, stamp
-from tests.support.children import Children
+from tests.support.children import Children, children_of
 from tests.support.recordings import written
 
 
@@ -436,3 +436,16 @@ def test_stacks_are_sampled_while_it_watches(started: Children, diagnose: Gpuwat
     (stacks,) = done.json["stacks"]
     assert (stacks["pid"], stacks["problem"]) == (pid, None)
     assert stacks["shares"]
+
+
+def test_a_worker_s_pid_finds_the_training_process_and_its_lines(diagnose: Gpuwatch) -> None:
+    """With one of its workers: what it is busy with is the other half of a starved job."""
+    with training_job() as job:
+        job.do("starving")
+        worker = next(iter(children_of(job.pid)))
+        page = diagnose("--pid", str(worker), "--for", "8s", "--stacks", code=None).out
+    for said in (
+        f"PID {job.pid}: ", "waiting for data", "for _batch in loader:", "loader worker",
+        "loading data in this process", "(augment)", "was never paused.",
+    ):  # fmt: skip
+        assert said in page

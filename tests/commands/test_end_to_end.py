@@ -6,10 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from gpuwatch.core.codec import Decoder, Header
+from gpuwatch.core.model import Snapshot
 from tests.commands.running import program
 from tests.support.fake_nvml import FakeNvml, create_or_skip
 
@@ -52,49 +53,65 @@ def gpuwatch(fake: FakeNvml, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lines(machine: tuple[FakeNvml, Job]) -> list[dict[str, Any]]:
+def stream(machine: tuple[FakeNvml, Job]) -> tuple[Header, list[Snapshot]]:
     """From the header that has the GPUs: on a busy machine the driver library is still being opened
     when the first snapshot goes out, and a second header follows."""
     for count in (9, 30):
         text = gpuwatch(machine[0], "stream", "--interval", "0.5", "--count", str(count))
-        read = [json.loads(line) for line in text.splitlines()]
-        header = max(at for at, line in enumerate(read) if line["kind"] == "header")
-        if len(read) - header >= 9:
+        decoder, snapshots = Decoder(), list[Snapshot]()
+        for read in map(decoder.decode, text.splitlines()):
+            if isinstance(read, Header):
+                snapshots.clear()
+            elif read is not None:
+                snapshots.append(read)
+        if len(snapshots) >= 8:
             break
-    return read[header:]
+    assert decoder.header is not None
+    return decoder.header, snapshots
 
 
-def test_a_stream_has_a_header_and_then_snapshots(lines: list[dict[str, Any]]) -> None:
+def test_a_stream_has_a_header_and_then_snapshots(
+    stream: tuple[Header, list[Snapshot]],
+) -> None:
     """The first line says what machine it is, the others follow in order."""
-    assert [line["kind"] for line in lines] == ["header"] + ["snapshot"] * (len(lines) - 1)
-    assert len(lines) >= 9
-    assert len(lines[0]["gpus"]) == 2
-    assert not lines[0]["simulated"]
+    header, snapshots = stream
+    assert len(snapshots) >= 8
+    assert len(header.gpus) == 2
+    assert not header.simulated
 
 
-def test_the_oscillation_of_a_starved_job_is_in_the_samples(lines: list[dict[str, Any]]) -> None:
+def test_the_oscillation_of_a_starved_job_is_in_the_samples(
+    stream: tuple[Header, list[Snapshot]],
+) -> None:
     """Busy 0.5 s of every 1.2 s: the driver's fine samples reach both the floor and the ceiling,
     and their mean is neither."""
     # The first snapshot also brings what the driver kept from before the job.
     samples = [
-        percent for line in lines[2:] for _, percent in line["gpus"][0]["busy_samples"] or ()
+        sample.percent
+        for snapshot in stream[1][1:]
+        for sample in snapshot.gpus[0].reading.busy_samples or ()
     ]
     assert min(samples) <= 5
     assert max(samples) >= 95
     assert 20 <= sum(samples) / len(samples) <= 65
 
 
-def test_the_job_is_on_its_gpu(machine: tuple[FakeNvml, Job], lines: list[dict[str, Any]]) -> None:
+def test_the_job_is_on_its_gpu(
+    machine: tuple[FakeNvml, Job], stream: tuple[Header, list[Snapshot]]
+) -> None:
     """With its memory, a share of the SMs that follows its bursts, and its command line."""
-    job = machine[1]
+    job, snapshots = machine[1], stream[1]
     rows = [
-        process for line in lines[2:] for process in line["processes"] if process["pid"] == job.pid
+        process
+        for snapshot in snapshots[1:]
+        for process in snapshot.processes
+        if process.pid == job.pid
     ]
-    assert {row["gpu_uuid"] for row in rows} == {lines[-1]["gpus"][0]["uuid"]}
-    assert {row["gpu_memory_bytes"] for row in rows} == {MEMORY_BYTES}
-    shares = [row["gpu_busy_percent"] for row in rows if row["gpu_busy_percent"] is not None]
+    assert {row.gpu_uuid for row in rows} == {snapshots[-1].gpus[0].uuid}
+    assert {row.gpu_memory_bytes for row in rows} == {MEMORY_BYTES}
+    shares = [row.gpu_busy_percent for row in rows if row.gpu_busy_percent is not None]
     assert max(shares) > min(shares)
-    assert "VirtualGpu" in rows[0]["command"]
+    assert "VirtualGpu" in (rows[0].command or "")
 
 
 def test_one_look_says_the_same(machine: tuple[FakeNvml, Job]) -> None:
@@ -131,7 +148,7 @@ def test_a_process_on_a_gpu_is_watched_whatever_its_program(
     """A task of Celery that trains; one that the driver does not list is refused."""
     fake, _ = machine
     celery = tmp_path / "celery"
-    # A link and not only a name: a Python that was moved finds its library by the path it was started by.
+    # A link and not only a name: a Python that was moved finds its library by its path.
     celery.symlink_to(sys.executable)
     fake.gpu[1].waveform("virtual")
     code = STARVED_JOB.replace("open(0", "open(1")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuwatch.commands.manual import rule_list, rule_page
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.commands.explain import rule_list, rule_page
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.outputs.terminal import cell_width
 from tests.commands.conftest import Gpuwatch
 

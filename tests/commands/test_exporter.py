@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpuwatch.commands.services.exporter import PORT
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.commands.exporter import PORT
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.jobs.identity.surroundings import POD_LOGS
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import ROOT, environment_in

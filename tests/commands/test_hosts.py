@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.core.model import Host
 from gpuwatch.core.source import ManualClock
-from gpuwatch.recording.file import open_any
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program
 from tests.support.children import wait_until
 from tests.support.servers import ssh_server
-from tests.support.snapshots import gpu, snapshot
+from tests.support.snapshots import gpu, snapshot, stream_lines
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,8 +124,8 @@ def test_what_cannot_be_watched_is_said(
     assert says in gpuwatch(*arguments, code=2).err
 
 
-def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
-    """A stream that the other commands read, with the GPUs of both; one file is not enough."""
+def test_recordings_of_several_hosts_are_one_report(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+    """With the GPUs of both, for report and diagnose; a file that is none is said."""
     files = []
     for name in ("node1", "node2"):
         taken = [
@@ -140,16 +138,15 @@ def test_recordings_of_several_hosts_become_one(gpuwatch: Gpuwatch, tmp_path: Pa
             for at in (100.0, 101.0, 102.0)
         ]
         files.append(tmp_path / f"{name}.jsonl")
-        files[-1].write_text("\n".join([header_line(taken[0]), *map(snapshot_line, taken)]) + "\n")
-    whole = tmp_path / "both.jsonl"
-    whole.write_text(gpuwatch("merge", str(files[0]), str(files[1])).out)
-    with open_any(str(whole)) as log:
-        found = list(log.snapshots)
-    assert [[one.identity.machine for one in each.gpus] for each in found[1:]] == [
-        ["node1", "node2"]
-    ] * 2
-    assert "recordings of two hosts or more" in gpuwatch("merge", str(files[0]), code=2).err
-    assert "/nowhere" in gpuwatch("merge", str(files[0]), "/nowhere", code=2).err
+        files[-1].write_text("\n".join(stream_lines(*taken)) + "\n")
+    both = [str(file) for file in files]
+    for command in ("report", "diagnose"):
+        found = gpuwatch(command, *both, "--json", code=None).json
+        assert [one["uuid"] for one in found["gpus"]] == ["GPU-node1", "GPU-node2"]
+        assert found["source"]["name"] == " and ".join(both)
+        assert "/nowhere" in gpuwatch(command, both[0], "/nowhere", code=2).err
+    assert "of the same host" in gpuwatch("report", both[0], both[0], code=2).err
+    assert "1 is no recording: name one report" in gpuwatch("report", "1", "2", code=2).err
 
 
 def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
@@ -161,8 +158,7 @@ def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
         taken.append(source.read())
         clock.advance(1.0)
     for name, part in (("first", taken[:10]), ("then", taken[10:])):
-        lines = [header_line(part[0]), *map(snapshot_line, part)]
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        (tmp_path / name).write_text("\n".join(stream_lines(*part)) + "\n")
     there, ssh = tmp_path / "there", tmp_path / "ssh"
     once = f"mkdir {tmp_path}/once 2>/dev/null && print=first || print=then"
     there.write_text(f"#!/bin/sh\n{once}; cat {tmp_path}/$print; exec sleep 600\n")

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.commands.recordings.record import FILES
-from gpuwatch.core.codec import snapshot_line
+from gpuwatch.commands.record import FILES
 from gpuwatch.recording.file import open_any
 from gpuwatch.recording.hosts.names import host_names
 from tests.commands.conftest import Gpuwatch
@@ -29,6 +28,7 @@ from tests.support.children import wait_until
 from tests.support.fake_nvml import INIT_FUNCTIONS, FakeNvml, create_or_skip
 from tests.support.servers import free_port, installed
 from tests.support.servers import program as server
+from tests.support.snapshots import stream_lines
 from tests.tui.terminal.pseudo_terminal import terminal
 
 # Takes the GPU that Slurm gave it, which waits for the one worker of its loader.
@@ -280,7 +280,7 @@ def test_the_mail_of_a_job_begins_with_the_cause(slurm: Site, gpuwatch: Gpuwatch
         (gpu,) = {gpu.identity.index for one in seen for gpu in one.gpus}
         used.add(gpu)
         assert {one.user for each in seen for one in each.processes} == {owner}
-        whole = "\n".join([snapshot_line(one) for one in seen] + lines)
+        whole = "\n".join(stream_lines(*seen) + lines)
         assert f"--of-{owner}" in whole
         assert f"--of-{other}" not in whole
         text = recordings[owner].with_name(f"{numbers[owner]}.{NODE}.txt")

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from gpuwatch.commands.services.delivery import WAITING_MOST, Command, Webhook
+from gpuwatch.commands.watch import WAITING_MOST, Command, Webhook
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.outputs.alerts import Event
 from tests.commands.conftest import Gpuwatch
@@ -215,8 +215,8 @@ def test_a_webhook_that_hangs_is_given_up(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next event goes out all the same."""
-    monkeypatch.setattr("gpuwatch.commands.services.delivery.ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("gpuwatch.commands.services.delivery.AGAIN_AFTER_SECONDS", ())
+    monkeypatch.setattr("gpuwatch.commands.watch.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("gpuwatch.commands.watch.AGAIN_AFTER_SECONDS", ())
     with server(0) as (address, sent):
         given(Webhook(address))
     assert capfd.readouterr().err == f"gpuwatch: {address} failed: it is too slow.\n"

@@ -17,6 +17,7 @@ import platform
 import re
 import shutil
 import signal
+import socketserver
 import statistics
 import subprocess
 import sys
@@ -34,8 +35,7 @@ from typing import Any
 import pynvml
 
 from gpuwatch.core.source import ReadOptions, SystemClock
-from gpuwatch.practice import control
-from gpuwatch.practice.knobs import Knobs
+from gpuwatch.practice import Settings
 from gpuwatch.sources.nvml.source import NvmlSource
 from tests.benchmarks.tools import process_tree
 from tests.benchmarks.tools.terminal import Terminal, visible_text
@@ -62,53 +62,55 @@ class Workload:
     sick: Mapping[str, Any]
     cure: Mapping[str, Any] = field(default_factory=dict)
     virtual: Mapping[str, Any] = field(default_factory=dict)
-    """Knobs that differ on the simulated driver, of which two cores do the work."""
+    """Settings that differ on the simulated driver, of which two cores do the work."""
     leaks: bool = False
     """Memory grows as well: that finding is a row of its own, wherever it stands."""
     only_real: bool = False
     """The simulated driver has no such fault to show."""
     stacks: bool = False
-    device: str = "cuda:0"
+    answer_ms: float | None = None
+    """Samples come from a server that takes so long to answer."""
     watch_seconds: float | None = None
     """On a real GPU; ``None``: the usual time."""
     measure: float = 1.0
     """How long it is measured after its cure, in parts of the usual time."""
 
-    def knobs(self, simulated: bool) -> dict[str, Any]:
+    def settings(self, simulated: bool) -> dict[str, Any]:
         return {**USUAL, **self.sick, **(self.virtual if simulated else {})}
 
 
 # A step of 120 ms on weights of 256 MiB, which fills the card; from outside only (--no-report).
-USUAL = {"width": 8192, "batch": 32, "step_ms": 120.0, "python_ms": 10.0, "transform_ms": 0.2}
+USUAL = {"width": 8192, "batch_size": 32, "step_ms": 120.0, "python_ms": 10.0, "transform_ms": 0.2}
 # fmt: off
 HEALTHY = Workload(
     name="healthy matmul loop", truth=(), watch_seconds=58.0,
-    sick={"workers": 4, "batch": 256, "transform_ms": 0.05, "sample_kib": 1})
+    sick={"workers": 4, "batch_size": 256, "transform_ms": 0.05, "sample_kib": 1})
 WORKLOADS = (
     Workload(name="starved: one worker", truth=("loader_cpu_bound",),
              sick={"workers": 1, "transform_ms": 8.0}, cure={"workers": 4}),
     Workload(name="starved: workers sleep", truth=("loader_io_bound",),
-             sick={"workers": 2, "read": "network", "answer_ms": 20.0}, cure={"workers": 8}),
+             sick={"workers": 2}, cure={"workers": 8}, answer_ms=20.0),
     Workload(name="num_workers=0", truth=("loader_in_main_process",),
              sick={"workers": 0, "transform_ms": 8.0}, cure={"workers": 4}),
     Workload(name=".item() in each step", truth=("sync_every_step",), only_real=True,
-             sick={"sync": True, "python_ms": 60.0, "step_ms": 80.0}, cure={"sync": False},
-             stacks=True),
+             sick={"item_in_each_step": True, "python_ms": 60.0, "step_ms": 80.0},
+             cure={"item_in_each_step": False}, stacks=True),
     Workload(name="unpinned copies", truth=("memory_not_pinned",), only_real=True,
-             sick={"pin_memory": False, "sample_kib": 32768, "batch": 8, "workers": 8,
+             sick={"pin_memory": False, "sample_kib": 32768, "batch_size": 8, "workers": 8,
                    "step_ms": 60.0, "transform_ms": 0.0},
              cure={"pin_memory": True}, virtual={"sample_kib": 64, "workers": 2}),
     Workload(name="small batches", truth=("batch_too_small",),
-             sick={"model": "gru", "batch": 1, "width": 64, "workers": 1, "step_ms": 60.0,
-                   "python_ms": 1.0}, cure={"batch": 64}),
+             sick={"small_kernels": True, "batch_size": 1, "width": 64, "workers": 1,
+                   "step_ms": 60.0, "python_ms": 1.0}, cure={"batch_size": 64}),
     Workload(name="spin in an all-reduce", truth=("busy_without_work", "collective_wait"),
-             sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0},
-             cure={"spin_ms": 0.0}, device="tests.device.job:in_collective"),
+             sick={"step_ms": 5.0, "spin_ms": 120.0, "gpu_held_percent": 80.0,
+                   "in_collective": True}, cure={"spin_ms": 0.0}),
     # Together: 45 s are the least of which a trend of memory is believed.
     Workload(name="synchronous checkpoint", truth=("checkpoint_pauses",), leaks=True,
-             sick={"save_every": 6.0, "save_mib": 1500, "gpu_leak_mib": 24.0},
-             cure={"save_aside": True, "gpu_leak_mib": 0.0},
-             virtual={"save_every": 3.0, "save_mib": 200}, watch_seconds=56.0, measure=2.0),
+             sick={"save_every_seconds": 6.0, "save_mib": 1500, "gpu_leak_mib": 24.0},
+             cure={"save_in_thread": True, "gpu_leak_mib": 0.0},
+             virtual={"save_every_seconds": 3.0, "save_mib": 200}, watch_seconds=56.0,
+             measure=2.0),
     Workload(name="starved: costly transforms", truth=("loader_cpu_bound",),
              sick={"workers": 4, "transform_ms": 25.0}, cure={"transform_ms": 5.0}),
 )
@@ -202,7 +204,7 @@ class Proof:
             why = "none was wanted" if only == "none" else "PyTorch is not installed"
             self.notes.append(f"no job was run: {why}.")
             wanted = []
-        bursts = Job(self, "bursts", ["bursts"]) if torch else None
+        bursts = Job(self, "bursts", "bursts") if torch else None
         job = self.prepared(wanted[0]) if wanted else None
         self.part("doctor", self.doctor)
         self.part("driver calls, idle", lambda: self.driver_calls("idle"))
@@ -372,19 +374,17 @@ class Proof:
         measured, after = None, None
         if one.cure:
             known = job.lines()
-            control.turn(job.folder, one.cure)
+            job.tell()
             job.until("turned", 60.0)
-            if {"workers", "pin_memory", "transform_ms", "batch"} & {*one.cure}:
-                # Made anew.
-                job.until("loader", 60.0, since=known)
+            job.until("training", 60.0, since=known)
             time.sleep(SETTLE_SECONDS)
             cured = time.monotonic()
             job.until("step", 30.0, since=job.lines(), count=2)
             time.sleep(max(0.0, cured + measure - time.monotonic()))
             pace, after = job.pace(cured, time.monotonic()), gauge.idle_share(cured)
             if before[0] and pace:
-                knobs = one.knobs(self.simulated)
-                batches = knobs["batch"], {**knobs, **one.cure}["batch"]
+                settings = one.settings(self.simulated)
+                batches = settings["batch_size"], {**settings, **one.cure}["batch_size"]
                 measured = pace * batches[1] / (before[0] * batches[0])
         self.judge(one, said, (before[1], after), measured)
         if one is HEALTHY:
@@ -394,10 +394,10 @@ class Proof:
         """Why a job cannot be run here and now; empty: it can."""
         if self.deadline - time.monotonic() < seconds:
             return "no time was left"
-        knobs = {**asdict(Knobs()), **one.knobs(self.simulated)}
-        # Batches of workers are there, and one more when they are changed.
-        batches = knobs["workers"] * knobs["prefetch"] + 1
-        needed = batches * knobs["batch"] * knobs["sample_kib"] * 1024
+        settings = {**asdict(Settings()), **one.settings(self.simulated)}
+        # Each worker makes two ahead, and one more is being used.
+        batches = settings["workers"] * 2 + 1
+        needed = batches * settings["batch_size"] * settings["sample_kib"] * 1024
         free = shutil.disk_usage("/dev/shm").free
         return "" if needed < 0.9 * free else f"/dev/shm is too small: {free >> 20} MiB"
 
@@ -468,22 +468,26 @@ class Proof:
 
     def prepared(self, one: Workload) -> Job:
         """The job, about to begin."""
-        knobs = one.knobs(self.simulated)
-        device = one.device
-        if self.simulated and device == "cuda:0":
-            device = "tests.support.virtual_device:open_device"
-        options = ["healthy", "--device", device, "--no-report", "--ends-with", str(os.getpid())]
-        for name, value in knobs.items():
-            flag = name.replace("_", "-")
-            options += (
-                ["--" + "no-" * (not value) + flag]
-                if isinstance(value, bool)
-                else [f"--{flag}", f"{value}"]
-            )
-        return Job(self, one.name, ["train"], options)
+        settings = one.settings(self.simulated)
+        if one.answer_ms is not None:
+            settings["server_port"] = self.slow_server(one.answer_ms)
+        return Job(self, one.name, "train", json.dumps(settings), json.dumps(dict(one.cure)))
+
+    def slow_server(self, milliseconds: float) -> int:
+        """The port of a server that sends 4 KiB so long after it was asked; no part of the job."""
+
+        class Answer(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                time.sleep(milliseconds / 1000)
+                self.request.sendall(bytes(4096))
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return int(server.server_address[1])
 
     def py_spy(self) -> bool:
-        from gpuwatch.jobs.stacks.access import find_py_spy
+        from gpuwatch.jobs.stacks.sampler import find_py_spy
 
         if find_py_spy() is None:
             self.notes.append("stacks were not sampled: py-spy is not installed.")
@@ -620,13 +624,9 @@ class Proof:
 class Job:
     """A process that waits until it is told to begin, and what it says."""
 
-    def __init__(
-        self, proof: Proof, name: str, words: Sequence[str], options: Sequence[str] = ()
-    ) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=proof.scratch))
-        folder = [str(self.folder)] if options else []
+    def __init__(self, proof: Proof, name: str, *words: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.device.job", *words, *folder, *options],
+            [sys.executable, "-m", "tests.device.job", *words],
             cwd=ROOT, env=proof.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
@@ -650,8 +650,12 @@ class Job:
 
     def begin(self) -> None:
         self.until("ready", 90.0)
+        self.tell()
+
+    def tell(self) -> None:
+        """Let it go on to what it is to do next."""
         assert self._process.stdin is not None
-        self._process.stdin.write("begin\n")
+        self._process.stdin.write("\n")
         self._process.stdin.flush()
 
     def lines(self) -> int:
@@ -694,7 +698,6 @@ class Job:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(3.0)
         self._reader.join(3.0)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Gauge:

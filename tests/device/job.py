@@ -1,53 +1,151 @@
-"""The processes that ``tests.device`` watches, each told by a line of its input when to begin.
+"""The processes that ``tests.device`` watches, each told by empty lines of its input what to do.
 
-    python -m tests.device.job train FOLDER [CAUSE] [KNOB ...]    # a practice job
-    python -m tests.device.job bursts                             # kernels, and when they ran
+    python -m tests.device.job train '{"workers": 1}' '{"workers": 4}'  # a practice job
+    python -m tests.device.job bursts                                   # kernels, when they ran
 
-PyTorch is imported while the job before still trains; what gpuwatch sees begins with the line.
+PyTorch is imported while the job before still trains; what gpuwatch sees begins with the first
+line. With the second one a practice job goes on with the other settings on top.
 """
 
 import contextlib
+import functools
 import json
 import os
+import select
+import socket
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.utils.data  # imported before it begins
 from torch import distributed
 
-from gpuwatch.practice import train
-from gpuwatch.practice.job import device, loop, ranks  # noqa: F401 - imported before it begins
-from gpuwatch.practice.knobs import Knobs
+from gpuwatch import practice
+from gpuwatch.practice import Device, Job, Samples, Settings
 
 PATTERNS = ((1.0, 1.0, 1), (0.3, 0.3, 4), (0.1, 0.1, 10), (0.02, 0.02, 50))
 """Seconds busy, seconds idle, and how often: slower and faster than the driver samples."""
 VIRTUAL = "FAKE_NVML_STATE" in os.environ
+MIB = 1 << 20
+H200_BYTES = 150_754_820_096
 
 
-def _device(rank: int, knobs: Knobs) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class FaultySettings(Settings):
+    """Those of a practice job, and of faults that only a test of a device needs."""
+
+    server_port: int = 0
+    """Of a server that each sample is fetched from; it says how slowly it answers."""
+    spin_ms: float = 0.0
+    """Time in a step of a kernel that is on the device and only waits."""
+    in_collective: bool = False
+    """That kernel is followed by an all-reduce of one process: NCCL's threads and communicator are
+    those of a job of many."""
+    gpu_held_percent: float = 0.0
+    """Of the device's memory, held besides the model's."""
+    gpu_leak_mib: float = 0.0
+    """Memory of the device that is kept in each step."""
+
+
+class FetchedSamples(Samples):
+    def __init__(self, settings: FaultySettings) -> None:
+        super().__init__(settings)
+        self._port = settings.server_port
+
+    def __getitem__(self, index: int) -> Any:
+        with socket.create_connection(("127.0.0.1", self._port)) as server:
+            while server.recv(MIB):
+                pass
+        return super().__getitem__(index)
+
+
+class FaultyJob(Job):
+    """A practice job with faults of the device."""
+
+    settings: FaultySettings
+
+    def __init__(self, settings: FaultySettings, device: Any) -> None:
+        super().__init__(settings, device, reports=False)
+        if settings.server_port:
+            self.samples = FetchedSamples(settings)
+        self.held = [hold(device, settings.gpu_held_percent)]
+
+    def step(self, batch: Any) -> None:
+        super().step(batch)
+        if self.settings.spin_ms:
+            spin(self.device, self.settings.spin_ms)
+        if self.settings.in_collective:
+            distributed.all_reduce(torch.ones(1 << 20, device="cpu" if VIRTUAL else "cuda:0"))
+        if self.settings.gpu_leak_mib:
+            self.held.append(keep(self.device, round(self.settings.gpu_leak_mib * MIB)))
+
+
+def hold(device: Any, percent: float) -> Any:
+    """Take memory until so much of the device's is taken, by whatever."""
+    if VIRTUAL:
+        device.gpu.memory_bytes = max(6 << 30, round(H200_BYTES * percent / 100))
+        return None
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return keep(device, round(total * percent / 100) - (total - free))
+
+
+def keep(device: Any, bytes_: int) -> Any:
+    """Take so much more of the device's memory, if it is there."""
+    if VIRTUAL:
+        device.gpu.memory_bytes += bytes_
+        return None
+    free, total = torch.cuda.mem_get_info()
+    # Some is left to the kernels.
+    wanted = min(bytes_, free - max(64 << 20, total // 64))
+    return torch.ones(max(0, wanted), dtype=torch.uint8, device="cuda:0")
+
+
+def spin(device: Any, milliseconds: float) -> None:
+    """Queue a kernel that only waits."""
+    if VIRTUAL:
+        device.launch(None, milliseconds)
+    else:
+        torch.cuda._sleep(round(milliseconds * _cycles_per_ms()))
+
+
+@functools.cache
+def _cycles_per_ms() -> float:
+    cycles, begin = 20_000_000, _event()
+    torch.cuda._sleep(cycles)
+    end = _event()
+    end.synchronize()
+    return cycles / max(0.1, float(begin.elapsed_time(end)))
+
+
+def _event() -> Any:
+    one: Any = torch.cuda.Event(enable_timing=True)
+    one.record()
+    return one
+
+
+def open_device() -> Any:
     if not VIRTUAL:
-        return device.choose("cuda:0", rank, knobs)
-    from tests.support.virtual_device import open_device
+        return Device("cuda:0")
+    from tests.support.virtual_device import VirtualDevice
 
-    return open_device(rank, knobs)
+    return VirtualDevice()
 
 
-def in_collective(rank: int, knobs: Knobs) -> Any:
-    """A device that spins before an all-reduce of one process: NCCL's threads and communicator are
-    those of a job of many, and a kernel holds the GPU without working."""
-    made = _device(rank, knobs)
-    store = distributed.HashStore()
-    backend = "gloo" if VIRTUAL else "nccl"
-    distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-    reduced, spin = torch.ones(1 << 20, device="cpu" if VIRTUAL else "cuda:0"), made.spin
-
-    def spin_and_reduce(milliseconds: float) -> None:
-        spin(milliseconds)
-        distributed.all_reduce(reduced)
-
-    made.spin = spin_and_reduce
-    return made
+def train(sick: Mapping[str, Any], cure: Mapping[str, Any]) -> None:
+    """Train with the fault until there is another line of input, and from then on without."""
+    settings, device = FaultySettings(**sick), open_device()
+    if settings.in_collective:
+        store, backend = distributed.HashStore(), "gloo" if VIRTUAL else "nccl"
+        distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+    job = FaultyJob(settings, device)
+    job.train(lambda: bool(select.select([0], [], [], 0)[0]))
+    del job
+    print("turned", flush=True)
+    FaultyJob(replace(settings, **cure), device).train()
 
 
 def bursts() -> None:
@@ -71,25 +169,19 @@ def _virtual_bursts() -> list[tuple[float, float]]:
 
 def _cuda_bursts() -> list[tuple[float, float]]:
     """By CUDA events, which the GPU stamps itself; the host's clock is met once, at their start."""
-    made: Any = device.choose("cuda:0", 0, Knobs())
+    made = open_device()
     # An idle card has low clocks, by which a length in cycles is no length in seconds.
     torch.cuda._sleep(400_000_000)
-    made.spin(1.0)
-
-    def event() -> Any:
-        one: Any = torch.cuda.Event(enable_timing=True)
-        one.record()
-        return one
-
+    spin(made, 1.0)
     torch.cuda.synchronize()
-    base = event()
+    base = _event()
     base.synchronize()
     began, events = time.time(), []
     for busy, idle, times in PATTERNS:
         for _ in range(times):
-            first = event()
-            made.spin(busy * 1000)
-            events.append((first, event()))
+            first = _event()
+            spin(made, busy * 1000)
+            events.append((first, _event()))
             torch.cuda.synchronize()
             time.sleep(idle)
     return [
@@ -100,15 +192,15 @@ def _cuda_bursts() -> list[tuple[float, float]]:
 
 def main(arguments: list[str]) -> int:
     # Several lines a second, to measure over few.
-    loop.SAY_EVERY_SECONDS = 0.5
+    practice.SAY_EVERY_SECONDS = 0.5
+    practice.end_with_parent()
+    torch.set_num_threads(1)
     print("ready", flush=True)
-    if not sys.stdin.readline():
-        return 0
-    if arguments[0] == "bursts":
-        bursts()
+    # Not from a buffered file, which would take the second line as well.
+    if not os.read(0, 1):
         return 0
     with contextlib.suppress(BrokenPipeError):
-        return train.main(["--folder", *arguments[1:]])
+        bursts() if arguments[0] == "bursts" else train(*map(json.loads, arguments[1:]))
     return 0
 
 

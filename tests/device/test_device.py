@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.practice.knobs import Knobs, changed, written
+from gpuwatch.diagnosis.catalogue import RULES
 from tests.device import samples
 from tests.device.__main__ import GROWS, HEALTHY, ROOT, WORKLOADS, Proof, chosen
 from tests.support.fake_nvml import create_or_skip
@@ -34,11 +34,14 @@ def judged(proof: Proof, workload: Any, *findings: dict[str, Any], decided: bool
 
 
 @pytest.mark.parametrize("one", [HEALTHY, *WORKLOADS], ids=lambda one: one.name)
-def test_knobs_and_rules_of_each_job_exist(one: Any) -> None:
-    """A practice job takes them all, and what may be said of it is a rule."""
+def test_settings_and_rules_of_each_job_exist(one: Any) -> None:
+    """A job takes them all, and what may be said of it is a rule."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from tests.device.job import FaultySettings
+
     for simulated in (False, True):
-        before = changed(Knobs(), written(one.knobs(simulated)))
-        assert (changed(before, written(one.cure)) != before) == bool(one.cure)
+        before = FaultySettings(**one.settings(simulated))
+        assert (replace(before, **one.cure) != before) == bool(one.cure)
     assert {*one.truth} <= {rule.name for rule in RULES}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuReading, Host, Snapshot
 from gpuwatch.core.source import ManualClock
-from gpuwatch.diagnosis.engine.catalogue import known
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.catalogue import known
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.finding import Advice, Finding
+from gpuwatch.diagnosis.finding import Advice, Finding, as_causes
 from gpuwatch.diagnosis.sentence import GPUS, IS, either, filled, of_several
 
 STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"
@@ -15,6 +14,7 @@ WAITS = f"{GPUS} {either('waits', 'wait')} for rank %s, %s long"
 OTHERS = "GPUs %s and %s (MIG 2) wait for each other %s%% of the time (%s.py)"
 
 HOW = ("warning", "error", "warning")
+SHARE = {"cost_share": 0.5, "watched_gpu_seconds": 20.0}
 
 
 def finding(
@@ -26,7 +26,7 @@ def finding(
 
 def of_job(says: str, *gpus: int, pid: int = 1, rule: str = "fault", **fields: Any) -> Finding:
     uuids = tuple([str(gpu) for gpu in gpus])
-    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), cost_share=0.5, **fields)
+    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), **SHARE, **fields)
 
 
 def said(*findings: Finding) -> list[str]:
@@ -91,7 +91,7 @@ def test_a_cause_costs_and_advises_what_all_its_jobs_need() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["kill 42%s 43", "nvidia-smi -i %s,9 -pl 7", "gpuwatch stacks %s"]
+    "command", ["kill 42%s 43", "nvidia-smi -i %s,9 -pl 7", "gpuwatch diagnose --stacks --pid %s"]
 )
 def test_commands_of_two_jobs_stay_two(command: str) -> None:
     """A range of numbers of processes or GPUs would mean others, too."""

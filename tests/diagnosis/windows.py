@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import GpuIdentity, Job, JobRank
-from gpuwatch.diagnosis.engine.catalogue import find
-from gpuwatch.diagnosis.engine.hysteresis import Held
+from gpuwatch.diagnosis.catalogue import find
 from gpuwatch.diagnosis.facts.window import (
     GpuFacts,
     HostFacts,
     JobFacts,
-    Pause,
     RankFacts,
     Window,
     WorkerFacts,
 )
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Check, Clear, Firing, Unknown, Verdict
+from gpuwatch.diagnosis.rule_state import RuleState
 from gpuwatch.diagnosis.signals.waveform import Runs, Waveform
 
 GIB = 1024**3
@@ -158,7 +158,7 @@ def check_of(name: str) -> Check:
         verdict = rule.check(window)
         if not isinstance(verdict, Firing):
             return verdict
-        held = Held(rule, firing=verdict)
+        held = RuleState(rule, firing=verdict)
         known = {name: getattr(held, name) for name in ("severity", "advice", "explains")}
         return replace(verdict, evidence=[one for one in verdict.evidence if one], **known)
 

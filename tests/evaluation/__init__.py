@@ -9,7 +9,7 @@
 A case (``case``) is snapshots and, for each job in them, the right answers. Most are simulated
 machines (``simulator``); some are recordings of real PyTorch jobs on the virtual GPU, young and old
 (``recordings/``, labelled in ``index.json``, with how crowded the machine was; ``record`` makes
-another one of a practice job or of one of ``real_jobs``). Kernels take time in them and compute
-nothing; all else is real. Whoever mends a rule looks at cases of the ``dev`` half only; the
-held-out ones are for the final word.
+another one of one of ``real_jobs``, the others are of practice jobs that had more faults). Kernels
+take time in them and compute nothing; all else is real. Whoever mends a rule looks at cases of the
+``dev`` half only; the held-out ones are for the final word.
 """

@@ -1,6 +1,6 @@
 """``python -m tests.evaluation.calibrate``: fits confidences.
 
-Prints ``CURVE`` of ``gpuwatch/diagnosis/engine/confidence.py``, a monotone curve from a firing's
+Prints ``CURVE`` of ``gpuwatch/diagnosis/rule_state.py``, a monotone curve from a firing's
 strength to the share that was right (isotonic regression, pooling adjacent violators), fitted on
 one half of the simulated machines and on the recordings, and the ``trust`` of each rule that was
 right clearly more or less often than others of its strength. The findings are the first ones of
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from gpuwatch.diagnosis.engine import confidence
-from gpuwatch.diagnosis.engine.catalogue import find
+from gpuwatch.diagnosis import rule_state
+from gpuwatch.diagnosis.catalogue import find
 from tests.evaluation import recorded
 from tests.evaluation.harness import LOADER_ADVICE, Outcome, judge, run
 from tests.evaluation.report import reliability
@@ -99,8 +99,8 @@ def main() -> None:
     print(reliability(pairs) + "\n\nwhat is said now -> what it should be:")
     for x, y in points:
         print(f"  {x:.3f} -> {y:.3f}")
-    print(f"\nthe curve now, by strength: {confidence.CURVE}")
-    fit = tuple((x, round(on(points, y), 3)) for x, y in confidence.CURVE)
+    print(f"\nthe curve now, by strength: {rule_state.CURVE}")
+    fit = tuple((x, round(on(points, y), 3)) for x, y in rule_state.CURVE)
     print(f"CURVE = {fit}")
     print("\nby rule: findings, share right, mean confidence, factor")
     for rule in sorted({claim.rule for claim in claims}):

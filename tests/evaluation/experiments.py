@@ -17,16 +17,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from gpuwatch.practice.job import saving
-from gpuwatch.practice.job.data import Samples
-from gpuwatch.practice.job.loop import Endless, Loader
-from gpuwatch.practice.job.machine import scratch_folder
-from gpuwatch.practice.knobs import Knobs
+from gpuwatch.practice import Samples, Settings, save
 from tests.support.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -62,17 +61,18 @@ def utilisation(repeats: int) -> None:
 
 def _use(workers: int, real: bool) -> float:
     with tempfile.TemporaryDirectory() as place, machine(Path(place), real) as environment:
-        device = "cuda" if real else "tests.support.virtual_device:open_device"
+        settings = Settings(
+            batch_size=1, workers=workers, transform_ms=20.0, step_ms=8.0, python_ms=1.0
+        )
         job = subprocess.Popen(
-            [
-                sys.executable, "-m", "gpuwatch.practice.train", "--batch", "1", "--workers",
-                str(workers), "--transform-ms", "20", "--step-ms", "8", "--python-ms", "1",
-                "--no-report", "--device", device, "--folder", f"{place}/job",
-                "--ends-with", str(os.getpid())
-            ],
+            [sys.executable, "-m", "tests.device.job", "train", json.dumps(asdict(settings)), "{}"],
+            stdin=subprocess.PIPE,
             cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )  # fmt: skip
         assert job.stdout is not None
+        assert job.stdin is not None
+        job.stdin.write("\n")
+        job.stdin.flush()
         try:
             for line in job.stdout:
                 # The first of these is from before it was at its pace.
@@ -109,10 +109,10 @@ def reading(repeats: int) -> None:
     """Time to read one epoch, workers started anew for it."""
 
     def epoch(workers: int) -> float:
-        knobs = Knobs(transform_ms=TRANSFORM_MS)
-        samples = Samples(knobs, None, READ_SAMPLES)
+        samples: Any = Samples(Settings(transform_ms=TRANSFORM_MS))
         began = time.perf_counter()
-        for _ in DataLoader(samples, batch_size=READ_BATCH, num_workers=workers):
+        order: Any = range(READ_SAMPLES)
+        for _ in DataLoader(samples, READ_BATCH, sampler=order, num_workers=workers):
             pass
         return time.perf_counter() - began
 
@@ -122,30 +122,24 @@ def reading(repeats: int) -> None:
 
 def checkpoints(repeats: int) -> None:
     """Time of a synced checkpoint while workers make batches that nobody waits for."""
-    folder = scratch_folder()
     state = {"model": torch.zeros(1)}
 
-    def save(workers: int) -> float:
-        samples = Samples(Knobs(transform_ms=20.0), None, 0)
+    def save_beside(workers: int) -> float:
+        samples: Any = Samples(Settings(transform_ms=20.0))
+        order: Any = count()
         # Prefetching enough to keep them at work all the while.
-        loader = Loader(
-            samples, batch_size=READ_BATCH, num_workers=workers, sampler=Endless(),
-            prefetch_factor=64 if workers else None,
+        batches = iter(
+            DataLoader(
+                samples, READ_BATCH, num_workers=workers, sampler=order,
+                prefetch_factor=64 if workers else None,
+            )
         )  # fmt: skip
-        batches = iter(loader)
         next(batches)
         began = time.perf_counter()
-        saving.save(folder, state, SAVE_MIB)
-        took = time.perf_counter() - began
-        loader.end_workers()
-        return took
+        save(state, SAVE_MIB)
+        return time.perf_counter() - began
 
-    try:
-        found = _interleaved(SAVING_WORKERS, save, repeats)
-    finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+    found = _interleaved(SAVING_WORKERS, save_beside, repeats)
     _print(f"Seconds to write {SAVE_MIB} MiB, synced, while the workers transform", found)
 
 

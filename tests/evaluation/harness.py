@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from gpuwatch.core.model import GpuKey, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.finding import Diagnosis, Finding
 from tests.evaluation.case import HEALTHY, UNDECIDED, Judged, Subject
 from tests.evaluation.simulator.cases import ABOUT_LOADERS, Case

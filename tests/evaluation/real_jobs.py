@@ -8,7 +8,6 @@ it sleeps, and CUDA would spin.
 import asyncio
 import contextlib
 import math
-import os
 import queue
 import random
 import sys
@@ -21,8 +20,7 @@ from typing import Any
 import torch
 from torch import multiprocessing
 
-from gpuwatch.practice.ending import end_with
-from gpuwatch.practice.knobs import Knobs
+from gpuwatch.practice import Settings, end_with_parent
 from tests.support.virtual_device import VirtualDevice
 
 SIZE = 16
@@ -33,8 +31,9 @@ class Model(VirtualDevice):
     """A small network, in the time of a large one; ``small``: in kernels that fill no GPU."""
 
     def __init__(self, *, learns: bool = True, small: bool = False) -> None:
-        super().__init__(0)
-        self.prepare(Knobs(workers=0, **({"batch": 1, "model": "gru"} if small else {})))
+        super().__init__()
+        self.prepare(Settings(workers=0))
+        self.set_small(small)
         self._net = torch.nn.Sequential(torch.nn.Linear(SIZE, 64), torch.nn.Linear(64, SIZE))
         self._optimizer = torch.optim.SGD(self._net.parameters(), lr=1e-3)
         if learns:
@@ -64,7 +63,7 @@ def _autograd() -> None:
 def _pole(milliseconds: float) -> Generator[list[float], float | None, None]:
     """A pole on a cart, in steps so fine that each act costs so much of a core; ends with the
     process that started this one."""
-    end_with(os.getppid())
+    end_with_parent()
     angle, speed, action = 0.1, 0.0, 0.0
     while True:
         until = time.thread_time() + milliseconds / 1000

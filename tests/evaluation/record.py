@@ -1,5 +1,5 @@
-"""``python -m tests.evaluation.record NAME...``: records real jobs on the virtual GPU, young (from
-their start on) and old (from the fifth minute on); prints how crowded the machine was."""
+"""``python -m tests.evaluation.record NAME...``: records ``real_jobs`` on the virtual GPU, young
+(from their start on) and old (from the fifth minute on); prints how crowded the machine was."""
 
 import json
 import os
@@ -10,20 +10,13 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from gpuwatch.sources.files import zstd
+from gpuwatch.sources.logs.text import zstd
 from tests.evaluation.experiments import ROOT, machine
 from tests.evaluation.recorded import FOLDER
 
 SECONDS = 75
 OLD_SECONDS = 240
 FIRST_PORT = 20_000
-PRACTICE = {
-    "loader_over_network": "--workers 3 --read network",
-    "logging_over_network": "network_calls",
-    "checkpoints_over_network": "checkpoint_pauses --save-to network --save-mib 300",
-    "late_batches": "late_batches",
-}
-"""Of ``gpuwatch.practice.train``; all others are ``tests.evaluation.real_jobs``."""
 CLIENTS = {"server_saturated": "16 0", "server_waiting": "2 1", "server_batch_of_one": "16 0"}
 """People who ask, and for how long they rest."""
 
@@ -40,11 +33,7 @@ def record(name: str, stack: ExitStack) -> None:
         stack.callback(process.terminate)
         return process
 
-    if name in PRACTICE:
-        options = f"--device tests.support.virtual_device:open_device --no-report --folder {place}"
-        job = start("gpuwatch.practice.train", *PRACTICE[name].split(), *options.split())
-    else:
-        job = start("tests.evaluation.real_jobs", name, *([port] if name in CLIENTS else []))
+    job = start("tests.evaluation.real_jobs", name, *([port] if name in CLIENTS else []))
     began = time.monotonic()
     if name in CLIENTS:
         start("tests.evaluation.real_jobs", "client", port, *CLIENTS[name].split())

@@ -1,5 +1,6 @@
 """Outcomes to figures, as text."""
 
+import math
 import statistics
 import subprocess
 from collections import Counter
@@ -7,7 +8,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from gpuwatch.jobs.stacks.summary import wilson_percent
 from tests.evaluation.case import HEALTHY, LOADING, NEVER_LOADING, UNDECIDED
 from tests.evaluation.harness import Outcome
 
@@ -138,3 +138,18 @@ def _within(right: int, of: int) -> str:
 def _median(found: Sequence[Outcome]) -> str:
     times = [one.seconds_to_detect for one in found if one.seconds_to_detect is not None]
     return f"{statistics.median(times):.0f}" if times else "-"
+
+
+Z_95 = 1.959964
+
+
+def wilson_percent(count: int, total: int) -> tuple[float, float]:
+    """Return the 95% interval of a share, in percent (Wilson 1927): sensible at 0, at 100 and for
+    few samples. (0, 100) where there is none."""
+    if total <= 0:
+        return 0.0, 100.0
+    share = count / total
+    scale = 1 + Z_95**2 / total
+    middle = share + Z_95**2 / (2 * total)
+    reach = Z_95 * math.sqrt(share * (1 - share) / total + Z_95**2 / (4 * total**2))
+    return max(0.0, 100 * (middle - reach) / scale), min(100.0, 100 * (middle + reach) / scale)

@@ -5,13 +5,14 @@ from itertools import count
 import pytest
 
 from gpuwatch.core import codec
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from tests.evaluation import recorded
 from tests.evaluation.harness import about_loaders, judge, run
 from tests.evaluation.look import look_into
 from tests.evaluation.simulator.cases import Case, case
 from tests.evaluation.simulator.kinds import KINDS
 from tests.evaluation.simulator.setting import Kind
+from tests.support.snapshots import stream_lines
 
 RECORDINGS = recorded.all_recordings()
 RECORDED = {subject.label for recording in RECORDINGS for subject in recording.subjects}
@@ -31,8 +32,7 @@ def test_a_simulated_machine_is_diagnosed_right(simulated: Case) -> None:
     raised, and its snapshots can be written and read."""
     snapshot = next(iter(simulated.watch()))
     decoder = codec.Decoder()
-    decoder.decode(codec.header_line(snapshot))
-    assert decoder.decode(codec.snapshot_line(snapshot)) == snapshot
+    assert [decoder.decode(line) for line in stream_lines(snapshot)][-1] == snapshot
     for outcome in judge(simulated):
         assert outcome.right, (outcome.said, outcome.summary)
         assert outcome.alarms == ()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.engine.engine import Engine
-from gpuwatch.sources.files import zstd
+from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.sources.logs.text import zstd
 from tests.evaluation.case import HEALTHY, UNDECIDED
 from tests.evaluation.recorded import FOLDER, INDEX, all_recordings
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.core.units import quantity
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, RuledOut, Unchecked
-from gpuwatch.jobs.stacks.summary import Share, StackReport
+from gpuwatch.jobs.stacks.report import Share, StackReport
 from gpuwatch.outputs.diagnosis import (
     DiagnosisReport,
     DiagnosisSeen,
@@ -122,7 +122,7 @@ def test_a_finding_has_its_cost_advice_evidence_and_what_it_is_not() -> None:
     assert page.count("waits for data") == 1
     lines = page.splitlines()
     assert lines[3].startswith("warning: loader_cpu_bound (93% sure), ")
-    assert "  Cost      19 GPU-seconds, 62% of all GPU time" in lines
+    assert "  Lost      19 GPU-seconds, 62% of all GPU time" in lines
     assert "  Do        - Raise num_workers from 2 to 8: 6 cores are free" in lines
     assert "  Because   - busy 38% (threshold 90%): it idles most of it" in lines
     assert "  Against   - PCIe 4.8M/s: little" in lines
@@ -205,7 +205,7 @@ def test_without_a_gpu_the_trouble_is_the_verdict() -> None:
 
 def test_stacks_come_after_the_findings() -> None:
     """One line a process, also where it could not be sampled."""
-    stacks = (StackReport(pid=4242, rank=0, problem="It may not be sampled.", refused=True),)
+    stacks = (StackReport(pid=4242, rank=0, problem="It may not be sampled."),)
     page = diagnosis_page(
         DiagnosisReport(report=whole(FINDING), verdict="-", found=True, decided=True, stacks=stacks)
     )
@@ -251,9 +251,7 @@ def checked(text: str) -> Any:
 
 def test_the_json_has_findings_that_ended_and_stacks() -> None:
     """And each cause in a sentence, beside what the report says."""
-    share = Share(
-        category="loading_data", samples=80, percent=80.0, low_percent=70.0, high_percent=88.0
-    )
+    share = Share(category="loading_data", samples=80, percent=80.0)
     stacks = StackReport(pid=4242, rank=0, shares=(share,))
     report = whole(FINDING, ENDED, source=LOG, phases=(PHASE,))
     full = DiagnosisReport(report=report, verdict="-", found=True, decided=True, stacks=(stacks,))

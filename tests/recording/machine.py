@@ -7,7 +7,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.file import open_any
 from gpuwatch.recording.recorder import Recorder
-from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.logs.text import LogStats
 from gpuwatch.sources.simulated.source import SimulatedSource
 
 

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 
 from gpuwatch.core.codec import (
     SCHEMA_VERSION,
+    STATUS_SCHEMA_VERSION,
     CodecError,
     Decoder,
     Header,
-    header_line,
-    snapshot_line,
     status_text,
 )
 from gpuwatch.core.model import (
@@ -29,7 +28,7 @@ from gpuwatch.core.model import (
     ReasonSeconds,
     Snapshot,
 )
-from tests.support.snapshots import decode_status, gpu, snapshot, snapshots
+from tests.support.snapshots import decode_status, gpu, snapshot, snapshots, stream_lines
 
 
 def decode(*lines: str) -> Any:
@@ -41,9 +40,7 @@ def decode(*lines: str) -> Any:
 @settings(max_examples=25)
 def test_any_snapshot_comes_back(taken: Snapshot) -> None:
     """Exactly as it was: from its header and line, and from the object of ``status --json``."""
-    header, line = header_line(taken), snapshot_line(taken)
-    assert "\n" not in header + line
-    assert decode(header, line) == taken
+    assert decode(*stream_lines(taken)) == taken
     assert decode_status(status_text(taken)) == taken
 
 
@@ -51,7 +48,7 @@ def test_status_has_identity_and_reading_side_by_side() -> None:
     """A GPU is one object with its name and its readings; what was not read is null."""
     taken = snapshot(gpus=(gpu(busy_percent=0.0, power_watts=212.5),))
     value = json.loads(status_text(taken))
-    assert value["schema"] == SCHEMA_VERSION
+    assert value["schema"] == STATUS_SCHEMA_VERSION
     assert value["simulated"] is False
     assert value["jobs"] == []
     (card,) = value["gpus"]
@@ -71,18 +68,18 @@ def test_stream_names_a_gpu_once() -> None:
         "throttle_durations": (ReasonSeconds("sw_power_cap", 0.25),),
     }
     taken = snapshot(gpus=(gpu(**reading),), simulated=True)
-    (identity,) = json.loads(header_line(taken))["gpus"]
-    (card,) = json.loads(snapshot_line(taken))["gpus"]
+    header_line, line = stream_lines(taken)
+    (identity,), (card,) = json.loads(header_line)["gpus"], json.loads(line)["gpus"]
     assert identity["name"] == "NVIDIA H200"
     assert "busy_percent" not in identity
     assert card["uuid"] == "GPU-a"
     assert "name" not in card
     assert card["busy_samples"] == [[1.5, 99.0]]
     assert card["throttle_durations"] == [["sw_power_cap", 0.25]]
-    header = decode(header_line(taken))
+    header = decode(header_line)
     assert isinstance(header, Header)
     assert (header.machine, header.simulated, header.schema) == ("box3", True, SCHEMA_VERSION)
-    assert json.loads(header_line(snapshot()))["kind"] == "header"
+    assert json.loads(header_line)["kind"] == "header"
 
 
 TWO_RANKS = Job(
@@ -142,7 +139,7 @@ def test_nan_and_infinity_become_null(bad: float) -> None:
     """What is no number is never written as one, wherever it stands."""
     card = gpu(busy_percent=bad, busy_samples=(BusySample(1.0, 50.0),))
     taken = snapshot(gpus=(card,), host=Host(name="x", core_percents=(bad, 1.0)))
-    value = json.loads(snapshot_line(taken), parse_constant=pytest.fail)
+    value = json.loads(stream_lines(taken)[-1], parse_constant=pytest.fail)
     assert value["gpus"][0]["busy_percent"] is None
     assert value["host"]["core_percents"] == [None, 1.0]
     assert "NaN" not in status_text(taken)
@@ -154,41 +151,66 @@ def test_names_that_are_not_utf_8_are_written_with_a_replacement() -> None:
     card = gpu(odd, busy_percent=1.0)
     processes = (Process(pid=1, command=odd),)
     taken = snapshot(gpus=(card,), processes=processes, jobs=(Job(pid=1, command=odd),))
-    read = decode(header_line(taken), snapshot_line(taken))
+    read = decode(*stream_lines(taken))
     assert read.processes[0].command == read.jobs[0].command == read.gpus[0].uuid == "caf\ufffd"
+
+
+def test_a_stream_names_processes_and_jobs_once() -> None:
+    """What they are comes before the snapshot that has them first; then only what moves."""
+    process = Process(pid=9, command="python train.py", user="ada", cpu_percent=50.0)
+    first = snapshot(100.0, processes=(process,), jobs=(TWO_RANKS,))
+    moved = dataclasses.replace(process, cpu_percent=70.0)
+    second = snapshot(101.0, processes=(moved,), jobs=(TWO_RANKS,))
+    renamed = dataclasses.replace(moved, command="python eval.py")
+    third = snapshot(102.0, processes=(renamed,), jobs=(TWO_RANKS,))
+    lines = stream_lines(first, second, third)
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["header", "identities", "snapshot", "snapshot", "identities", "snapshot"]
+    row = json.loads(lines[3])
+    assert row["processes"] == [{"id": 1, "cpu_percent": 70.0}]
+    # Of the job nothing moved.
+    assert row["jobs"] == [2]
+    assert json.loads(lines[4])["processes"][0]["command"] == "python eval.py"
+    decoder = Decoder()
+    read = [one for one in map(decoder.decode, lines) if isinstance(one, Snapshot)]
+    assert read == [first, second, third]
+
+
+def test_without_the_line_that_names_it_a_process_is_left_out() -> None:
+    """A torn line costs what it named, and nothing else."""
+    read = decode(GOOD_HEADER, GOOD_LINE)
+    assert (read.processes, read.jobs) == ((), ())
+    assert read.gpus == NAMED.gpus
 
 
 def test_new_gpus_come_with_a_new_header() -> None:
     """A later header replaces the identities of the one before."""
     first, second = snapshot(gpus=(gpu("a"),)), snapshot(gpus=(gpu("b"),))
-    lines = [header_line(first), snapshot_line(first), header_line(second), snapshot_line(second)]
-    assert decode(*lines) == second
+    assert decode(*stream_lines(first), *stream_lines(second)) == second
 
 
-def changed(**fields: Any) -> str:
-    """A good snapshot line with some fields replaced."""
-    value = json.loads(snapshot_line(snapshot(gpus=(gpu(),), processes=(Process(pid=1),))))
-    return json.dumps(value | fields)
+NAMED = snapshot(gpus=(gpu(),), processes=(Process(pid=1),), jobs=(TWO_RANKS,))
+GOOD_HEADER, GOOD_NAMES, GOOD_LINE = stream_lines(NAMED)
+
+
+def changed(line: str = GOOD_LINE, **fields: Any) -> str:
+    """A good line with some fields replaced."""
+    return json.dumps(json.loads(line) | fields)
 
 
 def test_unknown_fields_and_kinds_are_ignored() -> None:
     """What a newer version adds does not disturb this one."""
-    header = header_line(snapshot())
     line = changed(gpus=[], mood="good", host={"name": "x", "smell": 3})
-    assert decode(header, line).host == Host(name="x")
-    assert decode(header, '{"kind": "finding", "rule": "x"}') is None
+    assert decode(GOOD_HEADER, line).host == Host(name="x")
+    assert decode(GOOD_HEADER, '{"kind": "finding", "rule": "x"}') is None
 
 
 def test_missing_optional_fields_are_none() -> None:
     """A reading that an older version did not write is not read, not an error."""
-    header = header_line(snapshot(gpus=(gpu(),)))
-    read = decode(header, changed(gpus=[{"uuid": "GPU-a"}], host={"name": "x"}, own_cost={}))
+    read = decode(GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a"}], host={"name": "x"}, own_cost={}))
     assert read.gpus[0].reading == GpuReading()
     assert read.host.cpu_percent is None
     assert read.own_cost.cpu_percent is None
-
-
-GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +225,7 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
         (['{"kind": "header"}'], "not from gpuwatch"),
         (['{"kind": "header", "schema": true}'], r"got `bool` - at `\$.schema`"),
         (['{"kind": "header", "schema": 2}'], "older gpuwatch"),
-        (['{"kind": "header", "schema": 3}'], "schema 3.*update gpuwatch"),
+        (['{"kind": "header", "schema": 4}'], "schema 4.*update gpuwatch"),
         (['{"kind": "header", "schema": 1}'], "missing required field `machine`"),
         ([changed()], "before the header"),
         ([GOOD_HEADER, changed(host=None)], r"got `null` - at `\$.host`"),
@@ -221,10 +243,13 @@ GOOD_HEADER = header_line(snapshot(gpus=(gpu(),)))
             [GOOD_HEADER, changed(gpus=[{"uuid": "GPU-a", "power_watts": -5e300}])],
             r"`float` >= 0.0 - at `\$.gpus\[0\].power_watts`",
         ),
-        ([GOOD_HEADER, changed(processes=[{"pid": 1, "name": "x" * 5000}])], "length <= 4096"),
         (
-            [GOOD_HEADER, changed(jobs=[{"pid": 1, "members": [{"pid": 1}, {"pid": "x"}]}])],
-            r"at `\$.jobs\[0\].members\[1\].pid`",
+            [GOOD_HEADER, changed(GOOD_NAMES, processes=[{"id": 1, "pid": 1, "name": "x" * 5000}])],
+            "length <= 4096",
+        ),
+        (
+            [GOOD_HEADER, changed(jobs=[{"id": 1, "members": [{}, {"threads": "x"}]}])],
+            r"at `\$.jobs\[0\].members\[1\].threads`",
         ),
         ([GOOD_HEADER, changed().replace("1700000100.0", "NaN")], "not JSON"),
         ([GOOD_HEADER, changed().replace("1700000100.0", "1e999")], "out of range"),
@@ -241,12 +266,17 @@ def test_bad_lines_are_refused_with_a_sentence(lines: list[str], says: str) -> N
 def test_text_read_from_a_file_is_made_safe() -> None:
     """Escape sequences in a recording do not reach the terminal, in values or in errors."""
     evil = "a\x1b[2Jb\nc"
+    names = changed(
+        GOOD_NAMES,
+        processes=[{"id": 1, "pid": 1, "command": evil}],
+        jobs=[{"id": 2, "pid": 1, "members": [{"pid": 1, "role_sign": evil}]}],
+    )
     line = changed(
         problems=[{"source": "nvml", "message": evil}],
-        processes=[{"pid": 1, "command": evil}],
-        jobs=[{"pid": 1, "members": [{"pid": 1, "role_sign": evil}]}],
+        processes=[{"id": 1}],
+        jobs=[{"id": 2, "members": [{}]}],
     )
-    read = decode(GOOD_HEADER, line)
+    read = decode(GOOD_HEADER, names, line)
     assert read.problems == (Problem(source="nvml", message="a\ufffd[2Jb c"),)
     assert read.processes[0].command == "a\ufffd[2Jb c"
     assert read.jobs[0].members[0].role_sign == "a\ufffd[2Jb c"

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,11 +11,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.recording.buckets import GPU_READINGS, HOST_READINGS, Bucket, BucketFolder
+from gpuwatch.recording.buckets import BUCKET_SECONDS, Bucket, Overview
 from gpuwatch.recording.file import ENTRY, RecordingIndex, is_indexed
 from gpuwatch.recording.recorder import Recorder
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.recording.statistics import GPU_PROFILES, HOST_PROFILES, Statistics
+from gpuwatch.sources.logs.text import LogError, zstd
 from tests.recording.machine import Machine, read
 
 
@@ -54,10 +55,26 @@ def packed() -> bytes:
     return recorded(".zst")
 
 
-def folded(snapshots: list[Snapshot]) -> list[Bucket]:
-    folder = BucketFolder()
-    found = [folder.push(each) for each in snapshots]
-    return [bucket for bucket in [*found, folder.end()] if bucket is not None]
+def folded(snapshots: list[Snapshot]) -> tuple[Bucket, ...]:
+    """Half minutes of ``snapshots``, counted in one go."""
+    overview, statistics = Overview(), Statistics()
+    for each in snapshots:
+        statistics.add_snapshot(each)
+    overview.add_part(statistics.take_part())
+    return overview.buckets()
+
+
+def assert_alike(found: Sequence[Bucket], wanted: Sequence[Bucket]) -> None:
+    """Parts end at other times, so that half minutes differ by a reading or two."""
+    begins = [each.begin_unix_seconds for each in wanted]
+    assert [each.begin_unix_seconds for each in found] == begins
+    for one, other in zip(found, wanted, strict=True):
+        assert one.gpus.keys() == other.gpus.keys()
+        for uuid, columns in other.gpus.items():
+            assert one.gpus[uuid].keys() == columns.keys()
+            assert one.gpus[uuid]["busy_percent"].mean == pytest.approx(
+                columns["busy_percent"].mean, abs=12.0
+            )
 
 
 @pytest.mark.parametrize("name", ["run.jsonl.zst", "run.jsonl"])
@@ -70,7 +87,7 @@ def test_a_recording_is_looked_at_here_and_there(tmp_path: Path, name: str) -> N
     assert index.progress == 1.0
     assert index.first_unix_seconds == SNAPSHOTS[0].taken_at_unix_seconds
     assert index.last_unix_seconds == SNAPSHOTS[-1].taken_at_unix_seconds
-    assert list(index.buckets) == folded(SNAPSHOTS)
+    assert_alike(index.buckets, folded(SNAPSHOTS))
     assert is_indexed(path) == packed
     assert index.findings[0].rule
     assert index.findings[0].end_unix_seconds is None
@@ -99,7 +116,7 @@ def test_a_recording_that_is_still_written_has_its_last_moments(path: Path, pack
     index = RecordingIndex(str(path))
     found, _ = read(path)
     assert index.last_unix_seconds == found[-1].taken_at_unix_seconds
-    assert list(index.buckets) == folded(found)
+    assert_alike(index.buckets, folded(found))
     assert index.notes() == ()
 
 
@@ -109,7 +126,7 @@ def test_two_recordings_in_one_file(path: Path) -> None:
     written(path)
     record(path, later)
     index = RecordingIndex(str(path))
-    assert list(index.buckets) == [*folded(SNAPSHOTS), *folded(later)]
+    assert_alike(index.buckets, [*folded(SNAPSHOTS), *folded(later)])
     assert index.last_unix_seconds == later[-1].taken_at_unix_seconds
     ends = [span.end_unix_seconds for span in index.findings if span.end_unix_seconds is not None]
     assert ends
@@ -166,9 +183,9 @@ def test_anything_can_happen_to_a_file(tmp_path: Path, suffix: str, seed: int) -
         b"{}",
         b'{"run":"\\u001b[2J","findings":[{"rule":1}]}',
         b'{"run":"x","begin_unix_seconds":1e300}',
-        b'{"run":"x","buckets":[{"begin_unix_seconds":"x"}]}',
-        b'{"run":"x","buckets":[{"begin_unix_seconds":0,"seconds":-1,"gpus":{},"host":{}}]}',
-        b'{"run":"x","buckets":[{"begin_unix_seconds":0,"seconds":30,"gpus":{},"host":{"a":[1]}}]}',
+        b'{"run":"x","part":{"time":{"begin":"x"},"gpus":[]}}',
+        b'{"run":"x","part":{"time":{"begin":0,"end":9e99},"gpus":[]}}',
+        b'{"run":"x","part":{"time":{},"gpus":[],"host":{"profiles":{"cpu_percent":[0,-1,[[1]]]}}}}',
         b"[" * 100_000,
         bytes(64 * 1024 * 1024),
     ],
@@ -178,7 +195,7 @@ def test_bad_entries_are_passed_over(path: Path, packed: bytes, entry: bytes) ->
     data = zstd.compress(entry)
     path.write_bytes(packed + ENTRY + len(data).to_bytes(4, "little") + data)
     index = RecordingIndex(str(path))
-    assert list(index.buckets) == folded(SNAPSHOTS)
+    assert_alike(index.buckets, folded(SNAPSHOTS))
     assert read(path)[0] == SNAPSHOTS
 
 
@@ -199,33 +216,39 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
         for each in SNAPSHOTS[:70]
     ]
     index = RecordingIndex(record(tmp_path / "run.jsonl.zst", snapshots))
-    assert list(index.buckets) == folded(snapshots)
+    assert_alike(index.buckets, folded(snapshots))
     for bucket in index.buckets:
         assert ("disk_read_bytes_per_second" in bucket.host) == math.isfinite(odd)
 
 
 def test_a_bucket_has_minimum_mean_and_maximum() -> None:
     """Of all readings that have a chart; the busy share is that of the driver's fine samples."""
-    bucket = folded(SNAPSHOTS[:40])[0]
-    inside = [
-        each for each in SNAPSHOTS[:40] if each.taken_at_unix_seconds < bucket.end_unix_seconds
-    ]
+    first = math.ceil(SNAPSHOTS[0].taken_at_unix_seconds / BUCKET_SECONDS) * BUCKET_SECONDS
+    (bucket,) = [one for one in folded(SNAPSHOTS[:90]) if one.begin_unix_seconds == first]
+    inside = [each for each in SNAPSHOTS if first < each.taken_at_unix_seconds < first + 30.5]
     readings = [each.gpus[0].reading for each in inside]
     percents = [sample.percent for one in readings for sample in one.busy_samples or ()]
     watts = [one.power_watts or 0.0 for one in readings]
     (bands,) = bucket.gpus.values()
-    assert bands["busy_percent"] == pytest.approx(
-        (min(percents), sum(percents) / len(percents), max(percents)), abs=0.01
-    )
-    assert bands["power_watts"][::2] == pytest.approx((min(watts), max(watts)), abs=0.01)
-    assert bands.keys() == set(GPU_READINGS)
-    assert bucket.host.keys() == set(HOST_READINGS)
+    low, mean, high = bands["busy_percent"]
+    assert (low, high) == (min(percents), max(percents))
+    assert mean == pytest.approx(sum(percents) / len(percents), abs=3.0)
+    assert bands["power_watts"][::2] == pytest.approx((min(watts), max(watts)), abs=0.1)
+    assert bands.keys() == {"busy_percent", *GPU_PROFILES}
+    assert bucket.host.keys() == set(HOST_PROFILES)
 
 
 def test_gaps_have_no_bucket() -> None:
     """Nothing was seen in them; a reading that was never made has no band."""
-    one = SNAPSHOTS[0]
-    late = replace(one, taken_at_unix_seconds=one.taken_at_unix_seconds + 600.0)
-    assert len(folded([one, late])) == 2
-    bare = replace(one, gpus=(replace(one.gpus[0], reading=type(one.gpus[0].reading)()),))
-    assert folded([bare])[0].gpus[one.gpus[0].uuid] == {}
+    late = [
+        replace(each, taken_at_unix_seconds=each.taken_at_unix_seconds + 600.0)
+        for each in SNAPSHOTS[:20]
+    ]
+    begins = [each.begin_unix_seconds for each in folded(SNAPSHOTS[:20] + late)]
+    assert 2 <= len(begins) <= 4
+    assert max(begins) - min(begins) >= 570.0
+    bare = [
+        replace(each, gpus=(replace(each.gpus[0], reading=type(each.gpus[0].reading)()),))
+        for each in SNAPSHOTS[:20]
+    ]
+    assert all(each.gpus == {} for each in folded(bare))

@@ -13,9 +13,9 @@ import pytest
 from gpuwatch.commands.cli import run
 from gpuwatch.core.model import Snapshot
 from gpuwatch.recording.file import open_any
-from gpuwatch.sources.files import log_text, zstd
-from gpuwatch.sources.files.log_text import LogError, LogStats
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs import text as log_text
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, LogStats, zstd
 from tests.sources.smi_writing import query_log, simulated
 from tests.support.recordings import streamed
 
@@ -74,11 +74,11 @@ def test_a_time_that_no_calendar_has_costs_its_line(
 ) -> None:
     """It is counted and the rest is read; no command that shows times fails over it."""
     lines = streamed(SNAPSHOTS).splitlines()
-    for place in (0, 3) if name == "started_at" else (3,):
+    for place in (0, 2) if name == "started_at" else (3,):
         lines.insert(place, re.sub(rf'("{name}_unix_seconds":)[^,]+', rf"\g<1>{at}", lines[place]))
     path = written(tmp_path, "\n".join(lines) + "\n", "run.jsonl")
     found, stats = read(path)
-    assert (found, stats.other_lines) == (SNAPSHOTS, len(lines) - 6)
+    assert (found, stats.other_lines) == (SNAPSHOTS, len(lines) - 7)
     for command in ("report", "report --from 00:00", "diagnose", "export --csv -"):
         assert run([*command.split()[:1], path, *command.split()[1:]]) != 70, command
     assert "_unix_seconds" in capsys.readouterr().err
@@ -105,11 +105,15 @@ def test_what_a_command_printed_is_no_log(tmp_path: Path, indent: int | None) ->
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     """Those around them are read."""
     lines = streamed(SNAPSHOTS).splitlines()
-    lines[2] = lines[2][:50]
-    lines.insert(4, "gpuwatch: out of memory")
-    lines.insert(5, "")
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["header", "identities", *["snapshot"] * 5]
+    lines[3] = lines[3][:50]
+    lines.insert(5, "gpuwatch: out of memory")
+    lines.insert(6, "")
     found, stats = read(written(tmp_path, "\n".join(lines) + "\n"))
-    assert found == [SNAPSHOTS[0], *SNAPSHOTS[2:]]
+    times = [each.taken_at_unix_seconds for each in SNAPSHOTS]
+    assert [each.taken_at_unix_seconds for each in found] == [times[0], *times[2:]]
+    assert found[-1].processes == SNAPSHOTS[-1].processes
     assert stats.other_lines == 2
 
 

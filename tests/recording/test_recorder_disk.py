@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.recording.file import RecordingIndex
-from gpuwatch.sources.files.unpacked import rotated_files
+from gpuwatch.sources.logs.text import rotated_files
 from tests.recording.machine import Machine, read
 
 

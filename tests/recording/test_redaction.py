@@ -19,13 +19,13 @@ from gpuwatch.core.model import (
 )
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.jobs.tracking.notes import Notes
-from gpuwatch.jobs.tracking.tracked import TrackedJob
+from gpuwatch.jobs.tracking.job import TrackedJob
+from gpuwatch.jobs.tracking.tracker import Notes
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.redaction import program_name, redacted
-from gpuwatch.sources.driver_link import bug
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux.processes import ProcessSource
+from gpuwatch.sources.local import bug
 from tests.support.fake_proc import FakeProc
 from tests.support.snapshots import gpu, snapshot
 
@@ -67,8 +67,8 @@ def problems_of_a_job(user: str) -> tuple[Problem, ...]:
         last=secretive(Job, pid=7, user=user),
     )
     notes = Notes(ManualClock())
-    notes.attached_to(7)
-    notes.started_again(8)
+    notes.note_missing(7)
+    notes.note_started_again(8)
     notes.about([cast("TrackedJob", job)], 0.0)
     return notes.about([cast("TrackedJob", job)], 100.0)
 

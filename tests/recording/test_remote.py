@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.core.codec import header_line, snapshot_line
 from gpuwatch.recording.hosts import remote
 from gpuwatch.recording.hosts.names import HostNameError, configured_hosts, host_names
 from gpuwatch.recording.hosts.remote import SSH, RemoteHost, remote_command
 from gpuwatch.recording.replay import KeptTape
 from tests.support.servers import ssh_server
-from tests.support.snapshots import gpu, snapshot
+from tests.support.snapshots import gpu, snapshot, stream_lines
 
 LONG_SECONDS = 30.0
 
@@ -61,7 +60,7 @@ def stream(folder: Path, *seconds: float) -> str:
         for ago in seconds
     ]
     path = folder / "stream.jsonl"
-    path.write_text("\n".join([header_line(taken[0]), *map(snapshot_line, taken)]) + "\n")
+    path.write_text("\n".join(stream_lines(*taken)) + "\n")
     return shlex.quote(str(path))
 
 

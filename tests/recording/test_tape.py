@@ -13,7 +13,7 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.export import JsonLinesWriter
 from gpuwatch.recording.file import open_any
 from gpuwatch.recording.replay import EndableInput, KeptTape, on_wall_clock, open_tape
-from gpuwatch.sources.files.log_text import LogError
+from gpuwatch.sources.logs.text import LogError
 from tests.support.long_recording import BEGIN_UNIX_SECONDS as BEGIN
 from tests.support.long_recording import Piece, snapshots
 from tests.support.recordings import written

@@ -18,7 +18,7 @@ from gpuwatch.core.model import (
 )
 from gpuwatch.core.source import ManualClock
 from gpuwatch.core.text import SentenceError
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.recording.hosts.together import Machine, are_one, key_of, merged, together
 from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.support.snapshots import gpu, snapshot

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuwatch.sources.files import zstd
-from gpuwatch.sources.files.unpacked import DAMAGE, FileSet, Unpacked, rotated_files
+from gpuwatch.sources.logs.text import DAMAGE, FileSet, Unpacked, rotated_files, zstd
 
 HEAD = b'{"kind":"header"'
 PACKERS = [gzip.compress, zstd.compress]

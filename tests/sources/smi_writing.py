@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpuwatch.core.model import Gpu, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.sources.files.log_text import LogStats
+from gpuwatch.sources.logs.source import LogOptions, read_lines
+from gpuwatch.sources.logs.text import LogStats
 from gpuwatch.sources.nvml.tables import EVENT_REASONS
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.sources.smi_log.source import LogOptions, read_lines
 
 MIB = 1024 * 1024
 

@@ -11,11 +11,10 @@ import pytest
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, Host, Job, Problem, Process, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import ManualClock, ReadOptions, Source, SystemClock
-from gpuwatch.sources.driver_link import DriverLink
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.linux.host import HostReader
 from gpuwatch.sources.linux.processes import ProcessSource
-from gpuwatch.sources.local import LocalSource
+from gpuwatch.sources.local import DriverLink, LocalSource
 from tests.support.children import wait_until
 
 GPU = Gpu(

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gpuwatch.jobs.identity.evidence import read_all
+import psutil
+
+from gpuwatch.jobs.identity.process_facts import read_all
 from gpuwatch.sources.linux.procfs import ProcessStat
 
 
@@ -17,11 +19,15 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Return as soon as ``condition`` holds; the limit is only there to end a failing test."""
     deadline = time.monotonic() + seconds
     pause = 0.002
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError("it never came true")
-        time.sleep(pause)
-        # To ask may cost what the others need to make it true.
+        # To ask may cost what the others need to make it true: at most half of the time goes there.
+        time.sleep(max(pause, min(now - asked, 1.0)))
         pause = min(1.5 * pause, 0.05)
 
 
@@ -38,6 +44,13 @@ def children_of(parent: int) -> dict[int, ProcessStat]:
     """Those that this process started and that have not ended."""
     seen = read_all().items()
     return {pid: one for pid, one in seen if one.parent_pid == parent and one.state not in "ZX"}
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Return whether it has ended, even where nobody has asked how."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    return True
 
 
 def open_files() -> set[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Compiles the simulated NVML library, once per source and variant.
+"""Compiles the simulated NVML library once per source, and links it once per variant.
 
-What was built lies in a folder under the system's temporary directory, named by a hash of the
+What was built lies in folders under the system's temporary directory, named by a hash of the
 source and of what the variant leaves out. A build is written beside it and renamed, so parallel
 test workers never load half a file.
 """
@@ -86,24 +86,42 @@ def _export_script(missing: Iterable[str]) -> str:
     return f"{{ global: nvml*; local:{hidden} *; }};\n"
 
 
-def _key(missing: frozenset[str]) -> str:
-    digest = hashlib.sha256(_export_script(missing).encode())
+def _key(*parts: str) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode())
     for source in _sources():
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:20]
 
 
-def _compile(cc: str, target: Path, missing: frozenset[str]) -> None:
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"the simulated NVML library does not compile:\n{done.stderr}")
+
+
+def _compiled(cc: str, cache: Path) -> Path:
+    """Return the one object file that every variant is linked from."""
+    made = cache / _key() / "fake_nvml.o"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+            whole = Path(scratch, made.name)
+            units = [str(source) for source in _sources() if source.suffix == ".c"]
+            objects = [str(Path(scratch, f"{number}.o")) for number in range(len(units))]
+            for unit, target in zip(units, objects, strict=True):
+                _run([cc, "-std=gnu11", "-O1", "-fPIC", "-c", unit, "-o", target])
+            _run([cc, "-r", "-nostdlib", "-o", str(whole), *objects])
+            whole.replace(made)
+    return made
+
+
+def _link(cc: str, compiled: Path, target: Path, missing: frozenset[str]) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         script = Path(scratch, "exports.map")
         script.write_text(_export_script(missing))
         built = Path(scratch, SONAME)
-        units = [str(source) for source in _sources() if source.suffix == ".c"]
-        command = [cc, "-std=gnu11", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{SONAME}"]
-        command += [f"-Wl,--version-script={script}", "-o", str(built), *units, "-lm", "-lpthread"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"the simulated NVML library does not compile:\n{done.stderr}")
+        command = [cc, "-shared", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}"]
+        _run([*command, "-o", str(built), str(compiled), "-lm", "-lpthread"])
         built.replace(target)
 
 
@@ -116,13 +134,13 @@ def build(missing: Iterable[str] = ()) -> Path:
     absent = frozenset(missing)
     if unknown := absent - FUNCTIONS.keys():
         raise ValueError(f"the simulated library has no {', '.join(sorted(unknown))}")
-    cache = Path(tempfile.gettempdir(), f"gpuwatch-fake-nvml-{os.getuid()}", _key(absent))
-    library = cache / SONAME
+    cache = Path(tempfile.gettempdir(), f"gpuwatch-fake-nvml-{os.getuid()}")
+    library = cache / _key(_export_script(absent)) / SONAME
     if library.exists():
         return library
     cc = compiler()
     if cc is None:
         raise NoCompilerError("no C compiler (cc, gcc or clang): cannot build the simulated NVML")
-    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _compile(cc, library, absent)
+    library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _link(cc, _compiled(cc, cache), library, absent)
     return library

@@ -9,7 +9,7 @@ import threading
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.dashboard import run_dashboard
+from gpuwatch.tui.app import run_dashboard
 
 
 class HangingSource(SimulatedSource):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwatch.core.codec import Decoder
+from gpuwatch.core.codec import Decoder, StreamWriter
 from gpuwatch.core.model import (
     BusySample,
     Gpu,
@@ -147,3 +147,10 @@ def decode_status(text: str) -> Snapshot:
     read = decoder.decode(json.dumps(value))
     assert isinstance(read, Snapshot)
     return read
+
+
+def stream_lines(*snapshots: Snapshot) -> list[str]:
+    """The lines of a stream: a header, and the snapshots with what they name before them."""
+    writer = StreamWriter()
+    lines = [writer.header(snapshots[0]), *map(writer.lines, snapshots)]
+    return "\n".join(lines).split("\n")

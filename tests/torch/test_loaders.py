@@ -1,43 +1,25 @@
 """Watched DataLoaders of PyTorch."""
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuwatch.torch import describe, step, watch
+from gpuwatch.torch import watch
+from tests.support.installed import needs
 from tests.torch.support import files_below, reported
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-
-
-class Reporting(data.Dataset):  # type: ignore[misc, name-defined]
-    """Uses gpuwatch.torch where it must not tell: in the workers."""
-
-    def __len__(self) -> int:
-        return 16
-
-    def __getitem__(self, number: int) -> Any:
-        with step():
-            pass
-        refused = "DataLoader worker" in describe()
-        return torch.tensor([float(number), float(refused)])
-
-
-class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
-    def __len__(self) -> int:
-        return 2
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(torch.arange(8.0))
+pytestmark = needs("torch")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_do_not_report(tmp_path: Path, method: str) -> None:
     """Only the training process does, whatever its dataset calls."""
+    import torch
+    from torch.utils import data
+
+    from tests.torch.parts import Reporting
+
     loader = data.DataLoader(
         Reporting(),
         batch_size=4,
@@ -56,6 +38,9 @@ def test_workers_do_not_report(tmp_path: Path, method: str) -> None:
 
 def test_without_gradients_it_is_validation() -> None:
     """A loop over a watched loader under ``no_grad``, unless it is said to be no such thing."""
+    import torch
+    from torch.utils import data
+
     loader = data.DataLoader(data.TensorDataset(torch.arange(16.0)), batch_size=4)
     with torch.no_grad():
         list(watch(loader))
@@ -67,6 +52,10 @@ def test_without_gradients_it_is_validation() -> None:
 
 def test_a_stream_is_not_asked_for_its_length() -> None:
     """PyTorch would remember the question and warn about the answer."""
+    from torch.utils import data
+
+    from tests.torch.parts import Stream
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loader = data.DataLoader(Stream(), batch_size=2)
@@ -76,6 +65,8 @@ def test_a_stream_is_not_asked_for_its_length() -> None:
 
 def test_batches_are_moved() -> None:
     """Every tensor of them, whatever holds them; the rest is as it was."""
+    import torch
+
     batch = {"x": torch.ones(3, 2), "more": (torch.ones(3), ["name", torch.ones(1)]), "y": 4}
     (moved,) = watch([batch], device="meta")
     assert moved["x"].device.type == moved["more"][0].device.type == "meta"
@@ -87,7 +78,8 @@ def test_batches_are_moved() -> None:
 
 def test_the_rank_of_a_process_group_is_reported() -> None:
     """Of one that was made by its arguments, with nothing in the environment."""
-    group: Any = pytest.importorskip("torch.distributed", reason="torch is not installed")
+    from torch import distributed as group
+
     if not group.is_available():
         pytest.skip("this PyTorch has no distributed package")
     list(watch([[0]]))

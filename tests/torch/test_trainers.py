@@ -10,37 +10,11 @@ import pytest
 from gpuwatch.jobs.loop import step_file
 from gpuwatch.jobs.loop.step_file import Record
 from gpuwatch.torch.reporter import REPORTER
+from tests.support.installed import needs
 from tests.torch.support import reported
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 MILLISECOND = 1_000_000
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-class Slow(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
-    """2 ms a sample."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        time.sleep(0.002)
-        return {"x": torch.ones(4), "labels": torch.ones(1)}
-
-
-class Line(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """What a trainer of Transformers takes for a model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-
-    def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
-        found = self.layer(x)
-        return {"loss": ((found - labels) ** 2).mean(), "logits": found}
+pytestmark = [needs("torch"), pytest.mark.filterwarnings("ignore")]
 
 
 def check(record: Record) -> None:
@@ -69,6 +43,10 @@ def lightning_trainer(lightning: Any, folder: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
 def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
     """Waits, steps, validation, saving; and it leaves the trainer as it was."""
+    import torch
+
+    from tests.torch.parts import Slow
+
     lightning: Any = pytest.importorskip(package, reason="lightning is not installed")
     logging.getLogger(package).setLevel(logging.ERROR)
 
@@ -105,6 +83,10 @@ def test_a_lightning_trainer_reports(package: str, tmp_path: Path) -> None:
 
 def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
     """And the trainer's own methods are back."""
+    import torch
+
+    from tests.torch.parts import Slow
+
     lightning: Any = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
@@ -124,6 +106,8 @@ def test_an_exception_in_a_lightning_step_passes(tmp_path: Path) -> None:
 
 def train_transformers(folder: Path, model: Any, samples: int, **options: Any) -> None:
     """With a callback of ours, unless the options bring one."""
+    from tests.torch.parts import Slow
+
     transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
@@ -140,6 +124,7 @@ def train_transformers(folder: Path, model: Any, samples: int, **options: Any) -
 
 def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
     """A step of its own is one of two batches here."""
+    from tests.torch.parts import Line
 
     class Working(Line):
         def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
@@ -173,6 +158,8 @@ def test_a_transformers_trainer_reports(tmp_path: Path) -> None:
 def test_max_steps_end_an_epoch_of_transformers_early(tmp_path: Path) -> None:
     """Ten steps, eight of them in the first epoch: the second has two. The last step of an epoch
     has the batches that are left: ten of them, four to a step."""
+    from tests.torch.parts import Line
+
     pytest.importorskip("transformers", reason="transformers is not installed")
     from gpuwatch.torch.transformers import GpuwatchCallback
 

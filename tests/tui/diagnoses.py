@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuwatch.core.model import ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
+from gpuwatch.diagnosis.ledger import Ledger
 from tests.tui.scenes import KEY, machine, one_job
 
 
@@ -16,9 +17,12 @@ class HandEngine:
         self.pushed: list[Snapshot] = []
 
         self.stacks: list[object] = []
+        self.ledger = Ledger(newest=True)
 
     def push(self, snapshot: Snapshot) -> None:
         self.pushed.append(snapshot)
+        if self.diagnosis is not None:
+            self.ledger.add_diagnosis(self.diagnosis, snapshot.taken_at_unix_seconds)
 
     def finish(self) -> None:
         """It has looked at everything."""

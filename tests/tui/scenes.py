@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import Job, JobMember, JobRank, Problem, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.jobs.launch.output import OutputTail
+from gpuwatch.core.store import Store
+from gpuwatch.jobs.run.output import OutputTail
 from gpuwatch.sources.simulated.source import SimulatedSource
-from gpuwatch.tui.charts.glyphs import ASCII, DOTS, UNICODE
-from gpuwatch.tui.charts.strips import StripCache
+from gpuwatch.tui.charts.strips import ASCII, DOTS, UNICODE, StripCache
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.terminal.frame import Line, plain, width_of
 from gpuwatch.tui.view import View
@@ -28,7 +27,7 @@ class Scene:
 
     past: tuple[Snapshot, ...]
     later: tuple[Snapshot, ...]
-    history: History
+    history: Store
 
     @property
     def now(self) -> Snapshot:
@@ -126,8 +125,8 @@ class Printed(OutputTail):
         return self.texts[first : first + count]
 
 
-def history_of(snapshots: Iterable[Snapshot]) -> History:
-    history = History()
+def history_of(snapshots: Iterable[Snapshot]) -> Store:
+    history = Store()
     for one in snapshots:
         history.push(one)
     return history

@@ -12,23 +12,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
-
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child, failures
 from gpuwatch.tuning.bench import Bench, BenchError
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.loader_factory import LoaderFactory
 from gpuwatch.tuning.records import Failure, Order, Setting, Visit
 from tests.support.children import children_of, ran, wait_until
-from tests.tuning import loaders
+from tests.support.installed import needs
 from tests.tuning.conftest import Silence
 
 LOADERS = Path(__file__).with_name("loaders.py")
 
 
 # The tests of the command, and those that kill it, start theirs as everybody does.
-pytestmark = pytest.mark.usefixtures("warm")
+pytestmark = [needs("torch"), pytest.mark.usefixtures("warm")]
 
 
 @contextlib.contextmanager
@@ -84,6 +81,8 @@ def test_measures_with_and_without_workers() -> None:
 def test_no_rate_is_above_what_the_workers_can_make(name: str) -> None:
     """Batches that were ready before the window do not count, but for a share of a burst, whatever
     the prefetch factor and however long the measuring process was held up."""
+    from tests.tuning import loaders
+
     with opened(name) as its:
         for prefetch in (2, 8):
             found = measured(visit(its, 4, seconds=0.5, prefetch_factor=prefetch))
@@ -160,6 +159,9 @@ def test_what_only_workers_can_have_does_not_hinder_none() -> None:
 def test_function_is_called_as_it_is_for_what_one_has() -> None:
     """What a function makes by its own defaults is what the user has; without workers it is not
     asked for what only workers can have."""
+    from gpuwatch.tuning.loader_factory import LoaderFactory
+    from tests.tuning import loaders
+
     factory = LoaderFactory("loaders.py:opinionated", loaders.opinionated, None)
     assert factory.base == Setting(num_workers=3, prefetch_factor=4, batch_size=16)
     made = factory.make(factory.base.changed(num_workers=0))
@@ -209,6 +211,9 @@ def test_batch_size_and_sampler_are_rebuilt() -> None:
     """Another batch size keeps the order of the samples and ``drop_last``."""
     from torch.utils.data import RandomSampler
 
+    from gpuwatch.tuning.loader_factory import LoaderFactory
+    from tests.tuning import loaders
+
     factory = LoaderFactory("loaders.py:shuffled", loaders.shuffled, None)
     made = factory.make(factory.base.changed(batch_size=32, num_workers=3))
     assert (made.batch_size, made.num_workers, made.prefetch_factor) == (32, 3, 2)
@@ -250,6 +255,9 @@ def test_failing_step() -> None:
 )
 def test_what_is_no_loader(name: str, says: str) -> None:
     """Anything else is refused in one sentence before a measurement."""
+    from gpuwatch.tuning.loader_factory import LoaderFactory
+    from tests.tuning import loaders
+
     with pytest.raises(MeasureError, match=says):
         LoaderFactory(f"loaders.py:{name}", getattr(loaders, name), None)
 

@@ -10,17 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from gpuwatch.commands.tune import memory_command
-
-pytest.importorskip("torch", reason="torch is not installed")
-
-
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning import child as measuring_process
 from gpuwatch.tuning.bench import Bench
 from gpuwatch.tuning.failures import MeasureError
 from gpuwatch.tuning.memory import AS_IS
 from gpuwatch.tuning.records import Order
 from tests.support.children import wait_until
+from tests.support.installed import needs
 from tests.tuning.conftest import Silence
 
 STEPS = """
@@ -39,7 +36,7 @@ def wrong(batch_size):
 
 
 # The tests that interrupt the command start theirs as everybody does.
-pytestmark = pytest.mark.usefixtures("warm")
+pytestmark = [needs("torch"), pytest.mark.usefixtures("warm")]
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str, str]:

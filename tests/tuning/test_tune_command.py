@@ -11,9 +11,11 @@ import pytest
 
 from gpuwatch.commands import cli
 from gpuwatch.commands.tune import bar
-from gpuwatch.jobs.launch.tree_signals import tree_of
+from gpuwatch.jobs.identity.roles import WORKER_NAME
+from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.tuning.records import Setting
 from tests.support.children import children_of, ran, wait_until
+from tests.support.installed import needs
 
 LOADERS = Path(__file__).with_name("loaders.py")
 ROOT = Path(__file__).parents[2]
@@ -37,14 +39,10 @@ def run(warm: None, capfd: pytest.CaptureFixture[str]) -> Run:
     return run_it
 
 
-def needs_torch() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-
-
+@needs("torch")
 def test_finds_the_known_optimum(run: Run) -> None:
     """Beyond three workers they hinder each other: three are recommended, at no more than they can
     make."""
-    needs_torch()
     done = run(f"{LOADERS}:limited", "--num-workers", "1,3,5", "--prefetch-factor", "2",
                "--budget", "20s", "--json")  # fmt: skip
     assert done.returncode == 0, done
@@ -55,9 +53,9 @@ def test_finds_the_known_optimum(run: Run) -> None:
         assert row["samples_per_second"] <= 1.05 * min(row["num_workers"], 3) / 0.02
 
 
+@needs("torch")
 def test_failures_are_shown_and_nothing_is_recommended(run: Run) -> None:
     """A dataset that always raises: its line, what it printed, exit code 2."""
-    needs_torch()
     done = run(f"{LOADERS}:raises", "--budget", "5s")
     assert done.returncode == 2
     assert "No setting could be measured." in done.stdout
@@ -68,9 +66,9 @@ def test_failures_are_shown_and_nothing_is_recommended(run: Run) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@needs("torch")
 def test_working_settings_are_recommended_beside_failing_ones(run: Run) -> None:
     """Workers are killed, the main process is not: num_workers=0 is recommended."""
-    needs_torch()
     done = run(f"{LOADERS}:killed", "--num-workers", "0,1", "--budget", "60s", "--json")
     result = json.loads(done.stdout)
     assert done.returncode == 0
@@ -80,9 +78,9 @@ def test_working_settings_are_recommended_beside_failing_ones(run: Run) -> None:
     assert result["unmeasured"] == []
 
 
+@needs("torch")
 def test_interrupt_prints_what_is_measured() -> None:
     """Ctrl-C ends it with the result so far, exit code 130, and nothing left."""
-    needs_torch()
     child = subprocess.Popen(
         [sys.executable, "-c", LISTENING, f"{LOADERS}:numbers"],
         cwd=ROOT,
@@ -90,8 +88,13 @@ def test_interrupt_prints_what_is_measured() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    # A worker has come: the visit without any is over.
-    wait_until(lambda: any(children_of(one) for one in children_of(child.pid)), 180.0)
+
+    def loads() -> bool:
+        """A worker has come: the visit without any is over."""
+        below = [one for each in children_of(child.pid) for one in children_of(each).values()]
+        return any(one.name == WORKER_NAME.encode() for one in below)
+
+    wait_until(loads, 180.0)
     measuring = children_of(child.pid)
     child.send_signal(signal.SIGINT)
     out, errors = child.communicate()

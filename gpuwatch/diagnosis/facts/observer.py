@@ -1,25 +1,383 @@
-"""From snapshots to windows: what the rules look at.
+"""From snapshots to windows, which the rules look at.
 
-``Observer.push`` is called with every snapshot and only adds to sums; ``Observer.windows`` boils
-them down, every few seconds. Everything it keeps is bounded by the number of GPUs, jobs and
+``Observer.push`` is called with every snapshot and only adds rows to tables; ``Observer.windows``
+asks them, every few seconds. Everything it keeps is bounded by the number of GPUs, jobs and
 processes there are.
 """
 
 import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import groupby
 
-from gpuwatch.core.history import GAP_INTERVALS
-from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.choosing import MOVES_SECONDS, Choice, Groups
-from gpuwatch.diagnosis.facts.pauses import Pauses
-from gpuwatch.diagnosis.facts.recovery import recovered
-from gpuwatch.diagnosis.facts.watched_gpu import GpuTrack, GpuUse
-from gpuwatch.diagnosis.facts.watched_host import HostTrack
-from gpuwatch.diagnosis.facts.watched_job import JobTrack, is_starting
-from gpuwatch.diagnosis.facts.window import GpuFacts, HostFacts, Window, WorkerFacts
-from gpuwatch.diagnosis.signals.load import Exchange, agreement, exchange
+from gpuwatch.core.bounds import highest
+from gpuwatch.core.model import Gpu, GpuKey, Host, Job, Process, ProcessKey, Snapshot
+from gpuwatch.core.store import Table, spoken_for
+from gpuwatch.diagnosis.facts.gpu import GpuTrack, GpuUse
+from gpuwatch.diagnosis.facts.job import (
+    BUSIEST,
+    CHANGED,
+    LAG_SECONDS,
+    MAIN,
+    OTHERS,
+    SENT,
+    WRITTEN,
+    JobTrack,
+    is_starting,
+)
+from gpuwatch.diagnosis.facts.window import (
+    PAST_SECONDS,
+    WINDOW_SECONDS,
+    FactTable,
+    GpuFacts,
+    HostFacts,
+    Window,
+    WorkerFacts,
+)
+from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.signals.load import Exchange, Pieces, agreement, exchange, pieces_of
+from gpuwatch.diagnosis.signals.stretches import KEEP_SECONDS, Stretch, recovered
+from gpuwatch.diagnosis.signals.trend import Trend
+
+# --- the machine around the jobs --------------------------------------------------------------
+
+_WRITTEN, _SENT, _SWAP = "written", "network_transmit_bytes_per_second", "swap_used_bytes"
+
+
+class HostTrack:
+    """The machine's readings over the last minutes."""
+
+    def __init__(self) -> None:
+        self.table = FactTable(HostFacts, (_WRITTEN, _SWAP), keep_seconds=PAST_SECONDS)
+        self.memory = Trend()
+        self._last = Host(name="")
+
+    def push(self, host: Host, at: float, seconds: float) -> None:
+        """Take the machine's readings of a snapshot."""
+        self.table.observe(
+            at,
+            seconds,
+            host,
+            {_WRITTEN: host.disk_write_bytes_per_second, _SWAP: host.swap_used_bytes},
+        )
+        self.memory.add(at, host.memory_used_bytes)
+        self._last = host
+
+    def written_bytes(self, begin: float, end: float) -> float | None:
+        """Return what was written to disks between the two moments."""
+        return self.table.total(_WRITTEN, begin, end)
+
+    def sent_bytes(self, begin: float, end: float) -> float | None:
+        """Return what was sent over the network between the two moments."""
+        return self.table.total(_SENT, begin, end)
+
+    def sent(self, since: float) -> Pieces:
+        """Return what was sent a second, piece by piece of time."""
+        return pieces_of(self.table, (_SENT,), since)
+
+    def facts(self, since: float) -> HostFacts:
+        """Return the facts over the time after ``since``."""
+        host = self._last
+        slope, slope_error = self.memory.slope() or (None, None)
+        _, (swap,) = self.table.readings_since(since, (_SWAP,))
+        first = next((used for used in swap if not math.isnan(used)), None)
+        known = first is not None and host.swap_used_bytes is not None
+        return HostFacts(
+            **self.table.facts(since),
+            core_count=host.core_count,
+            memory_total_bytes=host.memory_total_bytes,
+            memory_slope_bytes_per_second=slope,
+            memory_slope_error_bytes_per_second=slope_error,
+            memory_trend_seconds=self.memory.seconds,
+            swap_growth_bytes=(host.swap_used_bytes or 0) - (first or 0.0) if known else None,
+            shm_total_bytes=host.shm_total_bytes,
+            # As it is now: a worker that finds no room does not ask how the last minute was.
+            shm_used_bytes=host.shm_used_bytes,
+        )
+
+
+# --- what is judged: jobs, and GPUs without a known job that look like one --------------------
+
+FOLLOWED_JOBS_MAX = 16
+"""Each job costs time and memory. Of more than so many (a machine of notebooks and small servers),
+those that use GPUs most are followed, the attached one always."""
+CHOSEN_SECONDS = 30.0
+USE_SECONDS = 30.0
+"""What counts is the use over about so long: of jobs whose GPUs swing, each is the busiest for a
+moment."""
+KEPT_PERCENT = 5.0
+"""Those that are followed keep their place against others that are about as busy."""
+
+HELD_BYTES = 2 * 1024**3
+"""What no driver or desktop holds by itself."""
+ALIKE_BYTES, ALIKE_SHARE = 1.5 * 1024**3, 0.1
+"""By how much the memory of data-parallel ranks may differ: the first gathers, logs and keeps
+contexts of the others; sequences of different lengths leave caches of different sizes."""
+TOGETHER, UNRELATED = 0.7, 0.5
+"""Mean correlation from which GPUs are one group whatever they hold (as much of the opposite are
+turns), and below which each moves for itself: runs of a sweep. But ranks do, too, that wait for
+each other in every step: those spin."""
+STAYS = 0.2
+"""Less suffices for what they are already."""
+LOOK_SECONDS = 5.0
+"""Two looks must agree: ranks fill their memory within seconds of each other, not at once."""
+SETTLED_SECONDS = 15.0
+"""Between two looks, while they agree and memory in use stays what it is."""
+MOVES_SECONDS = 180.0
+"""How far back their load is compared: in a minute, two pauses are alike by chance."""
+
+_Group = tuple[GpuKey, ...]
+
+
+class Choice:
+    """Choice of the jobs that are followed, made anew each half minute."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._followed: frozenset[ProcessKey] | None = None
+        self._chosen_at = -math.inf
+        self._use: dict[ProcessKey, float] = {}
+        self._busy: dict[int, float] = {}
+        """Percent times seconds of each process, since it was counted for its job."""
+        self._seconds = 0.0
+
+    def push(self, snapshot: Snapshot, at: float, seconds: float) -> None:
+        if len(snapshot.jobs) <= FOLLOWED_JOBS_MAX:
+            self._begin()
+            return
+        busy = self._busy
+        for process in snapshot.processes:
+            if process.gpu_busy_percent:
+                used = seconds * process.gpu_busy_percent
+                busy[process.pid] = busy.get(process.pid, 0.0) + used
+        self._seconds += seconds
+        before = self._followed or frozenset()
+        asked_for = all(job.key in before for job in snapshot.jobs if job.attached)
+        due = not asked_for or at >= self._chosen_at + CHOSEN_SECONDS
+        if due or self._seconds >= LOOK_SECONDS:
+            self._take_use(snapshot.jobs)
+        if not due:
+            return
+        self._chosen_at = at
+
+        def weight(job: Job) -> tuple[bool, bool, float]:
+            kept = KEPT_PERCENT if job.key in before else 0.0
+            return (job.attached, bool(job.loader_workers), self._use[job.key] + kept)
+
+        ranked = sorted(snapshot.jobs, key=weight, reverse=True)
+        self._followed = frozenset([job.key for job in ranked[:FOLLOWED_JOBS_MAX]])
+
+    def _take_use(self, jobs: Sequence[Job]) -> None:
+        """Work out how much each job uses GPUs, as a mean in which the newest counts most."""
+        busy, seconds, before = self._busy, self._seconds, self._use
+        share = min(1.0, seconds / USE_SECONDS)
+        self._busy, self._seconds, self._use = {}, 0.0, {}
+        for job in jobs:
+            used = sum([busy.get(member.pid, 0.0) for member in job.members]) / seconds
+            known = before.get(job.key, used)
+            self._use[job.key] = known + share * (used - known)
+
+    def of(self, snapshot: Snapshot) -> Sequence[Job]:
+        """Return the jobs of a snapshot that are followed."""
+        followed = self._followed
+        if followed is None:
+            return snapshot.jobs
+        pids = {pid for pid, _ in followed}
+        return [job for job in snapshot.jobs if job.pid in pids and job.key in followed]
+
+
+class Groups:
+    """GPUs without a known job that look like one job: the same model, with memory in
+    use that is alike, or readings that move together or in turns."""
+
+    def __init__(self) -> None:
+        self.found: tuple[_Group, ...] = ()
+        self._wanted: tuple[_Group, ...] = ()
+        self._looked_at = -math.inf
+        self._held: dict[GpuKey, int] = {}
+        """Memory in use at the last look, roughly."""
+
+    def push(self, gpus: Sequence[GpuTrack], at: float) -> None:
+        """Group ``gpus``, which are all that no running job uses."""
+        uuids = {gpu.identity.uuid for gpu in gpus}
+        gone = any(not uuids.issuperset(group) for group in self.found)
+        if at < self._looked_at + LOOK_SECONDS and not gone:
+            return
+        held = {gpu.identity.uuid: round(_held(gpu) / ALIKE_BYTES) for gpu in gpus}
+        settled = held == self._held and self._wanted == self.found
+        if settled and at < self._looked_at + SETTLED_SECONDS and not gone:
+            return
+        self._looked_at, self._held = at, held
+        by_model = sorted([gpu for gpu in gpus if gpu.identity.mig_instance is None], key=_model)
+        wanted = tuple(
+            [group for _, alike in groupby(by_model, _model) for group in self._of([*alike], at)]
+        )
+        if gone or not self.found or wanted == self._wanted:
+            self.found = wanted
+        self._wanted = wanted
+
+    def _of(self, gpus: list[GpuTrack], at: float) -> list[_Group]:
+        """Return the groups among ``gpus``, which are of one model."""
+        before = {uuid: group for group in self.found for uuid in group}
+        # Once they are a group, the end of the job that they run is no other job.
+        gpus = [
+            gpu
+            for gpu in gpus
+            if gpu.memory_used_bytes is None
+            or gpu.memory_used_bytes >= HELD_BYTES
+            or gpu.identity.uuid in before
+        ]
+        uuids, since = _keys(gpus), at - MOVES_SECONDS
+        less = STAYS if uuids in self.found else 0.0
+        busy, power = agreement([gpu.load for gpu in gpus], since)
+        for value in (busy, power):
+            turns = 0.0 if value is None else value * (1 - len(gpus))
+            if max(value or 0.0, turns) >= TOGETHER - less:
+                return [uuids]
+        alone = busy is not None and max(busy, power or 0.0) < UNRELATED - less
+        if alone and not all(gpu.load.spins(since)[1] for gpu in gpus):
+            return []
+        groups: list[list[GpuTrack]] = []
+        for gpu in sorted(gpus, key=_held):
+            least = groups[-1][0] if groups else gpu
+            were = 2.0 if gpu.identity.uuid in before.get(least.identity.uuid, ()) else 1.0
+            slack = were * max(ALIKE_BYTES, ALIKE_SHARE * _held(gpu))
+            if not groups or _held(gpu) - _held(least) > slack:
+                groups.append([])
+            groups[-1].append(gpu)
+        return [_keys(group) for group in groups if len(group) > 1]
+
+
+def _held(gpu: GpuTrack) -> float:
+    return float(gpu.memory_used_bytes or 0)
+
+
+def _model(gpu: GpuTrack) -> str:
+    return gpu.identity.name or ""
+
+
+def _keys(gpus: Sequence[GpuTrack]) -> _Group:
+    return tuple([gpu.identity.uuid for gpu in sorted(gpus, key=lambda gpu: gpu.identity.index)])
+
+
+# --- pauses, with what else happened in them --------------------------------------------------
+
+_Found = tuple[Stretch, GpuKey]
+
+
+class Pauses:
+    """Pauses of one job with its GPUs, or of one GPU of which no job is known."""
+
+    def __init__(
+        self, snapshot: Snapshot, gpus: Sequence[GpuTrack], job: JobTrack | None, host: HostTrack
+    ) -> None:
+        self._now = snapshot.monotonic_seconds
+        self._offset = snapshot.taken_at_unix_seconds - self._now
+        self._gpus, self._job, self._host = gpus, job, host
+        steady = None if job is None else job.steady_at
+        self._steady = -math.inf if steady is None else steady
+
+    def over(self) -> tuple[Pause, ...]:
+        """Return the pauses that are over, oldest first."""
+        oldest = max(self._now - KEEP_SECONDS, self._steady)
+        if self._job is not None and not self._gpus:
+            return tuple([self._made(*one) for one in self._job.phases.pauses(oldest)])
+        found = [
+            (pause, gpu.identity.uuid)
+            for gpu in self._gpus
+            for pause in gpu.pauses.found
+            if pause.end > oldest
+        ]
+        groups: list[list[_Found]] = []
+        for one in sorted(found, key=lambda one: one[0].begin):
+            if groups and one[0].begin < max([other.end for other, _ in groups[-1]]):
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+        return tuple([self._of(group) for group in groups])
+
+    def ongoing(self) -> tuple[Pause, ...]:
+        """Return the pauses that are not over, by GPU."""
+        found = [
+            # Nobody knows whether what a silent driver reported last goes on.
+            (gpu.pauses.open(self._now if gpu.read_at is None else gpu.read_at), gpu.identity.uuid)
+            for gpu in self._gpus
+        ]
+        return tuple(
+            [
+                self._of([(one, uuid)])
+                for one, uuid in found
+                if one is not None and one.end > self._steady
+            ]
+        )
+
+    def _of(self, group: Sequence[_Found]) -> Pause:
+        begin, end = min([one.begin for one, _ in group]), max([one.end for one, _ in group])
+        uuids = tuple(dict.fromkeys([uuid for _, uuid in group]))
+        freed = [_freed(gpu.memory, begin, end) for gpu in self._gpus if gpu.identity.uuid in uuids]
+        return self._made(
+            begin,
+            end,
+            busy_percent=sum([one.busy_percent for one, _ in group]) / len(group),
+            gpus=uuids,
+            memory_freed_share=highest(freed),
+        )
+
+    def _made(
+        self,
+        begin: float,
+        end: float,
+        *,
+        busy_percent: float | None = None,
+        gpus: tuple[GpuKey, ...] = (),
+        memory_freed_share: float | None = None,
+    ) -> Pause:
+        job, host = self._job, self._host
+        wrote = sent = changed = main = busiest = others = None
+        if job is not None:
+            table, late = job.table, 0.0 if job.job.attached else LAG_SECONDS
+            wrote = table.total(WRITTEN, begin, end + late)
+            sent = table.total(SENT, begin, end)
+            changed = table.total(CHANGED, begin - 1.0, end + 1.0)
+            main, busiest, others = [table.mean(n, begin, end) for n in (MAIN, BUSIEST, OTHERS)]
+        if wrote is None:
+            wrote = host.written_bytes(begin, end)
+        return Pause(
+            at_unix_seconds=begin + self._offset,
+            seconds=end - begin,
+            busy_percent=busy_percent,
+            gpus=gpus,
+            wrote_bytes=wrote,
+            sent_bytes=highest([sent, _excess(host, begin, end)]),
+            main_thread_percent=main,
+            busiest_worker_percent=busiest,
+            other_workers_percent=others,
+            workers_changed=(changed or 0.0) > 0.0,
+            phase=None if job is None else job.phases.between(begin, end),
+            memory_freed_share=memory_freed_share,
+        )
+
+
+def _freed(memory: Table, begin: float, end: float) -> float | None:
+    """Return the share of the memory held just before that was not held in the middle of the
+    pause."""
+    edge = (end - begin) / 4.0
+    before, within = memory.mean("memory_used_bytes", begin - edge, begin), None
+    if before:
+        within = memory.mean("memory_used_bytes", begin + edge, end - edge)
+    return None if not before or within is None else max(0.0, 1.0 - within / before)
+
+
+def _excess(host: HostTrack, begin: float, end: float) -> float | None:
+    """Return the bytes sent beyond those in as much time before."""
+    now = host.sent_bytes(begin, end)
+    before = host.sent_bytes(2.0 * begin - end, begin)
+    return None if now is None else max(0.0, now - (before or 0.0))
+
+
+# --- windows ----------------------------------------------------------------------------------
 
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
@@ -76,8 +434,8 @@ class Observer:
             track.stacks = stacks
 
     def windows(self, without: Container[SubjectKey] = ()) -> tuple[Window, ...]:
-        """One for every job of the newest snapshot, in its order, and one for every GPU, or group
-        of GPUs, that no running job uses; those of ``without`` are not made."""
+        """Return a window for every job of the newest snapshot, in its order, and one for every
+        GPU, or group of GPUs, that no running job uses; those of ``without`` are not made."""
         snapshot = self._last
         if snapshot is None:
             return ()
@@ -122,7 +480,7 @@ class Observer:
     def _push_jobs(
         self, snapshot: Snapshot, seconds: float, *, first_look: bool
     ) -> dict[GpuKey, list[JobTrack]]:
-        """Users of each GPU."""
+        """Take the jobs of a snapshot; return the users of each GPU."""
         at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
         users: dict[GpuKey, list[JobTrack]] = {}
         for job in self._choice.of(snapshot):
@@ -140,12 +498,6 @@ class Observer:
         self, snapshot: Snapshot, seconds: float, users: dict[GpuKey, list[JobTrack]]
     ) -> None:
         at, unix = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
-        on_gpu: dict[GpuKey, list[Process]] = {}
-        for process in snapshot.processes:
-            if process.gpu_uuid is not None:
-                on_gpu.setdefault(process.gpu_uuid, []).append(process)
-        unlisted = {one.target for one in snapshot.problems if one.reading == "processes"}
-        listed = snapshot.host.core_count is not None and not unlisted
         new: dict[tuple[GpuKey, float], GpuTrack] = {}
         used = [
             (gpu, job, self._use(gpu, job, at, unix - at, new))
@@ -156,22 +508,13 @@ class Observer:
         for use in self._gpus.values():
             if use not in fed:
                 use.part()
+        processes = _ProcessesOnGpus(snapshot)
         for gpu, job, use in used:
             rests = use not in fed
             if use.track.seen_at != at:
                 use.track.push(gpu, at, seconds, unix - at, rests=rests)
-            if gpu.lost or rests or not use.push(gpu.reading, at, seconds):
-                continue
-            mine: list[Process] | None = None
-            others: list[Process] | None = None
-            if snapshot.processes and gpu.uuid not in unlisted:
-                there = on_gpu.get(gpu.uuid, [])
-                own = frozenset[int]() if job is None else job.pids
-                mine = [process for process in there if process.pid in own]
-                others = [process for process in there if process.pid not in own]
-            elif job is None and listed:
-                others = []
-            use.see(at, mine, others)
+            if not gpu.lost and not rests and use.push(gpu.reading, at, seconds):
+                use.see(at, *processes.split(gpu.uuid, job))
 
     def _use(
         self,
@@ -181,8 +524,8 @@ class Observer:
         offset: float,
         new: dict[tuple[GpuKey, float], GpuTrack],
     ) -> GpuUse:
-        """One that begins shares the track with those ``new`` ones of which the driver remembers
-        the same."""
+        """Return a GPU as a job uses it. One that begins shares the track with those ``new`` ones
+        of which the driver remembers the same."""
         key = (gpu.uuid, None if job is None else job.job.key)
         use = self._gpus.get(key)
         if use is None:
@@ -226,8 +569,8 @@ class Observer:
     def _as_of_job(
         self, host: HostFacts, job: JobTrack, uses: Sequence[GpuUse], now: float
     ) -> HostFacts:
-        """The machine, with the growth of its memory since the job works: what was loaded before
-        is none."""
+        """Return the machine's facts with the growth of its memory since the job works: what was
+        loaded before is none."""
         since = max([job.steady_at or -math.inf, *[use.grows_since for use in uses]])
         slope, error = self._host.memory.slope(since) or (None, None)
         return replace(
@@ -266,7 +609,7 @@ class Observer:
             fed = job.fed_since
         if fed is not None and since < fed < now:
             since, seconds = fed, now - fed
-        watched = self._host.means.watched_seconds(since)
+        watched = self._host.table.seconds_since(since)
         steady, facts = watched, tuple([use.facts(since) for use in uses])
         about = None
         if job is not None:
@@ -280,7 +623,7 @@ class Observer:
         against = Exchange()
         if job is not None and len(loads) > 1:
             longer = max(job.steady_at or -math.inf, now - MOVES_SECONDS)
-            against = exchange(loads, self._host.sent, longer)
+            against = exchange(loads, self._host.sent(longer), longer)
         return Window(
             taken_at_unix_seconds=snapshot.taken_at_unix_seconds,
             seconds=seconds,
@@ -300,6 +643,31 @@ class Observer:
         )
 
 
+class _ProcessesOnGpus:
+    """Processes of a snapshot by the GPU that they use."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._there = bool(snapshot.processes)
+        self._unlisted = {one.target for one in snapshot.problems if one.reading == "processes"}
+        self._all_listed = snapshot.host.core_count is not None and not self._unlisted
+        self._on_gpu: dict[GpuKey, list[Process]] = {}
+        for process in snapshot.processes:
+            if process.gpu_uuid is not None:
+                self._on_gpu.setdefault(process.gpu_uuid, []).append(process)
+
+    def split(
+        self, uuid: GpuKey, job: JobTrack | None
+    ) -> tuple[list[Process] | None, list[Process] | None]:
+        """Return those of the job on this GPU, and the others; ``None``: they are not known."""
+        if self._there and uuid not in self._unlisted:
+            there = self._on_gpu.get(uuid, [])
+            own = frozenset[int]() if job is None else job.pids
+            return [one for one in there if one.pid in own], [
+                one for one in there if one.pid not in own
+            ]
+        return None, [] if job is None and self._all_listed else None
+
+
 def _grows(window: Window) -> bool:
     those: list[HostFacts | GpuFacts | WorkerFacts | None] = [window.host, *window.gpus]
     those += [] if window.job is None else [window.job.workers, window.job.own_workers]
@@ -309,12 +677,3 @@ def _grows(window: Window) -> bool:
         for one in those
         if one is not None
     )
-
-
-def spoken_for(snapshot: Snapshot, before: float | None) -> float:
-    """The seconds a snapshot's readings are for, ``before`` being the monotonic time of the one
-    before; a snapshot after a gap speaks for one interval only. 0: no time has passed."""
-    interval = max(snapshot.interval_seconds, 1e-3)
-    passed = interval if before is None else snapshot.monotonic_seconds - before
-    # A machine that was started again counts from zero.
-    return passed if 0.0 <= passed <= GAP_INTERVALS * interval else interval

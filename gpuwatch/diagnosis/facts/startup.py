@@ -67,8 +67,8 @@ SLEEPS_PERCENT = 25.0
 def steps_from(
     samples: Sequence[tuple[float, float]], step: float, *, delivers: bool = False
 ) -> float | None:
-    """Since when the last ``samples`` (see ``waveform.analyse``) are steady work; ``None``: they
-    are not. ``delivers``: the job's loader workers load: those whose queues are full sleep."""
+    """Return since when the last ``samples`` (see ``waveform.analyse``) are steady work; ``None``:
+    they are not. ``delivers``: the job's loader workers load: those whose queues are full sleep."""
     since = _steady(samples, step, 100.0)
     if since is not None or not samples:
         return since
@@ -82,16 +82,16 @@ def steps_from(
 
 
 def _smoothed(samples: Sequence[tuple[float, float]], step: float) -> list[tuple[float, float]]:
-    """Means over half seconds: short steps beat with the samples, of which some then show none.
-    What is left of their rhythm is none: tuning looks alike."""
+    """Return means over half seconds: short steps beat with the samples, of which some then show
+    none. What is left of their rhythm is none: tuning looks alike."""
     size = max(2, round(SMOOTH_SECONDS / step))
     parts = [samples[at : at + size] for at in range(len(samples) % size, len(samples), size)]
     return [(part[-1][0], sum([one[1] for one in part]) / size) for part in parts]
 
 
 def burst(samples: Sequence[tuple[float, float]], step: float) -> tuple[float, float] | None:
-    """Begin and end of the work of a GPU that has rested since; ``None``: it does not rest, or has
-    done next to nothing."""
+    """Return begin and end of the work of a GPU that has rested since; ``None``: it does not rest,
+    or has done next to nothing."""
     worked = [(at, percent) for at, percent in samples if percent >= LEAST_PERCENT]
     if step * sum([percent for _, percent in worked]) < 100.0 * BURST_SECONDS:
         return None
@@ -108,8 +108,8 @@ def is_silent(samples: Sequence[tuple[float, float]]) -> bool:
 def _steady(
     samples: Sequence[tuple[float, float]], step: float, full: float, *, rhythm: bool = True
 ) -> float | None:
-    """Without an idle run, or in at least three cycles alike, ``full`` percent being what a step
-    brings the GPU to."""
+    """Return since when it works without an idle run, or in at least three cycles alike, ``full``
+    percent being what a step brings the GPU to."""
     rises: list[float] = []
     works_since: float | None = None
     busy: bool | None = None
@@ -147,7 +147,7 @@ def _delivered_from(samples: Sequence[tuple[float, float]], step: float) -> floa
 
 
 def _rhythm(rises: list[float], now: float) -> float | None:
-    """Begin of the cycles that are alike, up to now."""
+    """Return the begin of the cycles that are alike, up to now."""
     cycles = [later - earlier for earlier, later in pairwise(rises)]
     first = _alike_from(cycles)
     if len(cycles) - first < CYCLES or rises[-1] - rises[first] < CYCLES_SECONDS:
@@ -159,7 +159,7 @@ def _rhythm(rises: list[float], now: float) -> float | None:
 
 
 def _alike_from(cycles: Sequence[float]) -> int:
-    """The number of the first cycle from which on all are alike."""
+    """Return the number of the first cycle from which on all are alike."""
     shortest, longest, total = math.inf, 0.0, 0.0
     first = count = len(cycles)
     for number in range(count - 1, -1, -1):

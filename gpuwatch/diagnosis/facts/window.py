@@ -1,14 +1,73 @@
-"""Windows, the input of rules: the last minute of one job and its GPUs, boiled down to facts.
+"""Windows, the input of rules: the last minute of one job and its GPUs, boiled down to facts, and
+the tables of readings of which facts are the means.
 
 Built by ``observer`` from snapshots, live or not. Every fact is ``None`` where it was not read.
 Means are over the window's watched time (gaps left out); shares are 0 to 1, percents 0 to 100.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
+from operator import attrgetter
+from typing import Any
+
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
 from gpuwatch.core.model.records import dataclass
-from gpuwatch.diagnosis.facts.averages import mean_of
+from gpuwatch.core.store import Table, Values
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.signals.load import Exchange
 from gpuwatch.diagnosis.signals.waveform import Waveform
+
+WINDOW_SECONDS = 60.0
+"""Windows go back so far."""
+PAST_SECONDS = 960.0
+"""Longer than a pause is kept for: what was written in the first one must still be known."""
+
+
+def mean_of(reading: str = "") -> Any:
+    """Declare a field of facts that is the mean of ``reading``, a field of what is observed;
+    without a name, of what is worked out from several readings at each look."""
+    return field(default=None, metadata={"mean": reading})
+
+
+_NOTHING: Mapping[str, float | None] = {}
+
+
+class FactTable(Table):
+    """Readings, by the names of the facts that are their means: those that are read of what is
+    observed, those worked out, and ``more`` that are no means of facts but worked out as well."""
+
+    def __init__(
+        self, facts: type, more: Sequence[str] = (), *, keep_seconds: float = WINDOW_SECONDS
+    ) -> None:
+        declared = [(one.name, one.metadata["mean"]) for one in fields(facts) if one.metadata]
+        read = [(name, reading) for name, reading in declared if reading]
+        if len(read) == 1:
+            # Of a single field, ``attrgetter`` would give no tuple.
+            raise ValueError("declare two readings or none")
+        own = [name for name, reading in declared if not reading]
+        self.means_declared = [*[name for name, _ in read], *own]
+        self._worked_out = [*own, *more]
+        self._values_of = attrgetter(*[reading for _, reading in read]) if read else None
+        names = (*self.means_declared, *more)
+        super().__init__(names, tiers=(), code="d", keep_seconds=keep_seconds)
+
+    def observe(
+        self,
+        at: float,
+        seconds: float,
+        observed: object,
+        worked_out: Mapping[str, float | None] = _NOTHING,
+    ) -> None:
+        """Take what is observed, as it was over the ``seconds`` up to ``at``, and by name what was
+        worked out; times ascend."""
+        read: Values = () if self._values_of is None else self._values_of(observed)
+        self.add_row(at, seconds, [*read, *[worked_out[name] for name in self._worked_out]])
+
+    def facts(self, since: float) -> dict[str, Any]:
+        """Return the means over what was taken after ``since``, by the names of the facts."""
+        names = self.means_declared
+        return dict(zip(names, self.means(since)[: len(names)], strict=True))
+
 
 COMPILE_SHARE = 0.2
 """Of the looks: many compilers live for less than a second, and few looks catch one."""
@@ -90,14 +149,14 @@ class GpuFacts:
 
     @property
     def busy_percent(self) -> float | None:
-        """Mean utilisation."""
+        """Mean utilisation of the window."""
         return None if self.busy is None else self.busy.mean_percent
 
     @property
     def idle_share(self) -> float:
-        """0 to 1: utilisation is the share of the time in which a kernel was resident, so its mean
-        says how much was idle also where the swings are too fast to be seen; 1: nothing is
-        known."""
+        """Share of the time that it idled, 0 to 1: utilisation is the share of the time in which a
+        kernel was resident, so its mean says how much was idle also where the swings are too fast
+        to be seen; 1: nothing is known."""
         return 1.0 if self.lost or self.busy is None else 1.0 - self.busy.mean_percent / 100.0
 
 
@@ -211,17 +270,19 @@ class JobFacts:
 
     @property
     def compiles(self) -> bool:
-        """One busy thread and an idle GPU are then no sign of slow Python or loading."""
+        """Whether compilers ran: one busy thread and an idle GPU are then no sign of slow Python or
+        loading."""
         return (self.compile_share or 0.0) >= COMPILE_SHARE
 
     def stack_percent(self, *categories: str) -> float | None:
-        """Share of the main threads' samples in these categories; ``None`` without stacks."""
+        """Return the share of the main threads' samples in these categories; ``None`` without
+        stacks."""
         if not self.stacks:
             return None
         return sum([share for category, share, _ in self.stacks if category in categories])
 
     def stack_line(self, category: str) -> str | None:
-        """The user's line under the most of this category's samples."""
+        """Return the user's line under the most of this category's samples."""
         lines = [(share, line) for name, share, line in self.stacks if name == category and line]
         return max(lines)[1] if lines else None
 
@@ -243,33 +304,6 @@ class HostFacts:
     swap_growth_bytes: float | None = None
     shm_total_bytes: int | None = None
     shm_used_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """A stretch of idling of a GPU that had been steadily busy, longer than its usual waits, or
-    one in which it was far less busy than usual (see ``busy_percent``)."""
-
-    at_unix_seconds: float
-    seconds: float
-    busy_percent: float | None = None
-    """Mean of those GPUs meanwhile: near 0 is idling, more is another kind of work (a validation
-    pass with smaller batches)."""
-    gpus: tuple[GpuKey, ...] = ()
-    """Which paused."""
-    wrote_bytes: float | None = None
-    sent_bytes: float | None = None
-    """Over the network; where only the machine's traffic was read, what was more than before."""
-    main_thread_percent: float | None = None
-    busiest_worker_percent: float | None = None
-    other_workers_percent: float | None = None
-    """As of ``JobFacts``, in the pause."""
-    workers_changed: bool = False
-    """Loader workers began or ended in it."""
-    phase: str | None = None
-    """What the job reported that it did: ``checkpoint``, ``validation`` or ``train``."""
-    memory_freed_share: float | None = None
-    """0 to 1: how much of the GPU memory held just before was given back in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

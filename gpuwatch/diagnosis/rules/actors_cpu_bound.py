@@ -111,7 +111,7 @@ def _firing(found: loading.Underfed, main: float, cause: str, *, steps: bool) ->
     job, known = found.job, found.job.job.simulates is not None
     need = loaders.wanted(job.own_workers)
     see = Advice(
-        f"First see what they do: gpuwatch stacks --only PID, of a child of PID {job.job.pid}.",
+        f"First see what they do: py-spy top --pid PID, of a child of PID {job.job.pid}.",
         why="environments and a pool that prepares data have other cures",
     )
     cures = RULE.cure if known else (see,)

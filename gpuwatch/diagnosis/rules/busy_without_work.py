@@ -18,7 +18,7 @@ When it is wrong
 
 What to do
     Profile one step. Many small kernels: a larger batch, torch.compile, CUDA graphs, fused
-    optimizers. A wait: look at the other ranks (gpuwatch stacks shows which one is elsewhere).
+    optimizers. A wait: look at the other ranks (gpuwatch diagnose --stacks): one may be elsewhere.
 
 Thresholds
     busy 85% of the time: drivers show 95 to 100% for kernels back to back, and a job that logs or
@@ -67,7 +67,7 @@ NETWORK_SECONDS = 90.0
 explain it, needs minutes of the traffic to be sure."""
 
 _WAITS = Advice(
-    "See where it stands with gpuwatch stacks; of several ranks, one may be late, or hang.",
+    "See where it stands with gpuwatch diagnose --stacks: one of its ranks may be late, or hang.",
     why="a kernel that spins, for another rank perhaps, looks busy and draws little power",
 )
 _SMALL = Advice(

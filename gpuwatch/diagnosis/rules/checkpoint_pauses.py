@@ -26,7 +26,7 @@ Sources
     PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
 """
 
-from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB

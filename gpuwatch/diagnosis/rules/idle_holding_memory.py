@@ -17,9 +17,9 @@ When it is wrong
 
 What to do
     Where the driver lists no process: it is in another container, or a crash left the memory. Else
-    see whose it is and where it stands (gpuwatch stacks) before anything is ended: a process that
-    does nothing may be one that others wait for. A notebook that nobody uses: shut its kernel down
-    (deleting the variables is not enough; the allocator keeps the memory).
+    see whose it is and where it stands (gpuwatch diagnose --stacks) before anything is ended: a
+    process that does nothing may be one that others wait for. A notebook that nobody uses: shut its
+    kernel down (deleting the variables is not enough; the allocator keeps the memory).
 
 Thresholds
     mean utilisation below 1% over the window: a monitor or a display causes a few tenths. For 30 s:
@@ -152,7 +152,7 @@ def _advice(window: Window, gpus: Sequence[GpuFacts]) -> Advice:
         who = units.listed(list(known.values())[:NAMED_MOST]) or "what is on it (see nvidia-smi)"
         return Advice(f"Ask whoever started {who} before ending anything.", why=frees)
     job = window.job.job
-    see = f"Check what {words.program(job)} is doing: gpuwatch stacks {job.pid}."
+    see = f"Check what {words.program(job)} is doing: gpuwatch diagnose --stacks --pid {job.pid}."
     if any((gpu.busy_percent or 0.0) >= IDLE_PERCENT for gpu in present(window)):
         return Advice(see, why="the job works on its other GPUs: it may need this one again")
     return Advice(f"{see} If nobody uses it any more, shut it down.", why=frees)

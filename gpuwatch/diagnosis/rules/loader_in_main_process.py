@@ -231,7 +231,7 @@ def _firing(window: Window, found: Underfed, main: float | None, loads: float | 
     small = shm is not None and shm <= loaders.SMALL_SHM_BYTES
     by_itself = "the training process loads its own batches (num_workers=0)"
     may = "the main thread is busy meanwhile and, without loader workers, may be loading data"
-    stacks = f"gpuwatch stacks {found.job.job.pid}"
+    stacks = f"gpuwatch diagnose --stacks --pid {found.job.job.pid}"
     see = f"First check whether it loads data ({stacks}); if so, raise num_workers"
     firing = found.starves(
         by_itself,

@@ -76,7 +76,7 @@ def check(window: Window) -> Verdict:
         Evidence("GPU memory they hold", on_gpu, "bytes",
                  says="the next run cannot have it") if on_gpu else None,
     ]  # fmt: skip
-    end = f"Check that they are doing nothing (gpuwatch stacks --only PID), then end them:{command}"
+    end = f"Check that they are doing nothing (py-spy dump --pid PID), then end them:{command}"
     return Firing(
         summary=f"{counted(count, 'loader worker')} {verb} outlived the training process{holding}",
         evidence=evidence,

@@ -168,7 +168,7 @@ def _advice(window: Window, ranks: Sequence[RankFacts]) -> Advice:
         beside = "Run gpuwatch beside the job (gpuwatch diagnose --pid PID)"
         return Advice(f"{beside}: what its processes do decides between them.", why=why)
     if wait is not None and wait >= loading.STARVED_SHARE:
-        see = f"See what makes the batches late: gpuwatch stacks --workers {job.job.pid}."
+        see = f"See what makes the batches late: gpuwatch diagnose --stacks --pid {job.job.pid}."
         return Advice(see, why="the job waits for its data, and its workers' CPU does not say why")
     return Advice(
         f"Before changing anything, get {open_causes.what_decides(window, ranks)}.", why=why

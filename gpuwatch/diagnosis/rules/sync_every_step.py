@@ -9,8 +9,8 @@ Why it matters
     GPU has nothing queued and waits until the next kernels are launched.
 
 Evidence needed
-    Stacks of the main thread (gpuwatch stacks) and the GPUs' utilisation. Without stacks, a
-    thread that spins for the GPU looks like one that computes.
+    Stacks of the main thread (gpuwatch diagnose --stacks) and the GPUs' utilisation. Without
+    stacks, a thread that spins for the GPU looks like one that computes.
 
 When it is wrong
     Where the GPU is the bottleneck, Python waits at the first such call: that costs nothing, so the

@@ -35,7 +35,7 @@ Sources
 
 from collections.abc import Callable, Sequence
 
-from gpuwatch.diagnosis.facts.window import Pause
+from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses, words
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB

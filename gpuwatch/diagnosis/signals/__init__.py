@@ -1,1 +1,1 @@
-"""Pure signal processing: waveforms, periods, pauses, trends and running means."""
+"""Pure signal processing: waveforms, periods, pauses, phases, loads and trends."""

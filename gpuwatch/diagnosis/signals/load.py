@@ -3,20 +3,20 @@ together, in turns, or each for itself; do they work while they are busy, or wai
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isnan, nan, sqrt
+from math import inf, isnan, nan, nextafter, sqrt
 from operator import mul
 from statistics import StatisticsError, correlation, fmean, linear_regression
 from typing import NamedTuple
 
-from gpuwatch.core.bounds import mean
+from gpuwatch.core.store import Table
 
+LOAD_SECONDS = 185.0
+"""A little more than the time over which the load of GPUs is compared."""
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
-CELLS_MAX = 361
 LEAST_CELLS = 16
 """Of both: fewer agree by chance."""
 LEAST_SPREAD = 0.08
@@ -42,83 +42,92 @@ LEAST_MOVE = 0.02
 FALLS = -0.7
 """Correlation of activity and traffic from which one tells of the other."""
 
-Cell = tuple[float | None, ...]
+LOAD_COLUMNS = ("busy", "power_mean_watts", "memory_controller_percent", "activity")
+"""Columns of a GPU's table: utilisation, power, memory controller, and how active its units are."""
+
+Pieces = tuple[list[int], list[list[float]]]
+"""Numbers of pieces of time, and the mean of each column in each; no number where there is none."""
 
 
-class Pieces:
-    """Means of several readings in pieces of time that are the same for whatever is read."""
-
-    __slots__ = ("_begun", "_count", "_means", "_number", "_numbers")
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._numbers, self._means = array("q"), array("f")
-        """Of each piece, and its means; no number where there is none."""
-        self._number, self._begun = 0, list[Cell]()
-        """Of the piece that is not over."""
-
-    def take(self, at: float, readings: Cell) -> None:
-        """Take what was read at a moment; the times ascend."""
-        number, count = int(at / CELL_SECONDS), self._count
-        if number != self._number:
-            if self._begun:
-                self._numbers.append(self._number)
-                means = [mean(column) for column in zip(*self._begun, strict=True)]
-                self._means.extend([nan if one is None else one for one in means])
-            if len(self._numbers) >= 2 * CELLS_MAX:
-                old = bisect_right(self._numbers, number - CELLS_MAX)
-                del self._numbers[:old], self._means[: count * old]
-            self._number, self._begun = number, []
-        self._begun.append(readings)
-
-    def after(self, since: float) -> tuple[array[int], list[array[float]]]:
-        """Numbers of the pieces, and the means of each reading."""
-        start, count = bisect_right(self._numbers, since / CELL_SECONDS), self._count
-        return self._numbers[start:], [
-            self._means[count * start + place :: count] for place in range(count)
-        ]
+def _piece(at: float) -> int:
+    return int(at / CELL_SECONDS)
 
 
-class Load(Pieces):
-    """Utilisation, power, memory controller and activity of one GPU, and how much power it draws
-    for how long."""
+def pieces_of(table: Table, names: Sequence[str], since: float = -inf) -> Pieces:
+    """Return the means of columns in the pieces of time after ``since`` that are over."""
+    times, columns = table.readings_since(since, names)
+    numbers = [int(at / CELL_SECONDS) for at in times]
+    first = 0 if since == -inf else bisect_right(numbers, _piece(since))
+    # More may come into the newest.
+    over = bisect_left(numbers, numbers[-1]) if numbers else 0
+    numbers, columns = numbers[first:over], [column[first:over] for column in columns]
+    if len(set(numbers)) == len(numbers):
+        return numbers, columns
+    begins = [at for at, one in enumerate(numbers) if at == 0 or numbers[at - 1] != one]
+    parts = list(pairwise([*begins, len(numbers)]))
+    return [numbers[begin] for begin in begins], [
+        [_mean_known(column[begin:end]) for begin, end in parts] for column in columns
+    ]
 
-    __slots__ = ("_seconds",)
 
-    def __init__(self) -> None:
-        super().__init__(4)
-        self._seconds: dict[int, float] = {}
-        """By the power, in bins."""
+def _mean_known(values: Sequence[float]) -> float:
+    known = [value for value in values if not isnan(value)]
+    return sum(known) / len(known) if known else nan
 
-    def add(
-        self,
-        at: float,
-        seconds: float,
-        percent: float | None,
-        watts: float | None,
-        controller: float | None = None,
-        activity: float | None = None,
-    ) -> None:
-        """Take what was read at a moment, for so long; the times ascend."""
-        self.take(at, (percent, watts, controller, activity))
+
+class Load:
+    """Utilisation, power, memory controller and activity of one GPU, in pieces of time that are the
+    same for all GPUs, and how much power it draws for how long."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._watt_seconds: dict[int, float] = {}
+        """Seconds of each power, in bins, since it has been watched."""
+        self._pieces: Pieces = ([], [[] for _ in LOAD_COLUMNS])
+        """Pieces up to the newest reading at ``_seen_at``."""
+        self._seen_at = -inf
+
+    def add_power(self, watts: float | None, seconds: float) -> None:
+        """Take the power as it was for so long."""
         if watts is not None:
             bin_number = min(POWER_BINS_MAX, int(watts / POWER_BIN_WATTS))
-            self._seconds[bin_number] = self._seconds.get(bin_number, 0.0) + seconds
+            self._watt_seconds[bin_number] = self._watt_seconds.get(bin_number, 0.0) + seconds
+
+    def after(self, since: float) -> Pieces:
+        """Return the pieces after ``since``, by ``LOAD_COLUMNS``."""
+        table, (numbers, columns) = self._table, self._pieces
+        if self._seen_at != table.latest_at:
+            self._seen_at = table.latest_at
+            known = nextafter((numbers[-1] + 1) * CELL_SECONDS, -inf) if numbers else -inf
+            new, added = pieces_of(table, LOAD_COLUMNS, known)
+            old = bisect_right(numbers, _piece(self._seen_at - LOAD_SECONDS))
+            numbers.extend(new)
+            del numbers[:old]
+            for column, more in zip(columns, added, strict=True):
+                column.extend(more)
+                del column[:old]
+        begin = bisect_right(numbers, _piece(since))
+        return numbers[begin:], [column[begin:] for column in columns]
+
+    @property
+    def plateau_watts(self) -> float | None:
+        """Power that it draws at work, where it works at times."""
+        return self.watts_at(PLATEAU)[0]
 
     def watts_at(self, *shares: float) -> list[float | None]:
-        """Percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
-        total, seen = sum(self._seconds.values()), 0.0
+        """Return percentiles of the power, of all time; ``shares`` (0 to 1) in ascending order."""
+        total, seen = sum(self._watt_seconds.values()), 0.0
         found: list[float | None] = []
-        for number in sorted(self._seconds):
-            seen += self._seconds[number]
+        for number in sorted(self._watt_seconds):
+            seen += self._watt_seconds[number]
             while len(found) < len(shares) and seen >= shares[len(found)] * total:
                 found.append((number + 0.5) * POWER_BIN_WATTS)
         return found + [None] * (len(shares) - len(found))
 
     def spins(self, since: float) -> tuple[float | None, int | None]:
-        """Share of the time (0 to 1) in which a kernel was resident and drew little of what the GPU
-        draws at work, and in how many stretches."""
-        (plateau,) = self.watts_at(PLATEAU)
+        """Return the share of the time (0 to 1) in which a kernel was resident and drew little of
+        what the GPU draws at work, and in how many stretches."""
+        plateau = self.plateau_watts
         means = self.after(since)[1][:2]
         cells = [one for one in zip(*means, strict=True) if not isnan(sum(one))]
         if not cells or plateau is None:
@@ -130,8 +139,8 @@ class Load(Pieces):
         )
 
     def memory_rests(self, since: float) -> float | None:
-        """0 to 1: how much of the time in which a kernel was resident the memory rested, where it
-        works and rests in turns; ``None``: that does not show."""
+        """Return how much (0 to 1) of the time in which a kernel was resident the memory rested,
+        where it works and rests in turns; ``None``: that does not show."""
         busy, _, controller, _ = self.after(since)[1]
         known = sorted(
             [
@@ -149,7 +158,7 @@ class Load(Pieces):
 
 
 class Exchange(NamedTuple):
-    """What GPUs do while the machine sends; ``None``: too little was read, or it does not move."""
+    """Work of GPUs while the machine sends; ``None``: too little was read, or it does not move."""
 
     power_phase: float | None = None
     """Correlation (-1 to 1) of their power with what is sent."""
@@ -159,8 +168,9 @@ class Exchange(NamedTuple):
 
 
 def exchange(loads: Sequence[Load], sent: Pieces, since: float) -> Exchange:
-    """Hold the GPUs of one job, all together, against the traffic, while kernels are resident."""
-    numbers, columns = sent.after(since)
+    """Hold the GPUs of one job, all together, against the traffic that the machine ``sent``, while
+    kernels are resident."""
+    numbers, columns = sent
     rates = dict(zip(numbers, columns[0], strict=True))
     rows: dict[int, list[tuple[float, float, float]]] = {}
     for load in loads:
@@ -196,22 +206,28 @@ def _against(rows: Sequence[tuple[float, float]]) -> float | None:
 
 
 def agreement(loads: Sequence[Load], since: float) -> tuple[float | None, float | None]:
-    """Mean correlation (-1 to 1) of all pairs of GPUs, of their utilisation and of their power;
-    ``None`` where one of them does not move."""
+    """Return the mean correlation (-1 to 1) of all pairs of GPUs, of their utilisation and of their
+    power; ``None`` where one of them does not move."""
     if len(loads) < 2:
         return None, None
-    pieces = [load.after(since) for load in loads]
-    common = set(pieces[0][0]).intersection(*[numbers for numbers, _ in pieces[1:]])
-    busy, power = [
-        _agreement(
-            [
-                [mean for number, mean in zip(numbers, means, strict=True) if number in common]
-                for numbers, means in [(one, columns[place]) for one, columns in pieces]
-            ]
-        )
-        for place in (0, 1)
-    ]
+    pieces = _common([load.after(since) for load in loads])
+    busy, power = [_agreement([columns[place] for _, columns in pieces]) for place in (0, 1)]
     return busy, power
+
+
+def _common(pieces: Sequence[Pieces]) -> Sequence[Pieces]:
+    """Return the pieces of time in which all were read."""
+    numbers = pieces[0][0]
+    if all(one[0] == numbers for one in pieces):
+        return pieces
+    both = set(numbers).intersection(*[numbers for numbers, _ in pieces])
+    return [
+        (
+            [number for number in numbers if number in both],
+            [[v for n, v in zip(numbers, column, strict=True) if n in both] for column in columns],
+        )
+        for numbers, columns in pieces
+    ]
 
 
 def _agreement(columns: Sequence[Sequence[float]]) -> float | None:

@@ -9,8 +9,7 @@ from operator import mul, sub
 
 from gpuwatch.core.bounds import mean
 from gpuwatch.diagnosis.signals.load import variance
-from gpuwatch.diagnosis.signals.running import columns
-from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, columns
 
 Span = tuple[float, float, float]
 """(from, to, value): the mean over that time."""
@@ -43,8 +42,9 @@ UNSEEN = Phase()
 
 
 def compare(spans: Sequence[Span], busy: Sequence[float | None], *, exact: bool = False) -> Phase:
-    """``busy`` is what the GPUs did in each of ``spans`` (see ``Integral``). ``exact``: both are
-    means over the same time by the same clock, so that no lag is to be looked for."""
+    """Return how spans of CPU use go with the GPUs' ``busy`` percent in each (see ``Integral``).
+    ``exact``: both are means over the same time by the same clock, so that no lag is to be looked
+    for."""
     if len(spans) < LEAST_SPANS:
         return UNSEEN
     values = [value for _, _, value in spans]
@@ -76,7 +76,8 @@ def _compare(values: list[float], gpu: list[float], *, exact: bool) -> Phase:
 def split_means(
     values: Sequence[float], gpu: Sequence[float], least: int = LEAST_OF_A_KIND
 ) -> tuple[float | None, float | None]:
-    """Means of ``values`` while the GPU was idle, and while it was busy; each of so many."""
+    """Return the means of ``values`` while the GPU was idle, and while it was busy; each over at
+    ``least`` so many."""
     pairs = list(zip(values, gpu, strict=True))
     return (
         _mean([value for value, one in pairs if one <= IDLE_PERCENT], least),
@@ -87,7 +88,7 @@ def split_means(
 def split(
     pairs: Sequence[tuple[float | None, float | None]], least: int
 ) -> tuple[float | None, float | None]:
-    """``split_means`` of the (value, GPU) pairs of which both are known."""
+    """Return ``split_means`` of the (value, GPU) pairs of which both are known."""
     known = [(value, gpu) for value, gpu in pairs if value is not None and gpu is not None]
     return split_means([value for value, _ in known], [gpu for _, gpu in known], least)
 
@@ -108,7 +109,7 @@ class Integral:
         self._covers = list(accumulate(lengths))
 
     def means(self, spans: Sequence[tuple[float, float]]) -> list[float | None]:
-        """``None`` where less than half of a span is covered."""
+        """Return the mean over each span; ``None`` where less than half of it is covered."""
         result: list[float | None] = []
         before, area, cover = -math.inf, 0.0, 0.0
         for begin, end in spans:
@@ -131,7 +132,7 @@ class Integral:
 
 
 def together(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """The mean over several GPUs, span by span."""
+    """Return the mean over several GPUs, span by span."""
     if len(rows) == 1:
         return list(rows[0])
     return [mean(column) for column in zip(*rows, strict=True)]

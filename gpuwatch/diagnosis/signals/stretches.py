@@ -1,4 +1,5 @@
-"""Pauses of a GPU: what interrupts its work now and then, and not its usual waits."""
+"""Pauses of a GPU, which interrupt its work now and then and are not its usual waits; and recovery
+from waits, since when it has been fed."""
 
 import math
 from array import array
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, percentile
+
+# --- pauses -----------------------------------------------------------------------------------
 
 LEAST_SECONDS = 3.0
 """Shorter idling is a wait for a batch, a logging step, a garbage collection."""
@@ -65,7 +68,7 @@ class Stretch:
 
 
 class PauseWatch:
-    """Fed with the samples of one GPU as they come."""
+    """Finder of pauses in the samples of one GPU, which it takes as they come."""
 
     __slots__ = (
         "_begin", "_busy", "_busy_seconds", "_cell", "_dip", "_dipped_until", "_idle_area",
@@ -116,8 +119,8 @@ class PauseWatch:
         self._state = state
 
     def gap(self) -> None:
-        """Nothing is known between the sample before and the next. A dip ends with it, unless it
-        is still there behind a short gap."""
+        """Note that nothing is known between the sample before and the next. A dip ends with it,
+        unless it is still there behind a short gap."""
         self._state = None
         self._cell[0] = self._cell[1] = 0.0
 
@@ -225,3 +228,80 @@ def _usual_level(levels: Sequence[float]) -> float:
         return -math.inf
     scatter = median([abs(one - middle) for one in levels])
     return middle - max(DIP_PERCENT, DIP_DEVIATIONS * scatter)
+
+
+# --- recovery ---------------------------------------------------------------------------------
+
+FED_CELL_SECONDS = 2.0
+"""Long enough for a fed GPU's logging and optimizer gaps to be a small part."""
+FULL_PERCENT = 90.0
+"""Of a cell: nothing is missing."""
+FED_CELLS = 6
+"""Twelve seconds on end: loaders catch up for a while after each epoch."""
+LATELY_CELLS = 5
+REMEMBERED_CELLS = 36
+BEFORE_CELLS = 8
+"""So much is looked at, at least, to know what was usual before."""
+RUN_CELLS = 2
+"""A GPU that was ever fed for longer in that time waits in pauses, not in its steps."""
+POOR_PERCENT = 80.0
+"""The mean of the time before: less was plainly not fed."""
+
+
+class Recovery:
+    """Finder of the moment since which a GPU has been fed. It takes the GPU's samples as they come,
+    or the share of the time in which a loop did not wait for data."""
+
+    __slots__ = ("_area", "_cells", "_seconds", "at", "full_cells")
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        """Since when it has been fed, the last time that it came to be."""
+        self.full_cells = 0
+        """So many in a row, up to now."""
+        self._cells: deque[tuple[float, float]] = deque(maxlen=REMEMBERED_CELLS)
+        self._area = self._seconds = 0.0
+
+    def extend(self, samples: Sequence[Sample]) -> None:
+        for at, percent, length in samples:
+            self._area += percent * length
+            self._seconds += length
+            if self._seconds < 0.99 * FED_CELL_SECONDS:
+                continue
+            level = self._area / self._seconds
+            self._cells.append((at - self._seconds, level))
+            self._area = self._seconds = 0.0
+            self.full_cells = self.full_cells + 1 if level >= FULL_PERCENT else 0
+            if self.full_cells == FED_CELLS and self._was_poor():
+                self.at = self._cells[-FED_CELLS][0]
+
+    def gap(self) -> None:
+        """Note that nothing is known of the time up to the next sample."""
+        self._cells.clear()
+        self._area = self._seconds = 0.0
+        self.full_cells = 0
+
+    def lately(self) -> float | None:
+        """Return the mean of the last cells, in percent; ``None``: there are too few."""
+        newest = [level for _, level in self._cells][-LATELY_CELLS:]
+        return sum(newest) / LATELY_CELLS if len(newest) == LATELY_CELLS else None
+
+    @property
+    def is_fed(self) -> bool:
+        return self.full_cells >= FED_CELLS
+
+    def _was_poor(self) -> bool:
+        before = [level for _, level in self._cells][:-FED_CELLS]
+        if len(before) < BEFORE_CELLS or sum(before) / len(before) > POOR_PERCENT:
+            return False
+        longest = run = 0
+        for level in before:
+            run = run + 1 if level >= FULL_PERCENT else 0
+            longest = max(longest, run)
+        return longest <= RUN_CELLS
+
+
+def recovered(all_of: list[Recovery]) -> float | None:
+    """Return since when all of a job have been fed, some of which were not before."""
+    moments = [one.at for one in all_of if one.at is not None]
+    return max(moments) if moments and all(one.is_fed for one in all_of) else None

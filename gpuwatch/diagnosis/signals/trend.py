@@ -65,13 +65,13 @@ class Trend:
         del self._buckets[:old], self._minima[:old]
 
     def grown(self) -> float:
-        """How many times as high it is as some seconds ago; 1: nothing is known."""
+        """Return how many times as high it is as some seconds ago; 1: nothing is known."""
         last = self._minima[-2:]
         return last[-1] / last[0] if last and last[0] > 0.0 else 1.0
 
     @property
     def rose_at(self) -> float:
-        """When it went higher than ever before, last."""
+        """Time at which it last went higher than ever before."""
         return self._rises[-1] if self._rises else -math.inf
 
     def rises(self) -> int | None:
@@ -81,8 +81,8 @@ class Trend:
 
     @property
     def seconds(self) -> float | None:
-        """How long it has been followed since what was before was forgotten; ``None``: nothing was
-        read."""
+        """Seconds for which it has been followed since what was before was forgotten; ``None``:
+        nothing was read."""
         return BUCKET_SECONDS * (self._buckets[-1] - self._buckets[0]) if self._buckets else None
 
     def forget_before(self, at: float) -> None:
@@ -92,8 +92,8 @@ class Trend:
         self._answered = -math.inf
 
     def slope(self, since: float = -math.inf) -> tuple[float, float] | None:
-        """(change a second, its standard error); ``None`` while less than half a minute is known
-        ``since`` then."""
+        """Return (change a second, its standard error); ``None`` while less than half a minute is
+        known ``since`` then."""
         buckets = self._buckets
         if buckets and since > BUCKET_SECONDS * buckets[0]:
             later = bisect_left(buckets, since / BUCKET_SECONDS)

@@ -9,16 +9,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.jobs.identity import starters
-from gpuwatch.jobs.identity.evidence import all_pids, read_look
-from gpuwatch.jobs.identity.surroundings import read_link
+from gpuwatch.jobs.identity.process_facts import (
+    ProcessFacts,
+    all_pids,
+    children_of,
+    read_all,
+    read_facts,
+    read_link,
+)
+from gpuwatch.jobs.identity.programs import boundary_phrase
 from gpuwatch.sources.linux import procfs
 from gpuwatch.sources.linux.cgroup import parse_membership
-from gpuwatch.sources.linux.process_details import clean_name, parse_effective_uid, user_name
-from gpuwatch.sources.linux.processes import INITIAL_PID_NAMESPACE, process_exists
+from gpuwatch.sources.linux.processes import (
+    INITIAL_PID_NAMESPACE,
+    clean_name,
+    parse_effective_uid,
+    process_exists,
+    read_command,
+    user_name,
+)
 
 NAMED_AT_MOST = 3
 """Processes that one sentence names."""
+LABEL_LENGTH = 60
+"""Length of a command line within a sentence."""
 
 
 class AttachError(SentenceError):
@@ -34,8 +48,16 @@ class Attachment(NamedTuple):
     """Sentences: what is different from what was asked, and what will be missing."""
 
 
+class Candidate(NamedTuple):
+    """A process that may be the job somebody means."""
+
+    pid: int
+    label: str
+    """Its command line, shortened and made safe."""
+
+
 def parse_pid(text: str) -> int:
-    """A PID as a person types it. Raises ``AttachError``."""
+    """Parse a PID as a person types it. Raises ``AttachError``."""
     digits = text.strip()
     if not (digits.isascii() and digits.removeprefix("-").isdigit()):
         shown = clean(digits, 40)
@@ -51,7 +73,7 @@ UsesGpu = Callable[[int], bool]
 def resolve(
     pid: int, proc: Path = procfs.PROC, *, uses_gpu: UsesGpu = lambda _: False
 ) -> Attachment:
-    """The process to watch for ``pid``. Raises ``AttachError`` where there is nothing to watch. Any
+    """Find the process to watch for ``pid``. Raises ``AttachError`` where there is none. Any
     process of a job will do: finding the rest of it is the tracker's part. ``uses_gpu`` is asked of
     a process that its program speaks against: one on a GPU is watched whatever it is."""
     _check_number(pid)
@@ -61,7 +83,7 @@ def resolve(
 
 
 def slurm_process(job: str, proc: Path = procfs.PROC) -> int | None:
-    """The process to watch for a Slurm job, by its cgroup; ``None``: it has none here."""
+    """Find the process to watch for a Slurm job, by its cgroup; ``None``: it has none here."""
     for pid in sorted(all_pids(proc)) if sys.platform.startswith("linux") else ():
         groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup"))
         # Slurm keeps a process of its own in a step that nobody asked for.
@@ -117,34 +139,86 @@ def _resolve(pid: int, notes: tuple[str, ...], proc: Path, uses_gpu: UsesGpu) ->
 def _program_instead(
     pid: int, notes: tuple[str, ...], proc: Path, uses_gpu: UsesGpu
 ) -> Attachment | None:
-    """The process to watch instead of a program that only started the job; ``None``: itself. Raises
-    ``AttachError`` where that is not clear, and names what runs below it."""
-    look = read_look(pid, proc)
-    if look is None:
+    """Find the process to watch instead of a program that only started the job; ``None``: itself.
+    Raises ``AttachError`` where that is not clear, and names what runs below it."""
+    process = read_facts(pid, proc)
+    if process is None:
         raise AttachError(f"PID {pid} has just ended.")
     ours = pid == os.getpid() and procfs.is_our_view(proc)
     # In a container the first process can be the training itself.
     first = pid == 1 and not _is_nested(proc)
-    what = "gpuwatch itself" if ours else starters.what_instead(look)
-    label = starters.label(look, proc)
-    if what is None and not first and not starters.is_wrapper(look):
+    what = "gpuwatch itself" if ours else what_instead(process)
+    waits = process.program.kind == "wrapper"
+    if what is None and not first and not waits:
         return None
     if not ours and uses_gpu(pid):
         return None
-    below, waits = starters.jobs_below(pid, proc), starters.is_wrapper(look)
-    if (waits or starters.runs_script(look)) and len(below) == 1 and not first:
+    below = jobs_below(pid, proc)
+    if (waits or _runs_script(process)) and len(below) == 1 and not first:
         note = (
-            f"PID {pid} is {look.program.name}, which only waits for what it started: PID "
+            f"PID {pid} is {process.program.name}, which only waits for what it started: PID "
             f"{below[0].pid} ({below[0].label}) is watched instead."
         )
         return _resolve(below[0].pid, (*notes, note), proc, uses_gpu)
     said = "only waits for what it started" if waits else f"is {what}, not a job"
     if pid == 1:
         said = "starts everything else here and is not a job"
-    raise AttachError(f"PID {pid} ({label}) {said}{_jobs_named(below)}")
+    raise AttachError(f"PID {pid} ({_label(process, proc)}) {said}{_jobs_named(below)}")
 
 
-def _jobs_named(below: list[starters.Candidate]) -> str:
+def what_instead(process: ProcessFacts) -> str | None:
+    """Return the kind of a process that is no job (a shell, a terminal, a service), as the rest of
+    "it is ..."; ``None`` for a job, and for a wrapper."""
+    program = process.program
+    if program.kind == "boundary":
+        # Titles such as "tmux: server", "sshd: ada@pts/3".
+        return boundary_phrase(program.name, process.name.partition(":")[0])
+    return {"shell": "a shell", "gpuwatch": "gpuwatch itself"}.get(program.kind)
+
+
+def _runs_script(process: ProcessFacts) -> bool:
+    """True if a shell was started for a script or a command line, and not for a person."""
+    return (
+        process.program.kind == "shell"
+        and len(process.arguments) > 1
+        and not all(argument.startswith("-") for argument in process.arguments[1:])
+    )
+
+
+def _label(process: ProcessFacts, proc: Path) -> str:
+    """Return the command line for a sentence, or the name where there is none."""
+    command = read_command(process.pid, process.name.encode(), proc)
+    return clean(command, LABEL_LENGTH) if command else process.name
+
+
+def jobs_below(pid: int, proc: Path = procfs.PROC) -> list[Candidate]:
+    """Find the topmost processes below ``pid`` that start no jobs themselves.
+
+    Python programs and launchers if there are any, else all, by CPU time used. This
+    gpuwatch is never among them.
+    """
+    seen = read_all(proc)
+    children = children_of(seen)
+    found: list[tuple[bool, Candidate]] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        at = waiting.pop()
+        process = None if at == os.getpid() else read_facts(at, proc)
+        if process is None or seen[at].state in "ZX":
+            continue
+        if what_instead(process) is not None or process.program.kind == "wrapper":
+            waiting += children.get(at, ())
+            continue
+        likely = process.program.kind in ("python", "launcher")
+        found.append((likely, Candidate(at, _label(process, proc))))
+    best = any(likely for likely, _ in found)
+    return sorted(
+        [candidate for likely, candidate in found if likely == best],
+        key=lambda one: (-seen[one.pid].cpu_ticks, one.pid),
+    )
+
+
+def _jobs_named(below: list[Candidate]) -> str:
     if not below:
         return (
             ", and no job runs below it now: give the PID of the training process (gpuwatch "
@@ -191,7 +265,7 @@ def _is_readable(pid: int, proc: Path) -> bool:
 
 
 def _missing_rights(pid: int, uid: int | None) -> str:
-    """What cannot be read, and how to see it."""
+    """Say what cannot be read, and how to see it."""
     missing = "its environment (ranks), folder, disk use and shared memory cannot be read"
     if os.geteuid() == 0:
         return (

@@ -1,6 +1,5 @@
 """Kinds of programs by their command line: launcher, shell, Python program, ..."""
 
-import functools
 import re
 from typing import Literal, NamedTuple
 
@@ -10,7 +9,7 @@ things that have nothing to do with each other (init, sshd, a terminal, a Jupyte
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of names, written as lines of words."""
+    """Return a set of names, written as lines of words."""
     return frozenset(text.split())
 
 
@@ -73,7 +72,7 @@ _BOUNDARIES = {
         """,
 }
 BOUNDARIES = {name: phrase for phrase, names in _BOUNDARIES.items() for name in names.split()}
-"""Each with the words a person has for it."""
+"""Words that a person has for each."""
 _BOUNDARY_PREFIXES = ("containerd-shim", "jupyter-")
 
 PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[dt]*", re.IGNORECASE)
@@ -100,7 +99,7 @@ _HELPERS = (
 
 
 def boundary_phrase(*names: str) -> str:
-    """The words for a boundary that has one of these names."""
+    """Return the words for a boundary that has one of these names."""
     known = [BOUNDARIES[name] for name in names if name in BOUNDARIES]
     return "a notebook server" if names[0].startswith("jupyter-") else [*known, _SERVICE][0]
 
@@ -120,10 +119,9 @@ class Program(NamedTuple):
         return self.kind == "python"
 
 
-@functools.lru_cache(maxsize=1024)
 def recognise(arguments: tuple[str, ...], name: str = "", executable: str | None = None) -> Program:
-    """The program of a process with these arguments; ``name`` is the kernel's name of it. A program
-    that rewrote its arguments is known by its name or its executable."""
+    """Recognise the program of a process with these arguments; ``name`` is the kernel's name of it.
+    A program that rewrote its arguments is known by its name or its executable."""
     first = _base(arguments[0]).removeprefix("-") if arguments else name
     if first == "gpuwatch":
         return Program("gpuwatch", first)
@@ -206,7 +204,8 @@ def _helper(program: str) -> str | None:
 
 
 def parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """(``script``, ``module`` or ``code``; its path, name or text; the arguments after it)."""
+    """Return (``script``, ``module`` or ``code``; its path, name or text; the arguments after
+    it)."""
     index = 1
     while index < len(arguments):
         argument = arguments[index]
@@ -230,7 +229,8 @@ def parse_python(arguments: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]
 
 
 def is_python_executable(executable: str | None) -> bool:
-    """Also of one that was replaced while it ran, which the kernel says behind its path."""
+    """True for a Python, also one that was replaced while it ran, which the kernel says behind its
+    path."""
     name = _base(executable or "").removesuffix(" (deleted)")
     return PYTHON.fullmatch(name) is not None
 

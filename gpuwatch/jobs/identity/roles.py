@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuwatch.jobs.identity.evidence import Look, RankNumbers, rank_numbers
-from gpuwatch.jobs.identity.grouping import is_fork, is_same_program
+from gpuwatch.jobs.identity.process_facts import (
+    NO_LIBRARIES,
+    Libraries,
+    ProcessFacts,
+    RankNumbers,
+    is_fork,
+    is_same_program,
+    rank_numbers,
+)
 
 WORKER_NAME = "pt_data_worker"
 PIN_NAME = "pt_data_pin"
@@ -45,7 +52,7 @@ OTHER = Role("other")
 class Evidence:
     """One process as far as its role depends on it."""
 
-    look: Look
+    facts: ProcessFacts
     pid: int = field(init=False)
     parent: int | None = None
     """The member above it; ``None`` for the topmost, and for orphans."""
@@ -53,11 +60,7 @@ class Evidence:
     """``None`` where it may not be read."""
     threads: frozenset[str] | None = None
     """Their names; ``None`` until all have been read once."""
-    framework: str | None = None
-    names_workers: bool = False
-    """Its PyTorch is one that does."""
-    cpu_build: bool | None = None
-    """Its PyTorch knows no GPUs."""
+    libraries: Libraries = NO_LIBRARIES
     uses_gpu: bool = False
     reports: bool = False
     """It says itself that it trains, through ``gpuwatch.torch``."""
@@ -69,7 +72,7 @@ class Evidence:
     """Its parent has ended."""
 
     def __post_init__(self) -> None:
-        self.pid = self.look.pid
+        self.pid = self.facts.pid
 
     def has_thread(self, *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in self.threads or ())
@@ -78,8 +81,8 @@ class Evidence:
 def names_are_used(members: Sequence[Evidence]) -> bool:
     """True if this PyTorch is one that names loader workers and the pinning thread."""
     return any(
-        member.names_workers
-        or member.look.name.startswith(_NAMES_THAT_PROVE)
+        member.libraries.names_workers
+        or member.facts.name.startswith(_NAMES_THAT_PROVE)
         or member.has_thread(*_NAMES_THAT_PROVE)
         for member in members
     )
@@ -93,8 +96,8 @@ def is_training(threads: frozenset[str]) -> bool:
 def assign(
     members: Sequence[Evidence], *, names_used: bool, before: Mapping[int, Role] | None = None
 ) -> dict[int, Role]:
-    """The role of each, by PID. ``members`` come with parents before their children; ``before``
-    holds the roles that orphans had while their parent lived."""
+    """Return the role of each, by PID. ``members`` come with parents before their children;
+    ``before`` holds the roles that orphans had while their parent lived."""
     return _Assignment(members, names_used, before or {}).roles
 
 
@@ -123,10 +126,10 @@ class _Assignment:
 
     def _by_itself(self, member: Evidence) -> Role | None:
         """``None`` if that leaves it open."""
-        program = member.look.program
+        program = member.facts.program
         if program.kind == "launcher":
             return Role("launcher", f"it is {program.name}")
-        if member.look.name.startswith(WORKER_NAME):
+        if member.facts.name.startswith(WORKER_NAME):
             # A child of a worker inherits its name.
             inherited = self._role_above(member) == "loader_worker"
             own = Role("loader_worker", f"named {WORKER_NAME}")
@@ -142,7 +145,7 @@ class _Assignment:
         return known or shown
 
     def _helper_sign(self, member: Evidence) -> str | None:
-        program = member.look.program
+        program = member.facts.program
         if program.helper is not None:
             return f"it is {program.helper}"
         if program.started_by == "resource tracker":
@@ -162,7 +165,7 @@ class _Assignment:
     def _rank_by_environment(self, member: Evidence) -> Role | None:
         """Workers and helpers inherit the environment: the topmost process with it is the rank."""
         numbers = rank_numbers(member.environment)
-        if numbers is None or not member.look.program.is_python:
+        if numbers is None or not member.facts.program.is_python:
             return None
         above = self._rank_above(member)
         if above is not None and above.numbers is not None and above.numbers[:2] == numbers[:2]:
@@ -178,9 +181,9 @@ class _Assignment:
     # By its place in the tree
 
     def _name_mains(self, members: Sequence[Evidence]) -> None:
-        """The processes that nothing has named yet: the main ones, then those below them."""
+        """Name the processes that nothing has named yet: the main ones, then those below them."""
         mains = [m for m in members if m.pid not in self.roles and self._is_main(m)]
-        likely = {m.pid for m in mains if m.look.program.is_python or m.uses_gpu}
+        likely = {m.pid for m in mains if m.facts.program.is_python or m.uses_gpu}
         known = any(role.name == "rank" for role in self.roles.values())
         known = known or (len(mains) > 1 and any(m.uses_gpu for m in mains))
         for member in mains:
@@ -193,16 +196,16 @@ class _Assignment:
     def _is_main(self, member: Evidence) -> bool:
         """Nothing but launchers, wrappers and shells above it."""
         above = [self._members[pid] for pid in self._above[member.pid]]
-        return not member.orphaned and all(up.look.program.kind in _STARTERS for up in above)
+        return not member.orphaned and all(up.facts.program.kind in _STARTERS for up in above)
 
     def _main(self, member: Evidence, *, a_rank_is_known: bool) -> Role:
-        pid = member.pid
+        pid, framework = member.pid, member.libraries.framework
         below = [one for one in self._members.values() if pid in self._above[one.pid]]
         signs = (
             (member.uses_gpu, "it uses a GPU"),
             (self._started_the_others(member) is not None, "it started the other ranks"),
             (any(map(self._is_rank_or_may_be, below)), None),
-            (member.framework is not None, f"{member.framework} is loaded in it"),
+            (framework is not None, f"{framework} is loaded in it"),
             (self._started_workers(pid), "it started loader workers"),
             (any(one.pid not in self.roles and self._trains(one) for one in below), None),
         )
@@ -217,7 +220,7 @@ class _Assignment:
         """A rank of its own, or on a GPU while the one above it is on none."""
         role = self.roles.get(member.pid)
         if role is None:
-            return member.uses_gpu and member.look.program.is_python
+            return member.uses_gpu and member.facts.program.is_python
         return role.name == "rank"
 
     def _started_workers(self, pid: int) -> bool:
@@ -232,21 +235,21 @@ class _Assignment:
         return False
 
     def _trains(self, member: Evidence) -> str | None:
-        """Why a program of its own, below the one that was asked for (``make``, a sweep), is a
+        """Say why a program of its own, below the one that was asked for (``make``, a sweep), is a
         training process."""
         is_part = self._is_part(member)
-        if is_part or not (member.settled and member.look.program.is_python):
+        if is_part or not (member.settled and member.facts.program.is_python):
             return None
         if member.uses_gpu:
             return "it uses a GPU"
-        if member.framework is not None:
-            return f"{member.framework} is loaded in it"
+        if member.libraries.framework is not None:
+            return f"{member.libraries.framework} is loaded in it"
         return "it started loader workers" if self._started_workers(member.pid) else None
 
     def _is_part(self, member: Evidence, *methods: str) -> bool:
-        """Of the program that its parent runs; only if it was started by one of ``methods`` of
-        multiprocessing, or forked."""
-        started_by = member.look.program.started_by
+        """True if it is a part of the program that its parent runs; only if it was started by one
+        of ``methods`` of multiprocessing, or forked."""
+        started_by = member.facts.program.started_by
         spawned = started_by in methods if methods else started_by is not None
         return spawned or self._is_fork(member) or member.orphaned
 
@@ -261,17 +264,19 @@ class _Assignment:
             return Role("rank", "it uses a GPU", True, member.pid)
         if above not in ("rank", "helper") and not member.orphaned:
             return OTHER
-        spawned = member.look.program.started_by == "spawn"
+        spawned = member.facts.program.started_by == "spawn"
         sign = f"{'spawned' if spawned else 'forked'} by the training process"
         if self._names_used:
             return Role("helper", f"{sign}, not named as a worker", True)
         rank = self._rank_above(member)
         trains = None if rank is None or rank.rank_pid is None else self._members[rank.rank_pid]
-        of_torch = trains is None or trains.framework in (None, "torch")
+        of_torch = trains is None or trains.libraries.framework in (None, "torch")
         return Role("loader_worker" if of_torch else "helper", sign, True)
 
     def _is_fork(self, member: Evidence) -> bool:
-        return member.parent is not None and is_fork(member.look, self._members[member.parent].look)
+        return member.parent is not None and is_fork(
+            member.facts, self._members[member.parent].facts
+        )
 
     def _role_above(self, member: Evidence) -> str | None:
         role = None if member.parent is None else self.roles.get(member.parent)
@@ -295,7 +300,7 @@ class _Assignment:
             self.roles[member.pid] = role._replace(rank_pid=of.rank_pid, numbers=of.numbers)
 
     def _started_the_others(self, member: Evidence) -> RankNumbers | None:
-        """The numbers of a first rank that started the other ones of this machine itself, as
+        """Return the numbers of a first rank that started the other ones of this machine itself, as
         Lightning's does: only the environment of those says theirs."""
         started = [self.roles[other.pid].numbers for other in self._ranks_of(member)]
         numbers = min(filter(None, started), key=lambda one: one.local_rank or 0, default=None)
@@ -305,12 +310,12 @@ class _Assignment:
         return RankNumbers(first, 0, numbers.world_size, "it started the other ranks")
 
     def _spawned_as(self, member: Evidence) -> RankNumbers | None:
-        """By the order in which one program started its ranks, as ``torch.multiprocessing.spawn``
-        does: which it is, they hear through a pipe."""
+        """Return its number by the order in which one program started its ranks, as
+        ``torch.multiprocessing.spawn`` does: which it is, they hear through a pipe."""
         if member.parent is None or self._role_above(member) != "launcher":
             return None
         parent = self._members[member.parent]
-        ranks = sorted([(one.look.started_at or 0.0, one.pid) for one in self._ranks_of(parent)])
+        ranks = sorted([(one.facts.started_at or 0.0, one.pid) for one in self._ranks_of(parent)])
         pids = [pid for _, pid in ranks]
         if member.pid not in pids:
             return None
@@ -319,11 +324,11 @@ class _Assignment:
         return RankNumbers(index if node == "0" else None, index, None, sign)
 
     def _ranks_of(self, member: Evidence) -> list[Evidence]:
-        """The ranks among its children that run the same program as it."""
+        """Return the ranks among its children that run the same program as it."""
         return [
             other
             for other in self._members.values()
             if other.parent == member.pid
             and self.roles.get(other.pid, OTHER).name == "rank"
-            and is_same_program(other.look, member.look)
+            and is_same_program(other.facts, member.facts)
         ]

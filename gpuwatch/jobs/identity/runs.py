@@ -1,4 +1,4 @@
-"""Recognising runs of the same job.
+"""Recognise runs of the same job.
 
 "The same command, in the same folder, by the same user" as a person means it: the interpreter's
 path, ports and ids that a launcher draws at random, and the settings of data loading that
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.evidence import Look, parse_arguments
+from gpuwatch.jobs.identity.process_facts import ProcessFacts, parse_arguments, read_link
 from gpuwatch.jobs.identity.programs import PYTHON, parse_python
-from gpuwatch.jobs.identity.surroundings import read_link
 from gpuwatch.sources.linux import procfs
 
 COMMAND_BYTES = 65_536
@@ -48,14 +47,14 @@ class RunIdentity(NamedTuple):
     command: tuple[str, ...]
 
     def of_job(self) -> tuple[str | int, ...]:
-        """The same for every run of the same job."""
+        """Return what every run of the same job shares."""
         folder = self.working_directory
         # Hydra can make a folder for each run and work there.
         return (self.uid, _MOMENT.sub("*", folder), *essence(self.command, folder))
 
 
 def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
-    """User, folder and command of a process; ``None`` where one of the three cannot be read.
+    """Read user, folder and command of a process; ``None`` where one of the three cannot be read.
 
     That is so for other users' processes (their folder is theirs), for what has ended, and for
     what erased its command line.
@@ -74,7 +73,7 @@ def run_identity(pid: int, proc: Path = procfs.PROC) -> RunIdentity | None:
 
 
 def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """The part of a command that two runs of it share."""
+    """Return the part of a command that two runs of it share."""
     kept: list[str] = []
     value_of: re.Pattern[str] | None = None
     for argument in _without_interpreter(command):
@@ -89,8 +88,9 @@ def essence(command: tuple[str, ...], folder: str) -> tuple[str, ...]:
 
 
 def _values_of(name: str, *, settable: bool = False) -> re.Pattern[str] | None:
-    """Values that may follow an option that makes no other run; ``None`` for all other arguments.
-    Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a word."""
+    """Return the values that may follow an option that makes no other run; ``None`` for all other
+    arguments. Without a dash (Hydra's ``data.num_workers=4``) it must be ``settable``, else it is a
+    word."""
     if not settable and not name.startswith("-"):
         return None
     if _DRAWN.fullmatch(name):
@@ -115,7 +115,7 @@ def _without_interpreter(command: tuple[str, ...]) -> list[str]:
 
 
 def _relative(argument: str, folder: str) -> str:
-    """Paths in the job's folder without that folder: ``./train.py`` is ``train.py``."""
+    """Return paths in the job's folder without that folder: ``./train.py`` is ``train.py``."""
     name, equals, value = argument.partition("=")
     if not equals or "/" in name:
         name, equals, value = "", "", argument
@@ -157,9 +157,9 @@ class NextRun:
         now: float,
         began: frozenset[int],
         ended_at_unix: float,
-        climb: Callable[[int], tuple[Look, ...]],
-    ) -> Look | None:
-        """The topmost process of the next run; ``began`` are the PIDs that are new."""
+        climb: Callable[[int], tuple[ProcessFacts, ...]],
+    ) -> ProcessFacts | None:
+        """Find the topmost process of the next run; ``began`` are the PIDs that are new."""
         if self._job is None:
             return None
         self._waiting.update(dict.fromkeys(began, now + SETTLE_SECONDS))

@@ -1,26 +1,20 @@
-"""Where a job runs: folder, container, pod, Slurm job, Python environment."""
+"""Find where a job runs (folder, container, pod, Slurm job, Python environment), and what it does
+other than train from a loader: servers, and environments of reinforcement learning.
+"""
 
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.cores import SLURM_CORES
+from gpuwatch.jobs.identity.process_facts import ProcessFacts, read_link
 from gpuwatch.jobs.identity.programs import is_python_executable, words
 from gpuwatch.sources.linux import cgroup, procfs
-
-ENVIRONMENT_NAMES = words(
-    """
-    CONDA_DEFAULT_ENV CONDA_PREFIX HOSTNAME KUBERNETES_SERVICE_HOST MASTER_ADDR MASTER_PORT
-    NCCL_RAS_ADDR PATH POD_NAME POD_NAMESPACE SLURM_JOBID SLURM_JOB_ID VIRTUAL_ENV
-    VIRTUAL_ENV_PROMPT
-    """
-) | {SLURM_CORES}
-"""The variables that this module, ``jobs/cores.py`` and ``tracking/collectives.py`` look at."""
 
 POD_LOGS = Path("/var/log/pods")
 """Where the kubelet keeps logs, in a folder ``NAMESPACE_POD_UID`` for each pod."""
@@ -47,8 +41,8 @@ class Surroundings(NamedTuple):
 def read_surroundings(
     pid: int, environment: Mapping[str, str], proc: Path = procfs.PROC
 ) -> Surroundings:
-    """Where the process ``pid`` runs. What cannot be read is ``None``; never raises.
-    ``environment`` holds (at least) those of its variables that ``ENVIRONMENT_NAMES`` lists."""
+    """Read where the process ``pid`` runs. What cannot be read is ``None``; never raises.
+    ``environment``: see ``process_facts.read_environment``."""
     folder = read_link(pid, "cwd", proc)
     groups = os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup"))
     membership = cgroup.parse_membership(groups)
@@ -65,20 +59,11 @@ def read_surroundings(
     )
 
 
-def read_link(pid: int | str, name: str, proc: Path = procfs.PROC) -> str | None:
-    """``cwd`` or ``exe`` of a process; ``None`` where it may not be read. The kernel answers:
-    the file system behind it, which may hang, is not asked."""
-    try:
-        return os.readlink(f"{proc}/{pid}/{name}")  # noqa: PTH115 - text, not a Path
-    except OSError:
-        return None
-
-
 def pod_name(
     groups: str, environment: Mapping[str, str], host: str, logs: Path = POD_LOGS
 ) -> str | None:
-    """The Kubernetes pod: its names as the kubelet writes them, its name, as pods have it for host
-    name, or its uid.
+    """Return the Kubernetes pod: its names as the kubelet writes them, its name, as pods have it
+    for host name, or its uid.
 
     ``groups`` is the text of ``/proc/PID/cgroup``. Every pod knows where the API server is,
     so without that variable a host name is just a host name. A pod in the host's network has
@@ -99,7 +84,7 @@ def pod_name(
 
 @functools.lru_cache(maxsize=256)
 def _names_of_pod(uid: str, logs: Path) -> str | None:
-    """``NAMESPACE/NAME``. The folder is there before the pod's first process is."""
+    """Return ``NAMESPACE/NAME``. The folder is there before the pod's first process is."""
     try:
         folders = os.listdir(logs)  # noqa: PTH208 - thousands of names, no paths
     except OSError:
@@ -107,12 +92,6 @@ def _names_of_pod(uid: str, logs: Path) -> str | None:
     found = [folder.split("_") for folder in folders if folder.endswith(f"_{uid}")]
     named = next((parts for parts in found if len(parts) == 3), None)
     return None if named is None else clean("/".join(named[:2]), 2 * NAME_LENGTH)
-
-
-def read_inner_pid(pid: int, proc: Path = procfs.PROC) -> int | None:
-    """The PID inside the process's own PID namespace, if that is another than ``pid``."""
-    inner = procfs.inner_pids(pid, proc)
-    return inner[-1] if inner and inner[-1] != pid else None
 
 
 class _PythonEnvironment:
@@ -144,7 +123,7 @@ class _PythonEnvironment:
         return next((label for label in labels if label is not None), None)
 
     def _called_by(self, folder: str | None) -> str | None:
-        """The first argument; made absolute if it is a path and its folder is known."""
+        """Return the first argument; made absolute if it is a path and its folder is known."""
         line = procfs.read_if_possible(f"{self._process}/cmdline", 4096)
         first = os.fsdecode(line.split(b"\0", 1)[0])
         if "/" not in first:
@@ -153,7 +132,7 @@ class _PythonEnvironment:
         return None if folder is None else os.path.normpath(f"{folder}/{first}")
 
     def _prefixes(self) -> Iterator[str | None]:
-        """The folders that can be its environment, the likeliest first."""
+        """Yield the folders that can be its environment, the likeliest first."""
         executable, called = self._executable, self._called
         if not is_python_executable(executable or called):
             yield self._active(None)
@@ -169,7 +148,7 @@ class _PythonEnvironment:
                 yield os.path.dirname(os.path.dirname(os.path.normpath(interpreter)))  # noqa: PTH120
 
     def _active(self, executable: str | None) -> str | None:
-        """What was activated; with an executable only if it can be of that environment."""
+        """Return what was activated; with an executable only if it can be of that environment."""
         venv, conda = self._venv, self._conda
         first = next((one for one in self._path if one in (f"{venv}/bin", f"{conda}/bin")), None)
         if venv is not None and first != f"{conda}/bin":
@@ -211,10 +190,112 @@ def _absolute(text: str | None) -> str | None:
 
 
 def visible_gpus(environment: Mapping[str, str] | None) -> int | None:
-    """How many ``CUDA_VISIBLE_DEVICES`` names; CUDA sees those before the first that is none."""
+    """Count what ``CUDA_VISIBLE_DEVICES`` names; CUDA sees those before the first that is none."""
     named = None if environment is None else environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return None
     is_device = re.compile(r"\d+|(GPU|MIG)-[\w/-]+").fullmatch
     devices = [one.strip() for one in named.split(",")]
     return len(list(takewhile(is_device, devices)))
+
+
+# Jobs that do not train from a loader
+
+_SERVERS = words(
+    """
+    gunicorn hypercorn lmdeploy llama-server mlserver ollama ray::servereplica sglang streamlit
+    text-embeddings-router text-generation-launcher text-generation-server torchserve tritonserver
+    uvicorn vllm
+    """
+)
+_LISTENS = b"0A"
+"""``TCP_LISTEN`` in ``/proc/net/tcp``."""
+_FIRST_EPHEMERAL = 32768
+"""From here on the kernel hands out ports, on which collectives of training jobs listen."""
+LISTED_SECONDS = 30.0
+"""For one such list the kernel goes through all connections of the machine: up to 20 ms."""
+_SIMULATORS = (
+    ("MuJoCo", b"/libmujoco"), ("MuJoCo", b"/mujoco/"), ("Atari", b"/ale_py/"),
+    ("PyBullet", b"/pybullet."), ("Box2D", b"/_Box2D"), ("EnvPool", b"/envpool/"),
+    ("Procgen", b"/procgen/"), ("NetHack", b"/nle/"), ("VizDoom", b"/vizdoom/"),
+    ("Habitat", b"/habitat_sim/"),
+)  # fmt: skip
+
+_ENVIRONMENT = re.compile(
+    r"(?:^|[-_ ./])env(?:[-_.]?(?:id|name))?[ =](?:[\w.-]+/)?([a-z]\w*-v\d+)(?: |$)", re.A | re.I
+)
+"""Gymnasium's ids end in a version; an option of the command that has one names an environment."""
+
+
+class Listeners:
+    """Ports on which processes listen; each network namespace is listed once for all of them."""
+
+    def __init__(self, proc: Path = procfs.PROC) -> None:
+        self._proc = proc
+        self._listed: dict[str, tuple[float, Mapping[str, int]]] = {}
+
+    def ports(self, pid: int, now: float) -> set[int]:
+        """Return TCP ports below the ephemeral ones; none where it may not be read. ``now``:
+        monotonic seconds."""
+        try:
+            listening = self._listening(pid, now)
+            folder = f"{self._proc}/{pid}/fd"
+            files = os.listdir(folder) if listening else ()  # noqa: PTH208 - names only
+        except (OSError, ValueError, IndexError):
+            return set()
+        links = [read_link(pid, f"fd/{name}", self._proc) or "" for name in files]
+        found = {listening[link] for link in links if link in listening}
+        return {port for port in found if port < _FIRST_EPHEMERAL}
+
+    def _listening(self, pid: int, now: float) -> Mapping[str, int]:
+        """Return sockets that listen in the process's network namespace, as links name them."""
+        space = read_link(pid, "ns/net", self._proc) or str(pid)
+        known = self._listed.get(space)
+        if known is None or now - known[0] >= LISTED_SECONDS:
+            recent = [each for each in self._listed.items() if now - each[1][0] < LISTED_SECONDS]
+            known = (now, _listening_beside(pid, self._proc))
+            self._listed = {**dict(recent), space: known}
+        return known[1]
+
+
+def service_sign(
+    processes: Iterable[ProcessFacts], listeners: Listeners, now: float, *, only_known: bool
+) -> str | None:
+    """Say why a job of these processes serves requests, as a phrase: one of them listens on a TCP
+    port that somebody chose. ``only_known``: only of a program known as a server, since the stores
+    of collectives listen, too."""
+    ports, names = set[int](), []
+    for process in processes:
+        name = process.program.name.lower()
+        # Ray says the deployment behind it: ray::ServeReplica:app:Model.
+        known = (name, name.partition(".")[0], ":".join(name.split(":")[:3]))
+        names += [one for one in known if one in _SERVERS][:1]
+        ports |= listeners.ports(process.pid, now)
+    if not ports or (only_known and not names):
+        return None
+    listens = f"listens on TCP port {min(ports)}"
+    return f"it is {names[0]} and {listens}" if names else f"it {listens}"
+
+
+def _listening_beside(pid: int, proc: Path) -> dict[str, int]:
+    lines = procfs.read_whole(f"{proc}/{pid}/net/tcp").splitlines()[1:]
+    # A kernel without IPv6 has only the first.
+    with suppress(FileNotFoundError):
+        lines += procfs.read_whole(f"{proc}/{pid}/net/tcp6").splitlines()[1:]
+    rows = [line.split(None, 10) for line in lines]
+    return {
+        f"socket:[{row[9].decode()}]": int(row[1].rpartition(b":")[2], 16)
+        for row in rows
+        if row[3] == _LISTENS
+    }
+
+
+def simulator(process: ProcessFacts, proc: Path) -> str | None:
+    """Say why a process steps environments, as far as it shows: by a library that it has loaded,
+    or, as most written in Python load none, by the one that its command names."""
+    maps = procfs.read_if_possible(f"{proc}/{process.pid}/maps", procfs.LARGEST_BUFFER)
+    found = next((name for name, path in _SIMULATORS if path in maps), None)
+    if found is not None:
+        return f"{found} is loaded in it"
+    named = _ENVIRONMENT.search(" ".join(process.arguments))
+    return None if named is None else f"its command names the environment {named[1]}"

@@ -1,4 +1,4 @@
-"""Reads what jobs report of their own loops through ``gpuwatch.torch``.
+"""Read what jobs report of their own loops through ``gpuwatch.torch``.
 
 A process's word counts only for itself: a file is believed where the process that it names is
 there, began when it says, and is the file's owner. The folders are looked at every few seconds.
@@ -17,8 +17,7 @@ from pathlib import Path
 
 from gpuwatch.core.model import ProcessKey, TrainingLoop
 from gpuwatch.jobs.loop import step_file, writer
-from gpuwatch.jobs.loop.step_file import NONE, Header, Record
-from gpuwatch.jobs.loop.telemetry import loop_of
+from gpuwatch.jobs.loop.step_file import NONE, Counters, Header, Now, Record
 from gpuwatch.sources.linux import procfs
 
 LOOK_SECONDS = 2.0
@@ -84,7 +83,8 @@ class LoopReader:
         self._ask_for_descriptors(now, ranks)
 
     def read(self, key: ProcessKey, unix: float) -> TrainingLoop | None:
-        """The loop of a process now; ``None`` where it does not. ``unix``: wall clock now."""
+        """Return the loop of a process now; ``None`` where it reports none. ``unix``: wall clock
+        now."""
         file = self._files.get(key)
         if file is None:
             return None
@@ -100,8 +100,8 @@ class LoopReader:
         return None if file.last is None else loop_of(key, file.last, time.monotonic_ns(), unix)
 
     def rank_of(self, key: ProcessKey) -> tuple[int, int | None, int | None] | None:
-        """Rank, local rank and world size that a process reported when it was read last; ``None``
-        if it did not."""
+        """Return rank, local rank and world size that a process reported when it was read last;
+        ``None`` if it did not."""
         file = self._files.get(key)
         if file is None or file.last is None:
             return None
@@ -121,7 +121,7 @@ class LoopReader:
     # In folders
 
     def _uids(self, ranks: Iterable[ProcessKey]) -> list[int]:
-        """Only root can read what others report."""
+        """Return the users whose folders are looked into: only root can read what others report."""
         own = os.geteuid()
         uids = {own}
         if own == 0:
@@ -148,11 +148,11 @@ class LoopReader:
                 writer.remove_dead(folder)
             for name, pid, ticks in writer.files_in(folder):
                 if not name.startswith("."):
-                    self._take_named(folder, name, uid, pid, ticks)
+                    self._open_named(folder, name, uid, pid, ticks)
         finally:
             os.close(folder)
 
-    def _take_named(self, folder: int, name: str, uid: int, pid: int, ticks: int) -> None:
+    def _open_named(self, folder: int, name: str, uid: int, pid: int, ticks: int) -> None:
         key = self._key_of(pid, ticks)
         if key is None or self._uid_of(pid) != uid or self._has(key, folder, name):
             return
@@ -186,7 +186,7 @@ class LoopReader:
         self._files[key] = _OpenFile(descriptor)
 
     def _key_of(self, pid: int, ticks: int | None = None) -> ProcessKey | None:
-        """The process of this PID, if it lives and began at that time."""
+        """Return the process of this PID, if it lives and began at that time."""
         found = procfs.read_stat(pid, self._proc)
         if found is None or ticks not in (None, found.start_ticks) or found.state in "ZX":
             return None
@@ -218,10 +218,10 @@ class LoopReader:
             with contextlib.suppress(OSError):
                 target = os.readlink(f"{folder}/{number}")  # noqa: PTH115
                 name = target.removesuffix(" (deleted)").rpartition("/")[2]
-                if writer.NAME.fullmatch(name) and self._take_held(f"{folder}/{number}", key):
+                if writer.NAME.fullmatch(name) and self._open_held(f"{folder}/{number}", key):
                     return
 
-    def _take_held(self, path: str, key: ProcessKey) -> bool:
+    def _open_held(self, path: str, key: ProcessKey) -> bool:
         """True if a descriptor of the process is its own file, and not one that it inherited. What
         it refers to is looked at before it is opened: opening a device does things."""
         held = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -252,10 +252,109 @@ def _is_plain(found: os.stat_result, uid: int) -> bool:
 
 
 def _header(descriptor: int, uid: int) -> Header | None:
-    """The file's header, if it is a plain file of this user and of this layout."""
+    """Return the file's header, if it is a plain file of this user and of this layout."""
     try:
         if not _is_plain(os.fstat(descriptor), uid):
             return None
         return step_file.parse_header(os.pread(descriptor, step_file.FILE_BYTES, 0))
     except OSError:
         return None
+
+
+# A record as the model has it
+
+WORKERS_AT_MOST = 1 << 20
+"""Nobody has more: a job can report any number."""
+IDLE_AFTER_SECONDS = 30.0
+"""A loop of steps alone says nothing when it ends: this long after its last step it is idle."""
+_NS = 1_000_000_000
+RATE_MOST = 1e15
+_PHASES = ("idle", "train", "train", "train", "train", "validation", "checkpoint")
+_FIRST_STATE = Counters._fields.index("idle_ns")
+
+
+def loop_of(key: ProcessKey, record: Record, now_ns: int, unix: float) -> TrainingLoop | None:
+    """Return a record as ``model.TrainingLoop``; ``now_ns`` on the writer's clock
+    (``CLOCK_MONOTONIC``).
+
+    What goes on since the record was written (a wait that lasts) is counted up to now. ``None``
+    where it was written in the future, by another machine's clock.
+    """
+    now, counters, base = record
+    since = now_ns - counters.at_ns
+    if since < -_NS:
+        return None
+    since = max(since, 0)
+    window = counters.at_ns + since - base.at_ns
+    grown = Counters(*[new - old for new, old in zip(counters, base, strict=True)])
+
+    def state_share(state: int) -> float | None:
+        spent = grown[_FIRST_STATE + state] + (since if state == now.state else 0)
+        return min(spent / window, 1.0) if window > 0 else None
+
+    def device_share(ns: int, measured: int, skipped: int) -> float | None:
+        """Return the share of time on the device: the stretches that were skipped count like the
+        mean of the others."""
+        if window <= 0 or (measured == 0 and skipped > 0):
+            return None
+        return min(ns * (measured + skipped) / max(measured, 1) / window, 1.0)
+
+    on_device = bool(now.flags & step_file.DEVICE_TIMED)
+    device_steps, copies = device_share(*grown[-6:-3]), device_share(*grown[-3:])
+    return TrainingLoop(
+        pid=key[0],
+        started_at_unix_seconds=key[1],
+        window_seconds=window / _NS,
+        steps=counters.steps,
+        steps_per_second=_rate(counters, base, since, grown.steps),
+        samples_per_second=(
+            _rate(counters, base, since, grown.samples) if counters.samples > 0 else None
+        ),
+        data_wait_share=(
+            state_share(step_file.WAIT) if now.flags & step_file.WAITS_REPORTED else None
+        ),
+        copy_share=copies if now.flags & step_file.COPIES_TIMED else None,
+        compute_share=device_steps if on_device else state_share(step_file.STEP),
+        compute_on_device=on_device,
+        phase=_phase(now, counters, since),
+        validation_share=state_share(step_file.VALIDATION),
+        checkpoint_share=state_share(step_file.CHECKPOINT),
+        epoch=_known(now.epoch),
+        step_in_epoch=_known(now.step_in_epoch),
+        steps_in_epoch=_known(now.steps_in_epoch),
+        batch_size=_known(now.batch_size),
+        loader_workers=(
+            now.loader_workers if NONE < now.loader_workers < WORKERS_AT_MOST else None
+        ),
+        pinned_memory=None if now.pinned_memory == NONE else now.pinned_memory > 0,
+        memory_allocated_bytes=_known(now.memory_allocated_bytes),
+        memory_reserved_bytes=_known(now.memory_reserved_bytes),
+        memory_peak_bytes=_known(now.memory_peak_bytes),
+        reported_at_unix_seconds=round(unix - since / _NS, 3),
+    )
+
+
+def _rate(counters: Counters, base: Counters, since: int, count: int) -> float | None:
+    """Return the rate a second: from step to step, so that few slow ones give no jumps, and less
+    and less once the next is overdue."""
+    end = counters.at_ns + since
+    over = end - base.at_ns
+    if count > 0 and 0 < base.last_step_ns < counters.last_step_ns <= end:
+        between = counters.last_step_ns - base.last_step_ns
+        overdue = end - counters.last_step_ns
+        steps = max(counters.steps - base.steps, 1)
+        over = max(between, between + overdue - between // steps)
+    # What no loop can do is not said: a snapshot may not hold it.
+    return count * _NS / over if over > 0 and count < RATE_MOST * over / _NS else None
+
+
+def _phase(now: Now, counters: Counters, since: int) -> str:
+    if now.state == step_file.BETWEEN and since > IDLE_AFTER_SECONDS * _NS:
+        mean = counters.step_ns // max(counters.steps, 1)
+        if since > 3 * mean:
+            return "idle"
+    return _PHASES[now.state]
+
+
+def _known(number: int) -> int | None:
+    return None if number == NONE else number

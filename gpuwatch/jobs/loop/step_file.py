@@ -118,7 +118,7 @@ assert RECORD_BYTES <= _SLOT_BYTES
 
 
 def parse_header(data: bytes) -> Header | None:
-    """``None`` for anything but a file of this layout."""
+    """Parse whose file it is; ``None`` for anything but a file of this layout."""
     if len(data) != FILE_BYTES:
         return None
     magic, version, size, *whose = HEADER.unpack_from(data)
@@ -128,8 +128,8 @@ def parse_header(data: bytes) -> Header | None:
 
 
 def parse_record(data: bytes) -> Record | None:
-    """The newest whole record of a file's content; ``None`` where there is none, or its numbers
-    cannot be."""
+    """Parse the newest whole record of a file's content; ``None`` where there is none, or its
+    numbers cannot be."""
     if len(data) != FILE_BYTES:
         return None
     bodies = [data[at : at + _BODY.size] for at in SLOTS_AT if _is_whole(data, at)]

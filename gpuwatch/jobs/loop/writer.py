@@ -1,4 +1,4 @@
-"""Where the files of reporting jobs lie, and the writer of one.
+"""Write the file of a reporting job, and know where such files lie.
 
 ``$XDG_RUNTIME_DIR/gpuwatch/steps`` (or that folder below ``/run/user/UID``), else
 ``/dev/shm/gpuwatch-UID/steps``, else ``/tmp/gpuwatch-UID/steps``; folders are open to their
@@ -31,7 +31,7 @@ from gpuwatch.jobs.loop.step_file import (
 )
 
 NAME = re.compile(r"(?:\.new-)?(\d{1,10})-(\d{1,20})\.steps")
-"""Of a file: the writer's PID, in its own PID namespace, and its start time in ticks."""
+"""Name of a file: the writer's PID, in its own PID namespace, and its start time in ticks."""
 _CLEANED_AT_MOST = 4096
 _pack_checksum = CHECKSUM.pack
 _SAFE_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
@@ -40,8 +40,8 @@ end the process that writes to its mapping."""
 
 
 def folders(uid: int, environment: Mapping[str, str]) -> list[tuple[str, tuple[str, str]]]:
-    """Where the files of a user can be, the best first: a folder that is there, and the folders
-    below it that writers make."""
+    """Return where the files of a user can be, the best first: a folder that is there, and the
+    folders below it that writers make."""
     places = [(f"/run/user/{uid}", ("gpuwatch", "steps"))]
     places += [(base, (f"gpuwatch-{uid}", "steps")) for base in ("/dev/shm", "/tmp")]
     runtime = environment.get("XDG_RUNTIME_DIR", "")
@@ -51,8 +51,8 @@ def folders(uid: int, environment: Mapping[str, str]) -> list[tuple[str, tuple[s
 
 
 def open_folder(base: str, below: tuple[str, str], uid: int, *, make: bool = False) -> int:
-    """A descriptor of the folder. Raises ``OSError`` where it is not there, is a link, belongs to
-    another user or is open to others."""
+    """Open the folder; returns a descriptor. Raises ``OSError`` where it is not there, is a link,
+    belongs to another user or is open to others."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     folder = os.open(base, flags)
     try:
@@ -84,7 +84,7 @@ def file_name(pid: int, start_ticks: int) -> str:
 
 
 def start_ticks_of(pid: int | str) -> int | None:
-    """When a process started, in clock ticks since boot; ``None`` where there is none."""
+    """Return when a process started, in clock ticks since boot; ``None`` where there is none."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -98,7 +98,7 @@ def start_ticks_of(pid: int | str) -> int | None:
 
 
 def own_pid_namespace() -> int:
-    """Its inode; 0 where it is not known."""
+    """Return the inode of our PID namespace; 0 where it is not known."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -106,7 +106,7 @@ def own_pid_namespace() -> int:
 
 
 def files_in(folder: int) -> Iterator[tuple[str, int, int]]:
-    """The names of step files in a folder, with PID and start ticks. Raises ``OSError``."""
+    """Yield the names of step files in a folder, with PID and start ticks. Raises ``OSError``."""
     for name in os.listdir(folder):
         found = NAME.fullmatch(name)
         if found is not None:
@@ -136,6 +136,8 @@ def _remove_unlocked(folder: int, name: str) -> None:
 
 
 class StepFile:
+    """The step file of this process, mapped for writing."""
+
     def __init__(self, path: str, mapping: mmap.mmap) -> None:
         self.path = path
         self._map = mapping
@@ -143,7 +145,7 @@ class StepFile:
 
     @classmethod
     def create(cls, environment: Mapping[str, str] | None = None) -> StepFile:
-        """In the first place that lets it. Raises ``OSError`` where none does."""
+        """Create the file in the first place that lets it. Raises ``OSError`` where none does."""
         uid = os.geteuid()
         ticks = start_ticks_of("self")
         if ticks is None:
@@ -209,7 +211,7 @@ def _map_new(folder: int, name: str, header: bytes) -> mmap.mmap:
 
 
 def _check_file_system(folder: int, base: str) -> None:
-    """Raises ``OSError`` unless written pages stay writable there; see _SAFE_FILE_SYSTEMS."""
+    """Check that written pages stay writable there; see _SAFE_FILE_SYSTEMS. Raises ``OSError``."""
     if base != "/tmp":
         return
     device = os.fstat(folder).st_dev

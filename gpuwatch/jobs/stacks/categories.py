@@ -24,7 +24,7 @@ the table looks at the last part.
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +35,16 @@ class Frame(NamedTuple):
     function: str
     file: str
     line: int | None
+
+
+class Stack(NamedTuple):
+    """One distinct stack of one thread, outermost frame first, and how often it was seen."""
+
+    thread: str
+    """py-spy's number of the thread: the kernel's (3.11 on) or ``0x`` and the pthread's."""
+    name: str
+    frames: tuple[Frame, ...]
+    samples: int
 
 
 class Category(NamedTuple):
@@ -166,7 +176,7 @@ _FRAMES = [
 
 @lru_cache(maxsize=4096)
 def marks_of(file: str, function: str) -> frozenset[str]:
-    """The marks that the table has for a function of a library, by its file and name."""
+    """Return the marks that the table has for a function of a library, by its file and name."""
     name = last_part(function)
     return frozenset(
         [
@@ -178,7 +188,7 @@ def marks_of(file: str, function: str) -> frozenset[str]:
 
 
 def last_part(function: str) -> str:
-    """``train.<locals>.<lambda>`` is a lambda of ``train``: the part that has a name."""
+    """Return the last part that is a name: ``train`` for ``train.<locals>.<lambda>``."""
     return next((part for part in reversed(function.split(".")) if part[:1] != "<"), function)
 
 
@@ -226,13 +236,14 @@ def is_users(file: str) -> bool:
 
 
 def is_entry_point(file: str) -> bool:
-    """A script that an installer wrote to start a program: ``/opt/venv/bin/train``."""
+    """True for a script that an installer wrote to start a program: ``/opt/venv/bin/train``."""
     folder, _, name = file.rpartition("/")
     return folder.endswith("/bin") and "." not in name
 
 
 def package_of(file: str) -> str:
-    """The folder of the top package of an installed file, with ``/`` at its end; else empty."""
+    """Return the folder of the top package of an installed file, with ``/`` at its end; else
+    empty."""
     found = re.match(r".*/(?:site|dist)-packages/[^/]+/", file)
     return found[0] if found else ""
 
@@ -241,8 +252,8 @@ def package_of(file: str) -> str:
 
 
 def begins_at(frames: Sequence[Frame]) -> int:
-    """Which frame is the first of the process's own: a forked loader worker still has those of
-    the training process, as they were when it was forked."""
+    """Return the index of the first frame of the process's own: a forked loader worker still has
+    those of the training process, as they were when it was forked."""
     found = (at for at, one in enumerate(frames) if "worker" in marks_of(one.file, one.function))
     return next(found, 0)
 
@@ -260,8 +271,9 @@ _COMPUTING = re.compile(r"forward|training_step|compute_loss|backward|optimizer_
 
 
 def activity(frames: Sequence[Frame], line_category: str | None) -> str:
-    """The category of a stack's innermost work, the frames outermost first (precedence above,
-    without evaluation). ``line_category`` is what ``line_category()`` says of the leaf's line."""
+    """Return the category of a stack's innermost work, the frames outermost first (precedence
+    above, without evaluation). ``line_category`` is what ``line_category()`` says of the leaf's
+    line."""
     marks = [marks_of(frame.file, frame.function) for frame in frames]
     on_stack = frozenset[str]().union(*marks)
     if "worker" in on_stack:
@@ -315,7 +327,8 @@ _REDUCTIONS = re.compile(r".*\.(sum|mean|max|min|any|all|norm)")
 
 @lru_cache(maxsize=1024)
 def line_category(source: str) -> str | None:
-    """The category of what a line calls and Python frames cannot show; ``None`` if it says nothing.
+    """Return the category of what a line calls and Python frames cannot show; ``None`` if it says
+    nothing.
 
     The text is never run. ``float(loss)`` and the like count as waiting for the device: the value
     has to come from there, and nothing else on the line takes time.
@@ -332,14 +345,68 @@ def line_category(source: str) -> str | None:
 
 
 def called_names(source: str) -> list[str]:
-    """The dotted names called on one line of Python, ``.item`` where what comes before it is no
-    name, and ``@`` for a matrix product. Strings and comments do not count, f-strings do."""
+    """Return the dotted names called on one line of Python, ``.item`` where what comes before it is
+    no name, and ``@`` for a matrix product. Strings and comments do not count, f-strings do."""
     code = _TEXT.sub(_code_in_text, source[:LINE_LENGTH].strip())
     names = [called or product for called, product in _CALLED.findall(code)]
     return [name for name in names if name and name not in keyword.kwlist]
 
 
 def _code_in_text(text: re.Match[str]) -> str:
-    """Nothing of a comment or a string, and of an f-string what it shows."""
+    """Return nothing for a comment or a string, and for an f-string what it shows."""
     is_f_string = text[1] is not None and text[1].lower() in ("f", "fr", "rf")
     return " ".join(_REPLACED.findall(text[2])) if is_f_string else "''"
+
+
+# From the stack to the line behind it
+
+
+class ReadStack(NamedTuple):
+    """A stack's category, the category of what it does inside (evaluation computes, say), and the
+    user's innermost line."""
+
+    category: str
+    doing: str
+    user: Frame | None
+
+
+ReadLine = Callable[[str, int], str | None]
+"""Returns a line of a file by its raw name as the process knows it."""
+
+
+def no_source(_file: str, _line: int) -> None:
+    """Return nothing: for stacks whose files cannot be read."""
+
+
+def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> ReadStack:
+    """Find a stack's category and the user's lines behind it; ``frames`` outermost first."""
+    frames = frames[begins_at(frames) :]
+    leaf, shown = frames[-1], None
+    # Torch's own files are known by name.
+    is_known = marks_of(leaf.file, leaf.function) or leaf.file.startswith("<")
+    if leaf.line is not None and not is_known:
+        text = read_line(leaf.file, leaf.line)
+        shown = None if text is None else line_category(text)
+    category = doing = activity(frames, shown)
+    if doing not in {"saving", "waiting_for_work"} and is_evaluating(frames):
+        category = "evaluating"
+    return ReadStack(category, doing, user_frame(frames))
+
+
+def user_frame(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's own code. A program that is installed itself counts
+    as the user's if nothing else does."""
+    own = [frame for at, frame in enumerate(frames) if _is_own(frames, at)]
+    if not own and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
+        package = next(filter(None, (package_of(frame.file) for frame in frames)), None)
+        own = [frame for frame in frames if package and frame.file.startswith(package)]
+    return own[-1] if own else None
+
+
+def _is_own(frames: Sequence[Frame], at: int) -> bool:
+    file = frames[at].file
+    if not is_users(file) or is_entry_point(file):
+        return False
+    # The command line of a process that multiprocessing started.
+    begins = at + 1 < len(frames) and frames[at + 1].file.endswith("/multiprocessing/spawn.py")
+    return not (file == "<string>" and begins)

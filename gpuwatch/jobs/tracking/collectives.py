@@ -1,4 +1,4 @@
-"""Asks NCCL, in the ranks of a job, which of them has launched the fewest collectives.
+"""Ask NCCL, in the ranks of a job, which of them has launched the fewest collectives.
 
 Since NCCL 2.24 its RAS service listens in every rank on a local TCP port and speaks lines of text;
 the answer in JSON, which is read here, came with 2.28.7 (NCCL's user guide, "RAS", and
@@ -17,15 +17,15 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.services import Listeners
-from gpuwatch.jobs.identity.surroundings import read_inner_pid, read_link
-from gpuwatch.jobs.tracking.members import Member
+from gpuwatch.jobs.identity.process_facts import read_inner_pid, read_link
+from gpuwatch.jobs.identity.surroundings import Listeners
+from gpuwatch.jobs.tracking.member import Member
 
 PORT = 28028
 SECONDS = 5.0
 SECONDS_APART = 30.0
 COST_SHARE = 0.01
-"""Of the time: its ranks collect an answer, over the network, for as long as it takes."""
+"""Share of the time: its ranks collect an answer, over the network, for as long as it takes."""
 REFUSED_SECONDS = 300.0
 ANSWER_SECONDS = 4.0
 ANSWER_BYTES = 16 * 2**20
@@ -36,7 +36,7 @@ _REQUEST = b"CLIENT PROTOCOL 2\nTIMEOUT 2\nSET FORMAT json\nSTATUS\n"
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
 
 
-class _Rank(msgspec.Struct):
+class _NcclRank(msgspec.Struct):
     rank: _Number
     host: str
     pid: _Number
@@ -44,7 +44,7 @@ class _Rank(msgspec.Struct):
 
 
 class _Communicator(msgspec.Struct):
-    ranks: list[_Rank]
+    ranks: list[_NcclRank]
 
 
 class _Answer(msgspec.Struct):
@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct):
 
 
 class Behind(NamedTuple):
-    """How many collectives fewer than the rank that was ahead each had launched; ``elsewhere``
+    """Collectives that each had launched fewer than the rank that was ahead; ``elsewhere``
     names a rank of another machine that was further behind than all of these."""
 
     by_pid: Mapping[int, int]
@@ -64,7 +64,7 @@ _NO = (0, ("", 0))
 
 
 def ask(port: int) -> bytes:
-    """The JSON of one answer. Raises ``OSError``, and ``ValueError`` for what is none."""
+    """Return the JSON of one answer. Raises ``OSError``, and ``ValueError`` for what is none."""
     until, text = time.monotonic() + ANSWER_SECONDS, b""
     with socket.create_connection(("localhost", port), timeout=1.0) as link:
         link.sendall(_REQUEST)
@@ -83,7 +83,7 @@ def ask(port: int) -> bytes:
 
 
 def read_answer(answer: bytes, pids: Collection[int]) -> Behind:
-    """Of the ranks with these PIDs. Raises ``ValueError``."""
+    """Read how far the ranks with these PIDs are behind. Raises ``ValueError``."""
     behind: dict[tuple[str, int], int] = {}
     numbers: dict[tuple[str, int], int] = {}
     try:
@@ -110,7 +110,7 @@ def read_answer(answer: bytes, pids: Collection[int]) -> Behind:
 
 
 def _here(hosts: Mapping[str, int]) -> str | None:
-    """This machine: where most of the PIDs are, as they repeat from machine to machine. In
+    """Find this machine: where most of the PIDs are, as they repeat from machine to machine. In
     containers that are made alike all do; then it is the one whose address is here."""
     most = [host for host, count in hosts.items() if count == max(hosts.values())]
     if len(most) > 1:
@@ -122,7 +122,7 @@ def _here(hosts: Mapping[str, int]) -> str | None:
 
 
 class Collectives:
-    """Of one job; ``behind`` is what the latest answer said."""
+    """NCCL's count of collectives in the ranks of one job; ``behind`` is the latest answer."""
 
     def __init__(self, now: float, proc: Path, listeners: Listeners) -> None:
         self.behind = NOT_ASKED

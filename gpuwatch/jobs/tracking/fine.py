@@ -1,4 +1,4 @@
-"""How busy the main threads and loader workers of one job are, several times between snapshots.
+"""Sample how busy the main threads and loader workers of one job are, more often than snapshots.
 
 A starved job is busy by turns: its workers while the GPU waits, its main thread while they wait.
 A mean over a second hides that, unless it says that they did nothing, or worked, all the while.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuwatch.core.model import BusySample, ProcessKey
 from gpuwatch.core.source import Clock
-from gpuwatch.jobs.tracking.meters import parse_schedstat
+from gpuwatch.jobs.tracking.member import parse_schedstat
 from gpuwatch.sources.linux import procfs
 
 PERIOD_SECONDS = 0.2
@@ -29,7 +29,7 @@ SAMPLES_KEPT = 600
 """Two minutes: a snapshot that comes later than that has a gap."""
 
 
-class _Watched:
+class _SampledProcess:
     """The main thread of a process; the ``whole`` process by the kernel's clock of it, which costs
     a tenth of reading a file. While that stands still, its main thread does."""
 
@@ -45,7 +45,7 @@ class _Watched:
         self._clock: float | None = None
 
     def percent(self, now: float) -> float | None:
-        """Of one core, since the call before; ``None`` where it cannot be read."""
+        """Return percent of one core, since the call before; ``None`` where it cannot be read."""
         before, seconds, used = self._before, now - self._at, self._read()
         self._before, self._at = used, now
         if before is None or used is None or seconds <= 0.0:
@@ -53,7 +53,7 @@ class _Watched:
         return min(100.0, max(0.0, used - before) / seconds)
 
     def _read(self) -> float | None:
-        """Percent seconds so far."""
+        """Return percent seconds so far."""
         before, self._clock = self._clock, procfs.cpu_clock(self._pid) if self._has_clock else None
         if self._file is None:
             return None if self._clock is None else 100.0 * self._clock
@@ -75,7 +75,7 @@ class Group:
     def __init__(self, proc: Path, *, whole: bool = False) -> None:
         self._proc = proc
         self._whole = whole
-        self._entries: dict[ProcessKey, _Watched] = {}
+        self._entries: dict[ProcessKey, _SampledProcess] = {}
         self._at = self._swung_at = -math.inf
         self.due = -math.inf
         self._samples: list[BusySample] = []
@@ -84,16 +84,16 @@ class Group:
         return len(self._entries)
 
     def watch(self, keys: Sequence[ProcessKey]) -> None:
-        """From now on these; of too many, the first."""
+        """Sample these from now on; of too many, the first."""
         wanted = keys[:READS_PER_SECOND]
         for key in self._entries.keys() - set(wanted):
             self._entries.pop(key).close()
         for key in wanted:
             if key not in self._entries:
-                self._entries[key] = _Watched(key[0], self._proc, self._whole)
+                self._entries[key] = _SampledProcess(key[0], self._proc, self._whole)
 
     def swings(self, now: float) -> bool:
-        """It may be busy by turns."""
+        """True if it may be busy by turns."""
         return bool(self._entries) and now - self._swung_at < RESTS_SECONDS
 
     def sample(self, now: float, unix: float, reads_per_second: float) -> int:
@@ -114,7 +114,7 @@ class Group:
         self._at = now
         return len(chosen)
 
-    def take(self) -> tuple[BusySample, ...]:
+    def samples(self) -> tuple[BusySample, ...]:
         taken = tuple(self._samples)
         self._samples.clear()
         return taken
@@ -125,8 +125,8 @@ class Group:
 
 
 class FineSampler:
-    """Samples with every ``take``; between them, on a thread of its own, while the processes may
-    be busy by turns."""
+    """Samples with every call of ``samples``; between them, on a thread of its own, while the
+    processes may be busy by turns."""
 
     def __init__(self, clock: Clock, proc: Path = procfs.PROC) -> None:
         self._clock = clock
@@ -144,8 +144,9 @@ class FineSampler:
         if not len(self._mains) + len(self._workers):
             self._stop()
 
-    def take(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
-        """The samples of main threads and of workers since the last call, oldest first."""
+    def samples(self) -> tuple[tuple[BusySample, ...], tuple[BusySample, ...]]:
+        """Sample now, and return the samples of main threads and of workers since the last call,
+        oldest first."""
         if self._sample(everybody=True) is None:
             self._stop()
         elif self._thread is None:
@@ -155,11 +156,11 @@ class FineSampler:
             )
             self._thread.start()
         with self._lock:
-            return self._mains.take(), self._workers.take()
+            return self._mains.samples(), self._workers.samples()
 
     def _sample(self, *, everybody: bool) -> float | None:
-        """Sample whose turn it is, of all or of those that may be busy by turns; seconds to the
-        next turn of these, ``None`` while there are none."""
+        """Sample those whose turn it is, of all or of those that may be busy by turns; seconds to
+        the next turn of these, ``None`` while there are none."""
         with self._lock:
             now, unix = self._clock.monotonic(), self._clock.unix()
             mains, workers = len(self._mains), len(self._workers)

@@ -1,4 +1,4 @@
-"""How one rank gets its data, as far as it shows from outside: its workers, its pinned memory.
+"""Judge how one rank gets its data, as far as it shows from outside: its workers, pinned memory.
 
 Loader workers are not always there: without ``persistent_workers`` they end with every epoch and
 begin again with the next, and before the first batch there are none. So none now is not none.
@@ -29,17 +29,17 @@ PIN_SETTLE_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderLook:
-    """A rank and its children as they are seen now."""
+class LoaderSigns:
+    """Signs of a rank's loader that are seen now: the rank itself and its children."""
 
     age_seconds: float | None
     named_workers: int
     """Children that are known to be loader workers by their name."""
     guessed_workers: int
     workers_age_seconds: float | None = None
-    """Of the oldest of them."""
+    """Age of the oldest of them."""
     framework: str | None
-    framework_readable: bool
+    libraries_readable: bool
     """Its libraries may be read; ``framework`` is then what was found so far."""
     threads: frozenset[str] | None
     """Names of its threads; ``None``: they cannot be listed, or have not been yet."""
@@ -48,7 +48,8 @@ class LoaderLook:
 
 
 class LoaderFacts(NamedTuple):
-    """As ``JobRank`` has them. A sign of something unknown reads well after "because"."""
+    """Facts about a rank's loader, as ``JobRank`` has them. A sign of something unknown reads well
+    after "because"."""
 
     workers: int | None
     workers_sign: str
@@ -58,7 +59,7 @@ class LoaderFacts(NamedTuple):
 
 
 def with_reported(facts: LoaderFacts, workers: int | None, pinned: bool | None) -> LoaderFacts:
-    """Facts with ``num_workers`` and ``pin_memory`` as the rank reports them of its loader
+    """Return facts with ``num_workers`` and ``pin_memory`` as the rank reports them of its loader
     (``gpuwatch.torch``), where they do not show from outside, or only as a guess."""
     if workers is not None and (facts.workers is None or facts.workers_guessed):
         sign = f"it reports that its loader has num_workers={workers}"
@@ -70,7 +71,7 @@ def with_reported(facts: LoaderFacts, workers: int | None, pinned: bool | None) 
 
 
 class LoaderWatch:
-    """Remembers what was seen of one rank."""
+    """Memory of what was seen of one rank's loader."""
 
     __slots__ = ("_pin_at", "_since", "_workers", "_workers_at")
 
@@ -80,19 +81,19 @@ class LoaderWatch:
         self._workers_at: float | None = None
         self._pin_at: float | None = None
 
-    def update(self, now: float, look: LoaderLook) -> LoaderFacts:
-        """``now``: monotonic seconds."""
-        count = look.named_workers or look.guessed_workers
+    def update(self, now: float, signs: LoaderSigns) -> LoaderFacts:
+        """Return what is known of it by now; ``now``: monotonic seconds."""
+        count = signs.named_workers or signs.guessed_workers
         if count > 0:
             self._workers, self._workers_at = count, now
-        if look.threads is not None and PIN_NAME in look.threads:
+        if signs.threads is not None and PIN_NAME in signs.threads:
             self._pin_at = now
-        workers, sign, guessed = self._count(now, look, count)
-        pinned, pinned_sign = self._pinned(now, look, workers)
+        workers, sign, guessed = self._count(now, signs, count)
+        pinned, pinned_sign = self._pinned(now, signs, workers)
         return LoaderFacts(workers, sign, guessed, pinned, pinned_sign)
 
-    def _count(self, now: float, look: LoaderLook, count: int) -> tuple[int | None, str, bool]:
-        if look.named_workers > 0:
+    def _count(self, now: float, signs: LoaderSigns, count: int) -> tuple[int | None, str, bool]:
+        if signs.named_workers > 0:
             return count, f"{plural(count, 'process')} named {WORKER_NAME}", False
         if count > 0:
             return count, f"{plural(count, 'process')} that it forked or spawned", True
@@ -101,18 +102,20 @@ class LoaderWatch:
             had = f"it had {self._workers} until {age(away)} ago"
             # 0 is then a guess: what came before says that it can have some again.
             return (None if away < GONE_SECONDS else 0), had, away >= GONE_SECONDS
-        why = _cannot_say(look)
+        why = _cannot_say(signs)
         if why is not None:
             return None, why, False
         watched = now - self._since
-        guessed = watched < WATCHED_SECONDS and look.kernel_seconds < WITHOUT_SECONDS
+        guessed = watched < WATCHED_SECONDS and signs.kernel_seconds < WITHOUT_SECONDS
         seen = "none there now" if guessed else f"none seen in {age(watched)}"
         return 0, seen, guessed
 
-    def _pinned(self, now: float, look: LoaderLook, workers: int | None) -> tuple[bool | None, str]:
+    def _pinned(
+        self, now: float, signs: LoaderSigns, workers: int | None
+    ) -> tuple[bool | None, str]:
         if self._pin_at is not None and now - self._pin_at < GONE_SECONDS:
             ago = now - self._pin_at
-            if ago == 0.0 or ago < PIN_SETTLE_SECONDS or not _is_settled(look):
+            if ago == 0.0 or ago < PIN_SETTLE_SECONDS or not _is_settled(signs):
                 when = "" if ago == 0.0 else f", until {age(ago)} ago"
                 return True, f"a thread named {PIN_NAME}{when}"
         if workers is None:
@@ -122,37 +125,37 @@ class LoaderWatch:
                 "with no workers the training process pins memory itself, which cannot be seen "
                 "from outside"
             )
-        return _pinned_beside_workers(look)
+        return _pinned_beside_workers(signs)
 
 
-def _pinned_beside_workers(look: LoaderLook) -> tuple[bool | None, str]:
-    """Workers are there and no thread that pins has been seen beside them."""
-    if look.named_workers == 0:
+def _pinned_beside_workers(signs: LoaderSigns) -> tuple[bool | None, str]:
+    """Judge workers beside which no thread that pins has been seen."""
+    if signs.named_workers == 0:
         return None, "this PyTorch does not name its pinning thread"
-    if look.threads is None:
+    if signs.threads is None:
         return None, "the names of its threads cannot be read"
-    if not _is_settled(look):
+    if not _is_settled(signs):
         return None, "its workers have just started"
     return False, f"no thread named {PIN_NAME} beside workers named {WORKER_NAME}"
 
 
-def _is_settled(look: LoaderLook) -> bool:
+def _is_settled(signs: LoaderSigns) -> bool:
     """True if a thread that pins would have been seen by now."""
-    age_seconds = look.workers_age_seconds
+    age_seconds = signs.workers_age_seconds
     return age_seconds is not None and age_seconds >= PIN_SETTLE_SECONDS
 
 
-def _cannot_say(look: LoaderLook) -> str | None:
-    """Why no worker seen says nothing about this rank; ``None`` if it says something."""
-    if look.threads is not None and is_training(look.threads):
+def _cannot_say(signs: LoaderSigns) -> str | None:
+    """Say why no worker seen says nothing about this rank; ``None`` if it says something."""
+    if signs.threads is not None and is_training(signs.threads):
         return None
-    if not look.framework_readable:
+    if not signs.libraries_readable:
         return "which libraries it has loaded cannot be read"
-    if look.framework not in (None, "torch"):
-        return f"only the workers of PyTorch are known, and it runs {look.framework}"
-    trains = look.kernel_seconds >= TRAINING_SECONDS
-    if look.age_seconds is not None and look.age_seconds < YOUNG_SECONDS and not trains:
-        return f"it started only {age(look.age_seconds)} ago"
-    if look.framework is None:
+    if signs.framework not in (None, "torch"):
+        return f"only the workers of PyTorch are known, and it runs {signs.framework}"
+    trains = signs.kernel_seconds >= TRAINING_SECONDS
+    if signs.age_seconds is not None and signs.age_seconds < YOUNG_SECONDS and not trains:
+        return f"it started only {age(signs.age_seconds)} ago"
+    if signs.framework is None:
         return "PyTorch is not loaded in it"
     return None

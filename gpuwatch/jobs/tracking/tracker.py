@@ -1,49 +1,287 @@
-"""Turns the processes of a machine into jobs, and follows them from one snapshot to the next."""
+"""Turn the processes of a machine into jobs, and follow them from one snapshot to the next."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from gpuwatch.core.model import Job, Problem, Process, ProcessKey
 from gpuwatch.core.source import Clock, ReadOptions
-from gpuwatch.jobs.identity import evidence, grouping
-from gpuwatch.jobs.identity.evidence import Look
+from gpuwatch.jobs.identity.process_facts import (
+    ProcessFacts,
+    ReadFacts,
+    climb,
+    is_orphaned,
+    read_environment,
+    read_facts,
+    world_of,
+)
+from gpuwatch.jobs.identity.roles import WORKER_NAME
 from gpuwatch.jobs.identity.runs import LOOK_SECONDS as NEXT_RUN_SECONDS
 from gpuwatch.jobs.identity.runs import NextRun
-from gpuwatch.jobs.identity.services import Listeners
+from gpuwatch.jobs.identity.surroundings import Listeners
 from gpuwatch.jobs.loop.reader import LoopReader
 from gpuwatch.jobs.tracking.fine import FineSampler
-from gpuwatch.jobs.tracking.machine import (
-    LOOK_SECONDS,
-    MachineLook,
-    OrphanFinder,
-    is_orphaned_worker,
-)
-from gpuwatch.jobs.tracking.membership import Moment
-from gpuwatch.jobs.tracking.meters import (
+from gpuwatch.jobs.tracking.job import Moment, TrackedJob
+from gpuwatch.jobs.tracking.member import (
     PSS_SHARE,
     PSS_SHARE_APART,
     MemberMeter,
     MemoryShare,
     accounts_for_disk_wait,
 )
-from gpuwatch.jobs.tracking.notes import Notes
-from gpuwatch.jobs.tracking.tracked import TrackedJob
-from gpuwatch.jobs.tracking.tree import Tree
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.processes import descriptors_to_keep
+from gpuwatch.sources.linux.processes import ProcessList, descriptors_to_keep, user_name
+
+# All processes of the machine, for what the tree of a job does not reach
+
+LOOK_SECONDS = 10.0
+FULL_SECONDS = 300.0
+"""A PID used again between two looks is noticed only then."""
+
+
+class ProcessTable:
+    """The ``stat`` of every process that is not a kernel thread, looked at seldom.
+
+    For loader workers whose parent ended before anybody watched, ranks beside one another below a
+    daemon, and the next run of a job that has ended. Each process is read once, and again when its
+    parent has ended.
+    """
+
+    def __init__(self, proc: Path = procfs.PROC) -> None:
+        self._proc = proc
+        self._list = ProcessList(proc, self._read, attrgetter("parent_pid"))
+        self._looked_at = self._full_at = float("-inf")
+        self._cleared: dict[int, tuple[int, int]] = {}
+        """Start and parent of processes that are no orphans."""
+
+    def refresh(self, now: float, every: float = LOOK_SECONDS) -> frozenset[int] | None:
+        """Look if the last look is ``every`` seconds old: the PIDs that are new, or have a new
+        parent, since the look before; ``None`` if it was not time."""
+        if now - self._looked_at < every:
+            return None
+        self._looked_at = now
+        anew = now - self._full_at >= FULL_SECONDS
+        if anew:
+            self._full_at = now
+        try:
+            return frozenset(self._list.refresh(anew=anew)[0])
+        except OSError:
+            return frozenset()
+
+    def children_of(self, parent: int) -> list[int]:
+        return [pid for pid, stat in self._list.known.items() if stat.parent_pid == parent]
+
+    def find_orphans(
+        self, jobs: Sequence[TrackedJob], read: ReadFacts
+    ) -> dict[int, TrackedJob | None]:
+        """Find loader workers whose training process has ended before anybody watched it: by PID,
+        with the job they were a part of, where that is still there."""
+        known = {pid for job in jobs for pid in job.members}
+        groups = {
+            (member.facts.session, member.facts.group): job
+            for job in jobs
+            for member in job.members.values()
+            if member.role.name in ("rank", "loader_worker")
+        }
+        found: dict[int, TrackedJob | None] = {}
+        cleared = {}
+        for pid, stat in self._list.known.items():
+            job = groups.get((stat.session, stat.group))
+            if pid in known or not (job or stat.name.startswith(WORKER_NAME.encode())):
+                continue
+            state = (stat.start_ticks, stat.parent_pid)
+            facts = None if self._cleared.get(pid) == state else read(pid)
+            if facts is None or facts.parent != stat.parent_pid:
+                cleared[pid] = state
+            elif is_orphaned_worker(facts, read(facts.parent)) or _was_part_of(facts, job):
+                found[pid] = job
+            else:
+                cleared[pid] = state
+        self._cleared = cleared
+        return found
+
+    def _read(self, pid: int) -> procfs.ProcessStat | None:
+        stat = procfs.read_stat(pid, self._proc)
+        return None if stat is None or stat.is_kernel_thread else stat
+
+
+def is_orphaned_worker(process: ProcessFacts, parent: ProcessFacts | None) -> bool:
+    """True if it is a worker by its name or its start method, and what started it has ended."""
+    is_worker = process.name.startswith(WORKER_NAME) or process.program.started_by == "spawn"
+    return is_worker and is_orphaned(process, parent)
+
+
+def _was_part_of(process: ProcessFacts, job: TrackedJob | None) -> bool:
+    """True if a process in a rank's process group, taken in by init, runs the rank's program. Two
+    commands of one script share a group; only the same command line tells a fork."""
+    if job is None or process.parent in job.members:
+        return False
+    ranks = [member.facts for member in job.members.values() if member.role.name == "rank"]
+    same = any(process.arguments == rank.arguments for rank in ranks)
+    return process.parent <= 1 and bool(process.arguments) and same
+
+
+# The processes of one snapshot
+
+
+class Tree:
+    """The order of processes below one another; gives each out once: ``taken`` are those that a job
+    has."""
+
+    def __init__(self, rows: Mapping[int, Process]) -> None:
+        self.rows = rows
+        self.taken: set[int] = set()
+        self._own_pid = os.getpid()
+        self._children: dict[int, list[int]] = {}
+        for pid, row in rows.items():
+            if row.parent_pid is not None and pid != self._own_pid:
+                self._children.setdefault(row.parent_pid, []).append(pid)
+
+    def topmost(self, candidates: Iterable[int]) -> list[int]:
+        """Return those with none of the others above them, by PID."""
+        there = {pid for pid in candidates if pid in self.rows}
+        return sorted([pid for pid in there if not self._is_below(pid, there)])
+
+    def take_known(self, job: TrackedJob, tops: frozenset[int]) -> list[int]:
+        """Take a known job's processes: all below its roots, and its orphans."""
+        found = self.take_below([pid for pid in job.roots_among(self.rows) if pid in tops])
+        rest = [
+            pid
+            for pid, member in job.members.items()
+            if pid not in self.taken and pid in self.rows and self.rows[pid].key == member.key
+        ]
+        return found + self.take_below(self.topmost(rest))
+
+    def take_below(self, starts: Iterable[int]) -> list[int]:
+        """Take ``starts`` and all below them that nobody has, parents first."""
+        found = []
+        waiting = sorted(starts, reverse=True)
+        while waiting:
+            pid = waiting.pop()
+            if pid in self.taken:
+                continue
+            self.taken.add(pid)
+            found.append(pid)
+            waiting += sorted(self._children.get(pid, ()), reverse=True)
+        return found
+
+    def _is_below(self, pid: int, others: Collection[int]) -> bool:
+        seen = {pid}
+        while (row := self.rows.get(pid)) is not None:
+            parent = row.parent_pid
+            # What gpuwatch started is no part of the job that started gpuwatch.
+            if parent is None or parent in seen or parent == self._own_pid:
+                return False
+            if parent in others:
+                return True
+            seen.add(parent)
+            pid = parent
+        return False
+
+
+# Sentences that a person should know about the jobs
+
+ORPHANED_SECONDS = 10.0
+"""PyTorch's workers look every 5 s whether their parent is there, and end by themselves."""
+STARTED_AGAIN_SECONDS = 60.0
+PIDS_NAMED = 6
+
+
+class Notes:
+    """Sentences about the jobs, each with the time since when it holds.
+
+    They name jobs by their PIDs alone: a redacted recording holds them as they are, so no command
+    line, user or folder may be in them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._orphaned_since: dict[str, float] = {}
+        self._missing: str | None = None
+        self._again: tuple[float, str] | None = None
+
+    def note_missing(self, pid: int | None) -> None:
+        """Note the PID that was asked for, where no process has it (or another has)."""
+        self._missing = None
+        if pid is not None:
+            self._missing = f"Process {pid} has ended: there is no job to show."
+
+    def note_started_again(self, pid: int | None) -> None:
+        self._again = None
+        if pid is not None:
+            sentence = (
+                f"The job was started again, as process {pid}: the same command by the same user "
+                "in the same folder. That run is shown now."
+            )
+            self._again = (self._clock.monotonic() + STARTED_AGAIN_SECONDS, sentence)
+
+    def about(self, jobs: Iterable[TrackedJob], now: float) -> tuple[Problem, ...]:
+        """Return what is to be said now."""
+        sentences: dict[str, tuple[str, str]] = {}
+        if self._missing is not None:
+            sentences["missing"] = ("warning", self._missing)
+        if self._again is not None and now < self._again[0]:
+            sentences["again"] = ("info", self._again[1])
+        waiting = {}
+        for job in jobs:
+            if job.refused:
+                sentences[f"refused {job.key}"] = ("warning", _refused(job))
+            if job.orphaned_workers and job.without_ranks_since(now) is not None:
+                name = f"orphans {job.key}"
+                waiting[name] = self._orphaned_since.get(name, now)
+                if now - waiting[name] >= ORPHANED_SECONDS:
+                    sentences[name] = ("warning", _orphans(job))
+        self._orphaned_since = waiting
+        unix = self._clock.unix()
+        self._since = {name: self._since.get(name, unix) for name in sentences}
+        return tuple(
+            [
+                Problem(
+                    source="jobs",
+                    message=message,
+                    since_unix_seconds=self._since[name],
+                    severity=severity,
+                )
+                for name, (severity, message) in sentences.items()
+            ]
+        )
+
+
+def _refused(job: TrackedJob) -> str:
+    user = next((member.row.user for member in job.members.values() if member.meter.refused), None)
+    owner = "" if user in (None, user_name(os.geteuid())) else ", because another user owns it"
+    return (
+        f"The environment, libraries, I/O and shared memory of job {job.key[0]} cannot be read"
+        f"{owner}: run gpuwatch as that user or as root (in a container with SYS_PTRACE)."
+    )
+
+
+def _orphans(job: TrackedJob) -> str:
+    pids = [str(member.pid) for member in job.orphaned_workers]
+    one = len(pids) == 1
+    shown = " ".join(pids[:PIDS_NAMED]) + (" ..." if len(pids) > PIDS_NAMED else "")
+    return (
+        f"{'1 loader worker is' if one else f'{len(pids)} loader workers are'} left over from a "
+        f"job that has ended, and {'holds' if one else 'hold'} memory: end "
+        f"{'it' if one else 'them'} with `kill {shown}`."
+    )
+
+
+# The tracker
 
 CLIMB_SECONDS, CLIMB_SECONDS_LONGEST = 30.0, 120.0
 """The parents of a process are looked up again this often, at first and at last: an exec can make
 it a launcher."""
 
 HIDDEN_PERCENT = 5.0
-"""Of a core: what child processes of a loader worker use beyond this is missed by its clock."""
+"""Child processes of a loader worker that use more of a core are missed by its clock."""
 
 
 class JobTracker:
-    """A ``JobReader`` (``sources.base``). Used on one thread only, but for the thread that it
+    """A ``JobReader`` (``core.source``). Used on one thread only, but for the thread that it
     starts itself to sample the attached job finely, which ``close`` ends."""
 
     def __init__(
@@ -58,8 +296,8 @@ class JobTracker:
         self._proc = proc
         self._loops = LoopReader(proc) if loops is None else loops
         self._listeners = Listeners(proc)
-        self._machine = MachineLook(proc)
-        self._orphans = OrphanFinder(self._machine, self._look)
+        self._table = ProcessTable(proc)
+        self._orphans: dict[int, TrackedJob | None] = {}
         self._fine = FineSampler(clock, proc)
         self._memory = MemoryShare(proc)
         self._notes = Notes(clock)
@@ -68,22 +306,23 @@ class JobTracker:
         self._bound: TrackedJob | None = None
         """The job of ``_attached``, which stays until somebody asks for another."""
         self._next_run = NextRun(proc)
-        self._looks: dict[int, Look | None] = {}
+        self._facts: dict[int, ProcessFacts | None] = {}
+        """Facts read for this snapshot."""
         self._tops: dict[int, tuple[float, int, float]] = {}
         """By PID: its topmost process, until when that stands and for how long it has to."""
         self._wanted: frozenset[int] = frozenset()
         self._disk_wait = accounts_for_disk_wait(proc)
-        self._shared_of: tuple[object, ...] | None = None
         self._shares: list[tuple[TrackedJob, list[int]]] = []
+        self._shares_of: tuple[object, ...] | None = None
         """The processes of each job, and from what that was worked out."""
 
     def roots(self, gpu_pids: Sequence[int]) -> frozenset[int]:
-        """The topmost processes of all jobs to be read; see ``JobReader``."""
+        """Return the topmost processes of all jobs to be read; see ``JobReader``."""
         now = self._clock.monotonic()
-        self._looks.clear()
+        self._facts.clear()
         if self._options.attached != self._attached:
             self._attach(self._options.attached)
-            self._notes.started_again(None)
+            self._notes.note_started_again(None)
         self._look_around(now)
         # The ranks may report of their loop, where they are not known to.
         ranks = (rank.key for job in self._jobs for rank in job.ranks if not rank.reports)
@@ -92,14 +331,14 @@ class JobTracker:
         wanted.update([self._top(pid, now) for pid, _ in self._loops.reporting])
         if self._attached is not None and self._bound is None:
             wanted.add(self._top(self._attached[0], now))
-        wanted.update(self._orphans.found, self._beside())
+        wanted.update(self._orphans, self._ranks_beside())
         for job in self._jobs:
             wanted.update(job.to_follow())
         self._wanted = frozenset(wanted - {0, 1, os.getpid()})
         return self._wanted
 
     def read(self, processes: tuple[Process, ...]) -> tuple[tuple[Job, ...], tuple[Problem, ...]]:
-        """The jobs among ``processes``, the attached one first; see ``JobReader``."""
+        """Return the jobs among ``processes``, the attached one first; see ``JobReader``."""
         rows, gpus = _by_pid(processes)
         at = Moment(self._clock.monotonic(), self._clock.unix(), rows, gpus)
         self._tops = {pid: known for pid, known in self._tops.items() if pid in rows}
@@ -107,9 +346,11 @@ class JobTracker:
         self._bind(at)
         for job in [job for job in self._jobs if job is not self._bound and not job.is_used]:
             self._remove(job)
-        share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
-        self._memory.spend(at.now, self._residents, share)
-        self._watch_finely()
+        self._read_memory(at.now)
+        bound = self._bound
+        roles = ("rank", "loader_worker")
+        alive = [[] if bound is None else bound.alive(role) for role in roles]
+        self._fine.watch(*[[member.key for member in members] for members in alive])
         in_order = sorted(self._jobs, key=_job_order)
         # What was found out of new processes until here can take as long as it is to the next look.
         jobs = [
@@ -117,8 +358,8 @@ class JobTracker:
             or job.publish(at._replace(now=self._clock.monotonic()), disk_wait=self._disk_wait)
             for job in in_order
         ]
-        if self._bound is not None:
-            mains, workers = self._fine.take()
+        if bound is not None:
+            mains, workers = self._fine.samples()
             hidden = [one.children_cpu_percent or 0.0 for one in jobs[0].members]
             jobs[0] = replace(
                 jobs[0],
@@ -142,7 +383,7 @@ class JobTracker:
     def _attach(self, key: ProcessKey | None) -> None:
         self._attached, self._bound = key, None
         self._next_run = NextRun(self._proc)
-        self._notes.attached_to(None)
+        self._notes.note_missing(None)
         for job in self._jobs:
             job.set_attached(False, 0)
 
@@ -150,10 +391,9 @@ class JobTracker:
         """Find the job of the process that was asked for, once."""
         if self._attached is None:
             return
-        pid, started = self._attached
         if self._bound is None:
-            self._bound = next((job for job in self._jobs if _holds(job, pid, started)), None)
-            self._notes.attached_to(pid if self._bound is None else None)
+            self._bound = next((job for job in self._jobs if job.holds(*self._attached)), None)
+            self._notes.note_missing(self._attached[0] if self._bound is None else None)
         job = self._bound
         if job is None:
             return
@@ -165,13 +405,12 @@ class JobTracker:
     # What is to be read
 
     def _look_around(self, now: float) -> None:
-        """All processes of the machine, on a slow timer."""
+        """Look at all processes of the machine, on a slow timer."""
         job = self._bound
         ended_at = None if job is None else job.ended_at
-        every = LOOK_SECONDS if ended_at is None else NEXT_RUN_SECONDS
-        began = self._machine.refresh(now, every)
+        began = self._table.refresh(now, LOOK_SECONDS if ended_at is None else NEXT_RUN_SECONDS)
         if began is not None:
-            self._orphans.search(self._jobs)
+            self._orphans = self._table.find_orphans(self._jobs, self._read_facts)
         if job is None or ended_at is None:
             return
         new = frozenset([pid for pid in began or () if pid not in job.members])
@@ -180,7 +419,7 @@ class JobTracker:
         if top is not None and self._options.attached == self._attached:
             self._options.attached = key = (top.pid, top.started_at)
             self._attach(key)
-            self._notes.started_again(top.pid)
+            self._notes.note_started_again(top.pid)
 
     def _top(self, pid: int, now: float) -> int:
         due, top, apart = self._tops.get(pid, (now, pid, 0.5 * CLIMB_SECONDS))
@@ -191,17 +430,18 @@ class JobTracker:
             self._tops[pid] = (now + apart + pid % 32 * 0.3, top, apart)
         return top
 
-    def _climb(self, pid: int) -> tuple[Look, ...]:
-        return grouping.climb(pid, self._look)
+    def _climb(self, pid: int) -> tuple[ProcessFacts, ...]:
+        return climb(pid, self._read_facts)
 
-    def _look(self, pid: int) -> Look | None:
-        """Read once for each snapshot."""
-        if pid not in self._looks:
-            self._looks[pid] = evidence.read_look(pid, self._proc)
-        return self._looks[pid]
+    def _read_facts(self, pid: int) -> ProcessFacts | None:
+        """Read a process once for each snapshot."""
+        if pid not in self._facts:
+            self._facts[pid] = read_facts(pid, self._proc)
+        return self._facts[pid]
 
-    def _beside(self) -> set[int]:
-        """Ranks of the attached job beside its own topmost process, as below ``slurmstepd``."""
+    def _ranks_beside(self) -> set[int]:
+        """Find ranks of the attached job beside its own topmost process, as below
+        ``slurmstepd``."""
         job = self._bound
         if job is None or job.world is None:
             return set()
@@ -210,71 +450,68 @@ class JobTracker:
             pid
             for parent in above
             if parent is not None and parent > 1
-            for pid in self._machine.beside(parent)
+            for pid in self._table.children_of(parent)
             if pid not in job.members and self._world(pid) == job.world
         }
 
     def _world(self, pid: int) -> tuple[str, ...] | None:
-        look = self._look(pid)
-        if look is None:
+        facts = self._read_facts(pid)
+        if facts is None:
             return None
-        environment = evidence.read_environment(pid, self._proc)
-        return grouping.world_of(environment, self._look(look.parent))
+        environment = read_environment(pid, self._proc)
+        return world_of(environment, self._read_facts(facts.parent))
 
     # What belongs to which job
 
     def _share_out(self, at: Moment) -> None:
-        def shared_of() -> tuple[object, ...]:
+        def shares_of() -> tuple[object, ...]:
             parents = {
                 pid: (row.parent_pid, row.started_at_unix_seconds) for pid, row in at.rows.items()
             }
-            return parents, self._wanted, self._orphans.found, list(self._jobs)
+            return parents, self._wanted, self._orphans, list(self._jobs)
 
         orphans = frozenset[int]()
-        if shared_of() != self._shared_of:
+        if shares_of() != self._shares_of:
             orphans = self._share_anew(Tree(at.rows), at.now)
-            self._shared_of = shared_of()
+            self._shares_of = shares_of()
         for job, pids in self._shares:
             job.follow(pids, orphans, at)
 
     def _share_anew(self, tree: Tree, now: float) -> frozenset[int]:
         """Work out what belongs to which job; gives the PIDs that are orphans and new."""
-        tops = tree.tops([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
-        topmost = frozenset(tops)
+        tops = tree.topmost([*self._wanted, *[pid for job in self._jobs for pid in job.roots]])
         for job in list(self._jobs):
             own_roots = job.roots_among(tree.rows)
-            if own_roots and topmost.isdisjoint(own_roots):
+            if own_roots and not set(own_roots).intersection(tops):
                 # All of it is below the topmost process of another.
                 self._remove(job)
-        shares = {id(job): tree.of(job, topmost) for job in self._jobs}
+        topmost = frozenset(tops)
+        shares = {id(job): tree.take_known(job, topmost) for job in self._jobs}
         orphans = frozenset(
-            [pid for pid in tops if pid not in tree.taken and self._add_root(pid, tree, now)]
+            [pid for pid in tops if pid not in tree.taken and self._add_root(tree.rows[pid], now)]
         )
         self._shares = [
-            (job, shares.get(id(job), []) + tree.below(job.roots_among(tree.rows)))
+            (job, shares.get(id(job), []) + tree.take_below(job.roots_among(tree.rows)))
             for job in self._jobs
         ]
         return orphans
 
-    def _add_root(self, pid: int, tree: Tree, now: float) -> bool:
+    def _add_root(self, row: Process, now: float) -> bool:
         """Give a topmost process to its job, a new one if need be; whether it is an orphan."""
-        row = tree.rows[pid]
-        look = self._look(pid)
-        orphaned = pid in self._orphans.found or (
-            look is not None and is_orphaned_worker(look, self._look(look.parent))
+        facts = self._read_facts(row.pid)
+        orphaned = row.pid in self._orphans or (
+            facts is not None and is_orphaned_worker(facts, self._read_facts(facts.parent))
         )
-        job = self._orphans.found.get(pid)
-        if job not in self._jobs:
-            world = self._world(pid)
-            if orphaned and look is not None:
-                world = ("orphans", str(look.session), str(look.group))
+        job = self._orphans.get(row.pid)
+        if job is None or job not in self._jobs:
+            world = self._world(row.pid)
+            if orphaned and facts is not None:
+                world = ("orphans", str(facts.session), str(facts.group))
             job = next((known for known in self._jobs if world and known.world == world), None)
             if job is None:
-                job = TrackedJob(row.key, now, self._proc, self._loops, self._listeners)
-                job.world = world
+                job = TrackedJob(row.key, world, now, self._proc, self._loops, self._listeners)
                 self._jobs.append(job)
-        assert job is not None
-        job.roots[pid] = row.started_at_unix_seconds
+        job.add_root(row)
         return orphaned
 
     def _remove(self, job: TrackedJob) -> None:
@@ -285,24 +522,24 @@ class JobTracker:
 
     # What else is read
 
-    def _residents(self) -> Iterable[tuple[int, int | None, MemberMeter]]:
-        """Of the attached job only, if there is one: the time is short."""
+    def _read_memory(self, now: float) -> None:
+        """Read proportional memory, of the attached job only if there is one: the time is short."""
         jobs = self._jobs if self._bound is None else [self._bound]
-        return [
-            (member.pid, member.row.memory_resident_bytes, member.meter)
-            for job in jobs
-            for member in job.members.values()
-            if member.has_memory_to_read
-        ]
 
-    def _watch_finely(self) -> None:
-        job, roles = self._bound, ("rank", "loader_worker")
-        alive = [[] if job is None else job.alive(role) for role in roles]
-        self._fine.watch(*[[member.key for member in members] for members in alive])
+        def residents() -> Iterable[tuple[int, int | None, MemberMeter]]:
+            return [
+                (member.pid, member.row.memory_resident_bytes, member.meter)
+                for job in jobs
+                for member in job.members.values()
+                if member.has_memory_to_read
+            ]
+
+        share = PSS_SHARE_APART if self._bound is None else PSS_SHARE
+        self._memory.spend(now, residents, share)
 
 
 def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int, tuple[str, ...]]]:
-    """Each process once, and the GPUs it uses. What only the driver names is left out."""
+    """Return each process once, and the GPUs it uses. What only the driver names is left out."""
     rows: dict[int, Process] = {}
     gpus: dict[int, tuple[str, ...]] = {}
     for row in processes:
@@ -312,11 +549,6 @@ def _by_pid(processes: Iterable[Process]) -> tuple[dict[int, Process], dict[int,
         if row.gpu_uuid is not None:
             gpus[row.pid] = (*gpus.get(row.pid, ()), row.gpu_uuid)
     return rows, gpus
-
-
-def _holds(job: TrackedJob, pid: int, started: float | None) -> bool:
-    member = job.members.get(pid)
-    return member is not None and (started is None or member.key[1] == started)
 
 
 def _job_order(job: TrackedJob) -> tuple[bool, float, int]:

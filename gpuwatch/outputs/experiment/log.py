@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from statistics import fmean
@@ -27,8 +27,8 @@ from gpuwatch import __version__
 from gpuwatch.core.model import GpuKey, ProcessKey, Snapshot
 from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.core.units import gpu_label
-from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.jobs.launch.tree_signals import kill_all
+from gpuwatch.diagnosis.ledger import Episode, Ledger
+from gpuwatch.jobs.run.trees import kill_all
 from gpuwatch.outputs.exporter.totals import busy_of
 from gpuwatch.recording.redaction import program_name
 
@@ -120,13 +120,13 @@ class ExperimentLog:
         self._job, self._uuids = key, frozenset[GpuKey]()
         self._interval, self._run = Spreads(Spread), Spreads(Spread)
         """What was read since the last row, and in the whole run."""
-        self._found: set[str] = set()
-        """The findings that held since the last row."""
-        self._texts: dict[str, str] = {}
-        """Their sentences, where they were not sent yet."""
-        self._looks, self._held = 0, Counter[str]()
-        """How often the job was looked at, and how often each finding held."""
+        self._episodes: tuple[Episode, ...] = ()
+        """What the ledger says of the job."""
+        self._said: set[str] = set()
+        """Rules whose sentences were sent."""
         self._began = self._due = 0.0
+        self._began_at = self._row_at = 0.0
+        """Unix seconds of the first snapshot, and of the last row."""
         self._last: Snapshot | None = None
         self._dropped = 0
         self._link, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -145,12 +145,14 @@ class ExperimentLog:
         facts = {"gpuwatch": __version__, "host": socket.gethostname(), "pid": key[0]}
         self._send([f"gpuwatch {name}", facts])
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> list[str]:
-        """What went wrong since the last, in sentences."""
+    def push(self, snapshot: Snapshot, ledger: Ledger | None) -> list[str]:
+        """Take the newest snapshot, and the ledger if the machine is diagnosed. Return what went
+        wrong since the last, in sentences."""
         known = len(self.said)
         now = snapshot.monotonic_seconds
         if self._last is None:
             self._began, self._due = now, now + EVERY_SECONDS
+            self._began_at = self._row_at = snapshot.taken_at_unix_seconds
         self._last = snapshot
         for job in snapshot.jobs:
             if self._job in (job.key, *[one.key for one in job.members]) and job.gpu_uuids:
@@ -161,19 +163,20 @@ class ExperimentLog:
             for name in _READINGS:
                 if (value := getattr(gpu.reading, name)) is not None:
                     self._interval[gpu.uuid, name].add([float(value)])
-        holding = set()
-        for one in () if diagnosis is None else diagnosis.findings:
-            if one.job == self._job or not self._uuids.isdisjoint(one.gpus):
-                holding.add(one.rule)
-                if one.rule not in self._held or one.rule in self._texts:
-                    self._texts[one.rule] = clean(one.summary, TEXT_MOST)
-        self._found |= holding
-        self._held.update(holding)
-        self._looks += 1
+        if ledger is not None:
+            self._episodes = tuple(
+                [
+                    one
+                    for one in ledger.episodes(since=self._began_at)
+                    if one.job == self._job or not self._uuids.isdisjoint(one.gpus)
+                ]
+            )
         if now >= self._due:
             self._due = now + EVERY_SECONDS
-            held = {rule: float(rule in self._found) for rule in self._held}
+            shares = self._held_shares(self._row_at)
+            held = {rule: float(share > 0.0) for rule, share in shares.items()}
             self._send(self._packet(self._interval, held))
+            self._row_at = snapshot.taken_at_unix_seconds
             self._end_interval()
         return self.said[known:]
 
@@ -183,8 +186,7 @@ class ExperimentLog:
         end: dict[str, object] = {"exit_code": exit_code}
         if self._last is not None:
             self._end_interval()
-            shares = {rule: looks / self._looks for rule, looks in self._held.items()}
-            end |= self._packet(self._run, shares)
+            end |= self._packet(self._run, self._held_shares(self._began_at))
         # A summary that is dropped would be missed more than a row.
         select.select([], [self._link], [], FLUSH_SECONDS)
         self._send(end)
@@ -209,7 +211,20 @@ class ExperimentLog:
             if key[0] in self._uuids:
                 self._run[key].merge(spread)
         self._interval.clear()
-        self._found.clear()
+
+    def _held_shares(self, since: float) -> dict[str, float]:
+        """Return how much of the time from ``since`` to the last snapshot each finding held, 0 to
+        1; those that held before are there as well."""
+        assert self._last is not None
+        now = self._last.taken_at_unix_seconds
+        held = dict.fromkeys([one.rule for one in self._episodes], 0.0)
+        for one in self._episodes:
+            end = now if one.end_unix_seconds is None else one.end_unix_seconds
+            seconds = end - max(since, one.begin_unix_seconds)
+            # One that has just been found holds for no time yet.
+            seconds = max(seconds, float(one.holds))
+            held[one.rule] += max(0.0, seconds) / max(1.0, now - since)
+        return {rule: min(1.0, share) for rule, share in held.items()}
 
     def _packet(self, spreads: Spreads, held: Mapping[str, float]) -> dict[str, object]:
         """A row, or the run's summary, as of the last snapshot. ``held``: how much of the time each
@@ -229,8 +244,12 @@ class ExperimentLog:
                     values[f"gpuwatch/{place}/{name}"] = getattr(read, of)
         values |= _busy_values("job", busy) if busy else {}
         values |= {f"gpuwatch/finding/{rule}": round(share, 4) for rule, share in held.items()}
-        texts = {f"gpuwatch/finding/{rule}": says for rule, says in self._texts.items()}
-        self._texts.clear()
+        texts = {
+            f"gpuwatch/finding/{one.rule}": clean(one.summary, TEXT_MOST)
+            for one in self._episodes
+            if one.rule not in self._said
+        }
+        self._said.update([one.rule for one in self._episodes])
         at = self._last.taken_at_unix_seconds
         step = round(self._last.monotonic_seconds - self._began)
         return {"at": at, "step": step, "values": values, "texts": texts}

@@ -20,11 +20,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from gpuwatch import __version__
-from gpuwatch.core.history import without_late
 from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
+from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.ledger import Ledger
 from gpuwatch.outputs.exporter.totals import BusyWindows, Percents, Totals, busy_of
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 
@@ -32,6 +34,7 @@ JOBS_MOST, FINDINGS_MOST = 64, 256
 TEXT_MOST = 120
 """Characters of a label."""
 _NOTHING = GpuReading()
+_RULES = [rule.name for rule in RULES]
 
 # Name, field of the identity or the reading, what it is. The unit of the name says what the field
 # is multiplied by.
@@ -121,14 +124,19 @@ class Metrics:
         self._pids, self._commands = pids, commands
         self._windows, self._totals = BusyWindows(), Totals()
         self._seen: tuple[Snapshot, Diagnosis] | None = None
+        self._lost: dict[str, float] = {}
+        """GPU seconds lost to the findings of each rule."""
         self._process = ProcessCollector(registry=None)
         self._lock = Lock()
 
-    def push(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis, ledger: Ledger) -> None:
+        """Take the newest snapshot, its diagnosis, and the ledger of all diagnoses."""
         busy = {gpu.uuid: busy_of(gpu) for gpu in snapshot.gpus}
         with self._lock:
             if self._kernel_log is not None:
                 self._kernel_log.read()
+            if self._seen is None or diagnosis is not self._seen[1]:
+                self._lost = {**dict.fromkeys(_RULES, 0.0), **ledger.lost_by_rule()}
             self._seen = snapshot, diagnosis
             self._windows.push(snapshot.monotonic_seconds, busy)
             self._totals.push(snapshot, diagnosis, busy)
@@ -221,8 +229,8 @@ class Metrics:
         for rule, severity, uuid, name in list(active)[:FINDINGS_MOST]:
             labels = {"rule": rule, "severity": severity, "gpu_uuid": uuid, "gpu_job": name}
             page.add("finding_active", "What holds now: gpuwatch explain RULE.", 1, **labels)
-        for rule, seconds in self._totals.finding_gpu_seconds.items():
-            page.add("finding_cost_gpu_seconds_total", "GPU time that it cost.", seconds, rule=rule)
+        for rule, seconds in self._lost.items():
+            page.add("finding_cost_gpu_seconds_total", "GPU time lost to it.", seconds, rule=rule)
         says = "Not served, because there are too many."
         page.add("left_out", says, len(running) - len(shown), what="jobs")
         page.add("left_out", says, max(0, len(active) - FINDINGS_MOST), what="findings")

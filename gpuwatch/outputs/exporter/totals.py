@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from gpuwatch.core.history import GAP_INTERVALS
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
+from gpuwatch.core.store import GAP_INTERVALS, spoken_for
 from gpuwatch.core.throttling import REASONS
-from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.facts.observer import spoken_for
-from gpuwatch.diagnosis.finding import Diagnosis, FindingKey
+from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.finding import Diagnosis
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
 """Of any scraper; of one that was not seen before."""
 LATE_SECONDS = 2.5
 """The driver's samples come so late at most."""
-SCRAPERS_KEPT, GPUS_KEPT, FINDINGS_KEPT = 16, 256, 1024
+SCRAPERS_KEPT, GPUS_KEPT = 16, 256
 LINKS = {
     f"{link}_{doing}": f"{link}_{way}_bytes_per_second"
     for link in ("pcie", "nvlink")
@@ -115,8 +114,6 @@ class Totals:
 
     def __init__(self) -> None:
         self.gpus: dict[GpuKey, GpuTotals] = {}
-        self.finding_gpu_seconds = {rule.name: 0.0 for rule in RULES}
-        self._costs: dict[FindingKey, float] = {}
         self._before: float | None = None
 
     def push(
@@ -136,13 +133,6 @@ class Totals:
                 totals.add_idle(busy[gpu.uuid], cause, now, longest)
         if len(self.gpus) > GPUS_KEPT:
             self.gpus = {gpu.uuid: self.gpus[gpu.uuid] for gpu in snapshot.gpus}
-        for one in diagnosis.findings:
-            cost = one.cost_gpu_seconds
-            if cost is not None:
-                before = self._costs.pop(one.key, 0.0)
-                keep(self._costs, one.key, cost, FINDINGS_KEPT)
-                # It begins anew where its job or GPU was gone for a while.
-                self.finding_gpu_seconds[one.rule] += cost - before if cost >= before else cost
 
 
 def _causes(diagnosis: Diagnosis) -> dict[GpuKey, str]:

@@ -1,46 +1,61 @@
-"""Accumulator from snapshots to a ``Report``: one pass, in memory that does not grow with the
-time."""
+"""Accumulator of a ``Report``: from snapshots, or from the parts of a recording, in one pass and in
+memory that does not grow with the time.
+
+What adds up is counted by ``recording/statistics.py``; here it becomes the figures of the report,
+with what the diagnosis said meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from gpuwatch.core.bounds import total
-from gpuwatch.core.history import without_late
+from msgspec.structs import asdict
+
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.outputs.report.accumulators.findings import FindingsAccumulator
-from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Tenants
-from gpuwatch.outputs.report.accumulators.sums import HostAccumulator
-from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step, Steps
-from gpuwatch.outputs.report.accumulators.usage import (
-    JobAccumulator,
-    ProcessesAccumulator,
-    by_weight,
-    gpu_memory,
-)
+from gpuwatch.diagnosis.finding import Diagnosis, Unchecked
+from gpuwatch.diagnosis.ledger import Ledger, Page
+from gpuwatch.jobs.identity.runs import essence
 from gpuwatch.outputs.report.model import (
-    BUCKETS_MAX,
+    GpuUsage,
     HostUsage,
+    JobUsage,
+    Loading,
+    Loop,
     OpenQuestion,
     Phase,
+    ProcessUsage,
+    Profiles,
     Report,
     Source,
+    Stretch,
+    Throttling,
+    Time,
+    TimeProfile,
 )
-from gpuwatch.outputs.report.phases import DiagnosisNotes, JudgedPhases
+from gpuwatch.outputs.report.phases import Cell, JudgedPhases, Span, finding_uses, spans
+from gpuwatch.recording import statistics
+from gpuwatch.recording.statistics import (
+    GpuStatistics,
+    HostStatistics,
+    JobStatistics,
+    LoadingSums,
+    LoopsStatistics,
+    Part,
+    Profile,
+    Stat,
+    Statistics,
+    TimeSums,
+    by_weight,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnosis.engine.engine import Engine
+    from gpuwatch.diagnosis.engine import Engine
 
 EVALUATE_SECONDS = 5.0
 """Time between two evaluations: the diagnosis looks at windows of a minute, and more often would
 find no more and take longer."""
-GPUS_KEPT = 256
-JOBS_KEPT = 256
-PROBLEMS_KEPT = 12
-LIVE_BUCKETS = 240
-"""Buckets of the time profiles of a live report: as fine as a terminal shows them."""
 
 
 class Accumulator:
@@ -51,193 +66,349 @@ class Accumulator:
         job: ProcessKey | None = None,
         *,
         live: bool = False,
+        diagnoses: bool = True,
         evaluate_seconds: float = EVALUATE_SECONDS,
         newest: bool = False,
     ) -> None:
         """``job``: the report is about this job alone. ``live``: watched as it runs, by one who
         diagnoses it and says so (``note_diagnosis``); without the machine, other processes, and
-        all that is drawn in HTML only."""
+        all that is drawn in HTML only. ``diagnoses``: else somebody has (``note_ledger``)."""
         self._job = job
-        self._live = live
-        self._steps = Steps()
-        self._grid: Grid | None = None
-        self._host: HostAccumulator | None = None
-        self._gpus: dict[GpuKey, GpuAccumulator] = {}
-        self._there: frozenset[GpuKey] = frozenset()
-        """GPUs in the snapshot before."""
-        self._jobs: dict[ProcessKey, JobAccumulator] = {}
-        self._loop_seconds = 0.0
-        self._processes = ProcessesAccumulator()
+        self._statistics = Statistics(job, live=live)
         self.engine: Engine | None = None
-        self._notes: DiagnosisNotes | None = None
-        if not live:
+        if diagnoses and not live:
             # Slow to import.
-            from gpuwatch.diagnosis.engine.engine import Engine  # noqa: PLC0415
+            from gpuwatch.diagnosis.engine import Engine  # noqa: PLC0415
 
             self.engine = Engine(evaluate_seconds=evaluate_seconds)
-        self._findings = FindingsAccumulator(newest=newest)
+        self._newest = newest
+        self._ledger = Ledger(newest=newest)
         self._diagnosis: Diagnosis | None = None
-        self._problems: dict[str, None] = {}
-        self._machine: str | None = None
-        self._simulated = False
-        self._step: Step | None = None
+        self._unknown: tuple[Unchecked, ...] | None = None
+        """Rules that could not be checked last; ``None``: nothing was diagnosed."""
 
     @property
     def held(self) -> frozenset[GpuKey]:
-        return self._there
+        """GPUs in the last snapshot."""
+        return self._statistics.there
+
+    @property
+    def time(self) -> TimeSums:
+        """The time so far."""
+        return self._statistics.time
 
     def push(self, snapshot: Snapshot) -> None:
-        self._add_step(snapshot, self._steps.step(snapshot), snapshot.gpus, snapshot.jobs)
+        self._statistics.add_snapshot(snapshot)
+        self._diagnose(snapshot)
 
     def push_job(
         self, snapshot: Snapshot, job: Job, gpus: Sequence[Gpu], since: float | None = None
     ) -> None:
         """Take the next snapshot of the job, which is on ``gpus``, and began at ``since`` if that
         was after the look before."""
-        step = self._steps.step(snapshot, since=since, until=job.ended_at_unix_seconds)
-        self._add_step(snapshot, step, gpus, (job,))
+        self._statistics.add_job(snapshot, job, gpus, since)
+        self._diagnose(snapshot)
 
     def push_late(self, gpus: Iterable[Gpu], job: Job) -> None:
         """Take fine samples of the time before the end of the job, and nothing else."""
-        assert self._step is not None
-        end = self._step.end()
-        for one in self._jobs.values():
-            one.add_fine(job, end)
-        for gpu in gpus:
-            if gpu.uuid in self._there and gpu.reading.busy_samples:
-                self._gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
+        self._statistics.add_late(gpus, job)
 
-    def _add_step(
-        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job]
-    ) -> None:
-        if self._grid is None:
-            self._grid = Grid(step.since, LIVE_BUCKETS if self._live else BUCKETS_MAX)
-            self._host = None if self._live else HostAccumulator(self._grid)
-        self._grid.reach(step.until)
-        self._step = step
-        self._machine = snapshot.host.name
-        self._simulated = self._simulated or snapshot.simulated
-        if self._host is not None:
-            self._host.add(snapshot.host, step)
-        self._add_gpus(snapshot, step, gpus, jobs, self._grid)
-        self._add_jobs(snapshot, step, jobs, self._grid)
-        seconds = 0.0 if step.is_gap else step.seconds
-        if not self._live:
-            self._processes.add_snapshot(snapshot, jobs, step.until, seconds)
-        self._note_problems(snapshot)
+    def _diagnose(self, snapshot: Snapshot) -> None:
         if self.engine is not None:
             self.engine.push(snapshot)
             self.note_diagnosis(self.engine.diagnosis)
 
-    def _add_gpus(
-        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job], grid: Grid
-    ) -> None:
-        tenants = self._tenants(snapshot, jobs)
-        for gpu in without_late(tuple(gpus)):
-            uuid = gpu.uuid
-            one = self._gpus.get(uuid)
-            if one is None:
-                if len(self._gpus) >= GPUS_KEPT:
-                    continue
-                one = self._gpus[uuid] = GpuAccumulator(gpu, grid, step.until, fine=not self._live)
-            span = step
-            if uuid not in self._there:
-                # Since when it is there is not known.
-                span = step.end()
-                one.arrive(step.until)
-            one.add(gpu, span, None if tenants is None else tenants.get(uuid, (None, ())))
-        self._there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self._gpus])
-
-    def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:
-        """Return the tenants of the GPUs of the job that the report is about; its own processes
-        have left them when it has ended."""
-        if self._job is None or not jobs or jobs[0].ended_at_unix_seconds is not None:
-            return None
-        own = {jobs[0].pid, *[member.pid for member in jobs[0].members]}
-        found: dict[GpuKey, tuple[list[int | None], list[str | None]]] = {}
-        for process in snapshot.processes:
-            mine, others = found.setdefault(process.gpu_uuid or "", ([], []))
-            if process.pid in own:
-                mine.append(process.gpu_memory_bytes)
-            elif process.gpu_kind != "graphics":
-                # A desktop draws on nearly every workstation's GPU and is no tenant.
-                others.append(process.user)
-        return {uuid: (total(mine), others) for uuid, (mine, others) in found.items()}
-
-    def _add_jobs(self, snapshot: Snapshot, step: Step, jobs: Sequence[Job], grid: Grid) -> None:
-        busy = {gpu.uuid: gpu.reading.busy_percent for gpu in snapshot.gpus}
-        memory = gpu_memory(snapshot)
-        ran = 0.0
-        for job in jobs:
-            # A job goes on by another name when its launcher has ended.
-            key = self._job or job.key
-            one = self._jobs.get(key)
-            if one is None:
-                if len(self._jobs) >= JOBS_KEPT:
-                    continue
-                alone = grid if self._job is not None else None
-                one = self._jobs[key] = JobAccumulator(job, step.since, alone)
-            ran = max(ran, one.add_job(job, step, busy, memory))
-        self._loop_seconds += ran
-
-    def _note_problems(self, snapshot: Snapshot) -> None:
-        for problem in snapshot.problems:
-            gpu = self._gpus.get(problem.target or "")
-            if self._job is not None and problem.target is not None and gpu is None:
-                continue
-            if problem.severity != "info" and len(self._problems) < PROBLEMS_KEPT:
-                self._problems[problem.message] = None
-            if gpu is not None and problem.reading in ("busy_percent", "busy_samples", None):
-                gpu.missing = problem.message
-
     def note_diagnosis(self, diagnosis: Diagnosis) -> None:
         """Take the diagnosis of the newest snapshot, or of one a moment before."""
-        step = self._step
+        step = self._statistics.latest
         if diagnosis is self._diagnosis or step is None:
             return
-        if self._notes is None:
-            self._notes = DiagnosisNotes()
-        self._diagnosis = diagnosis
-        self._findings.add_diagnosis(diagnosis, step.until, self._steps.begin or 0.0, step.offset)
-        self._notes.add_diagnosis(diagnosis, step.until, step.offset)
+        self._diagnosis, self._unknown = diagnosis, diagnosis.unknown
+        self._ledger.add_diagnosis(diagnosis, step.until, step.offset)
+
+    def merge_part(self, part: Part) -> None:
+        """Add a part of a recording, which comes after all before."""
+        self._statistics.merge(part)
+
+    def note_ledger(self, page: Page, unknown: tuple[Unchecked, ...] | None) -> None:
+        """Take what was found by whoever recorded what was added."""
+        self._ledger.merge(page)
+        self._unknown = unknown
 
     def report(self, source: Source | None = None) -> Report:
         """Return the report so far. Raises ``ValueError`` if there was no snapshot."""
-        if self._grid is None:
+        counted = self._statistics
+        if counted.grid is None:
             raise ValueError("no snapshot was pushed")
         if self.engine is not None:
             self.engine.finish()
             self.note_diagnosis(self.engine.diagnosis)
-        end, diagnosis = self._steps.end, self._diagnosis
-        gpus = [gpu.usage(end) for gpu in self._gpus.values()]
+        end, unknown = counted.time.end, self._unknown
+        gpus = [gpu_usage(gpu, end) for gpu in counted.gpus.values()]
         gpus.sort(key=lambda gpu: (gpu.index, -1 if gpu.mig_instance is None else gpu.mig_instance))
-        jobs = tuple([one.usage(end) for _, one in by_weight(self._jobs)])
-        findings = self._findings.uses(end)
+        by_key = {one.sums.key: one for one in counted.jobs.values()}
+        ranked = by_weight([one.sums for one in counted.jobs.values()])
+        jobs = tuple([job_usage(by_key[sums.key], end) for sums in ranked])
+        begin = counted.time.begin or 0.0
+        findings = finding_uses(self._ledger.episodes(), begin, end, newest=self._newest)
         phases: tuple[Phase, ...] = ()
         questions: tuple[OpenQuestion, ...] = ()
-        if self._notes is not None:
-            self._notes.finish(end)
-            spans = {uuid: gpu.spans(end) for uuid, gpu in self._gpus.items()}
-            known = bool(jobs or self._processes.usages())
-            judged = JudgedPhases(gpus, spans, findings, self._notes, processes=known)
-            findings, phases = judged.findings, judged.phases(2.0 * self._grid.seconds)
+        if unknown is not None:
+            self._ledger.finish_questions(end)
+            own = {uuid: _spans(gpu, end) for uuid, gpu in counted.gpus.items()}
+            known = bool(jobs or counted.processes.used)
+            judged = JudgedPhases(gpus, own, findings, self._ledger, processes=known)
+            findings, phases = judged.findings, judged.phases(2.0 * counted.grid.seconds)
             questions = judged.questions()
         return Report(
-            decided=diagnosis is not None and not questions,
-            simulated=self._simulated,
-            machine=self._machine,
+            decided=unknown is not None and not questions,
+            simulated=counted.simulated,
+            machine=counted.machine,
             pid=jobs[0].pid if self._job is not None and jobs else None,
             source=source,
-            time=self._steps.time(self._grid.seconds),
+            time=_time(counted.time, counted.grid.seconds),
             gpus=tuple(gpus),
             findings=findings,
             phases=phases,
             questions=questions,
             jobs=jobs,
-            processes=self._processes.usages(),
-            left_out_processes=self._processes.left_out,
-            loop_seconds=self._loop_seconds,
-            host=HostUsage() if self._host is None else self._host.usage(end),
-            problems=tuple(self._problems),
-            unknown=() if diagnosis is None else diagnosis.unknown,
+            processes=tuple(
+                [
+                    ProcessUsage(name=one.name, role=one.role, **_usage(one))
+                    for one in by_weight(counted.processes.used.values())
+                ]
+            ),
+            left_out_processes=counted.processes.left_out,
+            loop_seconds=counted.loop_seconds,
+            host=HostUsage() if counted.host is None else host_usage(counted.host, end),
+            problems=tuple(counted.problems),
+            unknown=unknown or (),
         )
+
+
+# --- statistics as figures of the report ------------------------------------------------------
+
+_GPU_IDENTITY = (
+    *("uuid", "index", "name", "machine", "mig_instance", "mig_parent_uuid", "memory_total_bytes"),
+    "temperature_slowdown_celsius",
+)
+_GPU_FIGURES = (
+    ("memory_mean_bytes", "memory_used_bytes", "mean"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
+    ("power_mean_watts", "power_watts", "mean"),
+    ("power_peak_watts", "power_watts", "peak"),
+    ("temperature_peak_celsius", "temperature_celsius", "peak"),
+    ("sm_active_percent", "sm_active_percent", "mean"),
+    ("tensor_active_percent", "tensor_active_percent", "mean"),
+    ("sm_clock_mean_mhz", "sm_clock_mhz", "mean"),
+    ("sm_clock_peak_mhz", "sm_clock_mhz", "peak"),
+    ("memory_clock_mean_mhz", "memory_clock_mhz", "mean"),
+    ("received_bytes", "pcie_rx_bytes_per_second", "integral"),
+    ("received_seconds", "pcie_rx_bytes_per_second", "seconds"),
+    ("sent_bytes", "pcie_tx_bytes_per_second", "integral"),
+)
+"""(field of the report, reading, statistic of it)."""
+_HOST_FIGURES = (
+    ("cpu_mean_percent", "cpu_percent", "mean"),
+    ("cpu_peak_percent", "cpu_percent", "peak"),
+    ("cpu_iowait_mean_percent", "cpu_iowait_percent", "mean"),
+    ("memory_mean_bytes", "memory_used_bytes", "mean"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
+    ("swap_peak_bytes", "swap_used_bytes", "whole_peak"),
+    ("shm_peak_bytes", "shm_used_bytes", "whole_peak"),
+    ("disk_read_bytes", "disk_read_bytes_per_second", "integral"),
+    ("disk_written_bytes", "disk_write_bytes_per_second", "integral"),
+    ("disk_read_peak_bytes_per_second", "disk_read_bytes_per_second", "peak"),
+    ("disk_write_peak_bytes_per_second", "disk_write_bytes_per_second", "peak"),
+    ("network_received_bytes", "network_receive_bytes_per_second", "integral"),
+    ("network_sent_bytes", "network_transmit_bytes_per_second", "integral"),
+)
+_GPU_PROFILES = ("busy_percent", "power_watts", "memory_used_bytes", "temperature_celsius")
+_HOST_PROFILES = (
+    *("cpu_percent", "memory_used_bytes"),
+    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+)
+
+
+def _figures(figures: Sequence[tuple[str, str, str]], sums: Mapping[str, Stat]) -> dict[str, Any]:
+    return {name: getattr(sums[of], what) for name, of, what in figures}
+
+
+def _profiles(
+    profiles: Mapping[str, Profile], until: float, names: Iterable[str] | None = None
+) -> Profiles:
+    """Return the profiles in which something was measured, by their names."""
+    made = {}
+    for name in profiles if names is None else names:
+        if name in profiles:
+            low, mean, high = profiles[name].columns(until)
+            made[name] = TimeProfile(minimum=tuple(low), mean=tuple(mean), maximum=tuple(high))
+    return {name: profile for name, profile in made.items() if profile}
+
+
+def _stretches(found: Iterable[statistics.Span]) -> tuple[Stretch, ...]:
+    return tuple([Stretch(begin_unix_seconds=one.begin, end_unix_seconds=one.end) for one in found])
+
+
+def _time(time: TimeSums, bucket_seconds: float) -> Time:
+    return Time(
+        begin_unix_seconds=time.begin or 0.0,
+        end_unix_seconds=time.end,
+        snapshots=time.snapshots,
+        interval_seconds=time.interval_seconds or None,
+        covered_seconds=time.covered_seconds,
+        gap_count=time.gap_count,
+        gap_seconds=time.gap_seconds,
+        gaps=_stretches(time.gaps),
+        clock_set_back=time.set_back,
+        bucket_seconds=bucket_seconds,
+    )
+
+
+def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
+    """Return the use of a GPU; its time profiles end at ``until``."""
+    sums, rhythm, identity = gpu.sums, gpu.rhythm, gpu.identity
+    energy, energy_from = sums.energy
+    known, shaped = sums.watched_seconds > 0, rhythm.seconds > 0
+    profiles = _profiles(gpu.profiles, until, _GPU_PROFILES)
+    drawn = profiles.get("busy_percent", TimeProfile())
+    throttled = sums.throttled()
+    why_unknown = sums.missing
+    if sums.lost:
+        why_unknown = "the GPU was lost"
+    elif identity.mig_instance is not None:
+        why_unknown = "the driver reports none for a MIG instance"
+    return GpuUsage(
+        **{name: getattr(identity, name) for name in _GPU_IDENTITY},
+        **_figures(_GPU_FIGURES, gpu.readings.sums),
+        seen_seconds=sums.seen_seconds,
+        watched_seconds=sums.watched_seconds if known else None,
+        busy_readings=sums.busy_readings,
+        busy_low_percent=min([x for x in drawn.minimum if x is not None], default=None),
+        busy_high_percent=max([x for x in drawn.maximum if x is not None], default=None),
+        busy_last_percent=sums.busy_last_percent,
+        busy_seconds=min(sums.busy_seconds, sums.watched_seconds) if known else None,
+        busy_from_samples=sums.sampled,
+        busy_missing=None if known else why_unknown,
+        job_memory_peak_bytes=sums.job_bytes.whole_peak,
+        power_limit_watts=sums.power_limit_watts,
+        energy_joules=energy,
+        energy_from=energy_from,
+        throttled=None
+        if throttled is None
+        else tuple([Throttling(reason=reason, seconds=held) for reason, held in throttled]),
+        duty=rhythm.duty,
+        rhythm_seconds=rhythm.seconds if shaped else None,
+        oscillating_seconds=rhythm.oscillating_seconds if shaped else None,
+        period_seconds=rhythm.period_seconds,
+        cycles=rhythm.cycles if shaped else None,
+        other_tenant_seconds=sums.tenant_seconds,
+        other_tenants_peak=sums.tenants_peak,
+        other_users=tuple(sums.users[: statistics.USERS_KEPT]),
+        lost=_stretches(sums.lost),
+        profiles=profiles,
+    )
+
+
+def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
+    """Return the spans of its work and rest, one after another, up to ``until``."""
+    memory = gpu.profiles.get("memory_used_bytes")
+    buckets = () if memory is None else memory.cells()
+    held = {begin: sum_ / seconds for begin, _, seconds, sum_, _, _ in buckets}
+    return spans(
+        [
+            Cell(begin, min(end, until), seconds, busy / 100.0, held.get(begin, 0.0))
+            for begin, end, seconds, busy, _, _ in gpu.busy_profile.cells()
+        ]
+    )
+
+
+def _usage(sums: statistics.UsageSums) -> dict[str, Any]:
+    """Return the fields that a process's and a job's usage share."""
+    names = statistics.UsageSums.__struct_fields__
+    return {name: getattr(sums, name) for name in names} | {"gpus": tuple(sums.gpus)}
+
+
+def host_usage(host: HostStatistics, until: float) -> HostUsage:
+    """Return the use of the machine around the GPUs."""
+    figures = _figures(_HOST_FIGURES, host.readings.sums)
+    profiles = _profiles(host.readings.profiles, until, _HOST_PROFILES)
+    return HostUsage(**figures, **asdict(host.facts), profiles=profiles)
+
+
+def job_usage(job: JobStatistics, until: float) -> JobUsage:
+    """Return the use of a job, all its processes together."""
+    sums, facts = job.sums, asdict(job.sums.facts)
+    return JobUsage(
+        **_usage(sums) | facts,
+        ended_at_unix_seconds=sums.ended_at_unix_seconds,
+        run_digest=run_digest(facts),
+        ranks=sums.ranks or None,
+        cpu_mean_cores=_cores(sums.cpu.mean),
+        cpu_peak_cores=_cores(sums.cpu.peak),
+        cpu_throttled_percent=sums.throttled.mean,
+        memory_proportional_peak_bytes=sums.proportional_peak(),
+        memory_resident_peak_bytes=sums.resident.whole_peak,
+        loading=_loading(sums.loading),
+        loop=Loop() if job.loops is None else _loop(job.loops),
+        profiles=_profiles(job.profiles, until),
+    )
+
+
+def _loading(sums: LoadingSums) -> Loading:
+    state = sums.main_state
+    workers = None if state is None else state.workers
+    return Loading(
+        sentence=None if state is None else state.sentence,
+        loader_workers=workers,
+        loader_workers_peak=workers if sums.workers_peak is None else sums.workers_peak,
+        loader_workers_started=None if workers is None else sums.workers_started,
+        pinned_memory=None if state is None else state.pinned,
+        **{name: stat.mean for name, stat in sums.readings.items()},
+    )
+
+
+def _loop(loops: LoopsStatistics) -> Loop:
+    sums, ranks = loops.sums, loops.all_ranks()
+    waits = [(rank.waits.spent_percent, rank.number) for rank in ranks]
+    known = [(percent, number) for percent, number in waits if percent is not None]
+    # Of one rank it says nothing more.
+    most = max(known, key=lambda one: one[0]) if len(known) > 1 else (None, None)
+    shares = {
+        f"{name.removesuffix('share')}percent": sums.spent.get(name, Stat()).spent_percent
+        for name in statistics.SHARES
+    }
+    return Loop(
+        reported_seconds=sums.seconds,
+        ranks=len(ranks) or None,
+        samples_per_second=sums.samples.mean,
+        steps=min([rank.steps for rank in ranks if rank.steps is not None], default=None),
+        last_epoch=sums.epoch,
+        data_wait_most_percent=most[0],
+        data_wait_most_rank=most[1],
+        compute_on_device=sums.on_device,
+        **shares,
+        memory_allocated_peak_bytes=whole(sums.allocated.peak),
+        memory_reserved_peak_bytes=whole(sums.reserved.peak),
+    )
+
+
+def run_digest(facts: Mapping[str, Any]) -> str | None:
+    """Return a digest that is equal for every run of the same command by the same user in the same
+    folder.
+
+    Made from what a ``Job`` says, so that it holds for ended, simulated and replayed jobs too;
+    ``None`` where one of the three is not known.
+    """
+    user, folder, command = (facts.get(n) for n in ("user", "working_directory", "command"))
+    words = tuple(command.split()) if command else ()
+    if user is None or folder is None or not words:
+        return None
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL, 3 MiB, which only a report needs
+
+    text = "\0".join((user, folder, *essence(words, folder)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _cores(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0

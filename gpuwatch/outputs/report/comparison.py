@@ -400,7 +400,7 @@ class Condition(NamedTuple):
     def parse(cls, text: str) -> Condition:
         """Parse a condition as a person writes it. Raises ``SentenceError``."""
         # Slow to import.
-        from gpuwatch.diagnosis.engine.catalogue import RULES  # noqa: PLC0415
+        from gpuwatch.diagnosis.catalogue import RULES  # noqa: PLC0415
 
         rules, (metric, colon, rule) = {one.name for one in RULES}, text.partition(":")
         if metric == "new" and (rule in rules or not colon):

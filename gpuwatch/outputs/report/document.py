@@ -10,11 +10,9 @@ from gpuwatch.core import units
 from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
-from gpuwatch.diagnosis.causes import as_causes
-from gpuwatch.diagnosis.finding import Advice, Evidence, Finding
-from gpuwatch.diagnosis.rules.shared.words import named_of_all
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes, names_among
+from gpuwatch.diagnosis.ledger import OF_FINDING
 from gpuwatch.outputs.report import words
-from gpuwatch.outputs.report.accumulators.findings import OF_FINDING
 from gpuwatch.outputs.report.comparison import (
     Comparison,
     FindingChange,
@@ -269,7 +267,7 @@ class Group:
         return text
 
     def cost_words(self) -> str:
-        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where it costs no time."""
+        """Return ``4.7 GPU-hours, 5% of all GPU time``; empty where no time is lost."""
         return words.cost(self.cost, self.report)
 
     def _what(self) -> Iterable[str]:
@@ -325,7 +323,7 @@ def groups(report: Report) -> tuple[Group, ...]:
     same = (*OF_FINDING, "gpus", "cost_gpu_seconds")
     found = [Finding(**{name: getattr(use, name) for name in same}) for use in report.findings]
     uses = {id(one): use for one, use in zip(found, report.findings, strict=True)}
-    causes = as_causes(found, lambda uuids: named_of_all(uuids, map(_identity, report.gpus)))
+    causes = as_causes(found, names_among(map(_identity, report.gpus)))
     return tuple(
         Group(number, cause, tuple([uses[id(one)] for one in cause.members]), report)
         for number, cause in enumerate(causes, start=1)
@@ -468,7 +466,7 @@ def _lead_words(report: Report, lead: Group | OpenQuestion) -> str:
         seconds, text = longest.seconds, lead.cause.summary.rstrip(".")
         text = f"a{text[1:]}" if text.startswith("All ") else text
         when = Times(report).stretch(longest).partition(" (")[0]
-        lost = f" That cost {lead.cost_words()}." if lead.cost_words() else ""
+        lost = f" Lost: {lead.cost_words()}." if lead.cost_words() else ""
     read = report.time.covered_seconds or report.time.seconds
     whole = seconds >= MOST_OF * read or not seconds
     return f"{'All the time' if whole else when}: {text}.{lost}"

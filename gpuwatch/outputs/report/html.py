@@ -127,7 +127,7 @@ def _finding(found: Found) -> Iterable[str]:
     yield _element("h3", f"{found.name} {found.rule}")
     yield _element("span", SEVERITY_MARKS[found.severity], "sev")
     if found.cost:
-        yield _element("span", found.cost, "cost")
+        yield _element("span", f"lost {found.cost}", "cost")
     yield "</header>"
     yield _element("p", " \u00b7 ".join(part for part in (found.when, found.where) if part), "when")
     yield from (_element("p", text, "what") for text in found.what)

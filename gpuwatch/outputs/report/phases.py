@@ -12,21 +12,30 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from gpuwatch.core import units
+from gpuwatch.core.bounds import total
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.engine.verdict import (
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
+from gpuwatch.diagnosis.finding import Pause, rank
+from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
+from gpuwatch.diagnosis.rule import Rule
+from gpuwatch.diagnosis.rules.shared.pauses import idle_part
+from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
+from gpuwatch.diagnosis.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,
     PAUSES_COST,
     UNUSED_BYTES,
     how_paused,
 )
-from gpuwatch.diagnosis.facts.averages import WINDOW_SECONDS
-from gpuwatch.diagnosis.facts.window import Pause
-from gpuwatch.diagnosis.finding import Diagnosis
-from gpuwatch.diagnosis.rule import Rule
-from gpuwatch.diagnosis.rules.shared.pauses import idle_part
-from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
-from gpuwatch.outputs.report.model import FindingUse, GpuUsage, Loss, OpenQuestion, Phase, replaced
+from gpuwatch.outputs.report.model import (
+    FindingUse,
+    GpuUsage,
+    Loss,
+    OpenQuestion,
+    Phase,
+    Stretch,
+    replaced,
+)
 
 # --- one GPU's busy share, cut into spans -----------------------------------------------------
 
@@ -242,8 +251,6 @@ NOTABLE_SHARE = 0.05
 HELD_SHARE = 0.25
 """Share of a GPU's time at rest with memory held from which that is a question: less is a job
 between two others."""
-PAUSES_KEPT = 1000
-QUESTIONS_KEPT = 32
 START, PAUSES, HELD, UNKNOWN = "start", "pauses", "held", "unknown"
 """Causes of lost time, beside the rules."""
 _HELD = (
@@ -257,74 +264,69 @@ _Open = tuple[GpuUsage, Sequence[Span], float]
 @cache
 def _rules() -> Mapping[str, Rule]:
     # Slow to import, unless something is diagnosed.
-    from gpuwatch.diagnosis.engine.catalogue import RULES  # noqa: PLC0415
+    from gpuwatch.diagnosis.catalogue import RULES  # noqa: PLC0415
 
     return {rule.name: rule for rule in RULES}
 
 
-@dataclass(slots=True)
-class _GpuNotes:
-    """Pauses and open questions of one GPU, by all diagnoses."""
+def finding_uses(
+    episodes: Iterable[Episode], begin: float, end: float, *, newest: bool = False
+) -> tuple[FindingUse, ...]:
+    """Return each finding over the time from ``begin`` to ``end``, those that endanger work first,
+    then by what was lost. ``newest``: as it was last, not as it was when surest."""
+    rows: dict[EpisodeKey, list[Episode]] = {}
+    for one in episodes:
+        rows.setdefault(one.key, []).append(one)
+    uses = [(_use(row, begin, end, newest=newest), row[-1].cost_share) for row in rows.values()]
+    uses.sort(
+        key=lambda one: rank(one[0].severity, one[0].cost_gpu_seconds, one[1], one[0].seconds)
+    )
+    return tuple([use for use, _ in uses])
 
-    pauses: list[Pause] = field(default_factory=list)
-    """Pauses with times on the report's axis, oldest first."""
-    asked: dict[str, float] = field(default_factory=dict)
-    """Seconds for which each question was open."""
 
-
-class DiagnosisNotes:
-    """Pauses and open questions of all diagnoses so far, beside their findings."""
-
-    def __init__(self) -> None:
-        self._gpus: dict[GpuKey, _GpuNotes] = {}
-        self._last: Diagnosis | None = None
-        self._at = 0.0
-
-    def add_diagnosis(self, diagnosis: Diagnosis, now: float, offset: float) -> None:
-        """Take a new diagnosis. ``now``: on the report's axis; ``offset``: of the wall clock
-        against it."""
-        self.finish(now)
-        self._last = diagnosis
-        for pause in diagnosis.pauses:
-            begin = pause.at_unix_seconds - offset
-            for pauses in [self.of_gpu(uuid).pauses for uuid in pause.gpus]:
-                if not pauses or begin > pauses[-1].at_unix_seconds + pauses[-1].seconds:
-                    pauses.append(replace(pause, at_unix_seconds=begin))
-                    if len(pauses) > PAUSES_KEPT:
-                        pauses.remove(min(pauses[:-1], key=lambda one: one.seconds))
-
-    def finish(self, now: float) -> None:
-        """Count the time until ``now`` as undecided where the last diagnosis was."""
-        for question in () if self._last is None else self._last.questions:
-            for asked in [self.of_gpu(uuid).asked for uuid in question.gpus]:
-                if question.says in asked or len(asked) < QUESTIONS_KEPT:
-                    held = asked.get(question.says, 0.0)
-                    asked[question.says] = held + max(0.0, now - self._at)
-        self._at = now
-
-    def of_gpu(self, uuid: GpuKey) -> _GpuNotes:
-        return self._gpus.setdefault(uuid, _GpuNotes())
+def _use(row: Sequence[Episode], begin: float, end: float, *, newest: bool) -> FindingUse:
+    said = row[-1] if newest else max(reversed(row), key=lambda one: one.confidence)
+    stretches = []
+    for one in row:
+        since = max(begin, one.begin_unix_seconds)
+        until = end if one.end_unix_seconds is None else min(end, one.end_unix_seconds)
+        stretches.append(
+            Stretch(
+                begin_unix_seconds=since,
+                end_unix_seconds=max(since, until),
+                cost_gpu_seconds=one.cost_gpu_seconds,
+            )
+        )
+    return FindingUse(
+        **{name: getattr(said, name) for name in OF_FINDING},
+        gpus=tuple(dict.fromkeys([gpu for one in row for gpu in one.gpus])),
+        holds_at_end=row[-1].holds,
+        seconds=sum([one.seconds for one in stretches]),
+        cost_gpu_seconds=total(one.cost_gpu_seconds for one in row),
+        stretches=tuple(stretches),
+    )
 
 
 class JudgedPhases:
     """Phases and open questions of all GPUs, whose ``spans`` are given, and those ``findings`` that
-    stand. ``processes``: those on the GPUs are known, so rules say what they do there."""
+    stand, by the ``ledger``. ``processes``: those on the GPUs are known, so rules say what they do
+    there."""
 
     def __init__(
         self,
         gpus: Sequence[GpuUsage],
         spans: Mapping[GpuKey, Sequence[Span]],
         findings: Sequence[FindingUse],
-        notes: DiagnosisNotes,
+        ledger: Ledger,
         *,
         processes: bool,
     ) -> None:
-        self._gpus, self._spans, self._notes = gpus, spans, notes
+        self._gpus, self._spans, self._ledger = gpus, spans, ledger
         kept = [self._at_rest(use) for use in findings]
         self.findings = tuple([use for use in kept if use is not None])
         for uuid, own in spans.items():
             for span in own:
-                span.pauses = _within(notes.of_gpu(uuid).pauses, span)
+                span.pauses = _within(ledger.pauses(uuid), span)
         for use in self.findings:
             self._allot(use)
         for own in spans.values():
@@ -394,7 +396,7 @@ class JudgedPhases:
         return tuple(sorted(made, key=lambda one: -one.lost_gpu_seconds))
 
     def _open(self, gpu: GpuUsage) -> Iterable[tuple[str, str, Sequence[Span], float]]:
-        asked, spans = self._notes.of_gpu(gpu.uuid).asked, self._spans[gpu.uuid]
+        asked, spans = self._ledger.undecided_seconds(gpu.uuid), self._spans[gpu.uuid]
         watched = gpu.watched_seconds or 0.0
         longest = sorted(asked, key=lambda says: -asked[says])
         pauses = [says for says in longest if PAUSED in says][:1]

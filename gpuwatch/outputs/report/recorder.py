@@ -58,7 +58,11 @@ class JobRecorder:
         job = self._find(snapshot.jobs)
         if job is None:
             # With the reader of jobs out of order, nobody knows whether it is gone.
-            self._gone = self._gone or (self.seen and not _jobs_unread(snapshot))
+            gone = self.seen and not _jobs_unread(snapshot)
+            if gone and not self._gone and _is_about(diagnosis, self._job):
+                # Its last seconds were looked at when it was missed.
+                self.note_diagnosis(diagnosis)
+            self._gone = self._gone or gone
             return
         self._gone = False
         if (job.command or "[").startswith("["):
@@ -130,6 +134,11 @@ def _gpus_of(job: Job, snapshot: Snapshot, accumulator: Accumulator) -> Sequence
         for gpu in snapshot.gpus
         if gpu.uuid in job.gpu_uuids or (gpu.uuid in accumulator.held and (over or gpu.lost))
     ]
+
+
+def _is_about(diagnosis: Diagnosis | None, job: Job | None) -> bool:
+    found = () if diagnosis is None else diagnosis.findings
+    return job is not None and any(one.job == job.key for one in found)
 
 
 def _jobs_unread(snapshot: Snapshot) -> bool:

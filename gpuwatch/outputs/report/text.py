@@ -231,7 +231,7 @@ def _finding(page: Page, found: Found) -> None:
     painted = page.paint(mark, COLOURS.get(found.severity, ""))
     page.lines += [painted + lines[0].removeprefix(mark), *lines[1:]]
     if found.cost:
-        page.labelled("Cost", found.cost)
+        page.labelled("Lost", found.cost)
     for label, texts in (
         ("What", found.what),
         ("Do", found.advice),

@@ -24,8 +24,8 @@ from gpuwatch.core.text import REPLACEMENT, bug_place, clean
 from gpuwatch.recording.file import RECORDING, OpenedLog, open_any
 from gpuwatch.recording.hosts.names import HostNameError, host_names
 from gpuwatch.recording.replay import KeptTape, share
-from gpuwatch.sources.files.log_text import LogError, LogStats, TextLines
-from gpuwatch.sources.smi_log.source import LogOptions
+from gpuwatch.sources.logs.source import LogOptions
+from gpuwatch.sources.logs.text import LogError, LogStats, TextLines
 
 SSH = (
     *("ssh", "-T", "-C", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),

@@ -28,7 +28,7 @@ class CgroupLine(NamedTuple):
 
 
 class CgroupMount(NamedTuple):
-    """Where a hierarchy is mounted, and which of its folders that mount shows (``root``)."""
+    """A mounted hierarchy, and which of its folders that mount shows (``root``)."""
 
     version: int
     controllers: frozenset[str]
@@ -37,7 +37,7 @@ class CgroupMount(NamedTuple):
 
 
 def parse_cgroup(text: str) -> tuple[CgroupLine, ...]:
-    """``/proc/PID/cgroup``: ``id:controllers:path`` a line; the path may hold colons."""
+    """Parse ``/proc/PID/cgroup``: ``id:controllers:path`` a line; the path may hold colons."""
     lines = []
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -48,7 +48,7 @@ def parse_cgroup(text: str) -> tuple[CgroupLine, ...]:
 
 
 def parse_mounts(text: str) -> tuple[CgroupMount, ...]:
-    """The cgroup mounts in ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+    """Parse the cgroup mounts in ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
     mounts = []
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -67,8 +67,8 @@ def _unescape(field: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, ...]:
-    """Every folder whose CPU quota binds the process, its own first, up to each mount; ``groups``
-    is the text of ``/proc/PID/cgroup``, which most processes share."""
+    """Return every folder whose CPU quota binds the process, its own first, up to each mount;
+    ``groups`` is the text of ``/proc/PID/cgroup``, which most processes share."""
     lines, folders = parse_cgroup(groups), list[Path]()
     for mount in mounts:
         path = _path_in(mount, lines)
@@ -76,15 +76,13 @@ def quota_folders(groups: str, mounts: tuple[CgroupMount, ...]) -> tuple[Path, .
             continue
         base = Path(mount.mount_point)
         own = base / path
-        folders.append(own)
-        while own != base:
-            own = own.parent
-            folders.append(own)
+        folders += [own, *(folder for folder in own.parents if folder.is_relative_to(base))]
     return tuple(folders)
 
 
 def _path_in(mount: CgroupMount, lines: tuple[CgroupLine, ...]) -> str | None:
-    """The process's folder relative to the mount; ``None`` when this mount does not bind it."""
+    """Return the process's folder relative to the mount; ``None`` when this mount does not bind
+    it."""
     for line in lines:
         binds = not line.controllers if mount.version == 2 else "cpu" in line.controllers
         if not binds or (mount.version == 1 and "cpu" not in mount.controllers):
@@ -97,22 +95,18 @@ def _path_in(mount: CgroupMount, lines: tuple[CgroupLine, ...]) -> str | None:
         # Seen from a cgroup namespace, "/.." is above it. A mount made out there shows a folder
         # over the process, and what lies between the two cannot be named from here. Any other
         # root belongs to somebody else.
-        return "" if _is_above(root, path) else None
+        steps, outside = root.split("/")[1:], path.split("/").count("..")
+        return "" if steps and set(steps) == {".."} and len(steps) >= outside else None
     return None
 
 
-def _is_above(root: str, path: str) -> bool:
-    steps = root.split("/")[1:]
-    outside = sum(step == ".." for step in path.split("/"))
-    return bool(steps) and all(step == ".." for step in steps) and len(steps) >= outside
-
-
 _QUOTA_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-"""Of v2, with ``200000 100000`` for 2.0 cores or ``max 100000``; and of v1, where -1 is none."""
+"""Files of v2, with ``200000 100000`` for 2.0 cores or ``max 100000``; and of v1, where -1 is no
+quota."""
 
 
 def folder_quota(folder: Path) -> float | None:
-    """The CPU quota set on one cgroup folder, in cores; ``None`` without one."""
+    """Return the CPU quota set on one cgroup folder, in cores; ``None`` without one."""
     for names in _QUOTA_FILES:
         try:
             words = b" ".join([procfs.read_once(folder / name) for name in names]).split()
@@ -131,7 +125,8 @@ class QuotaFolder(NamedTuple):
 
 
 def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> QuotaFolder | None:
-    """The folder that allows a process (``None``: this one) the least CPU; ``None``: no quota.
+    """Return the folder that allows a process (``None``: this one) the least CPU; ``None``: no
+    quota.
 
     Paths in ``/proc/PID/cgroup`` and roots in ``mountinfo`` are both given from the reader's
     cgroup namespace, so this process's own mounts serve for every process under them. One that
@@ -152,15 +147,15 @@ def read_tightest_quota(pid: int | None = None, proc: Path = procfs.PROC) -> Quo
 
 
 def read_quota_cores(pid: int | None = None, proc: Path = procfs.PROC) -> float | None:
-    """The tightest CPU quota from a process's cgroup to the root, in cores."""
+    """Return the tightest CPU quota from a process's cgroup to the root, in cores."""
     tightest = read_tightest_quota(pid, proc)
     return None if tightest is None else tightest.cores
 
 
 @functools.lru_cache(maxsize=4)
 def _own_mounts(proc: Path) -> tuple[CgroupMount, ...]:
-    """Read once: cgroups are mounted when a machine starts, and a host of many containers has
-    thousands of other mounts to read through."""
+    """Return this process's mounts, read once: cgroups are mounted when a machine starts, and a
+    host of many containers has thousands of other mounts to read through."""
     return mounts_of(proc / "self")
 
 
@@ -170,15 +165,15 @@ def mounts_of(process: Path) -> tuple[CgroupMount, ...]:
 
 
 class Periods(NamedTuple):
-    """How often a group with a quota was looked at, and held back, since it was made."""
+    """Number of times that a group with a quota was looked at, and held back, since it was made."""
 
     all: int
     throttled: int
 
 
 def parse_periods(text: bytes) -> Periods | None:
-    """``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, the same in v1 and v2. A period counts
-    only when something in the group wanted to run. ``None``: no such lines."""
+    """Parse ``nr_periods`` and ``nr_throttled`` of ``cpu.stat``, alike in v1 and v2; ``None``: no
+    such lines. A period counts only when something in the group wanted to run."""
     values = dict(line.split(None, 1) for line in text.splitlines() if b" " in line)
     try:
         return Periods(int(values[b"nr_periods"]), int(values[b"nr_throttled"]))
@@ -205,9 +200,9 @@ _SLURM_JOB = re.compile(r"/[^/]*slurm[^/]*/(?:[^/]+/)*?job_(\d+)(?=/|$)")
 
 @functools.lru_cache(maxsize=256)
 def parse_membership(text: str) -> Membership:
-    """Container and Slurm job from ``/proc/PID/cgroup``; most processes share the text.
+    """Parse container and Slurm job from ``/proc/PID/cgroup``, a text that most processes share.
 
-    Of nested containers the innermost is named. An id is cut to its first 12 digits, as the
+    The innermost of nested containers is named. An id is cut to its first 12 digits, as the
     engines print it; a pod whose container is not named gives the beginning of the pod's uid.
     """
     paths = [line.path for line in parse_cgroup(text)]
@@ -223,15 +218,15 @@ def _container(path: str) -> str | None:
 
 
 def parse_pod_uid(text: str) -> str | None:
-    """The uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it. The
-    systemd driver writes its dashes as underscores; a static pod's is a plain hash."""
+    """Parse the uid of the Kubernetes pod in ``/proc/PID/cgroup``, as the API server writes it.
+    The systemd driver writes its dashes as underscores; a static pod's is a plain hash."""
     found = _POD_UID.search(text)
     return None if found is None else found[1].replace("_", "-")
 
 
 def in_container(root: Path = Path("/")) -> bool:
-    """True if this process seems to run inside a container: by what engines put into its file
-    system or environment, else by its cgroup."""
+    """Return True if this process seems to run inside a container: by the marks that engines put
+    into its file system or environment, else by its cgroup."""
     return (
         any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv"))
         or not os.environ.keys().isdisjoint({"KUBERNETES_SERVICE_HOST", "container"})
@@ -240,5 +235,5 @@ def in_container(root: Path = Path("/")) -> bool:
 
 
 def read_membership(pid: int | str, proc: Path = procfs.PROC) -> Membership:
-    """Container and job of a process; both ``None`` where its cgroup cannot be read."""
+    """Return container and job of a process; both ``None`` where its cgroup cannot be read."""
     return parse_membership(os.fsdecode(procfs.read_if_possible(f"{proc}/{pid}/cgroup")))

@@ -16,23 +16,24 @@ from typing import NamedTuple
 from gpuwatch.sources.linux import procfs
 
 SHARE = 0.001
-"""Of one core, on average: a look takes a millisecond or two, more where connections are many."""
+"""Share of one core that looking may take, on average: a look takes a millisecond or two, more
+where connections are many."""
 DESCRIPTORS_MOST = 256
-"""Listed for a process, the last ones opened."""
+"""Descriptors looked at for a process, the last ones opened."""
 ARRIVING_MILLISECONDS = 20
-"""What came so recently is still coming: a large answer takes many packets."""
+"""Data that came so recently is still coming: a large answer takes many packets."""
 ASKED_AGAIN_MILLISECONDS = 1000
-"""Who asks again as soon as it is answered does both within one tick of the kernel's clock. So does
-one that is answered at once, and it has long done so where nobody asks any more."""
+"""A client that asks again as soon as it is answered does both within one tick of the kernel's
+clock. So does one that is answered at once, and it has long done so where nobody asks any more."""
 
 _REQUEST = struct.Struct("=IHHIIBBBxI48x")
 """``struct nlmsghdr`` and ``inet_diag_req_v2``."""
 _HEADER = struct.Struct("=IHHII")
 _MESSAGE = struct.Struct("=xBxx2s2s16s16s20xI4xI")
-"""State, ports, addresses, unsent bytes and inode of ``struct inet_diag_msg``."""
+"""``struct inet_diag_msg``: state, ports, addresses, unsent bytes and inode."""
 _INFO, _INFO_BYTES = 2, 136
 _TIMES, _COUNTS = struct.Struct("=44xI4xI"), struct.Struct("=120xQQ")
-"""Of ``struct tcp_info``: milliseconds since data was sent and received; bytes acknowledged and
+"""``struct tcp_info``: milliseconds since data was sent and received; bytes acknowledged and
 received."""
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE = 4, 20, 0x301, 3
 _ESTABLISHED, _SYN_SENT, _LISTEN = 1, 2, 10
@@ -40,17 +41,19 @@ _SOCKET = "socket:["
 
 
 class Connection(NamedTuple):
+    """A TCP connection of this network namespace, with its counters in bytes."""
+
     state: int
     ends: tuple[bytes, bytes]
     """Its own address and port, and the other end's."""
     waits: bool
-    """For an answer, or data is on its way."""
+    """It waits for an answer, or data is on its way."""
     sent: int
     received: int
 
 
 class Traffic(NamedTuple):
-    """As ``JobMember`` has it."""
+    """Network use of a process, by the field names of ``JobMember``."""
 
     awaits_network: bool | None = None
     network_receive_bytes_per_second: float | None = None
@@ -61,7 +64,7 @@ UNSEEN = Traffic()
 
 
 def parse(message: bytes) -> tuple[int, Connection]:
-    """Inode and connection of a message of ``sock_diag``. Raises ``struct.error``."""
+    """Parse a message of ``sock_diag`` into inode and connection. Raises ``struct.error``."""
     state, port, peer_port, own, peer, unsent, inode = _MESSAGE.unpack_from(message)
     since_sent = since_received = sent = received = 0
     at = _MESSAGE.size
@@ -78,8 +81,8 @@ def parse(message: bytes) -> tuple[int, Connection]:
 
 
 def connections() -> dict[int, Connection]:
-    """By inode, those of our network namespace; one that was accepted and not made never waits.
-    Raises ``OSError``."""
+    """Return the connections of our network namespace by inode; one that was accepted, not made,
+    never waits. Raises ``OSError``."""
     found: dict[int, Connection] = {}
     states = 1 << _ESTABLISHED | 1 << _SYN_SENT | 1 << _LISTEN
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
@@ -123,8 +126,9 @@ class ConnectionWatch:
         self._known: frozenset[int] = frozenset()
 
     def look(self, now: float, parents: Mapping[int, int | None]) -> Mapping[int, Traffic]:
-        """Of these processes of the job, each with its parent there. What may not be looked into,
-        or is in another network namespace, is left out. Sets when the next look is ``due``."""
+        """Return the traffic of these processes of the job, given with their parents there, and set
+        when the next look is ``due``. Processes that may not be looked into, or are in another
+        network namespace, are left out."""
         began = time.thread_time()
         try:
             found = self._look(now, parents)
@@ -145,7 +149,7 @@ class ConnectionWatch:
         seen = {inode: one for inode, one in listed.items() if one.ends[::-1] not in inside}
         found = {}
         for pid, inodes in held.items():
-            # What it was forked with is its parent's.
+            # A socket that it was forked with is its parent's.
             its_own = inodes.difference(held.get(parents[pid] or 0, ())) & seen.keys()
             new = [(seen[inode], self._before.get(inode)) for inode in its_own]
             rates: tuple[float | None, ...] = (None, None)
@@ -158,8 +162,9 @@ class ConnectionWatch:
         return found
 
     def _inodes(self, pid: int, space: str, *, any_at_all: bool) -> set[int] | None:
-        """Of its sockets; ``None`` where they may not be listed, or are in another ``space``. Where
-        nobody has a connection they need not be found, which costs most."""
+        """Return the inodes of a process's sockets; ``None`` where they may not be listed, or are
+        in another ``space``. Where nobody has a connection they need not be found, which costs
+        most."""
         folder = f"{self._proc}/{pid}/fd"
         try:
             if os.readlink(f"{self._proc}/{pid}/ns/net") != space:  # noqa: PTH115

@@ -1,17 +1,22 @@
-"""The machine around the GPUs, from ``/proc`` and ``/sys``."""
+"""The machine around the GPUs, from ``/proc`` and ``/sys``, and what gpuwatch itself costs it.
+
+``HostReader`` reads the kernel's counters and makes rates of them; the functions below it parse
+one file each and know no clock (proc(5)).
+"""
 
 import contextlib
+import mmap
 import os
+import re
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import Host, Problem
 from gpuwatch.core.source import Clock
 from gpuwatch.core.text import clean
-from gpuwatch.sources.linux import cgroup, host_counters, host_devices, procfs
+from gpuwatch.sources.linux import cgroup, procfs
 
 T = TypeVar("T")
 
@@ -23,21 +28,47 @@ CORES_SECONDS = 15.0
 """Affinity and quota change when an administrator changes them."""
 DEVICES_SECONDS = 15.0
 """Disks and network interfaces are listed anew this often."""
+START_SECONDS = 2.0
+"""Imports, the first picture and a screen's first drawing are over by then; counted in, a monitor
+would be said to cost ten times what it costs."""
+SECTOR_BYTES = 512
+"""The unit of /proc/diskstats whatever the disk's own block size (block/stat documentation)."""
 
+_READ_FROM = {
+    "stat": "cpu_percent",
+    "meminfo": "memory_used_bytes",
+    "loadavg": "load_average_1_minute",
+    "diskstats": "disk_read_bytes_per_second",
+    "net/dev": "network_receive_bytes_per_second",
+}
+"""The field that each file is read for, and that a problem with it is about."""
 _PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 """The machine as a whole always has somebody who could run."""
-_Counters = dict[bytes, tuple[int, int]]
+_OPTIONAL_FILES = ("vmstat", *[f"pressure/{name}" for name in _PRESSURES])
+"""Files that a kernel may do without."""
+_LISTS_RECORDS = ("diskstats", "net/dev")
+
+Counters = dict[bytes, tuple[int, int]]
+"""Two counters of each device since boot: bytes in and bytes out."""
+
+
+class CpuTimes(NamedTuple):
+    """Ticks since boot of one core, or of all together."""
+
+    busy: int
+    idle: int
+    iowait: int
 
 
 class _Sample(NamedTuple):
-    """The counters at one moment."""
+    """The counters at one moment, monotonic seconds."""
 
     at: float
-    cpu: dict[bytes, host_counters.CpuTimes]
+    cpu: dict[bytes, CpuTimes]
     pressure: dict[str, dict[str, int]]
-    disks: _Counters | None
-    network: _Counters | None
-    refaults: _Counters | None
+    disks: Counters | None
+    network: Counters | None
+    refaults: Counters | None
 
 
 class HostReader:
@@ -52,33 +83,28 @@ class HostReader:
     ) -> None:
         self._clock = clock
         self._proc = proc
-        self._sys = sys_root
-        self._shm_path = shm
         self._files = {
-            name: procfs.KernelFile(proc / name, single=name not in ("diskstats", "net/dev"))
-            for name in ("stat", "meminfo", "loadavg", "diskstats", "net/dev", "vmstat")
+            name: procfs.KernelFile(proc / name, single=name not in _LISTS_RECORDS)
+            for name in (*_READ_FROM, *_OPTIONAL_FILES)
         }
-        for name in _PRESSURES:
-            self._files[f"pressure/{name}"] = procfs.KernelFile(proc / "pressure" / name)
         self._name = clean(os.uname().nodename, 255)
         self._absent: set[str] = set()
         self._failures: dict[str, str] = {}
         self._sample: _Sample | None = None
         self._rates: dict[str, Any] = {}
         """Fields of ``Host`` that are differences between two samples."""
-        self._cores = _Every(clock, CORES_SECONDS, self._read_cores)
-        self._shm = _Every(clock, SHM_SECONDS, self._read_shm)
-        self._disks = _Every(clock, DEVICES_SECONDS, lambda: host_devices.whole_disks(self._sys))
-        self._interfaces = _Every(
-            clock, DEVICES_SECONDS, lambda: host_devices.counted_interfaces(self._sys)
-        )
+        self._cores = _Every(clock, CORES_SECONDS, lambda: _read_cores(proc))
+        self._shm = _Every(clock, SHM_SECONDS, lambda: _read_shm(shm))
+        self._disks = _Every(clock, DEVICES_SECONDS, lambda: whole_disks(sys_root))
+        self._interfaces = _Every(clock, DEVICES_SECONDS, lambda: counted_interfaces(sys_root))
 
     def open(self) -> None:
         """Take the first sample, so that the first reading can already hold rates."""
         self._sample = self._take_sample()
 
     def read(self) -> tuple[Host, tuple[Problem, ...]]:
-        """The machine now; rates are over the time since the reading (or ``open``) before."""
+        """Return the machine now; rates are over the time since the reading (or ``open``)
+        before."""
         self._failures.clear()
         self._update_rates()
         cores = {} if self._sample is None else self._sample.cpu
@@ -86,8 +112,8 @@ class HostReader:
             "name": self._name,
             "core_count": len(cores.keys() - {b"cpu"}) or None,
             "uptime_seconds": time.clock_gettime(time.CLOCK_BOOTTIME),
-            **(self._parsed("meminfo", host_counters.parse_memory) or {}),
-            **(self._parsed("loadavg", host_counters.parse_load) or {}),
+            **(self._parsed("meminfo", parse_memory) or {}),
+            **(self._parsed("loadavg", parse_load) or {}),
             **self._cores.value(),
             **self._shm.value(),
             **self._rates,
@@ -107,47 +133,27 @@ class HostReader:
             self._rates = _rates_between(before, self._sample)
 
     def _take_sample(self) -> _Sample:
+        disks, interfaces = self._disks.value(), self._interfaces.value()
         return _Sample(
             at=self._clock.monotonic(),
-            cpu=self._parsed("stat", host_counters.parse_cpu_times) or {},
+            cpu=self._parsed("stat", parse_cpu_times) or {},
             pressure={
-                name: self._parsed(f"pressure/{name}", host_counters.parse_pressure) or {}
-                for name in _PRESSURES
+                name: self._parsed(f"pressure/{name}", parse_pressure) or {} for name in _PRESSURES
             },
-            disks=self._parsed(
-                "diskstats", partial(host_counters.parse_disks, whole_disks=self._disks.value())
-            ),
-            network=self._parsed(
-                "net/dev", partial(host_counters.parse_network, counted=self._interfaces.value())
-            ),
-            refaults=self._parsed("vmstat", host_counters.parse_refaults),
+            disks=self._parsed("diskstats", lambda text: parse_disks(text, disks)),
+            network=self._parsed("net/dev", lambda text: parse_network(text, interfaces)),
+            refaults=self._parsed("vmstat", parse_refaults),
         )
 
-    def _read_cores(self) -> dict[str, float | None]:
-        found: dict[str, float | None] = {"quota_cores": cgroup.read_quota_cores(proc=self._proc)}
-        with contextlib.suppress(OSError):
-            # Not 0: that is the calling thread, and what counts is the process.
-            found["affinity_cores"] = len(os.sched_getaffinity(os.getpid()))
-        known = [float(cores) for cores in found.values() if cores is not None]
-        return found | {"usable_cores": min(known, default=None)}
-
-    def _read_shm(self) -> dict[str, int]:
-        try:
-            found = os.statvfs(self._shm_path)
-        except OSError:
-            return {}
-        total = found.f_blocks * found.f_frsize
-        return {"shm_total_bytes": total, "shm_used_bytes": total - found.f_bfree * found.f_frsize}
-
     def _parsed(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed file, or ``None``; what fails is kept for ``_problems``. A file that is not
-        there, or that the kernel was built or booted without (pressure), is not asked for again."""
+        """Return the parsed file, or ``None``; failures are kept for ``_problems``. A file that is
+        not there, or that the kernel was built or booted without, is not asked for again."""
         if name in self._absent:
             return None
         try:
             return parse(self._files[name].read())
         except OSError as error:
-            if name.startswith(_UNNEEDED) or isinstance(error, FileNotFoundError):
+            if name in _OPTIONAL_FILES or isinstance(error, FileNotFoundError):
                 self._absent.add(name)
             else:
                 self._failures[name] = error.strerror or str(error)
@@ -156,60 +162,20 @@ class HostReader:
         return None
 
     def _problems(self) -> tuple[Problem, ...]:
-        for name in self._absent:
-            if not name.startswith(_UNNEEDED):
-                self._failures.setdefault(name, "it does not exist")
+        absent = dict.fromkeys(self._absent.difference(_OPTIONAL_FILES), "it does not exist")
+        failures = {**absent, **self._failures}
         return tuple(
             Problem(
                 source="host",
-                reading=_READ_FROM[name],
+                reading=_READ_FROM.get(name),
                 message=f"{self._proc / name} cannot be read ({why}): what it has is not shown.",
             )
-            for name, why in sorted(self._failures.items())
+            for name, why in sorted(failures.items())
         )
-
-
-_UNNEEDED = ("pressure/", "vmstat")
-"""Files that a kernel may do without."""
-_READ_FROM = {
-    "stat": "cpu_percent",
-    "meminfo": "memory_used_bytes",
-    "loadavg": "load_average_1_minute",
-    "diskstats": "disk_read_bytes_per_second",
-    "net/dev": "network_receive_bytes_per_second",
-}
-
-
-def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
-    seconds = now.at - before.at
-    rates: dict[str, Any] = {}
-    percents = {
-        name: host_counters.cpu_percents(before.cpu.get(name), times)
-        for name, times in now.cpu.items()
-    }
-    if percents:
-        rates["cpu_percent"], rates["cpu_iowait_percent"] = percents.pop(b"cpu", (None, None))
-        rates["core_percents"] = tuple([busy for busy, _ in percents.values()]) or None
-    for name, kinds in _PRESSURES.items():
-        for kind in kinds:
-            rates[f"pressure_{name}_{kind}_percent"] = host_counters.pressure_percent(
-                before.pressure[name].get(kind), now.pressure[name].get(kind), seconds
-            )
-    for names, old, new in (
-        (("disk_read", "disk_write"), before.disks, now.disks),
-        (("network_receive", "network_transmit"), before.network, now.network),
-        (("cache_refault",), before.refaults, now.refaults),
-    ):
-        pair = host_counters.rates(old, new, seconds) or (None, None)
-        for name, value in zip(names, pair, strict=False):
-            rates[f"{name}_bytes_per_second"] = value
-    return rates
 
 
 class _Every(Generic[T]):
     """A value read again only when it is ``seconds`` old."""
-
-    __slots__ = ("_clock", "_due", "_read", "_seconds", "_value")
 
     def __init__(self, clock: Clock, seconds: float, read: Callable[[], T]) -> None:
         self._clock = clock
@@ -224,3 +190,264 @@ class _Every(Generic[T]):
             self._due = now + self._seconds
             self._value = self._read()
         return self._value  # type: ignore[return-value]
+
+
+class OwnUsage:
+    """CPU and memory of this process itself, all its threads together."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._before: tuple[float, float] | None = None
+        self._statm = procfs.KernelFile(procfs.PROC / "self" / "statm")
+
+    def cpu_percent(self, now: float) -> float | None:
+        """Return the share of one core since the call before; ``now``: monotonic seconds. ``None``
+        until the start is over."""
+        if self._began is None:
+            self._began = now
+        before, self._before = self._before, (now, time.process_time())
+        if before is None or now <= before[0] or before[0] - self._began < START_SECONDS:
+            return None
+        return 100.0 * (self._before[1] - before[1]) / (now - before[0])
+
+    def resident_bytes(self) -> int | None:
+        """Return the resident memory; ``None`` where the kernel does not say."""
+        try:
+            return int(self._statm.read().split(None, 2)[1]) * procfs.PAGE_BYTES
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        self._statm.close()
+
+
+def _read_cores(proc: Path) -> dict[str, float | None]:
+    found: dict[str, float | None] = {"quota_cores": cgroup.read_quota_cores(proc=proc)}
+    with contextlib.suppress(OSError):
+        # Not 0: that is the calling thread, and what counts is the process.
+        found["affinity_cores"] = len(os.sched_getaffinity(os.getpid()))
+    known = [float(cores) for cores in found.values() if cores is not None]
+    return found | {"usable_cores": min(known, default=None)}
+
+
+def _read_shm(path: Path) -> dict[str, int]:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return {}
+    total = found.f_blocks * found.f_frsize
+    return {"shm_total_bytes": total, "shm_used_bytes": total - found.f_bfree * found.f_frsize}
+
+
+# --- the kernel's counters -------------------------------------------------------------------
+
+
+def parse_cpu_times(text: bytes) -> dict[bytes, CpuTimes]:
+    """Parse the ``cpu`` lines of ``/proc/stat`` in their order: ``cpu`` (all), then each online
+    core.
+
+    Guest time is left out because the kernel counts it in user time already. Stolen time is
+    busy: the core was wanted and not available.
+    """
+    times = {}
+    for line in text.splitlines():
+        if not line.startswith(b"cpu"):
+            break
+        name, *rest = line.split(None, 9)
+        ticks = [int(value) for value in rest[:8]]
+        iowait = ticks[4] if len(ticks) > 4 else 0
+        times[name] = CpuTimes(sum(ticks) - ticks[3] - iowait, ticks[3], iowait)
+    return times
+
+
+_MEMORY_LINE = re.compile(
+    rb"^(MemTotal|MemFree|MemAvailable|Buffers|Cached|SwapTotal|SwapFree):\s+(\d+)", re.MULTILINE
+)
+
+
+def parse_memory(text: bytes) -> dict[str, int | None]:
+    """Parse ``/proc/meminfo`` into fields of ``Host``. Used is total less available; kernels before
+    3.14 have no ``MemAvailable``, and free, buffers and cache stand in for it."""
+    found = {name: int(value) * 1024 for name, value in _MEMORY_LINE.findall(text)}
+    total, swap = found.get(b"MemTotal"), found.get(b"SwapTotal")
+    available = found.get(b"MemAvailable")
+    if available is None and b"MemFree" in found:
+        available = found[b"MemFree"] + found.get(b"Buffers", 0) + found.get(b"Cached", 0)
+    return {
+        "memory_total_bytes": total,
+        "memory_used_bytes": _less(total, available),
+        "swap_total_bytes": swap,
+        "swap_used_bytes": _less(swap, found.get(b"SwapFree")),
+    }
+
+
+def _less(total: int | None, free: int | None) -> int | None:
+    return None if total is None or free is None else max(0, total - free)
+
+
+_PRESSURE_LINE = re.compile(rb"^(some|full) .*total=(\d+)", re.MULTILINE)
+
+
+def parse_pressure(text: bytes) -> dict[str, int]:
+    """Parse one of ``/proc/pressure/*`` (Documentation/accounting/psi.rst): microseconds since boot
+    in which some (or all: ``full``) runnable tasks waited."""
+    return {name.decode(): int(total) for name, total in _PRESSURE_LINE.findall(text)}
+
+
+def parse_load(text: bytes) -> dict[str, float]:
+    """Parse ``/proc/loadavg`` into fields of ``Host``."""
+    names = ("load_average_1_minute", "load_average_5_minutes", "load_average_15_minutes")
+    return {name: float(value) for name, value in zip(names, text.split(None, 3)[:3], strict=True)}
+
+
+def parse_disks(text: bytes, counted: Container[bytes]) -> Counters:
+    """Parse ``/proc/diskstats``: bytes read and written since boot, by the disks ``counted``."""
+    disks = {}
+    for line in text.splitlines():
+        fields = line.split(None, 10)
+        if len(fields) > 9 and fields[2] in counted:
+            disks[fields[2]] = (int(fields[5]) * SECTOR_BYTES, int(fields[9]) * SECTOR_BYTES)
+    return disks
+
+
+def parse_network(text: bytes, counted: Container[bytes] | None) -> Counters:
+    """Parse ``/proc/net/dev``: bytes received and sent since boot, by the interfaces ``counted``;
+    by all but the loopback where these are not known."""
+    interfaces = {}
+    for line in text.splitlines()[2:]:
+        # The name may touch the first number ("eth0:123"), and an alias may hold a colon.
+        name, _, counters = line.rpartition(b":")
+        fields, name = counters.split(), name.strip()
+        if len(fields) > 8 and (name != b"lo" if counted is None else name in counted):
+            interfaces[name] = (int(fields[0]), int(fields[8]))
+    return interfaces
+
+
+_REFAULTS = re.compile(rb"^workingset_refault(?:_file)? (\d+)", re.MULTILINE)
+
+
+def parse_refaults(text: bytes) -> Counters:
+    """Parse ``/proc/vmstat``: bytes of files since boot that came back to the page cache soon after
+    they were dropped. Before Linux 5.9 the name was without "file"; none has both."""
+    found = _REFAULTS.search(text)
+    return {} if found is None else {b"file": (int(found[1]) * mmap.PAGESIZE, 0)}
+
+
+# --- rates between two samples ---------------------------------------------------------------
+
+
+def _rates_between(before: _Sample, now: _Sample) -> dict[str, Any]:
+    seconds = now.at - before.at
+    rates: dict[str, Any] = {}
+    percents = {name: cpu_percents(before.cpu.get(name), times) for name, times in now.cpu.items()}
+    if percents:
+        rates["cpu_percent"], rates["cpu_iowait_percent"] = percents.pop(b"cpu", (None, None))
+        rates["core_percents"] = tuple([busy for busy, _ in percents.values()]) or None
+    for name, kinds in _PRESSURES.items():
+        for kind in kinds:
+            rates[f"pressure_{name}_{kind}_percent"] = pressure_percent(
+                before.pressure[name].get(kind), now.pressure[name].get(kind), seconds
+            )
+    for names, old, new in (
+        (("disk_read", "disk_write"), before.disks, now.disks),
+        (("network_receive", "network_transmit"), before.network, now.network),
+        (("cache_refault",), before.refaults, now.refaults),
+    ):
+        pair = counter_rates(old, new, seconds) or (None, None)
+        for name, value in zip(names, pair, strict=False):
+            rates[f"{name}_bytes_per_second"] = value
+    return rates
+
+
+def cpu_percents(before: CpuTimes | None, now: CpuTimes) -> tuple[float | None, float | None]:
+    """Return the shares of busy time and of waiting for disks; ``None`` without the sample before,
+    and when no tick passed.
+
+    The kernel's idle and iowait counters can step back a little (proc_stat(5)): a negative
+    difference counts as none.
+    """
+    busy, idle, iowait = [max(0, new - old) for new, old in zip(now, before or now, strict=True)]
+    total = busy + idle + iowait
+    return (100.0 * busy / total, 100.0 * iowait / total) if total else (None, None)
+
+
+def pressure_percent(before: int | None, now: int | None, seconds: float) -> float | None:
+    """Return the share of the time that a pressure total grew by, 0-100."""
+    if before is None or now is None or seconds <= 0:
+        return None
+    # The counter and our clock are read apart, so a full stall can come out a hair above 100.
+    return min(100.0, max(0, now - before) / seconds / 10_000)
+
+
+def counter_rates(
+    before: Mapping[bytes, tuple[int, int]] | None,
+    now: Mapping[bytes, tuple[int, int]] | None,
+    seconds: float,
+) -> tuple[float, float] | None:
+    """Return the growth of both counters a second, summed over the devices of both samples.
+
+    A device that appears or goes, or whose counter was reset, adds nothing for that interval;
+    ``None`` when the samples have no device in common.
+    """
+    if not before or not now or seconds <= 0:
+        return None
+    common = before.keys() & now.keys()
+    if not common:
+        return None
+    first = sum(max(0, now[name][0] - before[name][0]) for name in common)
+    second = sum(max(0, now[name][1] - before[name][1]) for name in common)
+    return first / seconds, second / seconds
+
+
+# --- which disks and interfaces count, so that no byte is counted twice -----------------------
+
+_CONSTRUCTS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "zd", "bcache", "drbd")
+_NO_LINK = ("lo", "ifb", "dummy", "docker", "virbr", "cni", "flannel", "cali", "tunl", "sit")
+
+
+def whole_disks(sys_root: Path) -> frozenset[bytes]:
+    """Return the kernel's names of the disks that are no construct on top of others; empty when
+    ``/sys/block`` cannot be read.
+
+    The kernel puts loop, ram, zram, device-mapper, md, bcache and zvol devices under
+    ``devices/virtual/block``; their bytes are counted at the disks beneath. NVMe multipath heads
+    live under ``devices/virtual/nvme-subsystem`` and count, the hidden paths beneath them do not;
+    network block devices (``nbd``) are virtual but have no disk beneath, so they count.
+    """
+    try:
+        names = os.listdir(sys_root / "block")  # noqa: PTH208 - names only, no Path each
+    except OSError:
+        return frozenset()
+    return frozenset(name.encode() for name in names if _is_whole_disk(sys_root / "block" / name))
+
+
+def _is_whole_disk(entry: Path) -> bool:
+    if entry.name.startswith(("nbd", *_CONSTRUCTS)):
+        return entry.name.startswith("nbd")
+    with contextlib.suppress(OSError):
+        if (entry / "hidden").read_bytes().strip() == b"1":
+            return False
+    return "/virtual/block/" not in os.path.realpath(entry)
+
+
+def counted_interfaces(sys_root: Path) -> frozenset[bytes] | None:
+    """Return the names of the interfaces with hardware behind them
+    (``/sys/class/net/NAME/device``); ``None`` when sysfs does not list any.
+
+    Bonds, bridges, VLANs, tunnels and the host ends of containers carry the same bytes again.
+    Where none has hardware (inside a container, ``eth0`` is one end of a pair) all count except
+    the loopback, bridges, interfaces that are enslaved to one, and dummies.
+    """
+    folder = sys_root / "class" / "net"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names only, no Path each
+    except OSError:
+        return None
+    hardware = [name for name in names if (folder / name / "device").exists()]
+    chosen = hardware or [name for name in names if _is_link(folder / name)]
+    return frozenset(os.fsencode(name) for name in chosen)
+
+
+def _is_link(entry: Path) -> bool:
+    is_part = (entry / "bridge").exists() or (entry / "master").exists()
+    return not (is_part or entry.name.startswith(_NO_LINK))

@@ -43,7 +43,8 @@ class KernelFile:
         self._single = single
 
     def read(self) -> bytes:
-        """The file as it is now. Raises ``OSError`` where it cannot be opened or read."""
+        """Return the file's bytes as of now. Raises ``OSError`` where it cannot be opened or
+        read."""
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         while True:
@@ -51,12 +52,10 @@ class KernelFile:
             if len(data) < self._buffer or self._buffer >= LARGEST_BUFFER:
                 break
             self._buffer *= 2
-        return data if self._single or not data else data + self._rest(len(data))
-
-    def _rest(self, offset: int) -> bytes:
-        assert self._descriptor is not None
-        parts = []
-        while part := os.pread(self._descriptor, self._buffer, offset):
+        if self._single:
+            return data
+        parts, offset = [data], len(data)
+        while data and (part := os.pread(self._descriptor, self._buffer, offset)):
             parts.append(part)
             offset += len(part)
         return b"".join(parts)
@@ -68,8 +67,8 @@ class KernelFile:
 
 
 def read_once(path: str | Path, limit: int = 8192) -> bytes:
-    """Result of one read of ``limit`` bytes, for files the kernel writes in one piece; a pipe that
-    nobody writes to is empty. Raises ``OSError``."""
+    """Return the result of one read of ``limit`` bytes, for files the kernel writes in one piece; a
+    pipe that nobody writes to is empty. Raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return os.read(descriptor, limit)
@@ -78,7 +77,7 @@ def read_once(path: str | Path, limit: int = 8192) -> bytes:
 
 
 def read_whole(path: str | Path, limit: int = LARGEST_BUFFER) -> bytes:
-    """The whole file, at most ``limit`` bytes of it. Raises ``OSError``."""
+    """Return the whole file, at most ``limit`` bytes of it. Raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
@@ -91,8 +90,8 @@ def read_whole(path: str | Path, limit: int = LARGEST_BUFFER) -> bytes:
 
 
 def read_if_possible(path: str | Path, limit: int = 8192) -> bytes:
-    """By one read, unless it may be more than the kernel writes in one; empty where it cannot be
-    read."""
+    """Return at most ``limit`` bytes of a file; empty where it cannot be read. One read is made,
+    unless it may be more than the kernel writes in one."""
     try:
         return (read_once if limit <= 8192 else read_whole)(path, limit)
     except OSError:
@@ -100,13 +99,13 @@ def read_if_possible(path: str | Path, limit: int = 8192) -> bytes:
 
 
 def is_gone(error: OSError) -> bool:
-    """True when reading failed because the process has ended (or is not visible here)."""
+    """Return True when reading failed because the process has ended (or is not visible here)."""
     return error.errno in (errno.ESRCH, errno.ENOENT)
 
 
 @functools.cache
 def boot_unix_seconds(proc: Path = PROC) -> float:
-    """When the machine booted, read once a run.
+    """Return when the machine booted, read once a run.
 
     The kernel computes ``btime`` from the wall clock, so it moves when that clock is stepped.
     Process start times derive from it and are keys, which must not move: hence only once.
@@ -128,7 +127,7 @@ class ProcessStat(NamedTuple):
     """User and system time of all threads, those that ended included."""
     threads: int
     start_ticks: int
-    """Since boot; with the PID this distinguishes one process from another."""
+    """Ticks since boot; with the PID they distinguish one process from another."""
     resident_pages: int
     stack_start: bytes
     """Address of the first stack: differs after an exec. ``0`` for other users' processes."""
@@ -141,7 +140,7 @@ class ProcessStat(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """A zombie, and not only its main thread has ended."""
+        """Whether it is a zombie of which not only the main thread has ended."""
         return self.state in "ZX" and self.threads <= 1
 
 
@@ -172,33 +171,34 @@ def parse_process_stat(text: bytes) -> ProcessStat:
 
 
 def is_our_view(proc: Path) -> bool:
-    """True if ``proc`` shows this process under its own PID: then system calls mean the same."""
+    """Return True if ``proc`` shows this process under its own PID: then system calls mean the
+    same."""
     return (proc / "self").resolve().name == str(os.getpid())
 
 
 @functools.cache
 def has_clocks(proc: Path) -> bool:
-    """True if ``cpu_clock`` can be asked of what ``proc`` shows."""
+    """Return True if ``cpu_clock`` can be asked about the processes that ``proc`` shows."""
     return proc == PROC and is_our_view(proc)
 
 
 def cpu_clock(pid: int) -> float | None:
-    """CPU seconds of a process so far, by its clock; ``None`` where there is none. It counts
-    nanoseconds: while it stands still, no thread of the process has run."""
+    """Return the CPU seconds of a process so far, by its clock; ``None`` where there is none. It
+    counts nanoseconds: while it stands still, no thread of the process has run."""
     try:
-        # What clock_getcpuclockid(3) makes of a PID. No permission is needed.
+        # clock_getcpuclockid(3) makes this of a PID. No permission is needed.
         return time.clock_gettime((~pid << 3) | _CPU_CLOCK) or None
     except OSError:
         return None
 
 
 def start_unix_seconds(stat: ProcessStat, proc: Path = PROC) -> float:
-    """When the process started, unix seconds: the same value at every call of one run."""
+    """Return when the process started, unix seconds: the same value at every call of one run."""
     return round(boot_unix_seconds(proc) + stat.start_ticks / TICKS_PER_SECOND, 2)
 
 
 def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
-    """``None`` where there is no such process, or it is hidden."""
+    """Return the parsed stat of a process; ``None`` where there is none, or it is hidden."""
     try:
         return parse_process_stat(read_once(f"{proc}/{pid}/stat", 2048))
     except (OSError, ValueError):
@@ -206,21 +206,21 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 def read_start(pid: int, proc: Path = PROC) -> float | None:
-    """When a process started, unix seconds; ``None`` where there is none."""
+    """Return when a process started, unix seconds; ``None`` where there is none."""
     stat = read_stat(pid, proc)
     return None if stat is None else start_unix_seconds(stat, proc)
 
 
 def inner_pids(pid: int, proc: Path = PROC) -> tuple[int, ...]:
-    """``NSpid`` of a process without its first number, which is the reader's own: one for each
-    PID namespace between, the innermost last. Empty where it cannot be read."""
+    """Return ``NSpid`` of a process without its first number, which is the reader's own: one for
+    each PID namespace between, the innermost last. Empty where it cannot be read."""
     status = read_if_possible(f"{proc}/{pid}/status")
     found = re.search(rb"\nNSpid:\s*\d+([\d\s]*)\n", status)
     return () if found is None else tuple(map(int, found[1].split()))
 
 
-def last_pid(text: bytes) -> int:
-    """The PID most recently given out in this PID namespace, from ``/proc/loadavg``.
+def parse_last_pid(text: bytes) -> int:
+    """Parse the PID most recently given out in this PID namespace from ``/proc/loadavg``.
 
     Threads take numbers too, so an unchanged value proves that no process began. 0 where the
     kernel does not say (sandboxes).

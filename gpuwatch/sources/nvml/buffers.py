@@ -1,4 +1,4 @@
-"""The driver's array calls, each with a buffer that is made once and used again.
+"""The driver's lists, samples and batches, each with a buffer that is made once and used again.
 
 pynvml's own wrappers of these ask the driver twice a call (once for the size), which doubles
 what takes milliseconds on real drivers, and turn each record into an object. The functions and
@@ -53,8 +53,8 @@ class FieldBatch:
         self._reference = byref(self._array)
 
     def read(self) -> parse.FieldValues:
-        """Values by field id; ids that gave none are absent. Raises when the whole call failed, the
-        GPU is lost, or no id is left."""
+        """Return values by field id; ids that gave none are absent. Raises ``NVMLError`` when the
+        whole call failed, the GPU is lost, or no id is left."""
         if not self._fields:
             raise self._nvml.NVMLError(tables.NOT_SUPPORTED)
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
@@ -89,8 +89,8 @@ class FieldBatch:
 
 
 class _Records:
-    """Room for a list that the driver fills, made larger when the list is, at most to
-    ``RECORDS_MAX``; after a failure it is as small as at first."""
+    """Room for a list that the driver fills, made larger with the list, at most to ``RECORDS_MAX``;
+    after a failure it is as small as at first."""
 
     def __init__(self, nvml: Any, record_bytes: int, capacity: int = 0) -> None:
         self._nvml = nvml
@@ -101,9 +101,9 @@ class _Records:
         self._count_reference = byref(self._count)
 
     def fetch(self, call: Callable[[Any, Any], int], ask_size: bool = False) -> int:
-        """The code of ``call(count, buffer)``, made until the list fits; ``ask_size``: before
-        the first it is asked for the size, without a buffer. Raises ``NVMLError`` for a list that
-        never fits and for a count that cannot be."""
+        """Return the code of ``call(count, buffer)``, made until the list fits. ``ask_size``: the
+        first is for the size, without a buffer. Raises ``NVMLError`` for a list that never fits
+        and for a count that cannot be."""
         for _ in range(GROWTH_TRIES):
             if self._buffer is None and ask_size:
                 self._count.value = 0
@@ -127,7 +127,7 @@ class _Records:
         raise self._nvml.NVMLError(tables.INSUFFICIENT_SIZE)
 
     def filled(self) -> memoryview:
-        """The records of the last call, which succeeded."""
+        """Return the records of the last call, which succeeded."""
         if self._buffer is None:
             return memoryview(b"")
         return memoryview(self._buffer)[: self._count.value * self._record_bytes]
@@ -158,7 +158,7 @@ class _StampedBuffer:
         self._newest_at = 0.0
 
     def _news(self, empty: frozenset[int]) -> memoryview | None:
-        """New records; ``None`` for none, which the driver says with a code of ``empty``."""
+        """Return new records; ``None`` for none, which the driver says with a code of ``empty``."""
         code = self._fetch(self._last_microseconds)
         if code and code not in empty:
             raise self._nvml.NVMLError(code)
@@ -196,7 +196,7 @@ class BusySampleBuffer(_StampedBuffer):
         self._value_type_reference = byref(self._value_type)
 
     def read(self, monotonic_seconds: float, unix_seconds: float) -> tuple[BusySample, ...]:
-        """New samples, oldest first; at the first call all the driver still holds."""
+        """Return new samples, oldest first; at the first call all the driver still holds."""
         raw = self._news(_NO_SAMPLES)
         samples: tuple[BusySample, ...] = ()
         if raw is not None:
@@ -226,7 +226,7 @@ class BusySampleBuffer(_StampedBuffer):
 
 
 class ProcessBuffer:
-    """One of the driver's process lists, in the newest version the driver has.
+    """A process list of the driver, in the newest version the driver has.
 
     Each record has room for more than any driver writes, and the room is marked before each call,
     so that what was written shows how long the driver's records are.
@@ -246,8 +246,8 @@ class ProcessBuffer:
         """Size of the driver's records; ``None`` until a process was listed."""
 
     def read(self) -> parse.ProcessList:
-        """((pid, GPU instance), bytes) of each listed process: the same list object as before
-        where nothing changed. Raises ``NVMLError`` for records that cannot be told apart."""
+        """Return ((pid, GPU instance), bytes) of each listed process: the same list object as
+        before where nothing changed. Raises ``NVMLError`` for records that cannot be told apart."""
         if self._call is None:
             self._call = self._function()
         code = self._records.fetch(self._fill)
@@ -262,8 +262,8 @@ class ProcessBuffer:
 
     @property
     def function_and_record_bytes(self) -> tuple[str, int | None] | None:
-        """The function that gave the list, and the size of its records (``None`` until one was
-        listed); ``None`` before it was called."""
+        """Name of the function that gave the list, and the size of its records (``None`` until one
+        was listed); ``None`` before it was called."""
         return None if self._call is None else (self._name, self.record_bytes)
 
     def _fill(self, count: Any, buffer: Any) -> int:
@@ -299,8 +299,8 @@ class ProcessBusyBuffer(_StampedBuffer):
     def read(
         self, monotonic_seconds: float, unix_seconds: float, window_seconds: float
     ) -> dict[int, float]:
-        """SM percent by pid; processes that are not in it were idle. ``window_seconds``: how old,
-        against the newest, a sample may be to count as "now"."""
+        """Return the SM percent by pid; processes that are not in it were idle.
+        ``window_seconds``: how old, against the newest, a sample may be to count as "now"."""
         if not self._last_microseconds:
             # The buffer can hold what processes did long ago; only the last moments are news.
             self._last_microseconds = max(1, round((unix_seconds - window_seconds) * 1e6))
@@ -318,3 +318,66 @@ class ProcessBusyBuffer(_StampedBuffer):
         call = self._nvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
         last = c_ulonglong(last_microseconds)
         return self._records.fetch(lambda count, buffer: call(self._handle, buffer, count, last))
+
+
+_METRICS = {**tables.GPM_ACTIVITIES, **tables.GPM_RATES}
+_METRIC_RECORD = Struct("@IId24x")
+"""``nvmlGpmMetric_t``: id, error, value, three pointers to names."""
+
+
+class GpmReader:
+    """Metrics of one GPU or MIG instance, each the difference of two samples. Two buffers are used
+    in turn, so each reading covers the time since the one before. Methods raise ``NVMLError``."""
+
+    def __init__(self, nvml: Any, handle: Any, gpu_instance: int | None = None) -> None:
+        """``handle`` is the card's, also for a MIG instance (``gpu_instance``)."""
+        if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            raise nvml.NVMLError(tables.NOT_SUPPORTED)
+        self._nvml = nvml
+        self._handle = handle
+        self._gpu_instance = gpu_instance
+        self._previous: Any = None
+        self._spare: Any = None
+        self._query = query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        query.numMetrics = len(_METRICS)
+        for place, metric in enumerate(_METRICS):
+            query.metrics[place].metricId = metric
+        # The records are read as bytes: pynvml's structures decode every attribute in Python.
+        first, size = type(query).metrics.offset, len(_METRICS) * _METRIC_RECORD.size
+        self._answers = memoryview(query).cast("B")[first : first + size]
+        self._asked = bytes(self._answers)
+
+    def read(self) -> dict[str, float]:
+        """Return the reading fields that could be had; empty at the first call, which only takes a
+        sample."""
+        if self._spare is None:
+            self._spare = self._nvml.nvmlGpmSampleAlloc()
+        if self._gpu_instance is None:
+            self._nvml.nvmlGpmSampleGet(self._handle, self._spare)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(self._handle, self._gpu_instance, self._spare)
+        if self._previous is None:
+            self._previous, self._spare = self._spare, None
+            return {}
+        self._answers[:] = self._asked
+        self._query.sample1, self._query.sample2 = self._previous, self._spare
+        self._previous, self._spare = self._spare, self._previous
+        self._nvml.nvmlGpmMetricsGet(self._query)
+        values = {}
+        records = _METRIC_RECORD.iter_unpack(self._answers)
+        for (metric, name), (_, code, number) in zip(_METRICS.items(), records, strict=True):
+            convert = parse.activity if metric in tables.GPM_ACTIVITIES else parse.mebibytes
+            value = None if code else convert(number)
+            if value is not None:
+                values[name] = value
+        return values
+
+    def close(self) -> None:
+        for sample in (self._previous, self._spare):
+            if sample is not None:
+                try:
+                    self._nvml.nvmlGpmSampleFree(sample)
+                except self._nvml.NVMLError:
+                    break
+        self._previous = self._spare = None

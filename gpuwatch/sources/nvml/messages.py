@@ -1,12 +1,34 @@
-"""The sentences a person reads when the driver, a GPU or a reading is in trouble."""
+"""The sentences a person reads when the driver, a GPU or a reading is in trouble.
 
-from collections.abc import Sequence
+``troubles`` says each thing once: GPUs with the same trouble are one sentence, and so are readings
+that fail alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, Problem
-from gpuwatch.sources.nvml import tables
+from gpuwatch.sources.nvml import readings, tables
+from gpuwatch.sources.nvml.readings import NvmlDevice
+from gpuwatch.sources.nvml.schedule import (
+    IMPORTANT,
+    LASTED_READS,
+    NOTABLE,
+    SELDOM_SECONDS,
+    Reading,
+    Slot,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 SOURCE = "nvml"
+READINGS_NAMED = 3
+_UNITS = {
+    "_percent": "%", "_watts": "W", "_celsius": "C", "_mhz": "MHz", "_joules": "J",
+    "_bytes": "bytes", "_bytes_per_second": "bytes/s",
+}  # fmt: skip
 
 NO_BINDING = (
     "The Python package nvidia-ml-py is not installed, so no GPU can be read: "
@@ -61,23 +83,18 @@ _START_SENTENCES = {
 }
 
 
-def cannot_start(code: int, in_container: bool, kernel: str = "") -> str:
-    """Why ``nvmlInit`` failed and what to do."""
-    sentence = _START_SENTENCES.get(code) or (
-        f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
-        "in `dmesg`, and see whether `nvidia-smi` works."
-    )
-    absent = code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION)
-    hint = _IN_CONTAINER if in_container else _IN_WSL if "microsoft" in kernel.lower() else ""
-    return sentence + hint if absent else sentence
-
-
-def error_words(code: int) -> str:
-    return tables.ERROR_WORDS.get(code, f"error {code}")
-
-
-def labels(gpus: Sequence[GpuIdentity]) -> str:
-    return units.gpus_named(sorted(gpus, key=lambda gpu: gpu.index))
+NO_SAMPLES = (
+    "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
+    "shorter than the interval can be missed."
+)
+NO_PROCESS_BUSY = "{gpus} {verb} no record of each process's share of the SMs."
+NO_PROCESS_LIST = "{gpus} {verb} no list of processes under this driver."
+_WORTH_SAYING = (
+    (readings.SAMPLES, "busy_samples", NO_SAMPLES),
+    (readings.PROCESS_BUSY, "gpu_busy_percent", NO_PROCESS_BUSY),
+    (readings.PROCESS_LIST, "processes", NO_PROCESS_LIST),
+)
+"""Readings whose absence changes what the screen can be trusted to show."""
 
 
 def problem(
@@ -88,7 +105,7 @@ def problem(
     since: float | None = None,
     severity: str = "error",
 ) -> Problem:
-    """A problem of these GPUs; of none: of the driver as a whole."""
+    """Make a problem of these GPUs; without any, of the driver as a whole."""
     return Problem(
         source=SOURCE,
         message=sentence,
@@ -99,16 +116,97 @@ def problem(
     )
 
 
+def error_words(code: int) -> str:
+    return tables.ERROR_WORDS.get(code, f"error {code}")
+
+
+def labels(gpus: Sequence[GpuIdentity]) -> str:
+    return units.gpus_named(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+# --- the driver as a whole -------------------------------------------------------------------
+
+
+def cannot_start(code: int, in_container: bool, kernel: str = "") -> str:
+    """Say why ``nvmlInit`` failed and what to do."""
+    sentence = _START_SENTENCES.get(code) or (
+        f"The NVIDIA driver does not start ({error_words(code)}), so no GPU can be read: look "
+        "in `dmesg`, and see whether `nvidia-smi` works."
+    )
+    absent = code in (tables.LIBRARY_NOT_FOUND, tables.DRIVER_NOT_LOADED, tables.NO_PERMISSION)
+    hint = _IN_CONTAINER if in_container else _IN_WSL if "microsoft" in kernel.lower() else ""
+    return sentence + hint if absent else sentence
+
+
 def cannot_count(why: str) -> Problem:
-    """The driver runs but does not say how many GPUs it has."""
+    """Say that the driver runs but does not say how many GPUs it has."""
     return problem(
         f"The NVIDIA driver does not list its GPUs ({why}): look in `dmesg`, and see whether "
         "`nvidia-smi` works."
     )
 
 
-def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem:
-    """GPUs that are lost for the same reason."""
+def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
+    """Name GPUs that the driver counts and does not hand out, all for the same reason."""
+    subject = units.gpus_called([str(index) for index in indexes])
+    return problem(
+        f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
+        "`dmesg` for Xid errors, and whether this user was granted access."
+    )
+
+
+# --- GPUs and their readings -----------------------------------------------------------------
+
+
+def troubles(devices: list[NvmlDevice]) -> list[Problem]:
+    """Name lost GPUs, then readings that fail, cannot be true, are seldom taken, or do not exist
+    on these GPUs."""
+    there = [device for device in devices if not device.lost_error]
+    return [
+        *_lost([device for device in devices if device.lost_error]),
+        *failing(there),
+        *_impossible(there),
+        *_doubted(there),
+        *_seldom(there),
+        *_lacking(devices),
+    ]
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def _identities(devices: Iterable[NvmlDevice]) -> list[GpuIdentity]:
+    return [device.identity for device in devices]
+
+
+def _shortened(words: Iterable[str], more: str) -> list[str]:
+    """Return the words, each once, with the last ones counted where they are many."""
+    found = list(dict.fromkeys(words))
+    if len(found) > READINGS_NAMED + 1:
+        found[READINGS_NAMED:] = [f"{len(found) - READINGS_NAMED} {more}"]
+    return found
+
+
+def _only(fields: Iterable[str | None]) -> str | None:
+    """Return the field that a problem is about, where it is about one."""
+    found = {field for field in fields if field is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _lost(devices: list[NvmlDevice]) -> list[Problem]:
+    together = _grouped((device.lost_error, device) for device in devices)
+    return [
+        lost(_identities(gone), code, min(device.lost_since_unix for device in gone))
+        for code, gone in together.items()
+    ]
+
+
+def lost(gpus: Sequence[GpuIdentity], code: int, since: float) -> Problem:
+    """Say that GPUs are lost, all for the same reason."""
     one = len(gpus) == 1
     name = f"{labels(gpus)} ({gpus[0].name}) is" if one else f"{labels(gpus)} are"
     it, them = ("it", "it") if one else ("they", "them")
@@ -126,99 +224,190 @@ def lost(gpus: Sequence[GpuIdentity], code: int, since: float | None) -> Problem
     return problem(message, gpus, reading=None if one else "lost", since=since)
 
 
-def cannot_open(code: int, indexes: Sequence[int]) -> Problem:
-    """GPUs that the driver counts and does not hand out, all for the same reason."""
-    subject = units.gpus_called([str(index) for index in indexes])
-    return problem(
-        f"{subject} cannot be opened ({error_words(code)}) and so cannot be shown: check "
-        "`dmesg` for Xid errors, and whether this user was granted access."
+def failing(devices: list[NvmlDevice]) -> list[Problem]:
+    """Name readings that fail, or leave out a value that they gave before."""
+    together: dict[tuple[Reading, int], list[tuple[NvmlDevice, float]]] = {}
+    for device in devices:
+        for slot in () if device.lost_error else device.slots:
+            # Nearly always none of them: this is asked of each slot every second.
+            if not slot.failures and (slot.lacking_reads < LASTED_READS or slot.refused):
+                continue
+            if slot.reading.is_fact:
+                continue
+            error, since = slot.error, slot.failed_since_unix
+            worth_saying = slot.lasted or error == tables.NO_PERMISSION
+            if not slot.failures:
+                none = all(device.values.get(name) is None for name in slot.gave)
+                error = tables.SENSELESS if none else tables.INCOMPLETE
+                since, worth_saying = slot.lacking_since_unix, True
+            if worth_saying:
+                together.setdefault((slot.reading, error), []).append((device, since))
+    # A list of processes that cannot be read must not be taken for an empty one: these are apart.
+    alike = _grouped(
+        ((error, tuple(device for device, _ in affected), reading.name in readings.LISTS), reading)
+        for (reading, error), affected in together.items()
     )
-
-
-READINGS_NAMED = 3
+    return [
+        cannot_read(
+            [(reading.name, _field(reading)) for reading in same],
+            _identities(affected),
+            error,
+            min(since for reading in same for _, since in together[reading, error]),
+        )
+        for (error, affected, _), same in alike.items()
+    ]
 
 
 def cannot_read(
-    readings: Sequence[tuple[str, str | None]],
+    failed: Sequence[tuple[str, str | None]],
     gpus: Sequence[GpuIdentity],
     code: int,
-    since: float | None,
+    since: float,
 ) -> Problem:
-    """Readings (a name for a person, the field) that keep failing alike on the same GPUs. Of many
-    the first few are named; the problem carries a field only when it is about one."""
-    names = [name for name, _ in readings]
-    if len(names) > READINGS_NAMED + 1:
-        names[READINGS_NAMED:] = [f"{len(names) - READINGS_NAMED} more readings"]
+    """Say that readings (a name for a person, the field) fail alike on the same GPUs."""
+    names = _shortened([name for name, _ in failed], "more readings")
     subject = f"{units.listed(names)} of {labels(gpus)}"
     subject = subject[0].upper() + subject[1:]
-    if code == tables.NO_PERMISSION:
+    refused = code == tables.NO_PERMISSION
+    if refused:
         message = f"{subject} cannot be read without more rights (as root it may work)."
     else:
         far = " in full" if code == tables.INCOMPLETE else ""
         message = f"{subject} cannot be read{far} ({error_words(code)}); gpuwatch keeps trying."
-    fields = {field for _, field in readings if field is not None}
-    field = fields.pop() if len(fields) == 1 else None
-    severity = "info" if code == tables.NO_PERMISSION else "warning"
-    return problem(message, gpus, reading=field, since=since, severity=severity)
-
-
-def slow_driver(gpus: Sequence[GpuIdentity], call_seconds: float, period_seconds: float) -> Problem:
-    """A driver is too slow for all readings: ``call_seconds`` is what a call for those that are put
-    off takes, ``period_seconds`` how far apart the most seldom of them are."""
-    # Rounded, so that the sentence does not change with every call.
-    milliseconds = float(f"{call_seconds * 1000:.1g}")
-    period = round(period_seconds, -1 if period_seconds >= 20 else 0)
+    severity = "info" if refused else "warning"
     return problem(
-        f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
-        f"{labels(gpus)} are refreshed less often, the most seldom every {period:.0f} s.",
-        severity="info",
+        message, gpus, reading=_only(field for _, field in failed), since=since, severity=severity
     )
 
 
+def _field(reading: Reading) -> str | None:
+    """Return the field that a problem of this reading is about."""
+    if reading.name == readings.PROCESS_LIST:
+        return "processes"
+    return reading.fields[0] if reading.fields else None
+
+
+def _impossible(devices: list[NvmlDevice]) -> list[Problem]:
+    """Name values that the driver gives and that cannot be true."""
+    together = _grouped(
+        (slot.reading, (device, slot))
+        for device in devices
+        for slot in device.slots
+        if slot.refused and not slot.failures and _is_impossible(device, slot)
+    )
+    alike = _grouped(
+        (tuple(device for device, _ in affected), affected) for affected in together.values()
+    )
+    problems = []
+    for gpus, same in alike.items():
+        pairs = [pair for affected in same for pair in affected]
+        refused = [(device, name) for device, slot in pairs for name in slot.refused]
+        names = _shortened([slot.reading.name for _, slot in pairs], "more")
+        values = _shortened(
+            [_with_unit(name, device.values.refused[name]) for device, name in refused], "more"
+        )
+        one = len(values) == 1
+        problems.append(
+            problem(
+                f"The driver gives {'a value' if one else 'values'} for {units.listed(names)} of "
+                f"{labels(_identities(gpus))} that cannot be true ({units.listed(values)}), so "
+                f"{'it is' if one else 'they are'} not shown.",
+                _identities(gpus),
+                reading=_only(name for _, name in refused),
+                since=min(slot.lacking_since_unix for _, slot in pairs),
+                severity="warning",
+            )
+        )
+    return problems
+
+
+def _is_impossible(device: NvmlDevice, slot: Slot) -> bool:
+    """Return True where it is no hiccup, and not a minor reading of which the driver says "not
+    available" by a number."""
+    if slot.reading.importance < NOTABLE and not device.values.senseless(slot.refused):
+        return False
+    return slot.lacking_reads >= LASTED_READS or not slot.gave.issuperset(slot.refused)
+
+
+def _with_unit(field: str, value: float) -> str:
+    unit = next((unit for ending, unit in _UNITS.items() if field.endswith(ending)), None)
+    return units.quantity(value, unit)
+
+
+def _doubted(devices: list[NvmlDevice]) -> list[Problem]:
+    """Say where one driver call gives a power that cannot be, and another is believed."""
+    together = _grouped(
+        (device.power_doubted, device.identity)
+        for device in devices
+        if device.power_doubted is not None
+    )
+    return [
+        problem(
+            f"The driver says that {doubted} of {labels(gpus)} is {units.quantity(watts, 'W')}, "
+            f"which cannot be true, so {instead} is shown as its power instead.",
+            gpus,
+            reading="power_watts",
+            severity="info",
+        )
+        for (doubted, watts, instead), gpus in together.items()
+    ]
+
+
+def _seldom(devices: list[NvmlDevice]) -> list[Problem]:
+    """Name readings that the driver is slow to give, so that their shown values can be old."""
+    put_off = [
+        (device, slot)
+        for device in devices
+        for slot in device.slots
+        if slot.seldom and (slot.reading.needed is None or slot.reading.needed(device))
+    ]
+    if not any(
+        slot.period > SELDOM_SECONDS or slot.reading.importance == IMPORTANT for _, slot in put_off
+    ):
+        return []
+    gpus = _identities(dict.fromkeys(device for device, _ in put_off))
+    calls = sum(slot.reading.calls for _, slot in put_off)
+    # Rounded, so that the sentence does not change with every call.
+    milliseconds = float(f"{sum(slot.cost for _, slot in put_off) / calls * 1000:.1g}")
+    longest = max(slot.period for _, slot in put_off)
+    period = round(longest, -1 if longest >= 20 else 0)
+    sentence = (
+        f"The NVIDIA driver takes about {milliseconds:g} ms a call, so some readings of "
+        f"{labels(gpus)} are refreshed less often, the most seldom every {period:.0f} s."
+    )
+    return [problem(sentence, gpus, severity="info")]
+
+
+def _lacking(devices: list[NvmlDevice]) -> list[Problem]:
+    """Name readings that a person would look for and that these GPUs do not have."""
+    cards = [device for device in devices if device.identity.mig_parent_uuid is None]
+    # Where the utilisation is not reported at all, the rest follows.
+    silent = [
+        device for device in cards if {readings.UTILISATION, readings.SAMPLES} <= device.unsupported
+    ]
+    problems = []
+    for divided in (False, True):
+        gpus = [gpu for gpu in _identities(silent) if bool(gpu.mig_mode) is divided]
+        if gpus:
+            problems.append(_no_utilisation(gpus, divided))
+    for name, field, sentence in _WORTH_SAYING:
+        implied = silent if name in (readings.SAMPLES, readings.PROCESS_BUSY) else []
+        gpus = _identities(
+            device for device in cards if name in device.unsupported and device not in implied
+        )
+        if gpus:
+            problems.append(unsupported(sentence, field, gpus))
+    return problems
+
+
 def unsupported(sentence: str, field: str, gpus: Sequence[GpuIdentity]) -> Problem:
-    """Something a person would look for that these GPUs do not have; ``{gpus}`` is filled in."""
+    """Name a reading that a person would look for and that these GPUs do not have; ``sentence`` has
+    places for ``{gpus}`` and ``{verb}``."""
     filled = sentence.format(gpus=labels(gpus), verb="has" if len(gpus) == 1 else "have")
     return problem(filled, gpus, reading=field, severity="info")
 
 
-def cannot_be(
-    said: Sequence[tuple[str, str, str]], gpus: Sequence[GpuIdentity], since: float | None
-) -> Problem:
-    """Values (the reading, its field, the value with its unit) that the driver gives of these GPUs
-    and that cannot be true."""
-    names = list(dict.fromkeys(name for name, _, _ in said))
-    values = list(dict.fromkeys(value for _, _, value in said))
-    for many in (names, values):
-        if len(many) > READINGS_NAMED + 1:
-            many[READINGS_NAMED:] = [f"{len(many) - READINGS_NAMED} more"]
-    one = len(values) == 1
-    fields = {field for _, field, _ in said}
-    return problem(
-        f"The driver gives {'a value' if one else 'values'} for {units.listed(names)} of "
-        f"{labels(gpus)} that cannot be true ({units.listed(values)}), so "
-        f"{'it is' if one else 'they are'} not shown.",
-        gpus,
-        reading=fields.pop() if len(fields) == 1 else None,
-        since=since,
-        severity="warning",
-    )
-
-
-def power_from_elsewhere(
-    doubted: str, said: str, instead: str, gpus: Sequence[GpuIdentity]
-) -> Problem:
-    """A driver call says a power that cannot be, and another is believed."""
-    return problem(
-        f"The driver says that {doubted} of {labels(gpus)} is {said}, which cannot be true, so "
-        f"{instead} is shown as its power instead.",
-        gpus,
-        reading="power_watts",
-        severity="info",
-    )
-
-
-def no_utilisation(gpus: Sequence[GpuIdentity], divided: bool) -> Problem:
-    """GPUs of which the driver does not say how busy they are; ``divided``: into MIG instances."""
+def _no_utilisation(gpus: list[GpuIdentity], divided: bool) -> Problem:
     one = len(gpus) == 1
     why = (
         f" while {'it is' if one else 'they are'} divided into MIG instances; where an instance "
@@ -234,11 +423,3 @@ def no_utilisation(gpus: Sequence[GpuIdentity], divided: bool) -> Problem:
         reading="busy_percent",
         severity="info",
     )
-
-
-NO_SAMPLES = (
-    "{gpus} {verb} no fine utilisation samples: the busy percentage is polled instead, and dips "
-    "shorter than the interval can be missed."
-)
-NO_PROCESS_BUSY = "{gpus} {verb} no record of each process's share of the SMs."
-NO_PROCESS_LIST = "{gpus} {verb} no list of processes under this driver."

@@ -30,7 +30,7 @@ PID_MAX = 1 << 22
 BUSY_RECORD = struct.Struct("@I4xQI12x")
 """``nvmlProcessUtilizationSample_t``: pid, microseconds, SM percent (and three more)."""
 _VALUES = ("d", "I4x", "Q", "Q", "q", "i4x", "H6x")
-"""How ``nvmlValue_t`` is read, by ``nvmlValueType_t`` (64-bit Linux)."""
+"""Layouts of ``nvmlValue_t``, by ``nvmlValueType_t`` (64-bit Linux)."""
 SAMPLE_RECORDS = tuple(struct.Struct(f"@Q{value}") for value in _VALUES)
 """``nvmlSample_t`` by the same: microseconds, value."""
 
@@ -42,13 +42,13 @@ PAST_SECONDS = 86_400.0
 SPAN_SECONDS = 3600.0
 """No driver's samples reach further back than this from the newest."""
 CLOCK_OFF_SECONDS = 400 * 86_400.0
-"""How far in the future time stamps may lie that are made by a clock that is wrong."""
+"""Time stamps that are made by a clock that is wrong may lie so far in the future."""
 SHIFT_SECONDS = 5.0
 """A look can come so late after the newest sample."""
 
 
 def text(raw: bytes | str) -> str:
-    """A driver string, safe to show; bytes that are not UTF-8 become U+FFFD."""
+    """Make a driver string safe to show; bytes that are not UTF-8 become U+FFFD."""
     if isinstance(raw, bytes):
         raw = raw.decode("utf-8", "replace")
     return clean(raw.strip(), 256)
@@ -89,7 +89,7 @@ ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."
 
 
 def plausible(name: str, value: Any) -> Any:
-    """``value`` in the type of its range, or ``None`` where that is left; a field without a range
+    """Return ``value`` in the type of its range, or ``None`` out of it; a field without a range
     takes anything."""
     limits = RANGES.get(name)
     if value is None or limits is None:
@@ -104,7 +104,7 @@ class Values(dict[str, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.refused: dict[str, Any] = {}
-        """What the driver said last, of fields where that cannot be: the first of such values."""
+        """Values that the driver gave and that cannot be, by field: the first since a good one."""
 
     def __setitem__(
         self, name: str, value: Any, put: Callable[..., None] = dict.__setitem__
@@ -121,6 +121,13 @@ class Values(dict[str, Any]):
         super().__setitem__(name, None)
         self.refused.setdefault(name, value)
 
+    def senseless(self, names: Iterable[str]) -> list[str]:
+        """Return the fields whose last value was nonsense, and not the driver's way to say "not
+        available"."""
+        return [
+            name for name in names if name in self.refused and not not_available(self.refused[name])
+        ]
+
     def clear(self) -> None:
         super().clear()
         self.refused.clear()
@@ -129,14 +136,10 @@ class Values(dict[str, Any]):
 _ALL_ONES = (tables.ALL_ONES_32, tables.ALL_ONES_64)
 
 
-def available(value: int | None) -> int | None:
-    """``None`` for the 32 and 64-bit "not available"."""
-    return None if value in _ALL_ONES else value
-
-
-def not_available(value: float) -> bool:
-    """It is the driver's "not available", perhaps after a change of unit."""
-    return value in _ALL_ONES or value * 1000.0 in _ALL_ONES
+def not_available(value: Any) -> bool:
+    """Return True for the driver's "not available", perhaps after a change of unit."""
+    is_number = isinstance(value, int | float)
+    return value in _ALL_ONES or (is_number and value * 1000.0 in _ALL_ONES)
 
 
 UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z./-]{1,100}")
@@ -146,30 +149,33 @@ CUDA_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,2}")
 
 
 def signed(value: float) -> float:
-    """A 32-bit number that the driver may have typed as unsigned though it is below zero."""
+    """Correct a 32-bit number that the driver may have typed as unsigned though it is below
+    zero."""
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def in_thousands(value: float | None) -> float | None:
-    """Watts from milliwatts, joules from millijoules."""
+    """Return watts for milliwatts, joules for millijoules."""
     return None if value is None else value / 1000.0
 
 
 def at_most(value: int | None, most: int | None) -> int | None:
-    """``None`` for more than there is, where that is known."""
+    """Return ``value``, or ``None`` for more than there is, where that is known."""
     return None if value is not None and most is not None and value > most else value
 
 
-def cuda_version(number: int) -> str | None:
-    """``12080`` -> ``"12.8"``."""
-    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
+def cuda_version(number: int | None) -> str | None:
+    """Return ``"12.8"`` for ``12080``; ``None`` for a number that is no version."""
+    text = "" if number is None else f"{number // 1000}.{number % 1000 // 10}"
+    return text if CUDA_VERSION.fullmatch(text) and text != "0.0" else None
 
 
 _REASON_CACHE: dict[int, tuple[str, ...]] = {}
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...] | None:
-    """Names of the set bits; bits nobody knows are left out; ``None`` for what is no mask."""
+    """Return the names of the set bits, without bits nobody knows; ``None`` for a number that is no
+    mask."""
     reasons = _REASON_CACHE.get(mask)
     if reasons is None:
         if mask >= tables.ALL_ONES_32:
@@ -183,7 +189,8 @@ def throttle_reasons(mask: int) -> tuple[str, ...] | None:
 def rate(
     before: tuple[float, float] | None, now_seconds: float, value: float, unit: float = 1.0
 ) -> float | None:
-    """Growth of a counter a second, in ``unit``; ``None`` at first and after it went back."""
+    """Return the growth of a counter a second, in ``unit``; ``None`` at first and after it went
+    back."""
     if before is None:
         return None
     then_seconds, old = before
@@ -194,7 +201,7 @@ def rate(
 
 
 def held_seconds(before: tuple[float, float] | None, now: float, value: float) -> float | None:
-    """Seconds a nanosecond accumulator grew, at most the time that passed.
+    """Return the seconds a nanosecond accumulator grew, at most the time that passed.
 
     Drivers advance it in steps of about 100 ms, so a little more than the elapsed time is
     rounding; a lot more is not a time.
@@ -215,8 +222,8 @@ def busy_samples(
     unix_seconds: float,
     shift_seconds: float = 0.0,
 ) -> tuple[BusySample, ...]:
-    """The new, believable ones of ``nvmlSample_t`` records, oldest first; ``shift_seconds``: see
-    ``clock_shift``."""
+    """Return the new, believable samples of ``nvmlSample_t`` records, oldest first;
+    ``shift_seconds``: see ``clock_shift``."""
     if not 0 <= value_type < len(SAMPLE_RECORDS):
         return ()
     now = unix_seconds - shift_seconds
@@ -232,12 +239,12 @@ def busy_samples(
 
 
 def clock_shift(microseconds: Sequence[int], unix_seconds: float, known: float) -> float:
-    """Seconds by which wall time is ahead of the clock that new time stamps are made by: 0 where
-    that is wall time, as it nearly always is.
+    """Return the seconds by which wall time is ahead of the clock that new time stamps are made by:
+    0 where that is wall time, as it nearly always is.
 
     Some drivers count from the start of the machine (as the project gpu-metrics-agent found), and
     a clock can be hours off. The newest of a list that hangs together is then taken for now.
-    ``known`` is what was found before.
+    ``known`` is the shift that was found before.
     """
     low, high = (unix_seconds - PAST_SECONDS) * 1e6, (unix_seconds + FUTURE_SECONDS) * 1e6
     if any(low < stamp < high for stamp in microseconds):
@@ -257,7 +264,7 @@ def clock_shift(microseconds: Sequence[int], unix_seconds: float, known: float) 
 
 
 def newest_stamp(microseconds: Iterable[int], unix_seconds: float) -> int:
-    """The newest believable time stamp, or 0."""
+    """Return the newest believable time stamp, or 0."""
     limit = (unix_seconds + FUTURE_SECONDS) * 1e6
     return max((stamp for stamp in microseconds if 0 < stamp < limit), default=0)
 
@@ -268,7 +275,7 @@ _FIELD_RECORD = struct.Struct("@IIqqIIQ")
 
 
 def field_values(raw: memoryview) -> tuple[FieldValues, dict[int, int]]:
-    """(values, error codes), each by field id, of ``nvmlFieldValue_t`` records."""
+    """Parse ``nvmlFieldValue_t`` records into (values, error codes), each by field id."""
     values: FieldValues = {}
     failures: dict[int, int] = {}
     for field, _, _, _, kind, code, value in _FIELD_RECORD.iter_unpack(raw):
@@ -288,8 +295,8 @@ ProcessList = list[tuple[ProcessSlot, int | None]]
 
 
 def processes(written: bytes, count: int) -> tuple[ProcessList, int]:
-    """The processes of ``count`` records that a driver wrote one after the other, without what is
-    no process, and the size of a record; (empty, 0) where the records cannot be told apart.
+    """Parse ``count`` records that a driver wrote one after the other into processes, without
+    records that are none, and the size of a record; (empty, 0) where they cannot be told apart.
 
     The version of the function does not tell the size: drivers 535.43 to 535.86 write 32 bytes
     where those before and after write 24, and some write 16. Where the driver stopped tells it;
@@ -328,8 +335,9 @@ def merge_processes(
     graphics: Iterable[tuple[ProcessSlot, int | None]],
     most_bytes: int | None = None,
 ) -> ProcessTable:
-    """One row a (pid, instance): bytes (at most ``most_bytes``, or unknown) and kind. A process in
-    both lists has the same memory in both, so the larger is taken, not the sum."""
+    """Merge two lists into one row a (pid, instance): bytes (at most ``most_bytes``, or unknown)
+    and kind. A process in both has the same memory in both, so the larger is taken, not the
+    sum."""
     merged: ProcessTable = {}
     for kind, listed in (("compute", compute), ("graphics", graphics)):
         for slot, listed_bytes in listed:
@@ -347,10 +355,10 @@ def merge_processes(
 def process_busy(
     raw: memoryview, last_microseconds: int, unix_seconds: float, window_seconds: float
 ) -> tuple[dict[int, float], int]:
-    """Mean SM percent by pid over the new samples, and the newest time stamp.
+    """Return the mean SM percent by pid over the new samples, and the newest time stamp.
 
-    The driver can return several samples for a PID; the mean over them is what it used since
-    the last look. Samples over 100, from before the last look, or more than ``window_seconds``
+    The driver can return several samples for a PID; the mean over them is its use since the
+    last look. Samples over 100, from before the last look, or more than ``window_seconds``
     older than the newest one (left in the buffer by processes long idle) are dropped.
     """
     limit = (unix_seconds + FUTURE_SECONDS) * 1e6
@@ -371,7 +379,8 @@ def process_busy(
 
 
 def activity(value: float) -> float | None:
-    """A GPM percentage; ``None`` for NaN and nonsense. Rounding can put it just above 100."""
+    """Return a GPM percentage; ``None`` for NaN and nonsense. Rounding can put it just above
+    100."""
     if math.isnan(value) or value < 0 or value > 101:
         return None
     return min(value, 100.0)

@@ -1,120 +1,541 @@
-"""Readings of a GPU: what is read, how often, and how, as one short function each.
+"""One GPU (or MIG instance) and what is read of it.
 
-Each function sets fields of ``GpuReading`` in ``card.values`` and lets ``NVMLError`` through;
-``device`` decides what an error means. Where drivers differ, ``_first_supported`` walks from the
-best call to the oldest and stays with the first that this GPU has.
+``NvmlDevice`` keeps the state of one GPU, takes its readings when they are due, and knows what each
+error means for it. The functions below it read one thing each: they set fields of ``GpuReading`` in
+``device.values``, or of ``GpuIdentity`` in ``device.facts``, and let ``NVMLError`` through. Where
+drivers differ, ``_first_supported`` walks from the best call to the oldest and stays with the first
+that this GPU has. The tables at the end say how often each is read.
 """
 
-from collections.abc import Callable
-from functools import partial
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
-from gpuwatch.core.model import ReasonSeconds
-from gpuwatch.sources.nvml import parse, tables
-from gpuwatch.sources.nvml.card import Card
-from gpuwatch.sources.nvml.schedule import IMPORTANT, NOTABLE, PROMPT, Reading
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, ReadingAge, ReasonSeconds
+from gpuwatch.sources.gpu_source import GpuProcess
+from gpuwatch.sources.linux.procfs import read_if_possible
+from gpuwatch.sources.nvml import buffers, parse, schedule, tables
+from gpuwatch.sources.nvml.schedule import (
+    EVERY_LOOK,
+    EVERY_SECOND,
+    IMPORTANT,
+    NOTABLE,
+    PROMPT,
+    SELDOM,
+    CallCounter,
+    DriverGoneError,
+    Reading,
+    Slot,
+)
 
-Step = Callable[[Card], None]
+EMPTY_READING = GpuReading()
 CONTEXT_BYTES = 64 * 1024**2
 """A process that has allocated nothing holds more of a GPU's memory: its CUDA context."""
+POWER_FACTOR = 2.0
+"""Instant power exceeds the limit for moments; at more than this many times it is not watts."""
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+_NONE_LISTED: parse.ProcessList = []
+LIST_KINDS = {"compute": "Compute", "mps": "MPSCompute", "graphics": "Graphics"}
+"""The driver's lists of processes, with their names in NVML's functions."""
+
+
+class NvmlDevice:
+    """The state of one GPU, which its readings take from and leave in. Not for two threads."""
+
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        identity: GpuIdentity,
+        counter: CallCounter,
+        now: float,
+        parent_handle: Any = None,
+    ) -> None:
+        """``parent_handle`` is the card's, for a MIG instance."""
+        self.nvml = nvml
+        self.handle = handle
+        self.parent_handle = parent_handle
+        self.identity = identity
+        self.counter = counter
+        self.now = now
+        self.unix = 0.0
+        self.interval_seconds = 1.0
+        self.values = parse.Values()
+        self.facts = parse.Values()
+        self.lost_error = 0
+        self.lost_since_unix = 0.0
+        self.probe_at = 0.0
+        """Time at which a lost GPU is asked whether it is back, monotonic seconds."""
+        self.unsupported: set[str] = set()
+        self.processes: tuple[GpuProcess, ...] = ()
+        self._processes_changed = False
+        self.steps: dict[Callable[[NvmlDevice], None], int] = {}
+        """Which of several calls that stand in for each other this GPU has; by the best one."""
+        self.before: dict[int, tuple[float, float]] = {}
+        """Counters by field id: (monotonic seconds, value) when last read."""
+        self.energy_watts: float | None = None
+        """Mean power between the last two looks at the energy counter."""
+        self.power_doubted: tuple[str, float, str] | None = None
+        """(call that gave a power that cannot be, its watts, call that is believed instead)."""
+        self.gpm_gives: set[str] = set()
+        self.pcie_from_counters = False
+        self.listed: dict[str, parse.ProcessList] = {}
+        """Processes of each of the driver's lists, without lists that failed or do not exist."""
+        self.memory_when_listed: int | None = None
+        self.failing_lists: set[str] = set()
+        self.process_busy: dict[int, float] | None = None
+        self.sample_buffer = buffers.BusySampleBuffer(nvml, handle)
+        self.process_buffers = {
+            kind: buffers.ProcessBuffer(nvml, handle, name) for kind, name in LIST_KINDS.items()
+        }
+        self.process_busy_buffer = buffers.ProcessBusyBuffer(nvml, handle)
+        self._batches: dict[tuple[tuple[int, int], ...], buffers.FieldBatch] = {}
+        self._merged_lists = [_NONE_LISTED] * len(LIST_KINDS)
+        self._merged: parse.ProcessTable = {}
+        mig = identity.mig_parent_uuid is not None
+        # A reading that is known to be slow must not hold up the first picture.
+        self.slots = [
+            Slot(reading, now + (0.2 if reading.expected_seconds else 0.0))
+            for reading in ((*MIG_FACTS, *MIG_READINGS) if mig else (*FACTS, *READINGS))
+        ]
+
+    def close(self) -> None:
+        reader = self.__dict__.get("gpm_reader")
+        if reader is not None:
+            reader.close()
+
+    # One look.
+
+    def due(self, now: float, unix: float, horizon: float) -> list[Slot]:
+        """Begin a look; return the readings that are due by ``horizon``."""
+        self.now, self.unix = now, unix
+        due = []
+        for slot in self.slots:
+            reading = slot.reading
+            if reading.between and not slot.failures:
+                self.values.update(reading.between)
+            hurried = reading.hurried is not None and not slot.failures and reading.hurried(self)
+            if hurried or slot.due_at <= horizon:
+                if reading.needed is None or reading.needed(self):
+                    due.append(slot)
+                else:
+                    slot.due_at = now + reading.cadence_seconds
+        return due
+
+    def take(self, slot: Slot) -> float:
+        """Take one reading; return the seconds it took. Raises ``DriverGoneError``."""
+        error, reading = 0, slot.reading
+        self.counter.doing = reading.name, self.identity
+        started = self.counter.timer()
+        try:
+            reading.read(self)
+        except self.nvml.NVMLError as failure:
+            error = failure.value
+        # An answer nobody foresaw costs this reading, and nothing else.
+        except Exception:
+            error = tables.SENSELESS
+        seconds = self.counter.count(started, reading.calls)
+        slot.measured(self.now, seconds)
+        if error:
+            self._failed(slot, error)
+            return seconds
+        if reading.is_fact:
+            self._learn(slot)
+        else:
+            self._look_for_gaps(slot)
+        slot.worked = slot.worked or bool(slot.gave) or not reading.fields
+        slot.failures = slot.error = 0
+        self.failing_lists.discard(reading.name)
+        self._processes_changed = self._processes_changed or not reading.fields
+        return seconds
+
+    def _learn(self, slot: Slot) -> None:
+        """Put a fact into the identity. It is not asked for again, unless the answer made no sense,
+        or was that the memory is the host's: a driver that is starting says that of any card."""
+        given = {name: self.facts.get(name) for name in slot.reading.fields}
+        known = {name: value for name, value in given.items() if value is not None}
+        self.identity = replace(self.identity, **known)
+        slot.gave.update(known)
+        if self.facts.senseless(given) or given.get("memory_unified"):
+            slot.due_at = self.now + schedule.FACT_SECONDS
+        else:
+            self._remove(slot)
+
+    def _look_for_gaps(self, slot: Slot) -> None:
+        names, values = fields_set(self, slot.reading), self.values
+        given = [name for name in names if values.get(name) is not None]
+        slot.refused = [name for name in names if name in values.refused]
+        complete = len(given) == len(names) or slot.gave.intersection(names) <= set(given)
+        if complete and not slot.refused:
+            slot.lacking_reads = 0
+        else:
+            if not slot.lacking_reads:
+                slot.lacking_since_unix = self.unix
+            slot.lacking_reads += 1
+        slot.gave.update(given)
+
+    def drop_outdated(self, slot: Slot) -> None:
+        """Forget a value whose reading had to wait for too long."""
+        if slot.outdated(self.now, self.interval_seconds):
+            self._forget(slot.reading)
+
+    def _failed(self, slot: Slot, error: int) -> None:
+        if error in tables.DRIVER_GONE:
+            raise DriverGoneError(error)
+        if error in tables.LOST:
+            self.lose(error, self.unix)
+            return
+        self._forget(slot.reading)
+        if error in tables.PERMANENT and not slot.worked:
+            self.unsupported.add(slot.reading.name)
+            self._remove(slot)
+            self.failing_lists.discard(slot.reading.name)
+            return
+        if slot.reading.name in LISTS:
+            self.failing_lists.add(slot.reading.name)
+        slot.failed(error, self.unix)
+        rarely = error == tables.NO_PERMISSION or (
+            error in tables.RARELY_RETRIED and slot.failures >= schedule.LASTED_READS
+        )
+        if rarely:
+            slot.due_at = self.now + max(slot.period, schedule.RARELY_SECONDS)
+        else:
+            soon = schedule.FACT_SECONDS if slot.reading.is_fact else schedule.TRANSIENT_SECONDS
+            slot.due_at = min(slot.due_at, self.now + max(soon, slot.cost * 100))
+
+    def _remove(self, slot: Slot) -> None:
+        # A new list: the caller may be walking the old one.
+        self.slots = [other for other in self.slots if other is not slot]
+
+    def _forget(self, reading: Reading) -> None:
+        if reading.is_fact:
+            return
+        for name in fields_set(self, reading):
+            self.values[name] = None
+        if reading.name in LISTS:
+            self.listed.pop(LISTS[reading.name], None)
+        elif reading.name == PROCESS_BUSY:
+            self.process_busy = None
+        elif reading.name == GPM:
+            self.gpm_gives.clear()
+        self._processes_changed = self._processes_changed or not reading.fields
+
+    def lose(self, error: int, unix_seconds: float) -> None:
+        """Note that the GPU stopped answering: nothing that was read of it holds any more."""
+        self.lost_error = error
+        self.lost_since_unix = unix_seconds
+        self.values.clear()
+        self.before = {}
+        self.listed = {}
+        self.failing_lists = set()
+        self.processes = ()
+
+    # State that several readings share.
+
+    @cached_property
+    def gpm_reader(self) -> buffers.GpmReader:
+        card = self.handle if self.parent_handle is None else self.parent_handle
+        return buffers.GpmReader(self.nvml, card, self.identity.mig_instance)
+
+    @property
+    def pcie_rates_from_elsewhere(self) -> bool:
+        return self.pcie_from_counters or "pcie" in self.gpm_gives
+
+    @cached_property
+    def accumulators(self) -> dict[int, str]:
+        return tables.accumulator_fields(self.identity.driver_version)
+
+    @cached_property
+    def counter_fields(self) -> tuple[tuple[int, int], ...]:
+        return (
+            *[(field, 0) for field in (*_SINGLE_COUNTERS, *self.accumulators)],
+            *[(field, tables.SCOPE_ALL_LINKS) for field in _LINK_COUNTERS],
+        )
+
+    def field_values(self, fields: tuple[tuple[int, int], ...]) -> parse.FieldValues:
+        """Read (field id, scope) pairs in one call. Raises ``NVMLError``."""
+        batch = self._batches.get(fields)
+        if batch is None:
+            batch = self._batches[fields] = buffers.FieldBatch(self.nvml, self.handle, fields)
+        return batch.read()
+
+    def growth(self, field: int, got: parse.FieldValues, unit: float = 1.0) -> float | None:
+        """Return how fast a counter grew since it was last read, in ``unit`` a second."""
+        value = got.get(field)
+        if value is None:
+            return None
+        rate = parse.rate(self.before.get(field), self.now, value, unit)
+        self.before[field] = (self.now, value)
+        return rate
+
+    @property
+    def process_table(self) -> parse.ProcessTable:
+        lists = [self.listed.get(kind, _NONE_LISTED) for kind in LIST_KINDS]
+        if any(new is not old for new, old in zip(lists, self._merged_lists, strict=True)):
+            self._merged_lists = lists
+            compute, mps, graphics = lists
+            most = self.identity.memory_total_bytes
+            self._merged = parse.merge_processes([*compute, *mps], graphics, most)
+        return self._merged
+
+    def process_memory_sum(self) -> int | None:
+        """Return the bytes held by this GPU's processes; ``None`` when they are not known."""
+        if "compute" not in self.listed or self.failing_lists:
+            return None
+        sizes = [used for used, _ in self.process_table.values()]
+        known = [used for used in sizes if used is not None]
+        return None if sizes and not known else sum(known)
+
+    # Rows of a snapshot.
+
+    def gpu(self) -> Gpu:
+        if self.lost_error:
+            return Gpu(identity=self.identity, reading=EMPTY_READING, lost=True)
+        late = tuple(self._late())
+        return Gpu(identity=self.identity, reading=GpuReading(**self.values, late_readings=late))
+
+    def _late(self) -> Iterator[ReadingAge]:
+        for slot in self.slots:
+            reading = slot.reading
+            if not slot.late(self.now) or slot.failures:
+                continue
+            for name in fields_set(self, reading):
+                # Samples, and durations since the look before, carry their times.
+                if self.values.get(name) is not None and name not in reading.between:
+                    yield ReadingAge(name, slot.age(self.now))
+            if reading.process_field is not None:
+                yield ReadingAge(reading.process_field, slot.age(self.now))
+
+    def gpu_processes(self, instances: dict[int, str]) -> tuple[GpuProcess, ...]:
+        """Return this GPU's processes; ``instances`` gives the uuid of each of its MIG
+        instances."""
+        if self._processes_changed:
+            self._processes_changed = False
+            self.processes = tuple(self._process_rows(instances))
+        return self.processes
+
+    def _process_rows(self, instances: dict[int, str]) -> Iterator[GpuProcess]:
+        busy = self.process_busy
+        own_instance, own_uuid = self.identity.mig_instance, self.identity.uuid
+        for (pid, listed_instance), (used, kind) in self.process_table.items():
+            instance = own_instance if listed_instance is None else listed_instance
+            uuid = own_uuid if instance is None else instances.get(instance, own_uuid)
+            share = None if busy is None or instance is not None else busy.get(pid, 0.0)
+            yield GpuProcess(pid, uuid, used, share, kind, instance)
+
+
+Step = Callable[[NvmlDevice], None]
 
 
 def _call(
-    field: str, function: str, *arguments: Any, convert: Callable[[Any], Any] | None = None
+    field: str,
+    function: str,
+    *arguments: Any,
+    convert: Callable[[Any], Any] | None = None,
 ) -> Step:
-    """One driver call that gives one value."""
+    """Make the reader of one driver call that gives one value."""
 
-    def read(card: Card) -> None:
-        value = getattr(card.nvml, function)(card.handle, *arguments)
-        card.values[field] = value if convert is None else convert(value)
+    def read(device: NvmlDevice) -> None:
+        value = getattr(device.nvml, function)(device.handle, *arguments)
+        device.values[field] = value if convert is None else convert(value)
 
     return read
 
 
 def _first_supported(*steps: Step) -> Step:
-    """The first of ``steps`` that a GPU has, and from then on that one: another may mean
-    something a little different."""
+    """Make a reader of the first of ``steps`` that a GPU has. It stays with that one: another may
+    mean something a little different."""
 
-    def read(card: Card) -> None:
-        known = card.steps.get(steps[0])
+    def read(device: NvmlDevice) -> None:
+        known = device.steps.get(steps[0])
         if known is not None:
-            steps[known](card)
+            steps[known](device)
             return
         for at, step in enumerate(steps):
             try:
-                step(card)
-            except card.nvml.NVMLError as error:
+                step(device)
+            except device.nvml.NVMLError as error:
                 if error.value not in tables.PERMANENT or at + 1 == len(steps):
                     raise
             else:
-                card.steps[steps[0]] = at
+                device.steps[steps[0]] = at
                 return
 
     return read
 
 
-def utilization(card: Card) -> None:
-    rates = card.nvml.nvmlDeviceGetUtilizationRates(card.handle)
-    card.values["busy_percent"] = rates.gpu
-    card.values["memory_controller_percent"] = rates.memory
+# --- facts of its identity -------------------------------------------------------------------
 
 
-def busy_samples(card: Card) -> None:
-    card.values["busy_samples"] = card.sample_buffer.read(card.now, card.unix)
+def card_name(device: NvmlDevice) -> None:
+    name = parse.text(undecorated(device.nvml, "nvmlDeviceGetName")(device.handle))
+    device.facts["name"] = name or None
+    if "\N{REPLACEMENT CHARACTER}" in name:
+        device.facts.refused["name"] = name
 
 
-def _memory(version: str | None) -> Step:
-    def read(card: Card) -> None:
-        number = None if version is None else getattr(card.nvml, version)
-        used = card.nvml.nvmlDeviceGetMemoryInfo(card.handle, number).used
-        if parse.at_most(used, card.identity.memory_total_bytes) is None:
-            card.values.refuse("memory_used_bytes", used)
-        else:
-            card.values["memory_used_bytes"] = used
+def undecorated(nvml: Any, function: str) -> Callable[..., Any]:
+    """Return a function of pynvml as it is below its decorator, which decodes strictly and raises
+    on bytes that are not UTF-8."""
+    decorated = getattr(nvml, function)
+    return getattr(decorated, "__wrapped__", decorated)  # type: ignore[no-any-return]
+
+
+def memory_size(device: NvmlDevice) -> None:
+    """Read the total. Parts that share the host's memory have none of their own: GB10 answers "not
+    supported" to both versions of the call, and a total of 0 says the same."""
+    try:
+        _total_memory(device)
+    except device.nvml.NVMLError as error:
+        if error.value != tables.NOT_SUPPORTED:
+            raise
+        device.facts["memory_unified"] = True
+
+
+def _memory_info(version: str | None, set_memory: Callable[[NvmlDevice, Any], None]) -> Step:
+    def read(device: NvmlDevice) -> None:
+        number = None if version is None else getattr(device.nvml, version)
+        set_memory(device, device.nvml.nvmlDeviceGetMemoryInfo(device.handle, number))
 
     return read
 
 
+def _set_total_memory(device: NvmlDevice, memory: Any) -> None:
+    device.facts["memory_unified"] = memory.total == 0
+    device.facts["memory_total_bytes"] = memory.total or None
+
+
+def _set_used_memory(device: NvmlDevice, memory: Any) -> None:
+    if parse.at_most(memory.used, device.identity.memory_total_bytes) is None:
+        device.values.refuse("memory_used_bytes", memory.used)
+    else:
+        device.values["memory_used_bytes"] = memory.used
+
+
 # In v2 "used" leaves out what the driver keeps for itself ("reserved"). Drivers without it (before
 # 510) left that out of v1, too; later ones count it in, but those have v2.
-_dedicated_memory = _first_supported(_memory("nvmlMemory_v2"), _memory(None))
+_total_memory, _dedicated_memory = (
+    _first_supported(_memory_info("nvmlMemory_v2", put), _memory_info(None, put))
+    for put in (_set_total_memory, _set_used_memory)
+)
 
 
-def memory(card: Card) -> None:
-    card.values["memory_used_is_process_sum"] = card.identity.memory_unified
-    if card.identity.memory_unified:
-        card.values["memory_used_bytes"] = card.process_memory_sum()
+def compute_capability(device: NvmlDevice) -> None:
+    major, minor = device.nvml.nvmlDeviceGetCudaComputeCapability(device.handle)
+    if 0 < major < 100 and 0 <= minor < 100:
+        device.facts["compute_capability"] = f"{major}.{minor}"
     else:
-        _dedicated_memory(card)
+        device.facts.refuse("compute_capability", major)
+
+
+def pci_bus(device: NvmlDevice) -> None:
+    bus_id = pci_bus_id(device.nvml, device.handle)
+    if bus_id is None:
+        device.facts.refuse("pci_bus_id", 0)
+    else:
+        device.facts["pci_bus_id"] = bus_id
+        device.facts["numa_node"] = numa_node(bus_id)
+
+
+def pci_bus_id(nvml: Any, handle: Any) -> str | None:
+    """Return the bus id of a card; ``None`` where the driver's answer is none. Raises
+    ``NVMLError``."""
+    info = nvml.nvmlDeviceGetPciInfo(handle)
+    # As bytes: pynvml's structures decode strictly.
+    text = parse.text(object.__getattribute__(info, "busId")).lower()
+    return text if parse.BUS_ID.fullmatch(text) else None
+
+
+def numa_node(bus_id: str, devices: Path = PCI_DEVICES) -> int | None:
+    """Return the NUMA node the card is attached to, from the kernel; -1 there means none is
+    known."""
+    domain, _, rest = bus_id.partition(":")
+    node = read_if_possible(devices / f"{domain[-4:]}:{rest}" / "numa_node").strip()
+    return int(node) if node.isdigit() else None
+
+
+def thermal_limits(device: NvmlDevice) -> None:
+    """Read the limits in degrees, which drivers from Ada on may give as margins instead."""
+    nvml, handle, facts = device.nvml, device.handle, device.facts
+    for field, which in tables.THRESHOLDS.items():
+        try:
+            facts[field] = nvml.nvmlDeviceGetTemperatureThreshold(handle, which) or None
+        except nvml.NVMLError as error:
+            if error.value not in tables.REFUSED:
+                raise
+    missing = [field for field in tables.THRESHOLDS if facts.get(field) is None]
+    # Old bindings have no such call.
+    if not missing or not hasattr(nvml, "nvmlDeviceGetMarginTemperature"):
+        return
+    try:
+        degrees = nvml.nvmlDeviceGetTemperature(handle, tables.TEMPERATURE_GPU)
+        margin = nvml.nvmlDeviceGetMarginTemperature(handle)
+        fields = tuple((number, 0) for number in tables.MARGINS.values())
+        margins = buffers.FieldBatch(nvml, handle, fields).read()
+    except nvml.NVMLError as error:
+        if error.value not in tables.REFUSED:
+            raise
+        return
+    for field in missing:
+        number = tables.MARGINS[field]
+        if parse.plausible("temperature_celsius", degrees) is not None and number in margins:
+            facts[field] = degrees + margin - parse.signed(margins[number])
+
+
+# --- readings that move ----------------------------------------------------------------------
+
+
+def utilization(device: NvmlDevice) -> None:
+    rates = device.nvml.nvmlDeviceGetUtilizationRates(device.handle)
+    device.values["busy_percent"] = rates.gpu
+    device.values["memory_controller_percent"] = rates.memory
+
+
+def busy_samples(device: NvmlDevice) -> None:
+    device.values["busy_samples"] = device.sample_buffer.read(device.now, device.unix)
+
+
+def memory(device: NvmlDevice) -> None:
+    unified = device.identity.memory_unified
+    device.values["memory_used_is_process_sum"] = unified
+    if unified:
+        device.values["memory_used_bytes"] = device.process_memory_sum()
+    else:
+        _dedicated_memory(device)
 
 
 Watts = tuple[float | None, bool]
 """(watts, whether they are a mean over time)."""
 
 
-def _power_field(number: int) -> Callable[[Card], Watts]:
-    def read(card: Card) -> Watts:
-        milliwatts = card.fields(((number, 0),)).get(number)
+def _power_field(number: int) -> Callable[[NvmlDevice], Watts]:
+    def read(device: NvmlDevice) -> Watts:
+        milliwatts = device.field_values(((number, 0),)).get(number)
         return parse.in_thousands(milliwatts), number == tables.FIELD_POWER_AVERAGE
 
     return read
 
 
-def _power_usage(card: Card) -> Watts:
-    milliwatts = card.nvml.nvmlDeviceGetPowerUsage(card.handle)
+def _power_usage(device: NvmlDevice) -> Watts:
+    milliwatts = device.nvml.nvmlDeviceGetPowerUsage(device.handle)
     # A one-second average from Ampere on, but for GA100.
-    major, minor = (card.identity.compute_capability or "99.0").split(".")
+    major, minor = (device.identity.compute_capability or "99.0").split(".")
     return parse.in_thousands(milliwatts), (int(major), int(minor)) > (8, 0)
 
 
-def _power_by_energy(card: Card) -> Watts:
-    if card.energy_watts is None:
-        raise card.nvml.NVMLError(tables.NOT_SUPPORTED)
-    return card.energy_watts, True
+def _power_by_energy(device: NvmlDevice) -> Watts:
+    if device.energy_watts is None:
+        raise device.nvml.NVMLError(tables.NOT_SUPPORTED)
+    return device.energy_watts, True
 
 
-_POWERS: tuple[tuple[str, Callable[[Card], Watts]], ...] = (
+_POWERS: tuple[tuple[str, Callable[[NvmlDevice], Watts]], ...] = (
     # Each by itself: the instant value costs microseconds, while the average takes milliseconds on
     # real drivers and would be paid for in the same call.
     ("the instant power", _power_field(tables.FIELD_POWER_INSTANT)),
@@ -122,43 +543,41 @@ _POWERS: tuple[tuple[str, Callable[[Card], Watts]], ...] = (
     ("the power usage", _power_usage),
     ("the growth of the energy counter", _power_by_energy),
 )
-"""Calls that give a GPU's power, best first, each with what it reads."""
-POWER_FACTOR = 2.0
-"""Instant power exceeds the limit for moments; at more than this many times it is not watts."""
+"""Calls that give a GPU's power, best first, each with its name for a person."""
 
 
-def power(card: Card) -> None:
-    """From the first of ``_POWERS`` that this GPU has and whose value can be true, and from then
+def power(device: NvmlDevice) -> None:
+    """Read the first of ``_POWERS`` that this GPU has and whose value can be true, and from then
     on that one: another may mean something a little different."""
     doubted: tuple[str, float] | None = None
-    for at in range(card.steps.get(power, 0), len(_POWERS)):
+    for at in range(device.steps.get(power, 0), len(_POWERS)):
         name, step = _POWERS[at]
         try:
-            watts, average = step(card)
-        except card.nvml.NVMLError as error:
+            watts, average = step(device)
+        except device.nvml.NVMLError as error:
             last = at + 1 == len(_POWERS) and doubted is None
             if last or error.value not in tables.PERMANENT:
                 raise
             continue
-        if watts is not None and not _can_be_power(card, watts):
+        if watts is not None and not _can_be_power(device, watts):
             doubted = doubted or (name, watts)
             continue
-        card.steps[power] = at
+        device.steps[power] = at
         if doubted is not None:
-            card.power_doubted = (*doubted, name)
-        card.values["power_watts"] = watts
-        card.values["power_is_average"] = average
+            device.power_doubted = (*doubted, name)
+        device.values["power_watts"] = watts
+        device.values["power_is_average"] = average
         return
     assert doubted is not None
     # A card that has nothing to do may be switched off.
-    if doubted[1] == 0 and not card.values.get("busy_percent"):
-        card.values["power_watts"] = 0.0
+    if doubted[1] == 0 and not device.values.get("busy_percent"):
+        device.values["power_watts"] = 0.0
     else:
-        card.values.refuse("power_watts", doubted[1])
+        device.values.refuse("power_watts", doubted[1])
 
 
-def _can_be_power(card: Card, watts: float) -> bool:
-    limit = card.identity.power_limit_max_watts or card.values.get("power_limit_watts")
+def _can_be_power(device: NvmlDevice, watts: float) -> bool:
+    limit = device.identity.power_limit_max_watts or device.values.get("power_limit_watts")
     most = parse.plausible("power_watts", watts)
     return most is not None and most > 0 and (limit is None or most <= POWER_FACTOR * limit)
 
@@ -193,125 +612,128 @@ encoder = _call("encoder_percent", "nvmlDeviceGetEncoderUtilization", convert=it
 decoder = _call("decoder_percent", "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0))
 
 
-def pcie_link(card: Card) -> None:
-    nvml, handle = card.nvml, card.handle
+def pcie_link(device: NvmlDevice) -> None:
+    nvml, handle = device.nvml, device.handle
     # 0 is said where there is no such link.
-    card.values["pcie_generation"] = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle) or None
-    card.values["pcie_width"] = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle) or None
+    device.values["pcie_generation"] = nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle) or None
+    device.values["pcie_width"] = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle) or None
 
 
-def pcie_throughput(card: Card) -> None:
-    """Only where neither GPM nor byte counters say: the driver measures for 20 ms a call."""
+def pcie_throughput(device: NvmlDevice) -> None:
+    """Read the rates where neither GPM nor byte counters give them: the driver measures for 20 ms
+    a call."""
     for counter, name in zip((tables.PCIE_RX, tables.PCIE_TX), RATES["pcie"], strict=True):
-        kib = card.nvml.nvmlDeviceGetPcieThroughput(card.handle, counter)
-        card.values[name] = kib * 1000.0
+        kib = device.nvml.nvmlDeviceGetPcieThroughput(device.handle, counter)
+        device.values[name] = kib * 1000.0
 
 
-def counters(card: Card) -> None:
-    """Everything that grows: energy, PCIe and NVLink bytes, time in each throttle reason."""
-    got = card.fields(card.counter_fields)
-    values = card.values
+_LINK_COUNTERS = (tables.FIELD_NVLINK_DATA_RX_KIB, tables.FIELD_NVLINK_DATA_TX_KIB)
+_PCIE_COUNTERS = (tables.FIELD_PCIE_RX_BYTES, tables.FIELD_PCIE_TX_BYTES)
+_SINGLE_COUNTERS = (
+    tables.FIELD_ENERGY_MILLIJOULES,
+    tables.FIELD_MEMORY_TEMPERATURE,
+    *_PCIE_COUNTERS,
+)
+
+
+def counters(device: NvmlDevice) -> None:
+    """Read everything that grows: energy, PCIe and NVLink bytes, time in each throttle reason."""
+    got = device.field_values(device.counter_fields)
+    values = device.values
     values["energy_joules"] = parse.in_thousands(got.get(tables.FIELD_ENERGY_MILLIJOULES))
-    card.energy_watts = card.growth(tables.FIELD_ENERGY_MILLIJOULES, got, 1e-3) or None
+    device.energy_watts = device.growth(tables.FIELD_ENERGY_MILLIJOULES, got, 1e-3) or None
     # 0 is what boards without a memory sensor answer.
     values["memory_temperature_celsius"] = got.get(tables.FIELD_MEMORY_TEMPERATURE) or None
-    if "nvlink" not in card.gpm_gives:
-        links = (tables.FIELD_NVLINK_DATA_RX_KIB, tables.FIELD_NVLINK_DATA_TX_KIB)
-        for number, name in zip(links, RATES["nvlink"], strict=True):
-            values[name] = card.growth(number, got, 1024.0)
-    _pcie_rates(card, got)
-    values["throttle_durations"] = _durations(card, got)
+    if "nvlink" not in device.gpm_gives:
+        for number, name in zip(_LINK_COUNTERS, RATES["nvlink"], strict=True):
+            values[name] = device.growth(number, got, 1024.0)
+    if "pcie" not in device.gpm_gives and tables.FIELD_PCIE_RX_BYTES in got:
+        rates = [device.growth(field, got) for field in _PCIE_COUNTERS]
+        # A counter that stands still may be one that the card does not have, so until it moves the
+        # throughput call is believed.
+        device.pcie_from_counters = device.pcie_from_counters or any(rates)
+        if device.pcie_from_counters:
+            values.update(zip(RATES["pcie"], rates, strict=True))
+    values["throttle_durations"] = _durations(device, got)
 
 
-def _pcie_rates(card: Card, got: parse.FieldValues) -> None:
-    """From the driver's byte counters, where they have been seen to move.
-
-    A counter that stands still may be one that the card does not have, so until it moves the
-    throughput call is believed.
-    """
-    if "pcie" in card.gpm_gives or tables.FIELD_PCIE_RX_BYTES not in got:
-        return
-    fields = (tables.FIELD_PCIE_RX_BYTES, tables.FIELD_PCIE_TX_BYTES)
-    rates = [card.growth(field, got) for field in fields]
-    card.pcie_from_counters = card.pcie_from_counters or any(rates)
-    if card.pcie_from_counters:
-        for name, rate in zip(RATES["pcie"], rates, strict=True):
-            card.values[name] = rate
-
-
-def _durations(card: Card, got: parse.FieldValues) -> tuple[ReasonSeconds, ...] | None:
-    """Seconds each reason held since the reading before; ``None``: no accumulator, or the first."""
+def _durations(device: NvmlDevice, got: parse.FieldValues) -> tuple[ReasonSeconds, ...] | None:
+    """Return the seconds that each reason held since the reading before; ``None``: no accumulator,
+    or the first reading."""
     found = []
-    for number, reason in card.accumulators:
+    for number, reason in device.accumulators.items():
         value = got.get(number)
         if value is None:
             continue
-        held = parse.held_seconds(card.before.get(number), card.now, value)
-        card.before[number] = (card.now, value)
+        held = parse.held_seconds(device.before.get(number), device.now, value)
+        device.before[number] = (device.now, value)
         if held is not None:
             found.append(ReasonSeconds(reason, held))
     return tuple(found) or None
 
 
-def health(card: Card) -> None:
-    got = card.fields(_HEALTH_IDS)
+def health(device: NvmlDevice) -> None:
+    got = device.field_values(_HEALTH_IDS)
     for number, name in tables.HEALTH.items():
         value = got.get(number)
         if name in ("remapped_rows_pending", "remapped_rows_failed"):
             value = bool(value) if value in (0, 1) else None
-        card.values[name] = value
+        device.values[name] = value
 
 
-def gpm(card: Card) -> None:
-    got = card.gpm.read()
+def gpm_activities(device: NvmlDevice) -> None:
+    got = device.gpm_reader.read()
     for name in GPM_ACTIVITIES:
-        card.values[name] = got.get(name)
+        device.values[name] = got.get(name)
     for name, rates in RATES.items():
         if all(rate in got for rate in rates):
-            card.gpm_gives.add(name)
-        if name in card.gpm_gives:
+            device.gpm_gives.add(name)
+        if name in device.gpm_gives:
             for rate in rates:
-                card.values[rate] = got.get(rate)
+                device.values[rate] = got.get(rate)
 
 
 def _list(kind: str) -> Step:
-    def read(card: Card) -> None:
-        card.listed[kind] = card.process_buffers[kind].read()
+    def read(device: NvmlDevice) -> None:
+        device.listed[kind] = device.process_buffers[kind].read()
         if kind == "compute":
-            card.memory_when_listed = card.values.get("memory_used_bytes")
-        if kind == "compute" and card.identity.memory_unified:
-            memory(card)
+            device.memory_when_listed = device.values.get("memory_used_bytes")
+            if device.identity.memory_unified:
+                memory(device)
 
     return read
 
 
-def _processes_moved(card: Card) -> bool:
-    """One came or went: what it held at least of the memory is taken, or free."""
-    used, before = card.values.get("memory_used_bytes"), card.memory_when_listed
+def _processes_moved(device: NvmlDevice) -> bool:
+    """Return True when a process came or went: the least memory that it holds is taken, or free."""
+    used, before = device.values.get("memory_used_bytes"), device.memory_when_listed
     return used is not None and before is not None and abs(used - before) >= CONTEXT_BYTES
 
 
-def process_busy(card: Card) -> None:
-    window = max(2.0, 2 * card.interval_seconds)
+def process_busy(device: NvmlDevice) -> None:
+    window = max(2.0, 2 * device.interval_seconds)
     # Both kinds of samples are taken to be stamped by the same clock.
-    driver_unix = card.unix - card.sample_buffer.shift_seconds
-    card.process_busy = card.process_busy_buffer.read(card.now, driver_unix, window)
+    driver_unix = device.unix - device.sample_buffer.shift_seconds
+    device.process_busy = device.process_busy_buffer.read(device.now, driver_unix, window)
 
 
-def fields_set(card: Card, reading: Reading) -> tuple[str, ...]:
-    """Fields that a reading sets on this GPU: rates come from the best call that gives them."""
-    if reading.name == GPM_NAME:
+def fields_set(device: NvmlDevice, reading: Reading) -> tuple[str, ...]:
+    """Return the fields that a reading sets on this GPU: rates come from the best call that gives
+    them."""
+    if reading.name == GPM:
         return reading.fields + tuple(
-            rate for name, rates in RATES.items() if name in card.gpm_gives for rate in rates
+            rate for name, rates in RATES.items() if name in device.gpm_gives for rate in rates
         )
     if reading.name == COUNTERS:
-        links = () if "nvlink" in card.gpm_gives else RATES["nvlink"]
-        pcie = card.pcie_from_counters and "pcie" not in card.gpm_gives
+        links = () if "nvlink" in device.gpm_gives else RATES["nvlink"]
+        pcie = device.pcie_from_counters and "pcie" not in device.gpm_gives
         return reading.fields + links + (RATES["pcie"] if pcie else ())
-    if reading.name == PCIE_THROUGHPUT and card.pcie_rates_from_elsewhere:
+    if reading.name == PCIE_THROUGHPUT and device.pcie_rates_from_elsewhere:
         return ()
     return reading.fields
 
+
+# --- tables: what is read, and how often -----------------------------------------------------
 
 GPM_ACTIVITIES = tuple(tables.GPM_ACTIVITIES.values())
 HEALTH_FIELDS = tuple(tables.HEALTH.values())
@@ -322,6 +744,7 @@ RATES = {
 }
 
 UTILISATION = "the utilisation"
+MEMORY = "the memory in use"
 SAMPLES = "fine utilisation samples"
 PROCESS_LIST = "the list of processes"
 GRAPHICS_LIST = "the list of graphics processes"
@@ -330,71 +753,118 @@ LISTS = {PROCESS_LIST: "compute", GRAPHICS_LIST: "graphics", MPS_LIST: "mps"}
 PROCESS_BUSY = "the SM share of each process"
 COUNTERS = "energy, link and throttle counters"
 PCIE_THROUGHPUT = "PCIe throughput"
-GPM_NAME = "SM, tensor and memory activity (GPM)"
+GPM = "SM, tensor and memory activity (GPM)"
+_UTILISATION_FIELDS = ("busy_percent", "memory_controller_percent")
+_MEMORY_FACTS = ("memory_total_bytes", "memory_unified")
+_MAX_CLOCK = "nvmlDeviceGetMaxClockInfo"
 
-# Periods: what moves with every step of a job is read each time; what moves with the state of
-# the machine every few seconds; what changes when a person or a fault changes it, every ten.
-# The order is that in which a GPU that was just found is read.
-READINGS = (
-    Reading(
-        UTILISATION,
-        ("busy_percent", "memory_controller_percent"),
-        utilization,
-        importance=IMPORTANT,
+
+def _fact(
+    name: str, field: str, function: str, *arguments: Any, convert: Callable[[Any], Any] = int
+) -> Reading:
+    """Make the row of one driver call that gives one fact; 0 is said where there is none."""
+
+    def read(device: NvmlDevice) -> None:
+        value = convert(getattr(device.nvml, function)(device.handle, *arguments))
+        device.facts[field] = value or None
+
+    return Reading(name, (field,), read, is_fact=True)
+
+
+_SHOWN_FACTS = (
+    Reading("the name", ("name",), card_name, is_fact=True),
+    Reading("the memory's size", _MEMORY_FACTS, memory_size, is_fact=True),
+)
+"""Facts that a row needs, and its first readings."""
+FACTS = (
+    *_SHOWN_FACTS,
+    Reading("the capability", ("compute_capability",), compute_capability, is_fact=True),
+    Reading("the PCI bus", ("pci_bus_id", "numa_node"), pci_bus, is_fact=True),
+    _fact(
+        "the usual power limit",
+        "power_limit_default_watts",
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        convert=parse.in_thousands,
     ),
-    Reading("the memory in use", ("memory_used_bytes",), memory, importance=IMPORTANT),
-    Reading("power", ("power_watts",), power, importance=IMPORTANT),
+    _fact(
+        "the highest power limit",
+        "power_limit_max_watts",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        convert=lambda limits: parse.in_thousands(limits[1]),
+    ),
+    Reading("the thermal limits", tuple(tables.THRESHOLDS), thermal_limits, is_fact=True, calls=2),
+    _fact("the SM clock's limit", "sm_clock_max_mhz", _MAX_CLOCK, tables.CLOCK_SM),
+    _fact("the memory clock's limit", "memory_clock_max_mhz", _MAX_CLOCK, tables.CLOCK_MEMORY),
+    _fact("the link's generation", "pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    _fact("the link's width", "pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+)
+"""A card's identity, beside the index, the uuid, the MIG mode and the driver's versions, which
+``inventory`` asks for."""
+READINGS = (
+    Reading(UTILISATION, _UTILISATION_FIELDS, utilization, EVERY_LOOK, IMPORTANT),
+    Reading(MEMORY, ("memory_used_bytes",), memory, EVERY_LOOK, IMPORTANT),
+    Reading("power", ("power_watts",), power, EVERY_LOOK, IMPORTANT),
     Reading(
-        SAMPLES, ("busy_samples",), busy_samples, importance=IMPORTANT, between={"busy_samples": ()}
+        SAMPLES,
+        ("busy_samples",),
+        busy_samples,
+        EVERY_LOOK,
+        IMPORTANT,
+        between={"busy_samples": ()},
     ),
     Reading(
         PROCESS_LIST,
         (),
         _list("compute"),
-        1.0,
-        importance=NOTABLE,
+        EVERY_SECOND,
+        NOTABLE,
         process_field="gpu_memory_bytes",
         hurried=_processes_moved,
     ),
-    Reading(GRAPHICS_LIST, (), _list("graphics"), 5.0),
-    Reading("the temperature", ("temperature_celsius",), temperature, 2.0, importance=NOTABLE),
-    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, importance=NOTABLE),
-    Reading("the SM clock", ("sm_clock_mhz",), sm_clock, importance=NOTABLE),
-    Reading(GPM_NAME, GPM_ACTIVITIES, gpm, 0.5, calls=2, importance=PROMPT, pairs=True),
+    Reading(GRAPHICS_LIST, (), _list("graphics"), SELDOM),
+    Reading("the temperature", ("temperature_celsius",), temperature, EVERY_SECOND, NOTABLE),
+    Reading("the throttle reasons", ("throttle_reasons",), throttle_reasons, EVERY_LOOK, NOTABLE),
+    Reading("the SM clock", ("sm_clock_mhz",), sm_clock, EVERY_LOOK, NOTABLE),
+    Reading(GPM, GPM_ACTIVITIES, gpm_activities, EVERY_SECOND, PROMPT, calls=2, pairs=True),
     Reading(
-        PROCESS_BUSY, (), process_busy, 1.0, importance=NOTABLE, process_field="gpu_busy_percent"
+        PROCESS_BUSY, (), process_busy, EVERY_SECOND, NOTABLE, process_field="gpu_busy_percent"
     ),
     Reading(
         COUNTERS,
         ("energy_joules", "memory_temperature_celsius", "throttle_durations"),
         counters,
-        0.5,
-        importance=PROMPT,
+        EVERY_SECOND,
+        PROMPT,
         pairs=True,
         between={"throttle_durations": None},
     ),
-    Reading("the power limit", ("power_limit_watts",), power_limit, 5.0),
-    Reading(MPS_LIST, (), _list("mps"), 5.0),
-    Reading("the performance state", ("performance_state",), performance_state, 2.0),
-    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, 5.0),
-    Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, 5.0, calls=2),
-    Reading("encoder use", ("encoder_percent",), encoder, 5.0),
-    Reading("decoder use", ("decoder_percent",), decoder, 5.0),
-    Reading("the fan speed", ("fan_percent",), fan, 5.0),
-    Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, 10.0),
+    Reading("the power limit", ("power_limit_watts",), power_limit, SELDOM),
+    Reading(MPS_LIST, (), _list("mps"), SELDOM),
+    Reading("the performance state", ("performance_state",), performance_state, SELDOM),
+    Reading("the memory clock", ("memory_clock_mhz",), memory_clock, SELDOM),
+    Reading("the PCIe link", ("pcie_generation", "pcie_width"), pcie_link, SELDOM, calls=2),
+    Reading("encoder use", ("encoder_percent",), encoder, SELDOM),
+    Reading("decoder use", ("decoder_percent",), decoder, SELDOM),
+    Reading("the fan speed", ("fan_percent",), fan, SELDOM),
+    Reading("ECC errors and remapped rows", HEALTH_FIELDS, health, SELDOM),
     Reading(
         PCIE_THROUGHPUT,
         RATES["pcie"],
         pcie_throughput,
-        2.0,
+        EVERY_SECOND,
         calls=2,
         expected_seconds=0.04,
-        needed=lambda card: not card.pcie_rates_from_elsewhere,
+        needed=lambda device: not device.pcie_rates_from_elsewhere,
     ),
 )
+"""The order is that in which a GPU that was just found is read, after the facts that it needs."""
+MIG_FACTS = _SHOWN_FACTS
 MIG_READINGS = tuple(
-    reading
-    for reading in READINGS
-    if reading.name in (PROCESS_LIST, GRAPHICS_LIST, "the memory in use", GPM_NAME)
+    reading for reading in READINGS if reading.name in (PROCESS_LIST, GRAPHICS_LIST, MEMORY, GPM)
 )
 """The rest of a MIG instance's readings are its card's; NVML refuses them for the instance."""
+
+_IMPORTANT = tuple(reading for reading in READINGS if reading.importance == IMPORTANT)
+FIRST_ORDER = tuple(dict.fromkeys((*FACTS[:3], *_IMPORTANT, *FACTS, *READINGS)))
+"""The order in which GPUs that were just found are read: the facts that their rows and first
+readings need, whatever matters most, the other facts, the rest."""

@@ -2,11 +2,11 @@
 
 ``NvmlSource`` finds the driver and the GPUs, keeps looking for them while they are not there,
 and takes one reading of all of them. Which GPUs there are is found in ``inventory``; what is read
-of a GPU in ``readings``, when in ``schedule``, and what an error means for it in ``device``.
+of a GPU, and what an error means for it, is in ``readings``; when it is read, in ``schedule``.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -16,16 +16,12 @@ from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.sources.gpu_source import DriverReading, GpuProcess
 from gpuwatch.sources.linux import cgroup
 from gpuwatch.sources.nvml import messages, schedule, tables
-from gpuwatch.sources.nvml.device import PROBE_SECONDS, NvmlDevice
-from gpuwatch.sources.nvml.inventory import Inventory
-from gpuwatch.sources.nvml.readings import READINGS
-from gpuwatch.sources.nvml.schedule import DriverGoneError, Tally
-from gpuwatch.sources.nvml.troubles import troubles
-
-_Due = tuple[NvmlDevice, schedule.Slot]
+from gpuwatch.sources.nvml.inventory import PROBE_SECONDS, Inventory
+from gpuwatch.sources.nvml.readings import FIRST_ORDER, NvmlDevice
+from gpuwatch.sources.nvml.schedule import CallCounter, DriverGoneError, ReadingPlanner, Slot
 
 RETRY_SECONDS = 5.0
-"""How often a driver that is not there is looked for."""
+"""Time between looks for a driver that is not there."""
 SHOWN_SECONDS = 0.2
 """While GPUs are found and read for the first time, what is known is handed over so often."""
 
@@ -35,7 +31,7 @@ class BindingError(Exception):
 
 
 def load_binding() -> Any:
-    """The ``pynvml`` module. Raises ``BindingError`` when it is missing or not NVIDIA's."""
+    """Return the ``pynvml`` module. Raises ``BindingError`` when it is missing or not NVIDIA's."""
     try:
         # Not at the top: without GPUs, or before they are asked for, nobody should pay for it.
         import pynvml as binding  # noqa: PLC0415
@@ -60,7 +56,7 @@ class NvmlSource:
     ) -> None:
         self._clock = clock
         self._options = options
-        self._tally = Tally(timer)
+        self._counter = CallCounter(timer)
         self._closed = False
         self._nvml: Any = None
         self._inventory: Inventory | None = None
@@ -68,7 +64,7 @@ class NvmlSource:
         self._ran_before = False
         self._failure: Problem | None = None
         self._retry_at = 0.0
-        self._pace = schedule.Pace()
+        self._planner = ReadingPlanner()
         self._shown_at = 0.0
         self.so_far: tuple[float, DriverReading] | None = None
 
@@ -84,12 +80,19 @@ class NvmlSource:
             self._start()
         if self._inventory is not None:
             try:
-                while not self._round(self._inventory):
+                while not self._take_what_is_due(self._inventory):
                     self._hand_over(self._inventory.devices)
             except DriverGoneError as error:
                 self._driver_went_away(error.code)
         self.so_far = None
-        return self._result(self._inventory)
+        if self._inventory is not None:
+            found = self._known(self._inventory.devices)
+            if not found.gpus and not found.problems:
+                found = DriverReading(problems=(messages.problem(messages.NO_DEVICES),))
+        else:
+            found = DriverReading(problems=() if self._failure is None else (self._failure,))
+        seconds, calls = self._counter.begin_anew()
+        return replace(found, call_seconds=seconds, call_count=calls)
 
     def close(self) -> None:
         self._closed = True
@@ -99,11 +102,11 @@ class NvmlSource:
 
     def _start(self) -> None:
         self._retry_at = self._clock.monotonic() + RETRY_SECONDS
-        self._shown_at = self._tally.timer()
+        self._shown_at = self._counter.timer()
         if not self._initialise():
             return
         self._failure = None
-        self._inventory = Inventory(self._nvml, self._clock, self._tally, self._found)
+        self._inventory = Inventory(self._nvml, self._clock, self._counter, self._found)
         try:
             self._inventory.find()
         except DriverGoneError as error:
@@ -111,11 +114,11 @@ class NvmlSource:
         self._ran_before = True
 
     def _initialise(self) -> bool:
-        start = self._tally.timer()
+        start = self._counter.timer()
         try:
             self._nvml = load_binding()
-            start = self._tally.timer()
-            self._tally.doing = "nvmlInit", None
+            start = self._counter.timer()
+            self._counter.doing = "nvmlInit", None
             self._nvml.nvmlInit()
         except BindingError as error:
             self._fail(str(error))
@@ -126,8 +129,7 @@ class NvmlSource:
             self._fail(self._start_sentence(code if isinstance(code, int) else tables.UNKNOWN))
             return False
         finally:
-            self._tally.doing = None
-            self._tally.count(start, 1)
+            self._counter.count(start)
         return True
 
     def _start_sentence(self, code: int) -> str:
@@ -150,7 +152,7 @@ class NvmlSource:
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:
-            # It was down already: what is wanted.
+            # It was down already, as wanted.
             return
 
     def _driver_went_away(self, code: int) -> None:
@@ -162,64 +164,67 @@ class NvmlSource:
 
     # One look.
 
-    def _round(self, inventory: Inventory) -> bool:
-        """Take what is due, and for some time what was never taken; whether all of that was."""
+    def _take_what_is_due(self, inventory: Inventory) -> bool:
+        """Take the readings that are due, then for some time those that were never taken. Return
+        True if all of these were."""
         now, unix = self._clock.monotonic(), self._clock.unix()
         inventory.refresh(now)
-        interval = self._options.interval_seconds
-        detailed = self._options.detailed_gpu
+        interval, detailed = self._options.interval_seconds, self._options.detailed_gpu
         devices = [device for device in inventory.devices if not device.lost_error]
         for device in devices:
-            device.card.interval_seconds = interval
-            looked_at = device.identity.uuid == detailed
-            device.period_factor = schedule.DETAILED_FACTOR if looked_at else 1.0
+            device.interval_seconds = interval
             device.probe_at = now + PROBE_SECONDS
         budget_seconds = schedule.SINGLE_SECONDS
         if self._options.driver_wait_seconds is None:
-            gpus = [(device.slots, device.period_factor) for device in devices]
-            budget_seconds = interval * self._pace.plan(gpus, interval, now) * schedule.BURST
-        due: list[_Due] = []
-        for device in devices:
-            # Half an interval early is as good as half an interval late.
-            due += [(device, slot) for slot in device.due(now, unix, now + 0.5 * interval)]
+            gpus = [
+                (d.slots, schedule.DETAILED_FACTOR if d.identity.uuid == detailed else 1.0)
+                for d in devices
+            ]
+            budget_seconds = interval * self._planner.plan(gpus, interval, now) * schedule.BURST
+        # Half an interval early is as good as half an interval late.
+        horizon = now + 0.5 * interval
+        due = [(device, slot) for device in devices for slot in device.due(now, unix, horizon)]
         unknown = [pair for pair in due if pair[1].unknown]
-        # What is known to be slow waits until everything else was read once.
+        # Readings that are known to be slow wait until everything else was read once.
         again = [pair for pair in due if not unknown or pair[1].read_at is not None]
-        self._take_due(again, budget_seconds)
-        started = self._tally.timer()
-        for _ in _first_steps(devices, unknown):
-            if self._tally.timer() - started >= SHOWN_SECONDS:
+        self._take_within(budget_seconds, again)
+        # Not held to a share of the time: it is done once, and somebody waits for it.
+        unknown.sort(key=lambda pair: FIRST_ORDER.index(pair[1].reading))
+        started = self._counter.timer()
+        for device, slot in unknown:
+            if not device.lost_error:
+                device.take(slot)
+            if self._counter.timer() - started >= SHOWN_SECONDS:
                 return False
         return True
 
-    def _take_due(self, due: list[_Due], budget_seconds: float) -> None:
+    def _take_within(self, budget_seconds: float, due: list[tuple[NvmlDevice, Slot]]) -> None:
         """Take the readings, the first in any case, for about so long, so that the slow calls of
         all GPUs never fall together."""
-        due.sort(key=lambda pair: (-pair[1].reading.importance, pair[1].due_at))
-        tally = self._tally
-        enough = tally.seconds + budget_seconds
+        due.sort(key=lambda pair: (-pair[1].urgency(pair[0].now), pair[1].due_at))
+        spent = 0.0
         for device, slot in due:
             if device.lost_error:
                 continue
-            before, believed = tally.seconds, slot.cost
-            if before >= enough:
+            if spent >= budget_seconds:
                 device.drop_outdated(slot)
                 continue
-            device.take(slot)
-            self._pace.note(slot, believed, tally.seconds - before)
+            believed, seconds = slot.cost, device.take(slot)
+            spent += seconds
+            self._planner.note_cost(believed, seconds)
 
     def _found(self, devices: list[NvmlDevice]) -> None:
-        """Where GPUs take long to find, show each as soon as it says how busy it is."""
-        if self._tally.timer() - self._shown_at >= SHOWN_SECONDS:
+        """Show each GPU as soon as it says how busy it is, where GPUs take long to find."""
+        if self._counter.timer() - self._shown_at >= SHOWN_SECONDS:
             device = devices[-1]
             if device.lost_error:
                 return
-            device.card.now, device.card.unix = self._clock.monotonic(), self._clock.unix()
-            device.take(device.slots[0])
+            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
+            device.take(next(slot for slot in device.slots if not slot.reading.is_fact))
             self._hand_over(devices)
 
     def _hand_over(self, devices: list[NvmlDevice]) -> None:
-        self._shown_at = self._tally.timer()
+        self._shown_at = self._counter.timer()
         self.so_far = self._clock.monotonic(), self._known(devices)
 
     def _known(self, devices: list[NvmlDevice]) -> DriverReading:
@@ -236,34 +241,5 @@ class NvmlSource:
         return DriverReading(
             gpus=tuple(device.gpu() for device in devices),
             processes=tuple(rows.values()),
-            problems=(*self._inventory.unopened, *troubles(devices)),
+            problems=(*self._inventory.unopened, *messages.troubles(devices)),
         )
-
-    def _result(self, inventory: Inventory | None) -> DriverReading:
-        if inventory is not None:
-            found = self._known(inventory.devices)
-            if not found.gpus and not found.problems:
-                found = DriverReading(problems=(messages.problem(messages.NO_DEVICES),))
-        else:
-            found = DriverReading(problems=() if self._failure is None else (self._failure,))
-        seconds, calls = self._tally.take()
-        return replace(found, call_seconds=seconds, call_count=calls)
-
-
-def _first_steps(devices: list[NvmlDevice], unknown: list[_Due]) -> Iterator[None]:
-    """Reads what was never read, one step at a time: each important reading of all GPUs, the rest
-    of their identities, then each other reading of all GPUs.
-
-    Not held to a share of the time: it is done once, and somebody waits for it.
-    """
-    unknown.sort(key=lambda pair: READINGS.index(pair[1].reading))
-    for important in (True, False):
-        for device, slot in unknown:
-            if (slot.reading.importance == schedule.IMPORTANT) is important:
-                if not device.lost_error:
-                    device.take(slot)
-                yield
-        for device in devices:
-            # Not "yield from": what is left of it is learned in the next round.
-            for _ in device.learning or ():
-                yield

@@ -1,4 +1,4 @@
-"""Every reading of every GPU, asked for at once and timed: what ``gpuwatch doctor`` looks at.
+"""Every reading of every GPU, asked for at once and timed, for ``gpuwatch doctor``.
 
 The looks before it are those of the dashboard, so what they say of the driver and the GPUs is what
 the dashboard says.
@@ -15,12 +15,10 @@ from gpuwatch.core.model import BusySample, GpuIdentity
 from gpuwatch.core.source import Clock, ReadOptions
 from gpuwatch.core.text import bug_place
 from gpuwatch.sources.gpu_source import DriverReading
-from gpuwatch.sources.nvml import buffers, messages, readings, schedule, tables
-from gpuwatch.sources.nvml.device import NvmlDevice
-from gpuwatch.sources.nvml.inquiry import Inquirer
+from gpuwatch.sources.nvml import buffers, messages, parse, readings, schedule, tables
+from gpuwatch.sources.nvml.readings import NvmlDevice
 from gpuwatch.sources.nvml.schedule import DriverGoneError, Reading, Slot
 from gpuwatch.sources.nvml.source import NvmlSource
-from gpuwatch.sources.nvml.troubles import failing
 
 LOOKS = 2
 """Looks of a dashboard before the survey: rates need two."""
@@ -60,8 +58,9 @@ class Samples(NamedTuple):
 
 
 class Survey(NvmlSource):
-    """``meanwhile`` is called once, between the two times that every reading is taken. What is
-    found is here as soon as it is known, so that it is there when the driver hangs later on."""
+    """A source that also asks for everything once. ``meanwhile`` is called between the two times
+    that every reading is taken. Each answer is here as soon as it is known, so that it is there
+    when the driver hangs later on."""
 
     def __init__(
         self, clock: Clock, options: ReadOptions, meanwhile: Callable[[], object] = lambda: None
@@ -72,14 +71,14 @@ class Survey(NvmlSource):
         self.running = False
         """The driver's library works, as of the last look."""
         self.wake_seconds: float | None = None
-        """How long it took to start the library and to find the GPUs."""
+        """Time that it took to start the library and to find the GPUs."""
         self.library_version: str | None = None
         self.start_error: int | None = None
         """Why the library does not start."""
         self.answers: dict[tuple[str, str], Answer] = {}
-        """By the uuid and the reading's name."""
+        """Answers by the uuid and the reading's name."""
         self.samples: dict[str, Samples] = {}
-        """By the uuid, of GPUs that keep some."""
+        """Fine samples by the uuid, of GPUs that keep some."""
         self.lists: dict[str, tuple[str, int | None]] = {}
         """The function that lists processes and the bytes of a record, by the uuid."""
         self.event_errors: dict[str, int] = {}
@@ -91,8 +90,8 @@ class Survey(NvmlSource):
 
     @property
     def doing(self) -> str | None:
-        """What the driver is asked for at this moment."""
-        doing = self._tally.doing
+        """The reading or function that the driver is asked for at this moment."""
+        doing = self._counter.doing
         if doing is None:
             return None
         what, gpu = doing
@@ -104,8 +103,9 @@ class Survey(NvmlSource):
         self.wake_seconds = time.perf_counter() - started
         if self._nvml is not None:
             # The library gives its own version whether or not it can talk to the kernel module.
-            with suppress(Exception), Inquirer(self._nvml, self._tally, quiet=True) as ask:
-                self.library_version = ask.text("nvmlSystemGetNVMLVersion")
+            with suppress(Exception):
+                version = readings.undecorated(self._nvml, "nvmlSystemGetNVMLVersion")()
+                self.library_version = parse.text(version)
 
     def _start_sentence(self, code: int) -> str:
         self.start_error = code
@@ -115,7 +115,9 @@ class Survey(NvmlSource):
         found = super().read()
         self.running = self._inventory is not None
         if self._inventory is not None:
-            self.failing = {problem.message for problem in failing(self._inventory.devices)}
+            self.failing = {
+                problem.message for problem in messages.failing(self._inventory.devices)
+            }
         self._looks += 1
         if self._looks == LOOKS and self._inventory is not None:
             looked_at = time.monotonic()
@@ -147,21 +149,18 @@ class Survey(NvmlSource):
                 cost = None if slot is None else self._take(device, slot, times)
                 before = earlier.get((device.identity.uuid, reading.name), {})
                 self._note(device, reading, slot, cost, before)
-            buffer = device.card.process_buffers["compute"].function_and_record_bytes
+            buffer = device.process_buffers["compute"].function_and_record_bytes
             if buffer is not None:
                 self.lists[device.identity.uuid] = buffer
 
     def _take(self, device: NvmlDevice, slot: Slot, times: int) -> float | None:
-        """Take the reading so many times at most; what a call of it took, seconds."""
-        card, tally, costs, spent = device.card, self._tally, list[float](), 0.0
-        while len(costs) < times and spent < ENOUGH_SECONDS:
+        """Take the reading so many times at most. Return the seconds that a call of it took."""
+        costs = list[float]()
+        while len(costs) < times and sum(costs) < ENOUGH_SECONDS:
             if device.lost_error or slot not in device.slots:
                 break
-            card.now, card.unix = self._clock.monotonic(), self._clock.unix()
-            before = tally.seconds
-            device.take(slot)
-            costs.append(tally.seconds - before)
-            spent += costs[-1]
+            device.now, device.unix = self._clock.monotonic(), self._clock.unix()
+            costs.append(device.take(slot))
         return median(costs) / slot.reading.calls if costs else None
 
     def _note(
@@ -187,18 +186,18 @@ class Survey(NvmlSource):
         )
 
     def _ask_for_the_rest(self, device: NvmlDevice) -> None:
-        """Fine samples from the oldest on, and whether there are events: nothing that a dashboard
-        reads."""
-        nvml, handle, uuid = self._nvml, device.card.handle, device.identity.uuid
+        """Ask for fine samples from the oldest on, and whether there are events, neither of which a
+        dashboard reads."""
+        nvml, handle, uuid = self._nvml, device.handle, device.identity.uuid
         if device.lost_error or device.identity.mig_parent_uuid is not None:
             return
-        self._tally.doing = readings.SAMPLES, device.identity
+        self._counter.doing = readings.SAMPLES, device.identity
         # What cannot be had, or makes no sense, costs this alone.
         with suppress(Exception):
             buffer, unix = buffers.BusySampleBuffer(nvml, handle), self._clock.unix()
             found = buffer.read(self._clock.monotonic(), unix)
             self.samples[uuid] = Samples(found, unix, buffer.shift_seconds)
-        self._tally.doing = "event sets", device.identity
+        self._counter.doing = "event sets", device.identity
         try:
             kinds = nvml.nvmlDeviceGetSupportedEventTypes(handle)
             events = nvml.nvmlEventSetCreate()
@@ -209,28 +208,27 @@ class Survey(NvmlSource):
             self.event_errors[uuid] = 0 if kinds & XID_EVENTS else tables.NOT_SUPPORTED
         except Exception as error:
             self.event_errors[uuid] = getattr(error, "value", tables.SENSELESS)
-        self._tally.doing = None
+        self._counter.doing = None
 
 
 def _slots(device: NvmlDevice) -> Iterator[tuple[Reading, Slot | None]]:
-    """Every reading there can be of the GPU, with its slot where it is taken."""
+    """Yield every reading there can be of the GPU, with its slot where it is taken."""
     mig = device.identity.mig_parent_uuid is not None
     slots = {slot.reading.name: slot for slot in device.slots}
     for reading in readings.MIG_READINGS if mig else readings.READINGS:
         slot = slots.get(reading.name)
-        if slot is not None and reading.needed is not None and not reading.needed(device.card):
+        if slot is not None and reading.needed is not None and not reading.needed(device):
             slot = None
         yield reading, slot
 
 
 def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
-    card = device.card
     if reading.name in readings.LISTS:
-        listed = card.listed.get(readings.LISTS[reading.name])
+        listed = device.listed.get(readings.LISTS[reading.name])
         return {} if listed is None else {"processes": len(listed)}
     if reading.name == readings.PROCESS_BUSY:
-        return {} if card.process_busy is None else {"processes": len(card.process_busy)}
+        return {} if device.process_busy is None else {"processes": len(device.process_busy)}
     if reading.name == readings.SAMPLES:
         return {}
-    names = readings.fields_set(card, reading)
-    return {name: value for name in names if (value := card.values.get(name)) is not None}
+    names = readings.fields_set(device, reading)
+    return {name: value for name in names if (value := device.values.get(name)) is not None}

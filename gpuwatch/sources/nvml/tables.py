@@ -64,9 +64,10 @@ ERROR_WORDS = {
 }
 
 PERMANENT = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
-"""Where it never worked, this GPU under this driver will never answer: not asked again."""
+"""Errors after which a reading that never worked is not asked for again: this GPU under this driver
+will never answer."""
 PERMANENT_FIELD = PERMANENT | {INVALID_ARGUMENT}
-"""The same for one id in ``nvmlDeviceGetFieldValues``, where an unknown id is an invalid one."""
+"""Permanent errors of one id in ``nvmlDeviceGetFieldValues``, where an unknown id is invalid."""
 REFUSED = PERMANENT | {NO_PERMISSION, INVALID_ARGUMENT}
 """An answer, not a hiccup, though it can change (rights granted, MIG mode switched)."""
 RARELY_RETRIED = REFUSED | {INSUFFICIENT_SIZE}
@@ -103,7 +104,8 @@ HEALTH = {
     143: "remapped_rows_uncorrectable", 144: "remapped_rows_pending", 145: "remapped_rows_failed",
 }  # fmt: skip
 MARGINS = {"temperature_slowdown_celsius": 194, "temperature_shutdown_celsius": 193}
-"""How far a limit is from where the margin temperature is 0 (TEMPERATURE_*_TLIMIT)."""
+"""Fields with the distance of a limit from where the margin temperature is 0
+(TEMPERATURE_*_TLIMIT)."""
 THRESHOLDS = {"temperature_slowdown_celsius": 1, "temperature_shutdown_celsius": 0}
 """``NVML_TEMPERATURE_THRESHOLD_*`` of the same limits."""
 
@@ -119,7 +121,7 @@ GPM_RATES = {
     21: "pcie_rx_bytes_per_second", 20: "pcie_tx_bytes_per_second",
     60: "nvlink_rx_bytes_per_second", 61: "nvlink_tx_bytes_per_second",
 }  # fmt: skip
-"""The same in MiB a second."""
+"""Metrics in MiB a second."""
 
 SAMPLING_GPU_UTILIZATION = 1
 CLOCK_SM = 1
@@ -132,7 +134,7 @@ PSTATE_UNKNOWN = 32
 
 
 def accumulator_fields(driver_version: str | None) -> dict[int, str]:
-    """Field ids of the "time this reason held" counters, with the reason each belongs to.
+    """Return the field ids of the "time this reason held" counters, with the reason of each.
 
     All count nanoseconds: DCGM exports the same ids as ``..._SW_POWER_CAP_NS`` and so on, and
     ``nvmlDeviceGetViolationStatus`` gives the perf-policy ones in nanoseconds too. The ids 269 to

@@ -1,5 +1,1 @@
-"""A small machine that trains: cards, loader queues, processes and a host, on a fixed step.
-
-``world`` turns the crank; ``scenarios`` says what is wrong with it this time; ``simulated``
-(one level up) is the source that shows it.
-"""
+"""A simulated machine that trains: the source, its scenarios, and what they are computed from."""

@@ -4,35 +4,28 @@ A scenario states costs (a batch takes a worker so many CPU seconds, a step so l
 runs at so many bytes a second) and never what the charts shall look like.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from gpuwatch.sources.simulated.cards import A100, GB10, GIB, RTX_4090
-from gpuwatch.sources.simulated.device import Activity, Cooling
-from gpuwatch.sources.simulated.plans import (
+from gpuwatch.sources.simulated.gpus import A100, GB10, GIB, RTX_4090, Activity, Slot
+from gpuwatch.sources.simulated.machine import TRAIN, JobPlan, Setup
+from gpuwatch.sources.simulated.training import GB, Training
+
+Build = Callable[[int], Setup]
+USERS = ("ada", "grace", "linus", "barbara", "ken", "margaret")
+COMMANDS = (
     TRAIN,
-    USERS,
-    Build,
-    JobPlan,
-    Setup,
-    Slot,
-    machine,
-    nth_job,
-    one_job,
-    plain,
-    shared,
-    single_jobs,
+    "python finetune.py --model llama-8b --lora-rank 16 --bf16",
+    "python train.py --config configs/vit_l16.yaml --amp",
+    "python pretrain.py --dataset webtext --seq-len 4096",
 )
-from gpuwatch.sources.simulated.training import GB, Pause, Training
+MEMORIES_GIB = (31.2, 74.6, 48.9, 96.3)
 
 HEALTHY = Training(workers=8, batch_cpu_seconds=1.5, step_seconds=0.31)
 STARVED = Training(
     workers=2, batch_cpu_seconds=3.9, step_seconds=0.62, batch_bytes=1.2 * GB,
     batch_read_bytes=42e6, pinned=False, copy_bytes_per_second=9 * GB,
-)  # fmt: skip
-IO_BOUND = Training(
-    workers=4, batch_cpu_seconds=0.6, batch_wait_seconds=6.4, batch_read_bytes=260e6,
-    step_seconds=0.6, batch_bytes=1.2 * GB,
 )  # fmt: skip
 SMALL_BATCH = Training(
     workers=4, batch_cpu_seconds=0.2, step_seconds=0.25, batch_bytes=0.01 * GB,
@@ -45,36 +38,75 @@ IN_MAIN_PROCESS = replace(
 UNPINNED = replace(
     HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
 )
-SLOW_LINK = replace(
-    HEALTHY, pinned=False, batch_bytes=0.5 * GB, copy_bytes_per_second=0.8 * GB, ramp=False
-)
-PYTHON_BOUND = replace(
-    HEALTHY, compute=Activity(0.44, 0.33, 0.3, 0.11, 0.12, 0.18), main_cpu=1.0, main_share=0.93,
-    ramp=False,
-)  # fmt: skip
-QUOTA_CORES = 4.0
-# The ranks' own threads take the better part of a core each; the workers share what is left.
-QUOTA_BOUND = replace(
-    HEALTHY, worker_speed=(QUOTA_CORES - 0.9) / HEALTHY.workers, step_seconds=0.25
-)
-CROWDED = replace(
-    HEALTHY, workers=24, worker_speed=15.0 / 24, batch_cpu_seconds=6.2, step_seconds=0.3
-)
 UNIFIED = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-# Two thirds of the batches on the way lie ready at any time, so this is all but used up.
-SHM_BYTES = int(HEALTHY.workers * HEALTHY.prefetch * HEALTHY.batch_bytes * 0.72)
-CHECKPOINT = Pause(every_seconds=45.0, seconds=8.0, write_bytes_per_second=2 * GB)
-VALIDATION = Pause(
-    every_seconds=60.0, seconds=14.0, first_seconds=20.0,
-    activity=Activity(0.66, 0.45, 0.5, 0.2, 0.24, 0.3), spin_up_seconds=1.6,
-)  # fmt: skip
-SLEEPY_COMMANDS = (
-    "python -m ipykernel_launcher -f kernel.json",
-    "python serve.py --model resnet50 --port 8080",
-)
+NOTEBOOK = "python -m ipykernel_launcher -f kernel.json"
 FIRST_END_SECONDS = 60.0
-HOT = Cooling(air_celsius=42.0, celsius_per_watt=0.105, from_second=4.0)
-finished = machine(STARVED, one_job, end=FIRST_END_SECONDS)
+COOLING_FAILS_AT = 4.0
+
+
+# -- machines --------------------------------------------------------------------------------------
+
+
+def plain(gpus: int) -> tuple[Slot, ...]:
+    """Return that many H200, all well."""
+    return tuple(Slot() for _ in range(gpus))
+
+
+def shares(gpus: int) -> list[tuple[int, ...]]:
+    """Return the GPUs of each job on a shared machine: one big job, then smaller ones."""
+    if gpus <= 2:
+        return [tuple(range(gpus))] if gpus else []
+    half = gpus // 2
+    groups = [tuple(range(half))]
+    at = half
+    while at < gpus:
+        size = 2 if len(groups) % 2 == 1 and gpus - at >= 2 else 1
+        groups.append(tuple(range(at, at + size)))
+        at += size
+    return groups
+
+
+def nth_job(number: int, gpus: tuple[int, ...], training: Training | None) -> JobPlan:
+    """Return a job of its own user, command, size and age."""
+    return JobPlan(
+        gpus=gpus,
+        training=training,
+        user=USERS[number % len(USERS)],
+        command=COMMANDS[number % len(COMMANDS)],
+        memory_bytes=MEMORIES_GIB[number % len(MEMORIES_GIB)] * GIB,
+        age_seconds=2840.0 * (1 + 1.7 * number),
+    )
+
+
+def shared(gpus: int, training: Training) -> tuple[JobPlan, ...]:
+    """Return jobs of several people, all with the same trouble."""
+    return tuple(nth_job(number, group, training) for number, group in enumerate(shares(gpus)))
+
+
+def one_job(gpus: int, training: Training) -> tuple[JobPlan, ...]:
+    """Return one data-parallel job on all GPUs."""
+    return (JobPlan(gpus=tuple(range(gpus)), training=training),)
+
+
+def single_jobs(gpus: int, training: Training) -> tuple[JobPlan, ...]:
+    return tuple(nth_job(gpu, (gpu,), training) for gpu in range(gpus))
+
+
+def machine(
+    training: Training,
+    jobs: Callable[[int, Training], tuple[JobPlan, ...]] = shared,
+    **changes: Any,
+) -> Build:
+    """Return what builds a machine on which every job has ``training`` and ``changes``."""
+
+    def build(gpus: int) -> Setup:
+        plans = tuple(replace(job, **changes) for job in jobs(gpus, training))
+        return Setup(slots=plain(gpus), jobs=plans)
+
+    return build
+
+
+# -- scenarios that are more than that -------------------------------------------------------------
 
 
 def reported(gpus: int) -> Setup:
@@ -101,6 +133,13 @@ def imbalanced(gpus: int) -> Setup:
     return machine(training, one_job, slurm_job="48213")(gpus)
 
 
+def throttled(gpus: int) -> Setup:
+    slots = tuple(
+        Slot(cooling_fails_at=None if gpu % 4 else COOLING_FAILS_AT) for gpu in range(gpus)
+    )
+    return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
+
+
 def leak(gpus: int) -> Setup:
     jobs = list(shared(gpus, HEALTHY))
     jobs[:1] = [
@@ -109,25 +148,10 @@ def leak(gpus: int) -> Setup:
     return Setup(slots=plain(gpus), jobs=tuple(jobs))
 
 
-def idle(gpus: int) -> Setup:
-    jobs = tuple(
-        JobPlan(
-            gpus=(gpu,),
-            user=USERS[gpu % 3],
-            command=SLEEPY_COMMANDS[gpu % 2],
-            memory_bytes=(18.4, 42.7, 9.6)[gpu % 3] * GIB,
-            age_seconds=41_000.0 + 7_700.0 * gpu,
-        )
-        for gpu in range(gpus)
-    )
-    return Setup(slots=plain(gpus), jobs=jobs)
-
-
 def orphans(gpus: int) -> Setup:
     left = tuple(
         JobPlan(
             gpus=(gpu,),
-            name="pt_data_worker",
             orphaned=True,
             memory_bytes=2.1 * GIB + number * 0.03 * GIB,
             resident_bytes=1.1 * GIB,
@@ -152,33 +176,15 @@ def lost(gpus: int) -> Setup:
     return Setup(slots=tuple(slots), jobs=tuple(jobs))
 
 
-def tenant(gpus: int) -> Setup:
-    slower = replace(HEALTHY, step_seconds=0.54, batch_cpu_seconds=2.4)
-    ours = tuple(replace(job, gpu_share=0.57) for job in single_jobs(gpus, slower))
-    theirs = tuple(
-        JobPlan(
-            gpus=(gpu,),
-            user="margaret",
-            command="python sweep.py --trials 400 --device cuda:0",
-            memory_bytes=22.0 * GIB,
-            gpu_share=0.4,
-            age_seconds=610.0,
-        )
-        for gpu in range(gpus)
-    )
-    return Setup(slots=plain(gpus), jobs=ours + theirs)
-
-
 def rerun(gpus: int) -> Setup:
     """The same command again, a quarter of a minute later, with the workers it needs."""
-    first = finished(gpus)
+    first = tuple(replace(job, end=FIRST_END_SECONDS) for job in one_job(gpus, STARVED))
     fed = replace(STARVED, workers=6, pinned=True, copy_bytes_per_second=24 * GB)
     begin = FIRST_END_SECONDS + 15.0
     again = tuple(
-        replace(job, training=fed, begin=begin, end=float("inf"), age_seconds=0.0)
-        for job in first.jobs
+        replace(job, training=fed, begin=begin, end=float("inf"), age_seconds=0.0) for job in first
     )
-    return replace(first, jobs=first.jobs + again)
+    return Setup(slots=plain(gpus), jobs=first + again)
 
 
 def mixed(gpus: int) -> Setup:
@@ -190,7 +196,7 @@ def mixed(gpus: int) -> Setup:
         (Slot(card=A100), SMALL_BATCH),
         (Slot(card=RTX_4090), small),
         (Slot(), None),
-        (Slot(cooling=HOT), HEALTHY),
+        (Slot(cooling_fails_at=COOLING_FAILS_AT), HEALTHY),
         (
             Slot(
                 mute=("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations"),
@@ -210,7 +216,7 @@ def mixed(gpus: int) -> Setup:
         slots.append(slot)
         job = nth_job(gpu, (gpu,), training)
         if training is None:
-            job = replace(job, command=SLEEPY_COMMANDS[0], age_seconds=66_000.0)
+            job = replace(job, command=NOTEBOOK, age_seconds=66_000.0)
         if slot.lost_from is not None:
             job = replace(job, end=slot.lost_from)
         jobs.append(job)
@@ -235,6 +241,13 @@ def mig(gpus: int) -> Setup:
     return Setup(slots=slots, jobs=tuple(jobs))
 
 
+def unified(gpus: int) -> Setup:
+    boxes = max(1, gpus)
+    jobs = tuple(replace(job, memory_bytes=46.5 * GIB) for job in single_jobs(gpus, UNIFIED))
+    slots = tuple(Slot(card=GB10) for _ in range(gpus))
+    return Setup(slots=slots, jobs=jobs, cores=20 * boxes, memory_bytes=128 * GIB * boxes)
+
+
 def no_gpu(_gpus: int) -> Setup:
     """A machine without GPUs has none however many are asked."""
     training = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
@@ -242,56 +255,29 @@ def no_gpu(_gpus: int) -> Setup:
     return Setup(slots=(), jobs=(job,))
 
 
-# fmt: off
 BUILDERS: Mapping[str, tuple[str, Build]] = {
-    "starved": ("Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s",
-                machine(STARVED)),
+    "starved": (
+        "Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", machine(STARVED)
+    ),
     "reported": ("Jobs report their own loops, and so their waits for data", reported),
     "healthy": ("The GPUs are kept busy: 97-99% with small dips", machine(HEALTHY)),
+    "main_process": (
+        "num_workers=0: the training process loads its own batches", machine(IN_MAIN_PROCESS)
+    ),
+    "unpinned": ("Batches are copied from pageable memory while the GPU waits", machine(UNPINNED)),
+    "checkpoint": (
+        "Healthy, but every 45 s it stops for 8 s and writes 2 GB/s",
+        machine(replace(HEALTHY, saves=True), one_job),
+    ),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
-    "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall",
-                  machine(HEALTHY, slot=Slot(cooling=HOT), every=4)),
-    "power_capped": ("The power limit was set to 400 W: clocks fall to keep it",
-                     machine(HEALTHY, slot=Slot(power_limit_watts=400.0))),
+    "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),
     "leak": ("GPU memory grows step by step until the card is nearly full", leak),
-    "host_leak": ("The job's processes take more and more host memory",
-                  machine(HEALTHY, resident_growth_bytes_per_second=55e6)),
-    "checkpoint": ("Healthy, but every 45 s it stops for 8 s and writes 2 GB/s",
-                   machine(replace(HEALTHY, pauses=(CHECKPOINT,)), one_job)),
-    "validation": ("Healthy, but every minute a validation pass runs for 14 s",
-                   machine(replace(HEALTHY, pauses=(VALIDATION,)), one_job)),
-    "startup": ("A job starts: imports, loading, first batches, then full speed",
-                machine(HEALTHY, begin=6.0, loading_seconds=24.0, age_seconds=0.0)),
-    "idle": ("Processes hold GPU memory and do nothing", idle),
     "orphans": ("Loader workers outlived their job and hold GPU memory", orphans),
     "lost": ("One GPU falls off the bus after 20 s and is back a minute later", lost),
-    "io_bound": ("Loader workers wait for a slow disk", machine(IO_BOUND)),
-    "cpu_quota": ("A container's CPU quota throttles the loader workers",
-                  machine(QUOTA_BOUND, single_jobs, for_each={"quota_cores": QUOTA_CORES},
-                          container="8f3c1d20ab54")),
-    "too_many_workers": ("More loader workers than cores",
-                         machine(CROWDED, single_jobs, for_each={"cores": 16})),
-    "main_process": ("num_workers=0: the training process loads its own batches",
-                     machine(IN_MAIN_PROCESS)),
-    "unpinned": ("Batches are copied from pageable memory while the GPU waits", machine(UNPINNED)),
-    "python_bound": ("Python launches kernels more slowly than the GPU runs them",
-                     machine(PYTHON_BOUND)),
-    "small_batch": ("100% busy at a quarter of the power: kernels too small", machine(SMALL_BATCH)),
-    "tenant": ("Another user's process takes much of the GPU", tenant),
-    "shm_full": ("/dev/shm is nearly full of batches",
-                 machine(HEALTHY, for_each={"shm_bytes": SHM_BYTES})),
-    "pcie_degraded": ("The PCIe link runs at generation 1 with 4 lanes",
-                      machine(SLOW_LINK, single_jobs, slot=Slot(pcie_generation=1, pcie_width=4))),
-    "memory_errors": ("GPU 0 shows ECC errors and remaps memory rows",
-                      machine(HEALTHY, slot=Slot(errors_from=10.0), every=1000)),
-    "finished": ("A starved job that ends after a minute", finished),
     "rerun": ("A starved job ends and is started again with more workers", rerun),
     "mixed": ("Eight cards, eight stories: other models, a mute one, a lost one", mixed),
     "mig": ("GPU 0 is split into three MIG instances", mig),
-    "unified": ("GB10: GPU and host share one memory",
-                machine(UNIFIED, single_jobs, slot=Slot(card=GB10), memory_bytes=46.5 * GIB,
-                        for_each={"cores": 20, "memory_bytes": 128 * GIB})),
+    "unified": ("GB10: GPU and host share one memory", unified),
     "no_gpu": ("A machine without an NVIDIA driver: the host half only", no_gpu),
-}
-# fmt: on
+}  # fmt: skip
 """Name: (one line for a person, what it builds for a number of GPUs)."""

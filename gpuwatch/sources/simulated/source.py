@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuwatch.core.model import Gpu, OwnCost, Process, ProcessKey, Snapshot
+from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
 from gpuwatch.core.source import Clock, ReadOptions, SystemClock
-from gpuwatch.sources.linux.own_cpu import OwnUse
-from gpuwatch.sources.only import only_wanted
-from gpuwatch.sources.simulated.device import TICK_SECONDS, TICKS_PER_SECOND
-from gpuwatch.sources.simulated.gpus import GpuView, losses, standing_problems
-from gpuwatch.sources.simulated.host import Look, build_host
-from gpuwatch.sources.simulated.jobs import JobBook
-from gpuwatch.sources.simulated.processes import Task
+from gpuwatch.sources.gpu_filter import only_wanted
+from gpuwatch.sources.linux.host import OwnUsage
+from gpuwatch.sources.simulated.machine import Machine
 from gpuwatch.sources.simulated.scenarios import BUILDERS
-from gpuwatch.sources.simulated.world import RESERVED_BYTES, World
 
 SCENARIOS: Mapping[str, str] = {name: text for name, (text, _) in BUILDERS.items()}
-
-_WARM_UP_SECONDS = 60.0
-_TRACED_SECONDS = 20.0
-_LONGEST_JUMP_SECONDS = 1800.0
-_FIRST_INTERVAL_MAX_SECONDS = 10.0
 
 
 class SimulatedSource:
@@ -59,17 +48,17 @@ class SimulatedSource:
         self._seed = seed
         self._clock: Clock = SystemClock() if clock is None else clock
         self.options = ReadOptions() if options is None else options
-        self._machine: _Machine | None = None
+        self._machine: Machine | None = None
         measured = isinstance(self._clock, SystemClock)
-        self._own = OwnUse() if measured else None
+        self._own = OwnUsage() if measured else None
 
     def open(self) -> None:
         """Build the machine and let it run for its first minute."""
         if self._machine is None:
             setup = BUILDERS[self.scenario][1](self._gpus)
-            world = World(setup, seed=self._seed, warm_up=_WARM_UP_SECONDS)
             origin = self._clock.monotonic()
-            self._machine = _Machine(world, origin, self._clock.unix() - origin, self.options)
+            unix_offset = self._clock.unix() - origin
+            self._machine = Machine(setup, self._seed, origin, unix_offset, self.options)
 
     def read(self) -> Snapshot:
         began = time.perf_counter()
@@ -92,148 +81,7 @@ class SimulatedSource:
             self._own.close()
 
     def find(self, pid: int) -> ProcessKey | None:
-        """The process that has this PID now; ``None`` if there is none. Opens the source."""
+        """Return the process that has this PID now; ``None`` if there is none. Opens the source."""
         self.open()
         assert self._machine is not None
         return self._machine.find(pid)
-
-
-class _Machine:
-    """Looks at a world: everything that is a difference between two looks is kept here."""
-
-    def __init__(
-        self, world: World, origin: float, unix_offset: float, options: ReadOptions
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._origin = origin
-        self._unix_offset = unix_offset
-        self._sequence = 0
-        # Whichever job is asked for first has a past, as the GPUs have.
-        world.advance(-_TRACED_SECONDS)
-        world.trace(world.crews)
-        # Looked at once one interval before time zero, so that the first look has differences.
-        world.advance(-min(options.interval_seconds, _FIRST_INTERVAL_MAX_SECONDS))
-        before = world.tick * TICK_SECONDS
-        self._read_at = before
-        self._read_tick = world.tick
-        self._tick = world.tick - 600 * TICKS_PER_SECOND
-        self._elapsed = -before
-        self._jobs = JobBook(world)
-        self._views = [
-            GpuView(number, slot, world.devices[number], seed=world.seed, gpus=len(world.devices))
-            for number, slot in enumerate(world.setup.slots)
-        ]
-        for task in world.tasks:
-            task.started_unix = round(origin + unix_offset + task.started, 2)
-            task.note(before, 1.0)
-        unix_at_zero = origin + unix_offset
-        self._standing = standing_problems(self._views, unix_at_zero - _WARM_UP_SECONDS)
-        self._losses = losses(self._views, unix_at_zero)
-
-    def look(self, monotonic: float) -> Snapshot:
-        """The machine at this time of the source's clock, which must not go back."""
-        world = self._world
-        if self._sequence:
-            self._jobs.attach(self._options.attached, self._read_at)
-        world.advance(self._time(monotonic))
-        # What happens between two ticks is known at the later one only.
-        now = world.tick * TICK_SECONDS
-        tasks = [task for task in world.tasks if task.lives(now)]
-        self._note(now)
-        look = Look(
-            now=now,
-            elapsed=self._elapsed,
-            since_tick=self._tick,
-            unix_at_zero=self._origin + self._unix_offset,
-        )
-        host = build_host(world, tasks, look)
-        if not self._sequence:
-            self._jobs.attach(self._options.attached, now)
-        gpus = self._show_gpus(look, tasks)
-        snapshot = Snapshot(
-            sequence=self._sequence,
-            taken_at_unix_seconds=monotonic + self._unix_offset,
-            monotonic_seconds=monotonic,
-            interval_seconds=self._options.interval_seconds,
-            simulated=True,
-            host=host,
-            gpus=tuple(gpus.values()),
-            processes=self._show_processes(now, tasks, gpus),
-            jobs=self._jobs.show(look, gpus),
-            problems=(
-                *(p for number, p in self._losses if world.lost(number, now)),
-                *self._standing,
-            ),
-        )
-        self._sequence += 1
-        self._read_tick = self._tick = world.tick
-        self._read_at = now
-        return snapshot
-
-    def find(self, pid: int) -> ProcessKey | None:
-        """The process that has this PID now."""
-        tasks = self._world.tasks
-        keys = ((task.pid, task.started_unix) for task in tasks if task.lives(self._read_at))
-        return next((key for key in keys if key[0] == pid), None)
-
-    def _time(self, monotonic: float) -> float:
-        now = monotonic - self._origin
-        extra = now - self._read_at - _LONGEST_JUMP_SECONDS
-        if extra > 0:
-            # This computer slept: its simulation slept too, rather than catching up for long.
-            self._origin += extra
-            now -= extra
-        return max(now, self._read_at)
-
-    def _note(self, now: float) -> None:
-        """Take all differences since the last look; none when no time has passed."""
-        elapsed = now - self._read_at
-        if elapsed <= 0.0:
-            return
-        self._elapsed = elapsed
-        for task in self._world.tasks:
-            task.note(now, elapsed)
-
-    def _show_gpus(self, look: Look, tasks: list[Task]) -> dict[tuple[int, int | None], Gpu]:
-        """Every row, keyed by card and MIG instance, in the order shown."""
-        now = look.now
-        used: Counter[tuple[int, int | None]] = Counter()
-        for task in tasks:
-            if task.gpu is not None and task.gpu_memory is not None:
-                for part in {None, task.instance}:
-                    used[task.gpu, part] += task.gpu_memory(now)
-        ticks = self._world.tick - self._read_tick
-        working = {(task.gpu, task.instance) for task in tasks if task.gpu_share > 0.0}
-        rows: dict[tuple[int, int | None], Gpu] = {}
-        for number, view in enumerate(self._views):
-            if self._world.lost(number, now):
-                rows[number, None] = view.lost()
-                continue
-            reserved = 0 if view.slot.card.unified else RESERVED_BYTES
-            rows[number, None] = view.show(
-                now=now,
-                ticks=ticks,
-                used_bytes=used[number, None] + reserved,
-                samples=look.fresh(view.device.samples),
-            )
-            for position, identity in enumerate(view.instances):
-                instance = (number, identity.mig_instance)
-                rows[instance] = view.show_instance(
-                    position, used_bytes=used[instance], works=instance in working
-                )
-        return rows
-
-    def _show_processes(
-        self, now: float, tasks: list[Task], gpus: dict[tuple[int, int | None], Gpu]
-    ) -> tuple[Process, ...]:
-        everything = self._options.all_processes
-        crew = self._jobs.attached
-        asked_for = crew.tasks if crew is not None else []
-        shown = []
-        for task in tasks:
-            if task.system and not everything and task not in asked_for:
-                continue
-            gpu = None if task.gpu is None else gpus[task.gpu, task.instance]
-            shown.append(task.show(now, self._elapsed, None if gpu is None or gpu.lost else gpu))
-        return tuple(shown)

@@ -1,4 +1,10 @@
-"""Strips of history on absolute time columns, kept from frame to frame.
+"""Charts: columns of time as characters, and strips of them that are kept from frame to frame.
+
+A column stands for a span of time. It is solid up to the mean of what was measured in it, and pale
+from there up to the maximum: the solid part is the work done, and a GPU that flips between 0 and
+99% inside one column is half a bar below a pale one, which neither a busy GPU nor a steady 50%
+looks like. Where there are no tones to be had, dots reach from the minimum to the maximum. Zero is
+a base line, a missing reading is a blank: they differ in shape, not only in colour.
 
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
 column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart
@@ -8,15 +14,193 @@ the picture calm and the bytes few.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from math import ceil
 from typing import Protocol
 
-from gpuwatch.core.history import bucket_index
-from gpuwatch.tui.charts.glyphs import FULL, Glyphs, cells, level
+from gpuwatch.core.store import bucket_index
 from gpuwatch.tui.terminal.frame import Run, on_ground
+
+# -- glyphs: blocks, dots, or plain ASCII ----------------------------------------------------------
+
+
+LEVELS_PER_ROW = 8
+
+# Braille dots of both columns from the bottom row up: bit values as Unicode defines them.
+_BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Glyphs:
+    """Characters of charts and signs. ``solid[n]`` fills n of 8 levels of a cell, 0 to 8."""
+
+    name: str
+    solid: str
+    ranges: tuple[tuple[str, ...], ...]
+    """``ranges[low][high]``: dots from level ``low`` to level ``high`` of one cell."""
+    tones: bool
+    """Ranges are solid glyphs in a paler tone, instead of ``ranges``."""
+    separator: str
+    dot: str
+    ellipsis: str
+    marker: str
+    branch: str
+    last_branch: str
+    trunk: str
+    rule: str
+    corners: str
+    """Corners of boxes: both ends of the top, of a line between two parts, of the bottom."""
+    tick: str
+    cursor: str
+    up: str
+    down: str
+    warning: str
+    grave: str
+    note: str
+    """Signs of what is a warning, worse, or good to know: they differ in shape."""
+    mark: str
+    """Sign of a moment that the person marked."""
+    core: str
+    """Per-core bars: nine characters, 0 to 8 eighths."""
+
+
+def _braille_range(low: int, high: int) -> str:
+    first = low // 2
+    last = max(first + 1, ceil(high / 2))
+    return chr(0x2800 + sum(_BRAILLE_ROWS[first:last]))
+
+
+def _ascii_range(low: int, high: int) -> str:
+    return "|" if high - low >= 5 else ":" if low >= 4 else "!"
+
+
+def _table(draw: Callable[[int, int], str]) -> tuple[tuple[str, ...], ...]:
+    levels = range(LEVELS_PER_ROW + 1)
+    return tuple(tuple(draw(min(low, 7), max(high, low + 1)) for high in levels) for low in levels)
+
+
+UNICODE = Glyphs(
+    name="unicode",
+    solid=" ▁▂▃▄▅▆▇█",
+    ranges=_table(_braille_range),
+    tones=True,
+    separator="│",
+    dot="·",
+    ellipsis="…",
+    marker="▌",
+    branch="├ ",
+    last_branch="└ ",
+    trunk="│ ",
+    rule="─",
+    corners="╭╮├┤╰╯",
+    tick="╵",
+    cursor="▌",
+    up="▲",
+    down="▼",
+    warning="▲",
+    grave="■",
+    note="○",
+    mark="◆",
+    core=" ▁▂▃▄▅▆▇█",
+)
+
+DOTS = replace(UNICODE, name="dots", tones=False)
+"""Block glyphs for a terminal without colours in between: ranges are dotted."""
+
+ASCII = Glyphs(
+    name="ascii",
+    solid=" _.-=+*##",
+    ranges=_table(_ascii_range),
+    tones=False,
+    separator="|",
+    dot="-",
+    ellipsis="~",
+    marker=">",
+    branch="|-",
+    last_branch="`-",
+    trunk="| ",
+    rule="-",
+    corners="++++++",
+    tick="'",
+    cursor="_",
+    up="^",
+    down="v",
+    warning="!",
+    grave="X",
+    note="i",
+    mark="*",
+    core="_.:-=+*##",
+)
+
+
+def level(value: float, limit: float, rows: int = 1) -> int:
+    """Return which of ``8 * rows - 1`` levels ``value`` reaches on a scale of 0 to ``limit``.
+
+    Zero (and below) is level 1, the base line; any more is at least 2; the limit and above are
+    the top, which leaves an eighth of a row free so that charts one above the other stay apart.
+    """
+    top = LEVELS_PER_ROW * rows - 1
+    if value <= 0 or limit <= 0:
+        return 1
+    return max(2, min(top, 1 + ceil((top - 1) * min(1.0, value / limit) - 0.5)))
+
+
+FULL, PALE, PALE_HALF, PALE_MOST, ON_PALE = "01234"
+"""Tones of a cell: the full hue; three paler ones, by how much of the bar would be solid (none,
+about half, most of it); and the full hue standing on a pale cell."""
+
+
+def cells(glyphs: Glyphs, low: int, high: int, rows: int = 1) -> tuple[str, str]:
+    """Draw one column of a chart: solid up to level ``low``, pale (or in dots) up to ``high``.
+
+    Levels count from 1 (the base line), see ``level``. Returns ``rows`` characters, the top one
+    first, and the tone of each.
+    """
+    if high - low <= 1:
+        low = high
+    if rows == 1:
+        if low == high:
+            return glyphs.solid[high], FULL
+        if glyphs.tones and high >= LEVELS_PER_ROW - 1:
+            return glyphs.solid[low], ON_PALE
+        if glyphs.tones:
+            return glyphs.solid[high], _pale(low - 1, high - 1)
+        return glyphs.ranges[0 if low == 1 else low][high], FULL
+    solid = 0 if low == 1 < high else low
+    characters, tones = [], []
+    for base in range((rows - 1) * LEVELS_PER_ROW, -1, -LEVELS_PER_ROW):
+        filled = min(max(solid - base, 0), LEVELS_PER_ROW)
+        reach = min(max(high - base, 0), LEVELS_PER_ROW)
+        character, tone = _cell(glyphs, filled, reach)
+        characters.append(character)
+        tones.append(tone)
+    return "".join(characters), "".join(tones)
+
+
+def _cell(glyphs: Glyphs, solid: int, reach: int) -> tuple[str, str]:
+    """Return a cell of a taller chart: filled to ``solid`` of 8, pale up to ``reach``."""
+    if solid == reach:
+        return glyphs.solid[solid], FULL
+    if not glyphs.tones:
+        # The cell in which the solid part ends has no room for dots above it.
+        return (glyphs.solid[solid] if solid > 1 else glyphs.ranges[0][reach]), FULL
+    if solid == 0:
+        return glyphs.solid[reach], PALE
+    if reach == LEVELS_PER_ROW:
+        return glyphs.solid[solid], ON_PALE
+    return glyphs.solid[reach], _pale(solid, reach)
+
+
+def _pale(solid: int, reach: int) -> str:
+    share = solid / reach
+    return PALE if share < 1 / 3 else PALE_HALF if share < 2 / 3 else PALE_MOST
+
+
+# -- columns on the clock, and the strips drawn of them --------------------------------------------
+
 
 Column = tuple[float, float, float]
 """Minimum, mean, maximum."""
@@ -30,8 +214,8 @@ class Columns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first``
-    at the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
+    """Columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first`` at
+    the left edge, ``end`` at the right; ``last`` is the newest that has begun."""
 
     column_seconds: float
     first: int
@@ -40,7 +224,7 @@ class Grid:
 
     @property
     def moment(self) -> float:
-        """The middle of the last column: names it without rounding trouble at its edges."""
+        """Return the middle of the last column: names it without rounding trouble at its edges."""
         return (self.last + 0.5) * self.column_seconds
 
     @property
@@ -61,7 +245,7 @@ class Grid:
         return series.columns(self.moment, self.column_seconds, self.count)
 
     def place(self, at: float) -> int:
-        """The cell of the moment ``at``, from the left; it may lie outside of the chart."""
+        """Return the cell of the moment ``at``, from the left; it may lie outside of the chart."""
         return bucket_index(at, self.column_seconds) - self.first
 
 
@@ -77,7 +261,7 @@ class TimeWindow:
     cursor: float | None = None
 
     def grid(self, width: int) -> Grid:
-        """The columns of a chart of ``width`` cells (1 or more)."""
+        """Return the columns of a chart of ``width`` cells (1 or more)."""
         return _grid(self.now, self.span_seconds, self.step_seconds, self.end, width)
 
 
@@ -188,7 +372,7 @@ class Strip:
 # Those that may still change mostly do not, and processes of one GPU have the same.
 @lru_cache(maxsize=512)
 def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) -> tuple[str, str]:
-    """The characters of one column, the top one first, and their tones."""
+    """Return the characters of one column, the top one first, and their tones."""
     if column is None:
         return " " * rows, FULL * rows
     high = level(column[2], limit, rows)
@@ -212,7 +396,7 @@ _SAME_TONE = re.compile(r"(.)\1*")
 
 
 def _runs(text: str, tones: str, style: str) -> list[Run]:
-    """``text`` as runs of one tone each; what follows the last tone is blank."""
+    """Return ``text`` as runs of one tone each; what follows the last tone is blank."""
     if not tones.strip(FULL):
         return [(text, style)]
     out: list[Run] = []
@@ -247,8 +431,9 @@ class StripCache:
 
 
 def nice_ceiling(value: float | None, floor: float, thousand: float = 1024.0) -> float:
-    """The scale of a chart without a natural limit, which rarely moves: 1, 2 or 5 times a power of
-    ten, in steps of 1024 for bytes (else of ``thousand``), at least ``floor`` and ``value``."""
+    """Return the scale of a chart without a natural limit, which rarely moves: 1, 2 or 5 times a
+    power of ten, in steps of 1024 for bytes (else of ``thousand``), at least ``floor`` and
+    ``value``."""
     unit = floor
     while True:
         for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
@@ -260,7 +445,7 @@ def nice_ceiling(value: float | None, floor: float, thousand: float = 1024.0) ->
 def highest(
     series: Columns | None, window: TimeWindow, width: int, least: float | None = None
 ) -> float | None:
-    """The most that a chart of ``width`` columns shows, or ``least`` if that is more."""
+    """Return the most that a chart of ``width`` columns shows, or ``least`` if that is more."""
     if series is None or width <= 0:
         return least
     known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]

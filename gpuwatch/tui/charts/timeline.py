@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gpuwatch.core.model import GpuKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.core.model import GpuKey
 
 if TYPE_CHECKING:
-    from gpuwatch.recording.buckets import FindingSpan, FindingSpans
+    from gpuwatch.diagnosis.ledger import Episode
 
 SPANS = (15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Ranges that a chart can show, in seconds, whatever its width."""
@@ -26,7 +25,7 @@ _LEAST_SHOWN = 0.25
 
 
 def span_words(seconds: float) -> str:
-    """``30 seconds``, ``1 hour``."""
+    """Return ``30 seconds``, ``1 hour``."""
     for unit, name in ((3600.0, "hour"), (60.0, "minute")):
         if seconds >= unit:
             count = seconds / unit
@@ -35,15 +34,17 @@ def span_words(seconds: float) -> str:
 
 
 def span_in(seconds: float, names: Sequence[str]) -> str:
-    """``60 s``, ``60 min``, ``3 h``: ``names`` are the units; from two of the next on, in that."""
+    """Return ``60 s``, ``60 min``, ``3 h``: ``names`` are the units; from two of the next on, in
+    that."""
     place = (seconds >= 120) + (seconds >= 7200)
     return f"{seconds / 60**place:.0f}{names[place]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """``end_seconds`` is the moment at the right edge; ``None``: the newest is followed.
-    ``cursor_seconds`` is a moment whose exact values are shown; ``None``: no cursor."""
+    """Stretch of time that is shown. ``end_seconds`` is the moment at the right edge; ``None``: the
+    newest is followed. ``cursor_seconds`` is a moment whose exact values are shown; ``None``: no
+    cursor."""
 
     span_seconds: float = FIRST_SPAN
     end_seconds: float | None = None
@@ -53,12 +54,12 @@ class Timeline:
 
     @property
     def moment(self) -> float | None:
-        """The moment of the numbers beside the charts; ``None``: now."""
+        """Return the moment of the numbers beside the charts; ``None``: now."""
         return self.end_seconds if self.cursor_seconds is None else self.cursor_seconds
 
     def zoomed(self, step: int, now: float) -> Timeline:
-        """The next longer range (``step`` 1), or the next shorter one (-1), about the cursor where
-        there is one, else with the same end."""
+        """Return the next longer range (``step`` 1), or the next shorter one (-1), about the cursor
+        where there is one, else with the same end."""
         present = self.span_seconds
         if step > 0:
             span = next((one for one in SPANS if one > present), present)
@@ -85,7 +86,8 @@ class Timeline:
         return Timeline(self.span_seconds, wanted, cursor)
 
     def with_cursor(self, at: float, now: float) -> Timeline:
-        """The cursor at the moment ``at``, which is brought into sight; the charts stand still."""
+        """Return it with the cursor at the moment ``at``, which is brought into sight; the charts
+        stand still."""
         end = now if self.end_seconds is None else self.end_seconds
         span = self.span_seconds
         held = self.held or self.end_seconds is None
@@ -116,7 +118,8 @@ _begin = attrgetter("begin_seconds")
 
 
 def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMark | None:
-    """The first mark that begins after ``at`` (``step`` 1), or the last one before it (-1)."""
+    """Return the first mark that begins after ``at`` (``step`` 1), or the last one before it
+    (-1)."""
     marks = sorted(marks, key=_begin)
     if step > 0:
         place = bisect_right(marks, at + _SAME_MOMENT_SECONDS, key=_begin)
@@ -126,7 +129,7 @@ def mark_beside(marks: Sequence[FindingMark], at: float, step: int) -> FindingMa
 
 
 def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMark | None:
-    """The one that held last in the time from ``begin`` to ``end``."""
+    """Return the finding that held last in the time from ``begin`` to ``end``."""
     holding = [
         one
         for one in marks
@@ -135,41 +138,14 @@ def mark_at(marks: Sequence[FindingMark], begin: float, end: float) -> FindingMa
     return max(holding, key=_begin, default=None)
 
 
-class Marks:
-    """Marks made of the diagnosis as it goes on; ``spans`` is in the order in which they began."""
-
-    def __init__(self) -> None:
-        self.spans: tuple[FindingMark, ...] = ()
-        self._found: FindingSpans | None = None
-        self._seen: Diagnosis | None = None
-        self._made: dict[int, tuple[FindingSpan, FindingMark]] = {}
-
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis) -> None:
-        """Bring ``spans`` up to date with the next diagnosis."""
-        if self._found is None and diagnosis.findings:
-            from gpuwatch.recording.buckets import FindingSpans  # noqa: PLC0415 - after the start
-
-            self._found = FindingSpans()
-        if self._found is not None and diagnosis is not self._seen:
-            self._seen = diagnosis
-            self._found.push(snapshot, diagnosis)
-            offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
-            # Those that are over stay the same objects: a day has a thousand of them.
-            before, self._made = self._made, {}
-            for span in self._found.spans:
-                known = before.get(id(span))
-                self._made[id(span)] = known or (span, mark_of(span, offset))
-            self.spans = tuple([mark for _, mark in self._made.values()])
-
-
-def mark_of(span: FindingSpan, offset: float = 0.0, now: float | None = None) -> FindingMark:
-    """A finding as a mark; one that has not ended ends ``now``."""
-    end = now if span.end_unix_seconds is None else span.end_unix_seconds
+def mark_of(episode: Episode, offset: float = 0.0) -> FindingMark:
+    """Return an episode as a mark; ``offset`` is what the wall clock is ahead of the charts'."""
+    end = episode.end_unix_seconds
     return FindingMark(
-        rule=span.rule,
-        severity=span.severity,
-        summary=span.summary,
-        gpus=span.gpus,
-        begin_seconds=span.begin_unix_seconds - offset,
+        rule=episode.rule,
+        severity=episode.severity,
+        summary=episode.summary,
+        gpus=episode.gpus,
+        begin_seconds=episode.begin_unix_seconds - offset,
         end_seconds=None if end is None else end - offset,
     )

@@ -1,1 +1,1 @@
-"""Reactions to snapshots and keys: jobs, findings, time, recordings and practice jobs."""
+"""Reactions to snapshots and keys: jobs, findings, time and recordings."""

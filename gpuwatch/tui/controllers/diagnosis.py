@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.core.model import Job, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis, about_job
-from gpuwatch.tui.charts.timeline import Marks
+from gpuwatch.tui.charts.timeline import FindingMark, mark_of
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.display import Display
 from gpuwatch.tui.panels.findings import chosen_finding
 from gpuwatch.tui.runs import Runs, ended_at, gives_way, mark_now, mark_run, measure_after
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.diagnosis.ledger import Ledger
+    from gpuwatch.jobs.stacks.report import StackReport
 
 
 class Diagnoser(Protocol):
-    """The engine, as far as the dashboard uses it; tests have one with a fixed answer."""
+    """Engine, as far as the dashboard uses it; tests have one with a fixed answer."""
 
     def push(self, snapshot: Snapshot) -> None: ...
 
@@ -30,6 +31,9 @@ class Diagnoser(Protocol):
 
     @property
     def diagnosis(self) -> Diagnosis | None: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
 
 
 class DiagnosisController(Controller):
@@ -50,8 +54,14 @@ class DiagnosisController(Controller):
         self.engine = engine
         self._make_engine = make_engine
         self._first: Snapshot | None = None
+        self._marked = -1
+        """Changes of the ledger by the time at which it was put on the time axis last."""
         self._runs = Runs()
-        self.marks = Marks()
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """From when to when findings held; ``None`` while nothing is diagnosed."""
+        return None if self.engine is None else self.engine.ledger
 
     def leave_out(self) -> None:
         """Diagnose nothing from here on."""
@@ -71,11 +81,24 @@ class DiagnosisController(Controller):
             view.job.seen_seconds = self._runs.seen_seconds(job.key)
         if view.mark is not None:
             measure_after(view.mark, view, snapshot, diagnosis)
-        if diagnosis is not None:
-            self.marks.follow(snapshot, diagnosis)
-            view.spans = self.marks.spans
+        changes = 0 if self.ledger is None else self.ledger.changes
+        if changes != self._marked:
+            self._marked = changes
+            view.spans = self._marks(snapshot)
         if not view.paused:
             view.diagnosis = diagnosis
+
+    def _marks(self, snapshot: Snapshot) -> tuple[FindingMark, ...]:
+        """Return when findings held, on the charts' clock."""
+        episodes = () if self.ledger is None else self.ledger.episodes()
+        if not episodes:
+            return ()
+        from gpuwatch.diagnosis.finding import names_among  # noqa: PLC0415 - after the start
+        from gpuwatch.diagnosis.ledger import by_cause  # noqa: PLC0415
+
+        names = names_among(gpu.identity for gpu in snapshot.gpus)
+        offset = snapshot.taken_at_unix_seconds - snapshot.monotonic_seconds
+        return tuple([mark_of(one, offset) for one in by_cause(episodes, names)])
 
     def diagnose(self, snapshot: Snapshot) -> Diagnosis | None:
         """Diagnose this snapshot, which is the next."""
@@ -98,8 +121,8 @@ class DiagnosisController(Controller):
         return self.engine.diagnosis
 
     def to_the_second(self) -> Diagnosis | None:
-        """The diagnosis up to the newest snapshot: what costs time is looked at again only every
-        some seconds."""
+        """Return the diagnosis up to the newest snapshot: what costs time is looked at again only
+        every some seconds."""
         if self.engine is not None:
             self.engine.finish()
             self.latest = self.engine.diagnosis
@@ -108,20 +131,20 @@ class DiagnosisController(Controller):
     def note_stacks(self, job: Job, reports: Sequence[StackReport]) -> None:
         """Tell the engine what the main threads of ``job`` were doing."""
         if self.engine is not None:
-            from gpuwatch.jobs.stacks.summary import stack_facts  # noqa: PLC0415
+            from gpuwatch.jobs.stacks.report import stack_facts  # noqa: PLC0415
 
             self.engine.note_stacks(job.key, stack_facts(job, reports))
 
     # -- keys -------------------------------------------------------------------------------------
 
     def action_findings(self) -> None:
-        """All that was found, with the evidence of the selected one."""
+        """Show everything that was found, with the evidence of the selected finding."""
         from gpuwatch.tui.pages.findings import FindingsScreen  # noqa: PLC0415
 
         self.display.show_page(FindingsScreen)
 
     def action_evidence(self) -> None:
-        """The chosen finding in full; the list where it is gone."""
+        """Show the chosen finding in full; the list where it is gone."""
         from gpuwatch.tui.pages.findings import EvidenceScreen  # noqa: PLC0415
 
         one = chosen_finding(self.view)
@@ -132,7 +155,7 @@ class DiagnosisController(Controller):
             self.display.show_page(EvidenceScreen)
 
     def action_unknown(self) -> None:
-        """A list of all that could not be checked."""
+        """Show a list of everything that could not be checked."""
         from gpuwatch.tui.pages.dialogs import unknown_dialog  # noqa: PLC0415
 
         view = self.view

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from gpuwatch.core.model import Job, JobMember, Process, ProcessKey, Snapshot
 from gpuwatch.core.source import Source
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.controllers.controller import Controller
 from gpuwatch.tui.controllers.diagnosis import DiagnosisController
 from gpuwatch.tui.display import Display
-from gpuwatch.tui.keys import PRACTICE_KEYS
 from gpuwatch.tui.panels.processes import table_rows
 from gpuwatch.tui.runs import (
     ended_at,
@@ -30,15 +29,15 @@ from gpuwatch.tui.runs import (
 
 if TYPE_CHECKING:
     from gpuwatch.diagnosis.finding import Diagnosis
-    from gpuwatch.jobs.launch.output import OutputTail
-    from gpuwatch.jobs.launch.runner import RunningJob
-    from gpuwatch.jobs.stacks.sampler import StackSampler, StackTarget
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.diagnosis.ledger import Ledger
+    from gpuwatch.jobs.run.job import RunningJob
+    from gpuwatch.jobs.run.output import OutputTail
+    from gpuwatch.jobs.stacks.report import StackReport
+    from gpuwatch.jobs.stacks.sampler import StackSampler
     from gpuwatch.outputs.experiment.log import ExperimentLog
     from gpuwatch.outputs.report.model import Report
     from gpuwatch.outputs.report.recorder import JobRecorder
     from gpuwatch.outputs.report.store import ReportStore
-    from gpuwatch.practice.control import Practice
     from gpuwatch.tui.pages.screen import Dialog
 
 
@@ -100,7 +99,7 @@ class JobReportKeeper:
         return self._recorder.report()
 
     def lines(self, width: int, unicode: bool) -> Sequence[str]:
-        """The report as text; of a job that has ended it is written once for each width."""
+        """Return the report as text; of a job that has ended it is written once for each width."""
         report = self.report()
         if report is None:
             return (NOTHING_YET,)
@@ -126,13 +125,13 @@ class JobReportKeeper:
         return None
 
     def end_at(self, unix_seconds: float, code: int) -> None:
-        """The job is known to have ended although no snapshot says so yet, and none will come."""
+        """Note that the job has ended although no snapshot says so yet, and none will come."""
         recorder = self._recorder
         if self._final is None and recorder is not None and recorder.seen:
             self._final = recorder.report().with_end(unix_seconds, exit_code=code)
 
     def end_here(self) -> None:
-        """Nobody watches the job any further: its report so far is all there may be of it."""
+        """Take the report so far for the last: nobody watches the job any further."""
         if self._final is None:
             self._final = self.report()
 
@@ -159,7 +158,7 @@ class JobReportKeeper:
         return says
 
     def _end(self, recorder: JobRecorder, snapshot: Snapshot) -> str | None:
-        """The report at once; kept once the driver's last samples have come."""
+        """Make the report at once; keep it once the driver's last samples have come."""
         from gpuwatch.outputs.report.recorder import LATE_SECONDS  # noqa: PLC0415
 
         now = snapshot.monotonic_seconds
@@ -186,7 +185,7 @@ class JobReportKeeper:
         return f"the report is saved in {clean(str(path))}"
 
     def _previous(self, report: Report) -> Report | None:
-        """The run to compare with: the one just watched, else the last that was kept."""
+        """Return the run to compare with: the one just watched, else the last that was kept."""
         before = self._before
         if before is not None and before.run_digest == report.run_digest is not None:
             return before
@@ -212,12 +211,10 @@ class JobReportKeeper:
 
 POLL_SECONDS = 0.25
 """Time between two looks for new output: soon enough to read along."""
-_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it."""
 
 
 class StartedJob(Controller):
-    """The job that the dashboard was started for, whichever job is looked at."""
+    """Controller of the job that the dashboard was started for, whichever job is looked at."""
 
     def __init__(
         self,
@@ -240,7 +237,7 @@ class StartedJob(Controller):
         self._question: Dialog | None = None
         """Dialog that asks what shall become of the job, while it is open."""
         if job.output_path is not None:
-            from gpuwatch.jobs.launch.output import OutputTail  # noqa: PLC0415
+            from gpuwatch.jobs.run.output import OutputTail  # noqa: PLC0415
 
             self._tail = OutputTail(job.output_path)
             self.view.job.output = self._tail
@@ -258,13 +255,15 @@ class StartedJob(Controller):
             self._names.add(job.key)
         return job.key in self._names
 
-    def follow(self, snapshot: Snapshot, diagnosis: Diagnosis | None) -> None:
+    def follow(
+        self, snapshot: Snapshot, diagnosis: Diagnosis | None, ledger: Ledger | None
+    ) -> None:
         """Keep its report, also while another job is looked at: one is expected at its end.
-        ``diagnosis``: of the snapshot before."""
+        ``diagnosis`` and ``ledger``: as of the snapshot before."""
         # Negative for the signal that ended it; ``None``: it runs.
         code = self._job.poll()
         if self._experiment is not None and code is None:
-            for sentence in self._experiment.push(snapshot, diagnosis):
+            for sentence in self._experiment.push(snapshot, ledger):
                 self.display.say(sentence)
         self.view.job.exit_code = code if self.is_in(self.view.job.last) else None
         for message in (
@@ -309,7 +308,7 @@ class StartedJob(Controller):
             return came
         self._read_whole = True
         if job.missed_input:
-            from gpuwatch.jobs.launch.runner import NO_INPUT  # noqa: PLC0415
+            from gpuwatch.jobs.run.job import NO_INPUT  # noqa: PLC0415
 
             tail.say(NO_INPUT)
         return job.missed_input
@@ -348,50 +347,13 @@ class StartedJob(Controller):
         self.display.show(self._question, decided)
 
 
-class PracticeController(Controller):
-    """A key turns the knobs of a practice job. Whoever started that ends it once the dashboard is
-    left, so nothing is asked."""
-
-    keys = PRACTICE_KEYS
-
-    def __init__(
-        self, display: Display, practice: Practice, diagnosis: DiagnosisController
-    ) -> None:
-        super().__init__(display)
-        self.view.practice = self._practice = practice
-        self._diagnosis = diagnosis
-
-    def every_second(self) -> bool:
-        return self._practice.look()
-
-    def action_turn(self) -> None:
-        """Turn the knobs, and compare from here on."""
-        if self._practice.ended:
-            self.display.answer("the job has ended: its settings can no longer be changed")
-        elif not self._practice.turns:
-            self.display.answer("nothing is wrong: there is nothing to fix")
-        else:
-            try:
-                self._practice.turn()
-            except OSError as error:
-                reason = error.strerror or error
-                self.display.answer(f"the settings cannot be changed: {reason}")
-            else:
-                self._diagnosis.action_mark()
-
-    def action_quit(self) -> None:
-        self.display.app.exit()
-
-    def action_interrupt(self) -> None:
-        self.display.app.exit(None, _INTERRUPTED)
-
-
 # -- the controller --------------------------------------------------------------------------------
 
 
 class JobController(Controller):
-    """``reports`` is where reports are kept (by default the user's); of a replay none are.
-    ``attached``: a process whose job is the first picture."""
+    """Controller of jobs, and of the process or GPU under the cursor. ``reports`` is where reports
+    are kept (by default the user's); of a replay none are. ``attached``: a process whose job is the
+    first picture."""
 
     def __init__(
         self,
@@ -434,7 +396,7 @@ class JobController(Controller):
             # The next run of the job: it is read as closely.
             self._source.options.attached = view.job.key
         if self._started is not None:
-            self._started.follow(snapshot, self._diagnosis.latest)
+            self._started.follow(snapshot, self._diagnosis.latest, self._diagnosis.ledger)
         report = self.report
         if report is self._report:
             message = report.take_snapshot(view.job.key, snapshot, self._diagnosis.latest)
@@ -499,7 +461,7 @@ class JobController(Controller):
         return self.report.lines(width, self.view.glyphs is not ASCII)
 
     def action_report(self) -> None:
-        """The report of the job so far, or of the one that has ended."""
+        """Show the report of the job so far, or of the one that has ended."""
         from gpuwatch.tui.pages.job import ReportScreen  # noqa: PLC0415
 
         self.report.note_diagnosis(self._diagnosis.to_the_second())
@@ -529,11 +491,12 @@ class JobController(Controller):
         else:
             screen = self.display.app.screen
             selected = screen.selected_member() if isinstance(screen, JobScreen) else None
-            self._sample(_targets(job, selected))
+            self._sample(job, selected)
 
-    def _sample(self, targets: Sequence[StackTarget]) -> None:
-        from gpuwatch.jobs.stacks.sampler import StackSampler  # noqa: PLC0415
+    def _sample(self, job: Job, selected: JobMember | None) -> None:
+        from gpuwatch.jobs.stacks.sampler import StackSampler, job_targets  # noqa: PLC0415
 
+        targets = job_targets(job, selected)
         sampler = self.sampler = StackSampler(targets)
 
         async def sample() -> None:
@@ -543,7 +506,7 @@ class JobController(Controller):
         self.display.watch(self._sampling)
         threads = "the main thread" if len(targets) == 1 else f"{len(targets)} main threads"
         self.display.answer(
-            f"sampling the stacks of {threads}: {sampler.seconds_in_all} s (S ends it early)"
+            f"sampling the stacks of {threads}: {sampler.seconds_left:.0f} s (S ends it early)"
         )
 
     def show_stacks(self, reports: Sequence[StackReport]) -> None:
@@ -563,7 +526,7 @@ class JobController(Controller):
         self.display.answer("all processes" if every else "processes that use a GPU")
 
     def action_open(self) -> None:
-        """A finding, a GPU, or a process's job (its GPU without one)."""
+        """Open a finding, a GPU, or a process's job (its GPU without one)."""
         view = self.view
         if view.in_findings:
             self._diagnosis.action_evidence()
@@ -613,7 +576,8 @@ class JobController(Controller):
         self.display.show(dialog, partial(self._end, process, force))
 
     def _selected(self) -> Process | None:
-        """The one under the cursor of the screen in front; without a cursor the only one listed."""
+        """Return the process under the cursor of the screen in front; without a cursor the only one
+        listed."""
         from gpuwatch.tui.pages.job import JobScreen  # noqa: PLC0415
 
         screen = self.display.app.screen
@@ -628,19 +592,9 @@ class JobController(Controller):
     def _end(self, process: Process, force: bool, answer: str | None) -> None:
         if not answer:
             return
-        from gpuwatch.sources.linux.signals import end_process  # noqa: PLC0415
+        from gpuwatch.sources.linux.processes import end_process  # noqa: PLC0415
 
         result = end_process(process.pid, process.started_at_unix_seconds, force=force)
         if result.ok:
             self._term_sent.add(process.key)
         self.display.answer(result.message)
-
-
-def _targets(job: Job, selected: JobMember | None) -> list[StackTarget]:
-    """The ranks; where none is known, the process selected, or the topmost."""
-    from gpuwatch.jobs.stacks.targets import target_of  # noqa: PLC0415
-
-    members = list(job.having("rank"))
-    if not members:
-        members = [selected] if selected is not None else list(job.members[:1])
-    return [target_of(member) for member in members]

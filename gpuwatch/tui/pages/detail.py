@@ -175,7 +175,7 @@ class _Chart(NamedTuple):
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
-    """The frame, and ``offset`` (how far the body is scrolled) brought into range."""
+    """Return the frame, and ``offset`` (how far the body is scrolled) brought into range."""
     if width < 20 or height < 6 or not view.gpus:
         return Frame(lines=[blank(width)] * height), 0
     live = view.gpus[view.gpu_position()]
@@ -196,7 +196,7 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
 
 
 def _named(view: View, gpu: Gpu) -> tuple[str, list[Run]]:
-    """``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
+    """Return ``GPU 0 of 8  NVIDIA H200``, and what is wrong with it."""
     count = f" of {len(view.gpus)}" if len(view.gpus) > 1 else ""
     whole = " ".join(filter(None, [gpu.identity.machine, gpu.identity.name]))
     name = fit(whole, 40, view.glyphs.ellipsis)
@@ -240,9 +240,8 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
     heading = Row(width).add("  " + chart.title, "label").add("  " + chart.number, "value").line()
     cells, rows = max(1, width - _LEAD - 1), height - 2
-    strip = view.strips.get(("detail", gpu.uuid, chart.name, cells, rows))
-    series = view.history.gpu(gpu.uuid, chart.name)
-    drawn = strip.draw(series, view.window, cells, chart.limit, view.glyphs, chart.style, rows)
+    series, key = view.history.gpu(gpu.uuid, chart.name), ("detail", gpu.uuid, chart.name)
+    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows)
     lines = [heading]
     for number, runs in enumerate(drawn):
         shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}

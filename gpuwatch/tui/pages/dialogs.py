@@ -17,19 +17,19 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Process
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import Unchecked, severity_place
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, Glyphs
 from gpuwatch.tui.charts.timeline import SPANS, span_words
 from gpuwatch.tui.keys import Key, described
 from gpuwatch.tui.pages.layout import scrolled
 from gpuwatch.tui.pages.screen import WIDTH, Dialog
-from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, undecided
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, undecided
 from gpuwatch.tui.panels.gpus import STATES
 from gpuwatch.tui.terminal.frame import Line, Row, edited, fit_end, plain
 from gpuwatch.tui.terminal.palette import THEMES
 from gpuwatch.tui.view import INTERVALS, SORT_KEYS, View
 
 if TYPE_CHECKING:
-    from gpuwatch.jobs.stacks.summary import StackReport
+    from gpuwatch.jobs.stacks.report import StackReport
 
 
 # -- texts and questions ---------------------------------------------------------------------------
@@ -43,7 +43,7 @@ _OF_BAR = (
 _OF_FLEET = (
     "  BUSY: the mean of the host's GPUs over the last 30 readings. Its chart is\n"
     "  solid up to the mean, pale up to the busiest GPU.\n"
-    "  WASTED: how many GPUs' worth of time is lost to what was found.\n"
+    "  LOST: how many GPUs' worth of time is lost to what was found.\n"
     "  GPU only: the host has no gpuwatch, so its nvidia-smi is read. What its\n"
     "  CPUs, disks and jobs do is unknown then."
 )
@@ -60,11 +60,10 @@ _OF_CHARTS = (
 
 
 def help_dialog(view: View) -> Dialog:
-    """The keys by group, then what the picture means."""
+    """Return the help: the keys by group, then what the picture means."""
     text = Text()
     replay = view.replay is not None
-    practice = view.practice is not None
-    for group, keys in described(replay=replay, practice=practice, fleet=view.fleet):
+    for group, keys in described(replay=replay, fleet=view.fleet):
         text.append(f"{group}\n", "title")
         for key in keys:
             text.append(f"  {key.shown:<12}", "key").append(f"{key.help}\n")
@@ -147,7 +146,7 @@ def command_dialog(view: View, process: Process) -> Dialog:
 
 
 def stacks_dialog(view: View, reports: Sequence[StackReport]) -> Dialog:
-    """Return a dialog with what ``gpuwatch stacks`` prints of these processes."""
+    """Return a dialog with what ``gpuwatch diagnose --stacks`` prints of these processes."""
     from gpuwatch.outputs.stacks import stacks_page  # noqa: PLC0415 - seldom asked for
 
     text = Text(stacks_page(reports, width=WIDTH, ascii_only=view.glyphs is ASCII))
@@ -197,7 +196,8 @@ _HEAD_ROWS = 2
 
 
 class Choice(NamedTuple):
-    """``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not ticked."""
+    """Line of a menu. ``note``: at the right. ``ticked``: in or out; ``None``: it is chosen, not
+    ticked."""
 
     name: str
     text: str
@@ -354,7 +354,7 @@ def command_palette(view: View, actions: Collection[str]) -> Menu:
 
 
 def _commands(view: View, actions: Collection[str]) -> Iterator[Choice]:
-    keys = described(replay=view.replay is not None, practice=view.practice is not None)
+    keys = described(replay=view.replay is not None)
     # The first that names an action is about this screen.
     known = dict[str, Choice]()
     for key in [key for _, some in keys for key in some]:

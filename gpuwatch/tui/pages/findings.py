@@ -16,6 +16,7 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.text import clean, paragraphs
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, FindingKey
+from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import (
@@ -26,29 +27,34 @@ from gpuwatch.tui.keys import (
     bindings,
 )
 from gpuwatch.tui.pages.layout import EDGE, Drawn, Frame, Title, edge, filled, has_boxes
-from gpuwatch.tui.pages.screen import END, ListScreen, ScrolledScreen, SheetBody, Stop, draw_sheet
+from gpuwatch.tui.pages.screen import (
+    CursorPlace,
+    ListScreen,
+    ScrolledScreen,
+    SheetBody,
+    draw_sheet,
+)
 from gpuwatch.tui.panels import job_charts, time_axis
-from gpuwatch.tui.panels.finding_words import (
+from gpuwatch.tui.panels.findings import (
+    at_length,
     cause,
-    cost_sentence,
+    chosen_finding,
+    finding_holds,
+    findings_of_ended_job,
     lost,
+    lost_sentence,
+    mark_line,
     place,
+    present_findings,
+    readable_findings,
     rule_of,
     severity_sign,
     style_of,
     undecided,
     whose,
 )
-from gpuwatch.tui.panels.findings import (
-    at_length,
-    chosen_finding,
-    finding_holds,
-    findings_of_ended_job,
-    mark_line,
-    present_findings,
-    readable_findings,
-)
 from gpuwatch.tui.panels.gpus import period_seconds
+from gpuwatch.tui.panels.table import add_cells, add_headings
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
@@ -59,7 +65,6 @@ from gpuwatch.tui.terminal.frame import (
     fit,
     left,
     plain,
-    right,
     width_of,
     wrapped,
 )
@@ -76,7 +81,7 @@ _SPANS = (15.0, 20.0, 30.0, 45.0, 60.0)
 
 
 def _draw_waveform(view: View, finding: Finding, width: int, until: float | None) -> list[Line]:
-    """The GPUs named, who feeds them, and what else shows it, on one time axis."""
+    """Draw the GPUs named, who feeds them, and what else shows it, on one time axis."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
@@ -179,7 +184,7 @@ _COPY_WIDTH = 96
 
 
 def _evidence_title(view: View, finding: Finding, width: int) -> list[Line]:
-    """The sentence, and where it stands: rule, how sure, since when, what it cost."""
+    """Return the sentence, and where it stands: rule, how sure, since when, what is lost."""
     style = style_of(finding)
     lines = []
     for number, text in enumerate(wrapped(finding.summary, width - 4)):
@@ -203,8 +208,7 @@ def _standing(view: View, finding: Finding) -> list[str]:
         if view.snapshot is not None:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         parts.append(text)
-    cost = cost_sentence(finding)
-    parts += [] if cost is None else [f"cost {cost}"]
+    parts += lost_sentence(finding)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*parts, who] if who else parts
 
@@ -233,7 +237,7 @@ def evidence_body(
 
 
 def plain_text(view: View, finding: Finding) -> str:
-    """The finding as text to paste somewhere; charts are left out."""
+    """Return the finding as text to paste somewhere; charts are left out."""
     host = "" if view.snapshot is None else f"{clean(view.snapshot.host.name)}, "
     where = place(finding, view.gpus)
     head = [f"gpuwatch: {host}{where}: {cause(finding.rule)}"]
@@ -263,7 +267,8 @@ def _paragraph(text: str, width: int, indent: int = 3, style: str = "text") -> I
 
 
 def _jobs(view: View, finding: Finding, width: int) -> Iterator[Line]:
-    """Each job with what it loses and what to change there, where several have one cause."""
+    """Yield a line for each job with what it loses and what to change there, where several have one
+    cause."""
     if len(finding.members) < 2:
         return
     yield from _heading(view, "in each job" if finding.members[0].job else "on each GPU", width)
@@ -294,39 +299,47 @@ def _evidence(view: View, evidence: Sequence[Evidence], width: int) -> Iterator[
     if not evidence:
         return
     yield from _heading(view, "evidence", width)
-    table = [
-        (
-            clean(one.name, 60),
-            clean(units.quantity(one.value, one.unit), 200),
-            "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit)),
-        )
-        for one in evidence
+    columns: list[Column[Evidence]] = [
+        Column("reading", lambda one: clean(one.name, 60), "text", style=lambda *_: "text"),
+        Column("value", _value, style=lambda *_: "value"),
+        Column("threshold", _threshold, style=lambda *_: "label"),
     ]
-    names, values, bounds = [max(map(width_of, texts)) for texts in zip(*table, strict=True)]
+    names, values, bounds = [max(width_of(c.cell(one)) for one in evidence) for c in columns]
     roomy = width >= 76
-    names = min(names, width // 3 if roomy else width - 16)
-    values = min(max(5, values), width // 5)
-    bounds = min(max(10, bounds), width // 6)
+    widths = (
+        min(names, width // 3 if roomy else width - 16),
+        min(max(5, values), width // 5),
+        min(max(10, bounds), width // 6),
+    )
+    columns = [one._replace(width=cells) for one, cells in zip(columns, widths, strict=True)]
+    columns = columns if roomy else columns[:2]
     ellipsis = view.glyphs.ellipsis
     if roomy:
-        row = Row(width).add("     ").add(left("reading", names), "dim").add("  ")
-        row.add(right("value", values), "dim").add("  ").add(right("threshold", bounds), "dim")
-        yield row.add("  ").add("meaning", "dim").line()
-    for one, (name, value, bound) in zip(evidence, table, strict=True):
+        row = Row(width).add("     ")
+        add_headings(row, columns, style="dim", gap="  ")
+        yield row.add("meaning", "dim").line()
+    for one in evidence:
         # For or against, by sign: the colour only repeats it.
         mark = ("+ ", "key") if one.supports else ("- ", "warn")
-        row = Row(width).add("   ").add(*mark).add(left(name, names, ellipsis)).add("  ")
-        row.add(right(value, values, ellipsis), "value")
+        row = Row(width).add("   ").add(*mark)
+        add_cells(row, columns, one, ellipsis, "  ")
         if not roomy:
             yield row.line()
             yield from _paragraph(one.says, width, 5, "label")
             continue
-        row.add("  ").add(right(bound, bounds, ellipsis), "label").add("  ")
         indent = row.used
         first, *rest = wrapped(one.says, width - indent - 1) or [""]
         yield row.add(first).line()
         for text in rest:
             yield Row(width).add(" " * indent).add(text).line()
+
+
+def _value(one: Evidence) -> str:
+    return clean(units.quantity(one.value, one.unit), 200)
+
+
+def _threshold(one: Evidence) -> str:
+    return "" if one.threshold is None else units.quantity(one.threshold, _short(one.unit))
 
 
 def _short(unit: str | None) -> str | None:
@@ -394,7 +407,7 @@ def draw_findings(view: View, width: int, height: int) -> Frame:
 
 
 def _above(view: View, width: int) -> list[Line]:
-    """The verdict, what a change brought about, and how long was watched."""
+    """Return the verdict, what a change brought about, and how long was watched."""
     diagnosis, now = view.diagnosis, present_findings(view)
     verdict = "No diagnosis yet." if diagnosis is None else clean(diagnosis.verdict)
     if any(clean(one.summary).rstrip(".") == verdict.rstrip(".") for one in now):
@@ -449,7 +462,7 @@ def _watched(view: View, width: int) -> list[Line]:
 
 
 def _entry(view: View, finding: Finding, width: int, *, selected: bool) -> list[Line]:
-    """Return a finding's two rows: its sentence, what it costs, what to do, and how sure that
+    """Return a finding's two rows: its sentence, what is lost, what to do, and how sure that
     is."""
     tail = f"{finding.confidence * 100:.0f}% sure"
     if not finding_holds(view, finding):
@@ -493,7 +506,7 @@ def draw_evidence(
 
 
 def neighbour(view: View, step: int) -> FindingKey | None:
-    """The finding before or after the chosen one, round about."""
+    """Return the finding before or after the chosen one, round about."""
     findings = readable_findings(view)
     if not findings:
         return None
@@ -516,7 +529,7 @@ class FindingsScreen(ListScreen):
         return draw_findings(self.view, width, height)
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         present = selected_finding(self.view)
         return "finding", None if present is None else present.key
 
@@ -524,11 +537,8 @@ class FindingsScreen(ListScreen):
         del kind
         self.view.finding = key
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         return [("finding", one.key) for one in readable_findings(self.view)]
-
-    def action_edge(self, end: int) -> None:
-        self.action_move(END if end else -END)
 
     def _settle(self) -> bool:
         """Mean the finding under the cursor from now on; true if there is one."""
@@ -548,10 +558,6 @@ class FindingsScreen(ListScreen):
     async def action_copy(self) -> None:
         self._settle()
         await self.run_action("app.copy_finding")
-
-    async def wheel(self, y: int, step: int) -> None:
-        del y
-        self.action_move(step)
 
 
 class EvidenceScreen(ScrolledScreen):

@@ -1,49 +1,49 @@
 """List of many machines, a row each, and of the jobs that run on several of them.
 
-First the drawing, then the screen, and the application that shows it until a machine is opened.
+First the drawing, then the screen, the application that shows it until a machine is opened, and
+what runs both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
 
-from textual import events
 from textual.binding import BindingType
 from textual.screen import Screen
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
-from gpuwatch.core.history import Column, column_of
 from gpuwatch.core.model import Gpu, Job, Snapshot
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
+from gpuwatch.core.store import Column, column_of
 from gpuwatch.core.text import clean
+from gpuwatch.outputs.terminal import Column as TableColumn
 from gpuwatch.recording.hosts.names import install_command
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost, RemoteTape
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
-from gpuwatch.tui.app import GpuwatchApp
-from gpuwatch.tui.charts.glyphs import FULL
-from gpuwatch.tui.charts.strips import draw_column
+from gpuwatch.tui.app import SWITCH_SECONDS, GpuwatchApp, TapeSource, replay_app, run
+from gpuwatch.tui.charts.strips import FULL, draw_column
 from gpuwatch.tui.keys import FLEET_FOOTER, FLEET_KEYS, NOT_IN_FLEET, bindings
 from gpuwatch.tui.pages.layout import Frame, filled, scrolled
-from gpuwatch.tui.pages.screen import END, CanvasScreen
-from gpuwatch.tui.panels.bars import WASTED_AFTER_SECONDS, draw_footer, wasted
-from gpuwatch.tui.panels.finding_words import SEVERITY_STYLES, severity_sign
-from gpuwatch.tui.panels.listing import ListColumn, begin_row, fitting
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of, wrapped
+from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
+from gpuwatch.tui.panels.bars import LOST_AFTER_SECONDS, draw_footer, lost_gpus
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, severity_sign
+from gpuwatch.tui.panels.table import add_cells, add_headings, begin_row, fitting
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, width_of, wrapped
 from gpuwatch.tui.view import View
 
 # -- the drawing -----------------------------------------------------------------------------------
 
 
-SORTS = ("name", "busy", "wasted", "finding")
+SORTS = ("name", "busy", "lost", "finding")
 _SPARK = 30
-_SPARK_IMPORTANCE = 4
 _KEPT = 120
 _JOBS_MOST = 6
 _FOOT_LINES = 5
@@ -51,7 +51,7 @@ _FOOT_LINES = 5
 
 
 @dataclass(slots=True)
-class Member:
+class FleetRow:
     """A machine, or a job on several, with what the overview keeps of it."""
 
     host: RemoteTape
@@ -89,13 +89,13 @@ class Member:
         return mean([one and one.mean for one in [*self.busy][-_SPARK:]])
 
     @property
-    def wasted(self) -> float | None:
-        """Return how many of its GPUs do nothing, on average, by what was found."""
+    def lost(self) -> float | None:
+        """Return how many of its GPUs' time is lost to what was found."""
         tape, snapshot = self.host.tape, self.current
         found = None if tape is None else tape.diagnosis
         if found is None or snapshot is None or not snapshot.gpus:
             return None
-        return wasted(found, snapshot) if found.watched_seconds >= WASTED_AFTER_SECONDS else None
+        return lost_gpus(found, snapshot) if found.watched_seconds >= LOST_AFTER_SECONDS else None
 
     def says(self) -> tuple[str, str, str]:
         """Severity (empty where there is nothing to be told), its style, and a sentence."""
@@ -136,8 +136,8 @@ class Member:
 class Fleet:
     """All machines, and how they are sorted, filtered and selected."""
 
-    members: Sequence[Member]
-    jobs: list[Member] = field(default_factory=list)
+    members: Sequence[FleetRow]
+    jobs: list[FleetRow] = field(default_factory=list)
     """Jobs that run on several of the machines."""
     sort: str = "name"
     reverse: bool = False
@@ -147,18 +147,18 @@ class Fleet:
     """Filter that is kept while a host is open."""
 
     @property
-    def chosen(self) -> Member | None:
+    def chosen(self) -> FleetRow | None:
         every = (*self.members, *self.jobs)
         return next((one for one in every if one.host.name == self.selected), None)
 
-    def rows(self, filter_text: str) -> list[Member]:
+    def rows(self, filter_text: str) -> list[FleetRow]:
         """Machines whose name, or what is said of them, holds ``filter_text``: the worst first, or
         as they were given; and all jobs on several."""
         wanted = filter_text.lower()
         rows = [one for one in self.members if wanted in f"{one.host.name} {one.says()[2]}".lower()]
-        keys: dict[str, Callable[[Member], tuple[bool, float]]] = {
+        keys: dict[str, Callable[[FleetRow], tuple[bool, float]]] = {
             "busy": lambda one: _order(one.busy_percent, 1.0),
-            "wasted": lambda one: _order(one.wasted, -1.0),
+            "lost": lambda one: _order(one.lost, -1.0),
             "finding": lambda one: (
                 one.says()[0] == "",
                 {"error": 0.0, "warning": 1.0}.get(one.says()[0], 2.0),
@@ -178,7 +178,7 @@ class Fleet:
                 taken = [one.host.name for one in [*self.members, *self.jobs]]
                 job = SharedJob(_job_name(first, taken), key, hosts)
                 job.start()
-                self.jobs.append(Member(job))
+                self.jobs.append(FleetRow(job))
         for one in (*self.members, *self.jobs):
             one.note_readings()
 
@@ -196,7 +196,7 @@ def _order(value: float | None, sign: float) -> tuple[bool, float]:
     return value is None, sign * (value or 0.0)
 
 
-def _memory(one: Member) -> str:
+def _memory(one: FleetRow) -> str:
     shares = [
         100 * gpu.reading.memory_used_bytes / gpu.identity.memory_total_bytes
         for gpu in one.gpus
@@ -205,7 +205,7 @@ def _memory(one: Member) -> str:
     return units.percent(mean(shares))
 
 
-def _power(one: Member) -> str:
+def _power(one: FleetRow) -> str:
     watts = [gpu.reading.power_watts for gpu in one.gpus]
     drawn = [each for each in watts if each is not None]
     if not drawn or len(drawn) < len(watts):
@@ -213,37 +213,48 @@ def _power(one: Member) -> str:
     return units.watts(sum(drawn)) if sum(drawn) < 1000 else f"{sum(drawn) / 1000:.1f}kW"
 
 
-def _hottest(one: Member) -> str:
+def _hottest(one: FleetRow) -> str:
     degrees = [gpu.reading.temperature_celsius for gpu in one.gpus]
     return units.celsius(max([each for each in degrees if each is not None], default=None))
 
 
-def _wasted(one: Member) -> str:
-    return units.UNKNOWN if one.wasted is None else f"{one.wasted:.1f}"
+def _lost(one: FleetRow) -> str:
+    return units.UNKNOWN if one.lost is None else f"{one.lost:.1f}"
 
 
-def _wasted_style(_one: Member, text: str) -> str:
+def _lost_style(_one: FleetRow, text: str) -> str:
     return "dim" if text in {units.UNKNOWN, "0.0"} else "warn"
 
 
-def _columns(names: int) -> list[ListColumn[Member]]:
-    return [
-        ListColumn("HOST", names, 9, lambda one: one.host.name, lambda *_: "value", "name", True),
-        ListColumn("GPUS", 4, 5, lambda one: str(len(one.gpus) or units.UNKNOWN)),
-        ListColumn("BUSY", 5, 8, lambda one: units.percent(one.busy_percent), sort="busy"),
-        ListColumn("WASTED", 7, 7, _wasted, _wasted_style, "wasted"),
-        ListColumn("MEM", 4, 3, _memory),
-        ListColumn("POWER", 6, 1, _power),
-        ListColumn("TEMP", 4, 2, _hottest),
+def _bright(_one: FleetRow, _text: str) -> str:
+    return "value"
+
+
+_COLUMNS: tuple[TableColumn[FleetRow], ...] = (
+    TableColumn("HOST", lambda one: one.host.name, "text", style=_bright, sort="name"),
+    TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
+    TableColumn("BUSY", lambda one: units.percent(one.busy_percent), width=5, rank=1, sort="busy"),
+    TableColumn("", rank=4, width=_SPARK),
+    TableColumn("LOST", _lost, rank=2, width=7, style=_lost_style, sort="lost"),
+    TableColumn("MEM", _memory, rank=5, width=4),
+    TableColumn("POWER", _power, rank=7, width=6),
+    TableColumn("TEMP", _hottest, rank=6, width=4),
+)
+
+
+def _columns(view: View, names: int) -> list[TableColumn[FleetRow]]:
+    host, gpus, busy, chart, *rest = _COLUMNS
+    chart = chart._replace(runs=lambda one: _spark(view, one))
+    return [host._replace(width=names), gpus, busy, chart, *rest]
+
+
+def _spark(view: View, one: FleetRow) -> list[Run]:
+    columns = [*one.busy][-_SPARK:]
+    drawn = [
+        draw_column(column, 100.0, view.glyphs, 1)
+        for column in [*[None] * (_SPARK - len(columns)), *columns]
     ]
-
-
-def _spark(view: View, one: Member, cells: int, row: Row) -> None:
-    columns = [*one.busy][-cells:]
-    for column in [*[None] * (cells - len(columns)), *columns]:
-        text, tone = draw_column(column, 100.0, view.glyphs, 1)
-        row.add(text, "fed" if tone == FULL else f"fed.{tone}")
-    row.add(" ")
+    return [(text, "fed" if tone == FULL else f"fed.{tone}") for text, tone in drawn]
 
 
 def _summary(fleet: Fleet, width: int) -> Line:
@@ -253,7 +264,7 @@ def _summary(fleet: Fleet, width: int) -> Line:
         row.add(" ").add(" SIMULATED ", "simulated")
     connected = [one for one in members if one.current is not None]
     gpus = sum(len(one.gpus) for one in connected)
-    lost = [(wasted, len(one.gpus)) for one in connected if (wasted := one.wasted) is not None]
+    known = [(lost, len(one.gpus)) for one in connected if (lost := one.lost) is not None]
     busy = mean([one.busy_percent for one in connected for _ in one.gpus])
     missing = len(members) - len(connected)
     for text, style in (
@@ -261,7 +272,10 @@ def _summary(fleet: Fleet, width: int) -> Line:
         (f"{missing} not connected" if missing else "", "warn"),
         (units.plural(gpus, "GPU"), "text"),
         ("" if busy is None else f"{busy:.0f}% busy", "text"),
-        (f"{sum(w for w, _ in lost):.1f} of {sum(n for _, n in lost)} wasted" * bool(lost), "text"),
+        (
+            f"{sum(w for w, _ in known):.1f} of {sum(n for _, n in known)} lost" * bool(known),
+            "text",
+        ),
     ):
         if text:
             row.fits("  ", "text")
@@ -270,31 +284,25 @@ def _summary(fleet: Fleet, width: int) -> Line:
 
 
 def _host_line(
-    view: View, one: Member, columns: Sequence[ListColumn[Member]], spark: int, width: int, on: bool
+    view: View, one: FleetRow, columns: Sequence[TableColumn[FleetRow]], width: int, on: bool
 ) -> Line:
     row = begin_row(width, view.glyphs, selected=on, focused=on)
-    for column in columns:
-        column.add_cell(row, one, view.glyphs.ellipsis)
-        if column.title == "BUSY" and spark:
-            _spark(view, one, spark, row)
+    add_cells(row, columns, one, view.glyphs.ellipsis)
     severity, style, text = one.says()
     row.add(f"{severity_sign(severity, view.glyphs)} " if severity else "  ", style)
     room = max(0, row.room - 1)
     return row.add(fit(text, room, view.glyphs.ellipsis), "text" if severity else "label").line()
 
 
-def _heading(columns: Sequence[ListColumn[Member]], spark: int, fleet: Fleet, width: int) -> Line:
+def _heading(columns: Sequence[TableColumn[FleetRow]], fleet: Fleet, width: int) -> Line:
     row = Row(width).add(" ")
-    for column in columns:
-        chosen = column.sort == fleet.sort
-        column.add_title(row, "key" if chosen else "label")
-        if column.title == "BUSY" and spark:
-            row.add(" " * (spark + 1))
+    add_headings(row, columns, fleet.sort, chosen="key")
     return row.add("  WORST FINDING", "key" if fleet.sort == "finding" else "label").line()
 
 
 def _job_name(job: Job, taken: Collection[str]) -> str:
-    """``job 4711``, or the script that it runs; with a number where another has that name."""
+    """Return ``job 4711``, or the script that it runs; with a number where another has that
+    name."""
     script = next((one for one in (job.command or "").split() if one.endswith(".py")), "job")
     name = f"job {job.slurm_job}" if job.slurm_job else script.rpartition("/")[2]
     names = (clean(name, 60) if n == 1 else f"{clean(name, 60)} ({n})" for n in count(1))
@@ -317,19 +325,15 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
     fleet.offset = scrolled(fleet.offset, in_hosts, room, len(hosts))
     longest = max([width_of(one.host.name) for one in (*fleet.members, *fleet.jobs)], default=4)
     # The sentence gets a third of the width, and enough to be read.
-    columns, spark = fitting(
-        _columns(max(4, min(24, longest))),
-        _SPARK,
-        _SPARK_IMPORTANCE,
-        max(20, width - max(40, width // 3)),
-    )
-    lines = [_summary(fleet, width), _heading(columns, spark, fleet, width)]
+    every = _columns(view, max(4, min(24, longest)))
+    columns = fitting(every, max(20, width - max(40, width // 3)))
+    lines = [_summary(fleet, width), _heading(columns, fleet, width)]
     zones = []
 
-    def add(one: Member) -> None:
+    def add(one: FleetRow) -> None:
         name = one.host.name
         zones.append(Zone(len(lines), 0, width, "host", name))
-        lines.append(_host_line(view, one, columns, spark, width, name == fleet.selected))
+        lines.append(_host_line(view, one, columns, width, name == fleet.selected))
 
     for one in hosts[fleet.offset : fleet.offset + room]:
         add(one)
@@ -354,13 +358,14 @@ def draw(view: View, fleet: Fleet, width: int, height: int) -> Frame:
 # -- the screen and its application ----------------------------------------------------------------
 
 
-class FleetScreen(CanvasScreen):
+class FleetScreen(ListScreen):
     """Screen with the list of machines."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
     CANVAS_ID = "fleet"
+    OPENS: ClassVar[Mapping[str, str]] = {"host": "open"}
 
-    def __init__(self, view: View, fleet: Fleet, opens: Callable[[Member], object]) -> None:
+    def __init__(self, view: View, fleet: Fleet, opens: Callable[[FleetRow], object]) -> None:
         super().__init__(view)
         self.fleet = fleet
         self._opens = opens
@@ -368,18 +373,19 @@ class FleetScreen(CanvasScreen):
     def drawn(self, width: int, height: int) -> Frame:
         return draw(self.view, self.fleet, width, height)
 
-    def action_move(self, step: int) -> None:
-        rows = [one.host.name for one in self.fleet.rows(self.view.filter_text)]
-        if rows:
-            here = rows.index(self.fleet.selected) if self.fleet.selected in rows else 0
-            self.fleet.selected = rows[max(0, min(here + step, len(rows) - 1))]
-        self.redraw()
+    @property
+    def cursor(self) -> CursorPlace:
+        return "host", self.fleet.selected
+
+    def put(self, kind: str, key: Any) -> None:
+        del kind
+        self.fleet.selected = key
+
+    def stops(self) -> list[CursorPlace]:
+        return [("host", one.host.name) for one in self.fleet.rows(self.view.filter_text)]
 
     def action_page(self, step: int) -> None:
         self.action_move(step * max(1, self.size.height - 4))
-
-    def action_edge(self, end: int) -> None:
-        self.action_move(END if end else -END)
 
     def action_clear(self) -> None:
         self.view.filter_text = ""
@@ -397,19 +403,6 @@ class FleetScreen(CanvasScreen):
     def action_open(self) -> None:
         if (one := self.fleet.chosen) is not None:
             self._opens(one)
-
-    async def clicked(self, zone: Zone, event: events.Click) -> None:
-        if zone.action != "host":
-            await super().clicked(zone, event)
-        elif self.fleet.selected == zone.argument and event.chain > 1:
-            self.action_open()
-        else:
-            self.fleet.selected = str(zone.argument)
-            self.redraw()
-
-    async def wheel(self, y: int, step: int) -> None:
-        del y
-        self.action_move(step)
 
 
 class _NoSampler(Sampler):
@@ -464,9 +457,55 @@ class FleetApp(GpuwatchApp):
         if (one := self.fleet.chosen) is not None:
             self.drawing.copy(one.said()[-1])
 
-    def _open(self, one: Member) -> None:
+    def _open(self, one: FleetRow) -> None:
         if one.host.latest is None or one.host.tape is None:
             self.drawing.answer(one.said()[0])
         else:
             self.opened, self.fleet.filter_text = one.host, self.view.filter_text
             self.exit()
+
+
+def run_fleet(hosts: Sequence[RemoteHost], *, slurm_job: str | None = None, **options: Any) -> int:
+    """Show many machines, and the one that is opened, until the person quits; the exit code.
+    ``slurm_job``: they were asked for as the job's, which is opened as soon as it is seen;
+    ``options``: those of ``GpuwatchApp``. Closes ``hosts``."""
+    # Threads that read share the interpreter with the one that draws.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    fleet = Fleet([FleetRow(host) for host in hosts])
+    for host in hosts:
+        host.start()
+    alone = len(hosts) == 1
+    opens = alone or slurm_job is not None
+    try:
+        while True:
+            app = FleetApp(TapeSource(False), fleet, opens, **options)
+            code = run(app, lambda: None, None)
+            opened, opens = app.opened, False
+            if opened is None:
+                return code
+            latest = opened.latest
+            if opened.tape is None or latest is None:
+                # Its clock was set at this moment: it begins anew.
+                continue
+            simulated = latest.simulated
+            jobs = latest.jobs
+            if not isinstance(opened, SharedJob):
+                jobs = tuple([one for one in jobs if alone and one.slurm_job == (slurm_job or "")])
+            job = jobs[0].key if jobs else None
+            played = replay_app(
+                opened.tape, simulated=simulated, follows=True, attached=job, **options
+            )
+            assert played.player is not None
+            message = None if alone else f"{opened.name}: q returns to the list of hosts"
+            apart = opened.clocks_apart_seconds if isinstance(opened, SharedJob) else None
+            if apart is not None:
+                message = f"The hosts' clocks agree to within {apart:.1f} s. {message}"
+            code = run(played, played.player.stop, message)
+            if code or alone:
+                return code
+    finally:
+        every = [*hosts, *[one.host for one in fleet.jobs]]
+        for one in every:
+            one.leave()
+        for one in every:
+            one.close()

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuwatch.core.model import Gpu, Job
-from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import TimeWindow
+from gpuwatch.tui.charts.strips import Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, fit, width_of
@@ -46,7 +45,7 @@ class GpuStyle(Enum):
 MOST_ROWS_A_GPU = {GpuStyle.STACKED: 22, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
 
 
-class Grid(NamedTuple):
+class OverviewRows(NamedTuple):
     """Rows of each part; header and footer have one each, the table what is left."""
 
     style: GpuStyle
@@ -73,8 +72,8 @@ def has_boxes(width: int, height: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def grid(width: int, height: int, gpus: int) -> Grid:
-    """The grid for so many GPUs, at least one."""
+def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
+    """Return the rows for so many GPUs, at least one."""
     charts = 3 if height >= 24 and width >= 76 else 1
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
     table, least = max(4, height // 4), 3 if height >= 14 else 2 if height >= 10 else 1
@@ -91,7 +90,7 @@ def grid(width: int, height: int, gpus: int) -> Grid:
     shown = max(1, min(gpus, room))
     each = max(1, room // shown)
     style = next(one for one in GpuStyle if one.rows <= each and one.least_width <= width)
-    return Grid(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
+    return OverviewRows(style, shown, min(each, MOST_ROWS_A_GPU[style]), host, above, between)
 
 
 # -- pages and panels ------------------------------------------------------------------------------
@@ -155,13 +154,13 @@ class Page:
         return self.height - self.rows.get("output", 0)
 
     @property
-    def grid(self) -> Grid:
-        """The rows of an overview with GPUs."""
-        return grid(self.across, self.height, len(self.gpus))
+    def overview(self) -> OverviewRows:
+        """Return the rows of an overview with GPUs."""
+        return overview_rows(self.across, self.height, len(self.gpus))
 
     @property
     def pane_top(self) -> int:
-        """The row of the output pane's title."""
+        """Return the row of the output pane's title."""
         return self.height - 1 - self.boxed - self.rows.get("output", 0)
 
     def give(self, name: str, rows: int) -> None:
@@ -212,7 +211,7 @@ class Frame:
 def laid_out(
     page: Page, panels: Sequence[Panel], competing: Sequence[Panel], table: Panel
 ) -> Frame:
-    """The frame of a page: exactly its height in lines of exactly its width."""
+    """Return the frame of a page: exactly its height in lines of exactly its width."""
     page.share(panels, competing)
     page.fill(panels, table)
     page.view.strips.forget_unused()
@@ -221,7 +220,7 @@ def laid_out(
 
 
 def fixed(name: str, rows: int, draw: Callable[[Page, int], Drawn]) -> Panel:
-    """A panel that always has so many rows."""
+    """Return a panel that always has so many rows."""
     return Panel(name, lambda _: rows, draw)
 
 
@@ -235,7 +234,7 @@ class Title(NamedTuple):
 
 
 def edge_panel(name: str, title: Callable[[Page], Title]) -> Panel:
-    """An edge with a title, on a page that has boxes."""
+    """Return an edge with a title, on a page that has boxes."""
 
     def draw(page: Page, _rows: int) -> Drawn:
         return edge(page.view.glyphs, page.width, title(page))
@@ -253,7 +252,7 @@ BOTTOM = edge_panel("bottom", lambda _: Title())
 
 
 def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
-    """A line that bounds a box, without its corners."""
+    """Return a line that bounds a box, without its corners."""
     row, zones = Row(width).add(glyphs.rule, EDGE), []
     note = f" {title.note} " if title.note else ""
     if title.text:
@@ -272,7 +271,7 @@ def edge(glyphs: Glyphs, width: int, title: Title) -> Drawn:
 
 
 def boxed(lines: Sequence[Line], glyphs: Glyphs) -> list[Line]:
-    """``lines`` two cells wider: those from the first edge to the last have sides."""
+    """Return ``lines`` two cells wider: those from the first edge to the last have sides."""
     edges = [y for y, line in enumerate(lines) if line[0][1] == EDGE]
     top, bottom = (edges[0], edges[-1]) if edges else (0, -1)
     side = (glyphs.separator, EDGE)
@@ -295,13 +294,13 @@ def too_small(width: int, height: int, needed: str) -> Frame:
 
 
 def filled(lines: Sequence[Line], width: int, height: int) -> list[Line]:
-    """``lines`` with blank ones below them, ``height`` in all."""
+    """Return ``lines`` with blank ones below them, ``height`` in all."""
     return [*lines, *[blank(width)] * (height - len(lines))][: max(0, height)]
 
 
 def scrolled(offset: int, position: int | None, page: int, count: int) -> int:
-    """``offset`` into ``count`` rows brought into range, so that the row at ``position`` is among
-    the ``page`` that are in sight."""
+    """Return ``offset`` into ``count`` rows brought into range, so that the row at ``position`` is
+    among the ``page`` that are in sight."""
     if position is not None:
         offset = max(position - page + 1, min(offset, position))
     return max(0, min(offset, count - page))

@@ -1,4 +1,4 @@
-"""The overview of GPUs, host and processes: a drawing from a view and a size, and its screen."""
+"""The overview of GPUs, host and processes: the host's panel, the page as a drawing, its screen."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -6,36 +6,294 @@ from typing import Any, ClassVar
 from textual import events
 from textual.binding import BindingType
 
+from gpuwatch.core import units
+from gpuwatch.core.model import Host
+from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
     BOTTOM,
+    Drawn,
     Frame,
     Page,
+    Panel,
     Title,
     edge_panel,
-    grid,
+    filled,
     has_boxes,
     laid_out,
+    overview_rows,
     range_keys,
     too_small,
 )
-from gpuwatch.tui.pages.screen import ListScreen, Stop
-from gpuwatch.tui.panels import findings, host, processes, time_axis
+from gpuwatch.tui.pages.screen import CursorPlace, ListScreen
+from gpuwatch.tui.panels import findings, processes, time_axis
 from gpuwatch.tui.panels import gpus as gpu_rows
 from gpuwatch.tui.panels.bars import HEADER, footer_panel
-from gpuwatch.tui.terminal.frame import Zone
+from gpuwatch.tui.panels.time_axis import past_host
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, left, right, width_of
 from gpuwatch.tui.view import SORT_KEYS, RowKey, View
+
+# -- the host half: CPU, memory, disk, network, and who waits for them -----------------------------
+
+
+_MEGABYTE = 1024 * 1024
+_CORE_WIDTH = 20
+_LEAD = 24
+"""Cells before the charts where each has a line."""
+_HALVES_WIDTH = 76
+"""A narrower screen has no room for both of two rates in half of it."""
+
+_RATES = (
+    ("disk", "r", "read", "disk_read_bytes_per_second"),
+    ("disk", "w", "write", "disk_write_bytes_per_second"),
+    ("net", "rx", "net rx", "network_receive_bytes_per_second"),
+    ("net", "tx", "net tx", "network_transmit_bytes_per_second"),
+)
+"""(Group, short label, long label, field) of each rate."""
+
+
+def _host_rows(page: Page) -> int:
+    """Return how many rows the host takes. Without a GPU it gets the room: charts, then a chart for
+    each core where that still fits."""
+    if page.gpus:
+        return page.overview.host
+    height, room = page.height, page.room - page.table_least
+    narrow = page.width < 2 * _LEAD
+    wanted = 1 if height < 16 or narrow else 3 if height < 22 else 7
+    if height >= 30 and not narrow:
+        snapshot = page.view.snapshot
+        cores = () if snapshot is None else snapshot.host.core_percents or ()
+        wanted = 9 + min(-(-len(cores) // max(1, page.width // _CORE_WIDTH)), max(0, room - 9))
+    return max(1, min(wanted, room))
+
+
+def _draw_host(page: Page, rows: int) -> Drawn:
+    return draw_host(page.view, page.width, rows), []
+
+
+HOST = Panel("host", _host_rows, _draw_host)
+
+
+def draw_host(view: View, width: int, rows: int) -> list[Line]:
+    """Draw ``rows`` lines about the host: one is a summary, three add charts, more add cores."""
+    if view.snapshot is None:
+        return filled([], width, rows)
+    painter = _HostPainter(view, past_host(view, view.snapshot.host), width)
+    if rows == 1:
+        return [painter.summary()]
+    halves = rows <= 3 and width >= _HALVES_WIDTH
+    return painter.halves(rows) if halves else painter.full(rows)
+
+
+def _cpu_text(host: Host) -> str:
+    cores = "" if host.core_count is None else f" of {host.core_count}"
+    return f"{right(units.percent(host.cpu_percent), 4)}{cores}"
+
+
+def _iowait(host: Host) -> Run:
+    waits = host.cpu_iowait_percent
+    return f"iowait {right(units.percent(waits), 4)}", "warn" if (waits or 0) >= 10 else "label"
+
+
+def _host_facts(host: Host) -> list[Run]:
+    """Facts that need no chart, most telling first."""
+    facts: list[Run] = []
+    if host.usable_cores is not None and host.usable_cores != host.core_count:
+        why = "quota" if host.quota_cores == host.usable_cores else "affinity"
+        mood = "label" if host.quota_cores is None else "warn"
+        facts.append((f"usable {host.usable_cores:g} ({why})", mood))
+    facts.append(_iowait(host))
+    pressures = [
+        (f"{name}-wait {value:3.0f}%", "warn" if value >= 20 else "label")
+        for name, value in (
+            ("cpu", host.pressure_cpu_some_percent),
+            ("io", host.pressure_io_some_percent),
+            ("mem", host.pressure_memory_some_percent),
+        )
+        if value is not None
+    ]
+    facts += [one for one in pressures if one[1] == "warn"]
+    if host.load_average_1_minute is not None:
+        loads = (host.load_average_5_minutes, host.load_average_15_minutes)
+        later = [units.UNKNOWN if one is None else f"{one:.1f}" for one in loads]
+        facts.append((f"load {host.load_average_1_minute:.1f} {' '.join(later)}", "label"))
+    if host.shm_used_bytes is not None and host.shm_total_bytes is not None:
+        full = host.shm_used_bytes >= 0.9 * host.shm_total_bytes > 0
+        text = units.size_of(host.shm_used_bytes, host.shm_total_bytes)
+        facts.append((f"shm {text}", "warn" if full else "label"))
+    if host.swap_total_bytes:
+        facts.append(
+            (f"swap {units.size_of(host.swap_used_bytes, host.swap_total_bytes)}", "label")
+        )
+    return facts + [one for one in pressures if one[1] != "warn"]
+
+
+def _busiest(percents: tuple[float | None, ...], bars: str) -> str:
+    known = [value for value in percents if value is not None]
+    return bars[max(1, min(8, round(max(known) / 12.5)))] if known else " "
+
+
+class _HostPainter:
+    def __init__(self, view: View, host: Host, width: int) -> None:
+        self._view = view
+        self._host = host
+        self._width = width
+        self._glyphs = view.glyphs
+        self._window = view.window
+
+    def _chart(self, name: str, width: int, limit: float | None, rows: int = 1) -> list[list[Run]]:
+        series = self._view.history.host(name)
+        key = "host", name
+        return self._view.chart(key, series, width, limit, "host", rows, self._window)
+
+    def _ceiling(self, name: str, width: int) -> float:
+        series = self._view.history.host(name)
+        most = highest(series, self._window, width, getattr(self._host, name))
+        return nice_ceiling(most, _MEGABYTE)
+
+    def _rate_text(self, name: str) -> str:
+        return units.rate(getattr(self._host, name))
+
+    def _memory(self) -> Run:
+        used, total = self._host.memory_used_bytes, self._host.memory_total_bytes
+        text = units.size_of(used, total)
+        if used is not None and total is not None and used >= 0.95 * total > 0:
+            return self._glyphs.warning + text, "warn"
+        return text, "value"
+
+    def summary(self) -> Line:
+        """Draw everything that fits on one line, most important first."""
+        host = self._host
+        row = Row(self._width).add(" CPU ", "label").add(_cpu_text(host), "value")
+        memory, mood = self._memory()
+        spark = max(0, min(24, self._width - 66))
+        if spark >= 8:
+            row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
+        before = "  mem " if self._width >= 50 else " mem "
+        if row.room >= len(before) + len(memory):
+            row.add(before, "label").add(memory, mood)
+        iowait, iowait_mood = _iowait(host)
+        row.fits("  " + iowait, iowait_mood)
+        for what, way, _, name in _RATES:
+            row.fits(f"  {what} {way}{right(self._rate_text(name), 9)}", "label")
+        return row.line()
+
+    # -- up to three lines of two cells, aligned with the GPUs' charts above
+
+    def halves(self, rows: int) -> list[Line]:
+        """CPUs, memory, disks and network, and facts."""
+        half = self._width // 2
+        rest = self._width - half
+        pairs = (
+            (self._cpu(half)[0], self._cores(rest)),
+            (self._memory_line(half), self._rates("disk", rest)),
+            (self._rates("net", half), self._facts(rest)),
+        )
+        return [(*one, *other) for one, other in pairs[:rows]]
+
+    def _cpu(self, width: int, rows: int = 1) -> list[Line]:
+        name, value = "cpu_percent", (_cpu_text(self._host), "value")
+        return self._charted("cpu", value, name, 100.0, width, rows)
+
+    def _memory_line(self, width: int) -> Line:
+        name, limit = "memory_used_bytes", self._host.memory_total_bytes or None
+        return self._charted("memory", self._memory(), name, limit, width)[0]
+
+    def _charted(
+        self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
+    ) -> list[Line]:
+        """Draw a chart with its label and number, aligned with the GPUs' charts above."""
+        room = max(0, width - _LEAD - 1)
+        lines = []
+        for number, drawn in enumerate(self._chart(name, room, limit, rows)):
+            row = Row(width)
+            if number == rows - 1:
+                row.add("  ").add(label, "label").pad_to(_LEAD - 2 - width_of(value[0]))
+                row.add(*value)
+            row.pad_to(_LEAD - 1).add(self._glyphs.separator, "rule")
+            lines.append(row.add_runs(drawn, room).line())
+        return lines
+
+    def _rates(self, label: str, width: int) -> Line:
+        """Draw both directions, each with its chart and, where there is room, the chart's scale."""
+        row = Row(width).add("  ").add(left(label, 4), "label")
+        share = (width - row.used) // 2
+        for way, name in [(way, name) for what, way, _, name in _RATES if what == label]:
+            end = row.used + share
+            row.add(f" {way}", "label").add(right(self._rate_text(name), 9), "value")
+            row.add(" ").add(self._glyphs.separator, "rule")
+            chart = max(0, end - row.used - 1)
+            ceiling = self._ceiling(name, chart)
+            scale = f" {self._glyphs.up}{units.size(ceiling)}"
+            if chart - len(scale) < 12:
+                scale = ""
+            chart -= len(scale)
+            row.add_runs(self._chart(name, chart, ceiling)[0], chart).add(scale, "dim").pad_to(end)
+        return row.line()
+
+    def _cores(self, width: int) -> Line:
+        """Draw a bar for each core, now; where they are too many, the busiest of each few."""
+        row = Row(width).add("  ").add(left("cores", 7), "label")
+        percents = self._host.core_percents or ()
+        group = max(1, -(-len(percents) // max(1, row.room - 1)))
+        starts = range(0, len(percents), group)
+        bars = [_busiest(percents[start : start + group], self._glyphs.core) for start in starts]
+        return row.add("".join(bars), "host").line()
+
+    def _facts(self, width: int) -> Line:
+        row = Row(width).add("  ")
+        for text, mood in _host_facts(self._host):
+            if len(text) + 2 <= row.room:
+                row.add(text, mood).add("  ")
+        return row.line()
+
+    # -- a line for each chart
+
+    def full(self, rows: int) -> list[Line]:
+        """Draw a machine without a GPU: a chart a line, then a chart for every core."""
+        lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
+        room = max(1, self._width - _LEAD - 1)
+        for _, _, label, name in _RATES:
+            # The scale stands before the chart, as wide as the others: they have one time axis.
+            ceiling, text = self._ceiling(name, room), self._rate_text(name)
+            scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
+            value = text, "value"
+            lines += self._charted(f"{label} {scale}", value, name, ceiling, self._width)
+        if rows >= 9:
+            self._view.chart_columns = room
+            axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)
+            lines.append(axis)
+        lines.append(self._facts(self._width))
+        return filled([*lines, *self._core_grid(rows - 9)], self._width, rows)
+
+    def _core_grid(self, rows: int) -> list[Line]:
+        """Draw a small chart over time for each core, in columns, as many as fit."""
+        view, percents = self._view, self._host.core_percents or ()
+        columns = max(1, self._width // _CORE_WIDTH)
+        cell = self._width // columns
+        lines = []
+        for first in range(max(0, rows)):
+            row = Row(self._width)
+            for column, core in enumerate(range(first, len(percents), rows)[:columns]):
+                row.pad_to(column * cell).add(f" {core:3d} ", "dim")
+                row.add(right(units.percent(percents[core]), 4), "text").add(" ")
+                series = view.history.host_core(core)
+                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
+                row.add_runs(drawn[0], cell - 11)
+            lines.append(row.line())
+        return lines
+
 
 # -- the drawing -----------------------------------------------------------------------------------
 
 
 _FOOTER = footer_panel(lambda _: OVERVIEW_FOOTER)
-_AXIS = time_axis.axis_panel(lambda page: page.grid.axis > 0)
+_AXIS = time_axis.axis_panel(lambda page: page.overview.axis > 0)
 _VERDICT = edge_panel("verdict", lambda _: Title("verdict", (("d", "why", "findings"),)))
 _GPUS = edge_panel(
     "gpus", lambda page: Title("GPUs", (("enter", "open", "open"), *range_keys(page)))
 )
-_HOST = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))
+_HOST_EDGE = edge_panel("host", lambda page: Title("host", () if page.gpus else range_keys(page)))
 
 
 def _of_processes(page: Page) -> Title:
@@ -47,16 +305,16 @@ _PROCESSES = edge_panel("processes", _of_processes)
 
 PANELS = (
     *(HEADER, _VERDICT, findings.PANEL),
-    *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST, host.PANEL),
+    *(_GPUS, gpu_rows.PANEL, _AXIS, _HOST_EDGE, HOST),
     *(_PROCESSES, processes.PANEL, time_axis.VALUES, BOTTOM, _FOOTER),
 )
 """Panels of the page, from top to bottom."""
 _OF_GPUS = (_GPUS, gpu_rows.PANEL, _AXIS)
 COMPETING = (time_axis.VALUES,)
 """Panels that compete for rows: what the person asks for takes its row from the table; all others
-have those of the grid."""
+have those of `overview_rows`."""
 
-COMPETING_WITHOUT_GPU = (processes.PANEL, host.PANEL, time_axis.VALUES)
+COMPETING_WITHOUT_GPU = (processes.PANEL, HOST, time_axis.VALUES)
 
 
 def draw(view: View, width: int, height: int) -> Frame:
@@ -74,7 +332,7 @@ def draw(view: View, width: int, height: int) -> Frame:
 
 def _draw(view: View, width: int, height: int) -> Frame:
     gpus = view.gpus
-    boxes = grid(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
+    boxes = overview_rows(width, height, len(gpus)).edges > 0 if gpus else has_boxes(width, height)
     page = Page(
         view, width - 2 * boxes, height, boxes, view.window, gpus, table=processes.table_rows(view)
     )
@@ -105,7 +363,7 @@ class OverviewScreen(ListScreen):
         return self.view.selected_row
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         view = self.view
         if view.in_findings:
             return "finding", view.finding
@@ -122,7 +380,7 @@ class OverviewScreen(ListScreen):
         else:
             view.focus, view.selected_row = "processes", key
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         rows = [(self.ROWS, row.key) for row in self.shown.table]
         return [*self._findings(), *[("gpu", gpu.uuid) for gpu in self.view.gpus], *rows]
 

@@ -15,11 +15,10 @@ from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
 
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII, Glyphs
+from gpuwatch.tui.charts.strips import ASCII, Glyphs
 from gpuwatch.tui.keys import Footer
 from gpuwatch.tui.pages.layout import Frame, Title, boxed, edge, filled, has_boxes
-from gpuwatch.tui.panels import replay_bar
-from gpuwatch.tui.panels.bars import draw_footer, draw_header, draw_practice, practice_rows
+from gpuwatch.tui.panels.bars import draw_footer, draw_header, draw_replay_bar, replay_rows
 from gpuwatch.tui.panels.findings import keep_finding_in_sight, keys_in
 from gpuwatch.tui.terminal.canvas import Canvas
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, blank, cut, fit, plain, width_of
@@ -32,7 +31,7 @@ END = 1_000_000
 """Rows: beyond every end."""
 _WHEEL_LINES = 3
 
-Stop = tuple[str, Any]
+CursorPlace = tuple[str, Any]
 """A kind of row, as its zones have it for an action, and the key of one."""
 
 
@@ -74,10 +73,9 @@ class CanvasScreen(Screen[None]):
 
     @property
     def room(self) -> tuple[int, int]:
-        """Width and height of the picture: the screen's, less the bar of a replay or a practice."""
+        """Width and height of the picture: the screen's, less the bar of a replay."""
         width, height = self.size
-        bars = replay_bar.rows(self.view, height) + practice_rows(self.view, height)
-        return width, height - bars
+        return width, height - replay_rows(self.view, height)
 
     def show_lines(self, lines: list[Line]) -> None:
         """Show ``lines``, as wide as the screen, and over the one above the keys what is to be
@@ -87,8 +85,7 @@ class CanvasScreen(Screen[None]):
             text = fit(self.view.message, width - 2, self.view.glyphs.ellipsis)
             said = Row(width, prefix="s:").add(f" {text}", "title").line()
             lines = [*lines[:-2], said, lines[-1]]
-        lines = lines + replay_bar.draw(self.view, width, height)
-        lines += draw_practice(self.view, width, height)
+        lines = lines + draw_replay_bar(self.view, width, height)
         self.canvas.ascii_only = self.view.glyphs is ASCII
         self.canvas.show(lines, width)
 
@@ -132,7 +129,7 @@ class CanvasScreen(Screen[None]):
 
 
 class ListScreen(CanvasScreen):
-    """A screen on which a cursor runs through findings and other rows."""
+    """Screen on which a cursor runs through findings and other rows."""
 
     ROWS: ClassVar[str]
     """The kind of the rows of the page's table."""
@@ -140,24 +137,24 @@ class ListScreen(CanvasScreen):
     """The kinds of rows that a click chooses, and the action of another click on the same."""
 
     @property
-    def cursor(self) -> Stop:
+    def cursor(self) -> CursorPlace:
         """Return where the cursor is, whether or not that is still there."""
         raise NotImplementedError
 
     @property
     def chosen(self) -> object:
-        """The key of the row of the table where the cursor is, or was last."""
+        """Return the key of the row of the table where the cursor is, or was last."""
         raise NotImplementedError
 
     def put(self, kind: str, key: Any) -> None:
         """Put the cursor there."""
         raise NotImplementedError
 
-    def stops(self) -> list[Stop]:
+    def stops(self) -> list[CursorPlace]:
         """All places for the cursor, top to bottom."""
         return [*self._findings(), *[(self.ROWS, row.key) for row in self.shown.table]]
 
-    def _findings(self) -> list[Stop]:
+    def _findings(self) -> list[CursorPlace]:
         return [("finding", key) for key in keys_in(self.shown.zones)]
 
     def page(self, width: int, height: int) -> Frame:
@@ -171,7 +168,7 @@ class ListScreen(CanvasScreen):
         return frame
 
     def position(self) -> int | None:
-        """The place of the chosen row; ``None``: it is not there."""
+        """Return the place of the chosen row; ``None``: it is not there."""
         chosen = self.chosen
         places = (place for place, row in enumerate(self.shown.table) if row.key == chosen)
         return next(places, None)
@@ -195,6 +192,13 @@ class ListScreen(CanvasScreen):
             self.put(*stops[max(0, place)])
         self.redraw()
 
+    def action_edge(self, end: int) -> None:
+        self.action_move(END if end else -END)
+
+    async def wheel(self, y: int, step: int) -> None:
+        del y
+        self.action_move(step)
+
     async def clicked(self, zone: Zone, event: events.Click) -> None:
         stop = zone.action, zone.argument
         if zone.action not in self.OPENS:
@@ -208,7 +212,7 @@ class ListScreen(CanvasScreen):
 
 
 class ScrolledScreen(CanvasScreen):
-    """A screen whose picture can be longer than the terminal. Subclasses draw from the line
+    """Screen whose picture can be longer than the terminal. Subclasses draw from the line
     ``body_offset`` on, and set it to what was possible."""
 
     body_offset = 0
@@ -381,7 +385,7 @@ class Dialog(ModalScreen[str]):
         return row.line("b:accent")
 
     def _side(self, y: int, rows: int, lines: int) -> tuple[str, str]:
-        """The right edge, in which a bar says what part of the text is in sight."""
+        """Return the right edge, in which a bar says what part of the text is in sight."""
         start = self._first * rows // lines if lines else 0
         if lines > rows and start <= y <= start + rows * rows // lines:
             return self._glyphs.solid[8], "b:label"

@@ -1,7 +1,9 @@
-"""The first line and the last, and the bar of a practice job.
+"""The first line and the last, and the bar of a recording that is played.
 
 The header says where, how fast, how old, and what watching costs; the footer has the keys, most
-needed first, as many as fit, each of which can be clicked.
+needed first, as many as fit, each of which can be clicked. The bar of a recording is like a video
+player's: the whole file from left to right. A column of it is solid up to the lowest and pale up to
+the highest busy share that a GPU had over half a minute; dots were not read yet.
 """
 
 from __future__ import annotations
@@ -9,30 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import OwnCost, ProcessKey, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.tui.charts.strips import ASCII, FULL, Glyphs, draw_column
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
+from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause
 from gpuwatch.tui.runs import mean_busy_percent
-from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right
-from gpuwatch.tui.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.practice.control import Practice
-
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
+from gpuwatch.tui.view import ReplayState, View
 
 # -- the header ------------------------------------------------------------------------------------
 
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-WASTED_AFTER_SECONDS = _MEAN_SECONDS = 30.0
-_OTHERS = "other_tenant"
+LOST_AFTER_SECONDS = _MEAN_SECONDS = 30.0
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -93,7 +91,8 @@ def _header_left(view: View, snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
-    """``41% busy``, ``4.6 of 8 wasted``, ``2 idle``, ``1.9kW``: what several GPUs are used for."""
+    """Return ``41% busy``, ``4.6 of 8 lost``, ``2 idle``, ``1.9kW``: what several GPUs are used
+    for."""
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
@@ -102,8 +101,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
-    if found is not None and found.watched_seconds >= WASTED_AFTER_SECONDS:
-        parts.append(f"{wasted(found, snapshot):.1f} of {len(snapshot.gpus)} wasted")
+    if found is not None and found.watched_seconds >= LOST_AFTER_SECONDS:
+        parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
     watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
@@ -111,13 +110,11 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
 
 
-def wasted(found: Diagnosis, snapshot: Snapshot) -> float:
-    """Return how many GPUs do nothing, on average, by what was found."""
-    # What others use is lost to a job, but not to the machine.
-    lost = [one for one in found.findings if one.severity != "info" and one.rule != _OTHERS]
+def lost_gpus(found: Diagnosis, snapshot: Snapshot) -> float:
+    """Return how many GPUs' time is lost to the findings: the sum of what is shown of each."""
     # A share is of all GPUs of its job, also where the finding names one of them.
     used: dict[ProcessKey | None, int] = {job.key: len(job.gpu_uuids) for job in snapshot.jobs}
-    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in lost]
+    each = [(one.cost_share or 0.0) * used.get(one.job, len(one.gpus)) for one in found.findings]
     return min(sum(each), len(snapshot.gpus))
 
 
@@ -138,7 +135,8 @@ def _header_right(view: View, snapshot: Snapshot, width: int) -> list[tuple[str,
 
 
 def _cost_text(cost: OwnCost, brief: bool) -> str:
-    """``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the driver."""
+    """Return ``own 0.7% 34.0M nvml 1.2ms/s``: what watching takes of a core, memory and the
+    driver."""
     parts = []
     if cost.cpu_percent is not None:
         parts.append(f"own {cost.cpu_percent:3.1f}%")
@@ -151,89 +149,11 @@ def _cost_text(cost: OwnCost, brief: bool) -> str:
     return " ".join(parts)
 
 
-# -- a practice job's fault, and its cure ----------------------------------------------------------
-
-
-_FooterKey = tuple[str, str, str]
-_PRACTICE_KEY = "x"
-_LEAST_ROWS, _ALL_ROWS = 10, 20
-"""Rows of the screen below which nothing is shown, or only what the key does."""
-
-
-def practice_rows(view: View, height: int) -> int:
-    """Return how many of a screen's rows the bar takes."""
-    if view.practice is None or height < _LEAST_ROWS:
-        return 0
-    wanted = 2 if view.practice.note is None else 3
-    return wanted if height >= _ALL_ROWS else 1
-
-
-def _keys_with_practice(view: View, others: Sequence[_FooterKey]) -> tuple[_FooterKey, ...]:
-    """The footer's keys, with the one that turns the knobs third."""
-    practice = view.practice
-    assert practice is not None
-    if practice.ended or not practice.turns:
-        return tuple(others)
-    word = "break again" if practice.cured else "fix"
-    return (*others[:2], (_PRACTICE_KEY, word, "turn"), *others[2:])
-
-
-def draw_practice(view: View, width: int, height: int) -> list[Line]:
-    """Draw exactly ``practice_rows`` lines."""
-    practice, count = view.practice, practice_rows(view, height)
-    if practice is None or not count:
-        return []
-    lines = [_cure_line(view, practice, width)]
-    if count > 1:
-        lines.insert(0, _fault_line(view, practice, width))
-    if count > 2:
-        row = Row(width, prefix="b:").add(" ")
-        lines.insert(1, row.add(fit(practice.note or "", width - 2, view.glyphs.ellipsis)).line())
-    return lines[:count]
-
-
-def _fault_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:").add(" PRACTICE ", "key").add(f" {practice.cause.name}", "title")
-    if row.room > 12:
-        row.add(": ", "label").add(fit(practice.cause.says, row.room - 1, view.glyphs.ellipsis))
-    return row.line("label")
-
-
-def _cure_line(view: View, practice: Practice, width: int) -> Line:
-    row = Row(width, prefix="b:")
-    if practice.ended:
-        return row.add(fit(" The job has ended: q leaves.", width, "")).line("label")
-    if not practice.turns:
-        return row.add(fit(" There is nothing to fix.", width, "")).line("label")
-    row.add(f" {_PRACTICE_KEY}", "key").add(
-        " breaks it again: " if practice.cured else " fixes it: ", "label"
-    )
-    row.add(fit(practice.turns, row.room - 1, view.glyphs.ellipsis), "value")
-    progress = _progress(view, practice)
-    if row.room > len(progress) + 4:
-        row.add(f"  ({progress})", "label")
-    return row.line("label")
-
-
-def _progress(view: View, practice: Practice) -> str:
-    """Says how far it is until the key makes sense."""
-    if practice.cured:
-        return "before and after: above"
-    if not practice.can_be_named:
-        return "not diagnosed here"
-    found = () if view.diagnosis is None else view.diagnosis.findings
-    if any(one.rule == practice.cause.name for one in found):
-        return "diagnosed above"
-    if practice.cause.press is not None:
-        return practice.cause.press
-    return f"diagnosed in about {practice.cause.after_seconds:.0f} s"
-
-
 # -- the footer ------------------------------------------------------------------------------------
 
 
 def footer_panel(keys: Callable[[View], Footer]) -> Panel:
-    """The footer of a page with these keys."""
+    """Return the footer of a page with these keys."""
 
     def draw_keys(page: Page, _rows: int) -> Drawn:
         line, zones = draw_footer(page.view, page.width, keys(page.view))
@@ -245,7 +165,7 @@ def footer_panel(keys: Callable[[View], Footer]) -> Panel:
 def draw_footer(
     view: View, width: int, keys: Footer = OVERVIEW_FOOTER, below: int = 0
 ) -> tuple[Line, list[Zone]]:
-    """The line that is typed, else the keys, and how many lines are below those shown."""
+    """Return the line that is typed, else the keys, and how many lines are below those shown."""
     row = Row(width, prefix="b:")
     prompt = view.prompt
     if prompt is not None:
@@ -256,8 +176,6 @@ def draw_footer(
         return row.line("label"), []
     if view.replay is not None:
         keys = replay_footer(keys)
-    if view.practice is not None:
-        keys = _keys_with_practice(view, keys)
     more = f" {view.glyphs.down}{below} more lines" if below else ""
     line, zones = _keys_line(tuple(keys), width, view.paused, more)
     return line, list(zones)
@@ -277,3 +195,169 @@ def _keys_line(keys: Footer, width: int, paused: bool, more: str) -> tuple[Line,
         zones.append(Zone(0, start, row.used, action))
     row.pad_to(width - len(more) - 1, "label").add(more, "warn")
     return row.line("label"), zones
+
+
+# -- the bar of a recording: how busy it was, what was found, where we are -------------------------
+
+
+def replay_rows(view: View, height: int) -> int:
+    """Return how many of a screen's rows the bar takes."""
+    if view.replay is None or height < 8:
+        return 0
+    return 1 if height < 14 else 2 if height < 20 else 3 if height < 36 else 4
+
+
+def draw_replay_bar(view: View, width: int, height: int) -> list[Line]:
+    """Draw exactly ``replay_rows`` lines of ``width`` cells for a screen of ``height``."""
+    state = view.replay
+    count = replay_rows(view, height)
+    if state is None or not count:
+        return []
+    lines: list[Line] = []
+    if count > 1:
+        inner = max(1, width - 2)
+        lines += _band(view, state, width, inner, 2 if count == 4 else 1)
+    if count > 2:
+        lines.append(_marks(view, state, width, inner))
+    lines.append(_status(view, state, width))
+    return lines
+
+
+def moment_at(state: ReplayState, x: int, width: int) -> float:
+    """Return which moment of the file a cell of the bar stands for."""
+    inner = max(1, width - 2)
+    share = min(1.0, max(0.0, (x - 1 + 0.5) / inner))
+    return state.first + share * state.seconds
+
+
+def _place(state: ReplayState, at: float, inner: int) -> int:
+    if state.seconds <= 0:
+        return 0
+    return min(inner - 1, max(0, int((at - state.first) / state.seconds * inner)))
+
+
+def _columns(state: ReplayState, inner: int) -> list[tuple[float, float] | None]:
+    """Lowest and highest half minute of a GPU in each column."""
+    key = (inner, len(state.buckets), state.first, state.last)
+    if state.drawn is not None and state.drawn[0] == key:
+        return state.drawn[1]
+    columns: list[tuple[float, float] | None] = [None] * inner
+    for bucket in state.buckets:
+        means = [
+            bands["busy_percent"].mean for bands in bucket.gpus.values() if "busy_percent" in bands
+        ]
+        if not means:
+            continue
+        low, high = min(means), max(means)
+        begin = _place(state, max(bucket.begin_unix_seconds, state.first), inner)
+        # The end of a bucket is the beginning of the next.
+        for place in range(begin, _place(state, bucket.end_unix_seconds - 0.01, inner) + 1):
+            before = columns[place]
+            columns[place] = (
+                (low, high) if before is None else (min(before[0], low), max(before[1], high))
+            )
+    state.drawn = (key, columns)
+    return columns
+
+
+def _band(view: View, state: ReplayState, width: int, inner: int, count: int) -> list[Line]:
+    glyphs = view.glyphs
+    columns = _columns(state, inner)
+    here = _place(state, state.now, inner)
+    known = inner
+    if state.progress < 1.0:
+        end = state.buckets[-1].end_unix_seconds if state.buckets else state.first
+        known = _place(state, end, inner)
+    bands = [None if one is None else (one[0], *one) for one in columns]
+    drawn = [draw_column(band, 100.0, glyphs, count) for band in bands]
+    lines = []
+    for number in range(count):
+        row = Row(width).add(" ")
+        for place, (text, tones) in enumerate(drawn):
+            if place == here:
+                row.add(_needle(glyphs), "title")
+            elif columns[place] is None and place >= known:
+                row.add(glyphs.dot if number == count - 1 else " ", "dim")
+            else:
+                tone = tones[number]
+                row.add(text[number], "unknown" if tone == FULL else f"unknown.{tone}")
+        lines.append(row.line())
+    return lines
+
+
+def _needle(glyphs: Glyphs) -> str:
+    return "|" if glyphs is ASCII else "┃"
+
+
+def _marks(view: View, state: ReplayState, width: int, inner: int) -> Line:
+    """Draw from when to when something was found, the gravest on top."""
+    ends = [
+        state.last if one.end_unix_seconds is None else one.end_unix_seconds
+        for one in state.findings
+    ]
+    found = [
+        (one.severity, _place(state, one.begin_unix_seconds, inner), _place(state, end, inner))
+        for one, end in zip(state.findings, ends, strict=True)
+    ]
+    marks = time_axis.mark_cells(found, inner, view.glyphs)
+    marks[_place(state, state.now, inner)] = (_needle(view.glyphs), "title")
+    row = Row(width).add(" ")
+    for mark in marks:
+        row.add(*(mark or (" ", "text")))
+    return row.line()
+
+
+def _status(view: View, state: ReplayState, width: int) -> Line:
+    row = Row(width, prefix="b:").add(" ")
+    sign, word, style = _doing(state, view.glyphs)
+    row.add(f"{sign} ", "key").add(f"{word:<7}", style)
+    row.add(f" {f'{state.speed:g}x':<6}", "value")
+    row.add(f" {_clock(state.now, state)}", "title")
+    row.add(f"  {units.age(state.now - state.first)}", "value")
+    row.add(f" of {units.age(state.seconds)}", "label")
+    row.fits(f" {state.share * 100:3.0f}%", "label")
+    ends = f"{_clock(state.first, state)} - {_clock(state.last, state)} "
+    found, grave = _holding(state)
+    searched = f"{int(state.progress * 100)}% searched" if state.progress < 1.0 else ""
+    for text, look in ((_trouble(state), "warn"), (searched, "label"), (found, grave)):
+        if text and row.room > 12:
+            row.add("   ").add(fit(text, row.room - 1, view.glyphs.ellipsis), look)
+    if row.room >= width_of(ends) + 3:
+        row.pad_to(width - width_of(ends), "label").add(ends, "label")
+    return row.line("label")
+
+
+def _doing(state: ReplayState, glyphs: Glyphs) -> tuple[str, str, str]:
+    plain = glyphs is ASCII
+    if state.seeking:
+        return ("~" if plain else "◌", "seeking", "label")
+    if state.ended:
+        return ("#" if plain else "■", "the end", "value")
+    if not state.playing:
+        return ("=" if plain else "‖", "paused", "value")
+    return (">" if plain else "▶", "live" if state.following else "playing", "text")
+
+
+def _clock(at: float, state: ReplayState) -> str:
+    """Return a time of day, with the date where the file is longer than a day."""
+    moment = time.localtime(at)
+    return time.strftime("%m-%d %H:%M:%S" if state.seconds > 86400 else "%H:%M:%S", moment)
+
+
+def _trouble(state: ReplayState) -> str:
+    if state.skipping:
+        return "skipping"
+    return "no diagnosis at this speed" if state.undiagnosed else ""
+
+
+def _holding(state: ReplayState) -> tuple[str, str]:
+    """Return the gravest finding that holds now, in a few words; else how many findings there
+    are."""
+    now = state.holding(state.now)
+    if now:
+        more = f" +{len(now) - 1}" if len(now) > 1 else ""
+        return cause(now[0].rule) + more, SEVERITY_STYLES.get(now[0].severity, "label")
+    count = len(state.findings)
+    if not count:
+        return "", "label"
+    return units.plural(count, "finding"), "label"

@@ -1,33 +1,159 @@
-"""Findings to choose from, and the band under the header that shows them.
+"""Findings in a few words, those to choose from, and the band under the header that shows them.
 
 The band has as many rows whatever there is to say: findings, one line each, or a quiet one that
 nothing is; readings that fail; what a change brought about.
 """
 
-import textwrap
+from __future__ import annotations
+
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Problem
+from gpuwatch.core.model import Gpu, GpuKey, Job, Problem
 from gpuwatch.core.text import clean
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, about_job, severity_place
-from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
-from gpuwatch.tui.panels.finding_words import (
-    by_key,
-    cause,
-    changes,
-    gpu_names,
-    lost,
-    parts,
-    place,
-    severity_sign,
-    style_of,
-    whose,
+from gpuwatch.diagnosis.finding import (
+    Diagnosis,
+    Finding,
+    FindingKey,
+    Unchecked,
+    about_job,
+    severity_place,
 )
+from gpuwatch.outputs.terminal import wrap
+from gpuwatch.tui.charts.strips import Glyphs
+from gpuwatch.tui.pages.layout import Drawn, Page, Panel, band_rows, filled
+from gpuwatch.tui.panels.table import brief_command
 from gpuwatch.tui.runs import ended_at, is_about
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, left, width_of, wrapped
-from gpuwatch.tui.view import Side, View
+from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, left, width_of
+from gpuwatch.tui.view import BeforeOrAfter, View
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.rule import Rule
+
+
+# -- in a few words: the cause, where, what is lost, what to change -------------------------------
+
+
+SEVERITY_STYLES = {"error": "error", "warning": "warn", "info": "label"}
+
+
+def by_key(findings: Iterable[Finding], key: FindingKey | None) -> Finding | None:
+    """Return the finding with this key as it is now; one that has moved to other GPUs of its job,
+    or that others have joined, is still it."""
+    if key is None:
+        return None
+    same = [finding for finding in findings if finding.rule == key.rule]
+    for finding in same:
+        if finding.key == key:
+            return finding
+    jobs = [one for one in same if one.job is not None and one.job == key.job]
+    shared = [one for one in same if not set(one.gpus).isdisjoint(key.gpus)]
+    return next(iter(jobs or shared), None)
+
+
+def parts(finding: Finding) -> tuple[Finding, ...]:
+    """Return the finding of each job, where it is one of several."""
+    return finding.members or (finding,)
+
+
+def whose(finding: Finding, jobs: Sequence[Job]) -> str:
+    """Return ``PID 4242 python train.py``, ``6 jobs``; nothing where no job is known."""
+    keys = {one.job for one in parts(finding) if one.job is not None}
+    if len(keys) > 1:
+        return f"{len(keys)} jobs"
+    commands = {job.key: brief_command(clean(job.command or "")) for job in jobs}
+    return "".join([f"PID {key[0]} {commands.get(key, '')}".strip() for key in keys])
+
+
+def rule_of(name: str) -> Rule:
+    """Return the rule of this name; an empty one for the name of another version of gpuwatch."""
+    # The rules come with the engine, which nobody waits for.
+    from gpuwatch.diagnosis.catalogue import known  # noqa: PLC0415
+
+    return known(name)
+
+
+def cause(rule: str) -> str:
+    """Return the cause in at most 22 characters."""
+    return clean(rule_of(rule).title, 22)
+
+
+def style_of(finding: Finding) -> str:
+    return SEVERITY_STYLES.get(finding.severity, "warn")
+
+
+def severity_sign(severity: str, glyphs: Glyphs) -> str:
+    """Return a shape of its own for each severity."""
+    signs = {"error": glyphs.grave, "info": glyphs.note}
+    return signs.get(severity, glyphs.warning)
+
+
+def about_gpu(diagnosis: Diagnosis | None, uuid: GpuKey) -> list[Finding]:
+    """Return the findings that name this GPU, the leading one first."""
+    found = () if diagnosis is None else diagnosis.findings
+    return [one for one in found if uuid in one.gpus]
+
+
+def gpu_names(uuids: Sequence[GpuKey], gpus: Sequence[Gpu]) -> str:
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all); nothing where none of them is there."""
+    named = [units.gpu_label(gpu) for gpu in gpus if gpu.uuid in uuids]
+    if len(named) == len(gpus) > 1:
+        return f"{len(gpus)} GPUs"
+    return f"GPU {units.ranges(named)}" if named else ""
+
+
+def place(finding: Finding, gpus: Sequence[Gpu]) -> str:
+    """Return ``GPU 0``, ``GPU 0-3,6``, ``8 GPUs`` (all), ``PID 4242``, or ``host``."""
+    names = gpu_names(finding.gpus, gpus)
+    if names:
+        return names
+    if finding.job is not None:
+        return f"PID {finding.job[0]}"
+    return "GPU" if finding.gpus else "host"
+
+
+def lost(finding: Finding) -> str:
+    """Return ``38% lost``; nothing where no time is lost, or it is not known."""
+    share = finding.cost_share
+    if share is None or share <= 0:
+        return ""
+    return "<1% lost" if share < 0.005 else f"{share * 100:2.0f}% lost"
+
+
+def lost_sentence(finding: Finding) -> list[str]:
+    """Return ``lost 38% of the time, 46 GPU-seconds so far``; nothing where no time is lost."""
+    parts = []
+    if finding.cost_share is not None:
+        parts.append(f"{finding.cost_share * 100:.0f}% of the time")
+    if finding.cost_gpu_seconds is not None:
+        parts.append(f"{units.gpu_time(finding.cost_gpu_seconds)} so far")
+    return [f"lost {', '.join(parts)}"] if parts else []
+
+
+def changes(finding: Finding, room: int) -> str:
+    """Return as many changes as fit, the first in any case."""
+    text = ""
+    sentences = any(one.setting is None or one.wanted is None for one in finding.advice)
+    between = "; " if sentences else ", "
+    for advice in finding.advice:
+        more = f"{text}{between}{clean(advice.change)}" if text else clean(advice.change)
+        if text and len(more) > room:
+            break
+        text = more
+    return text
+
+
+def undecided(unknown: Iterable[Unchecked]) -> dict[str, list[str]]:
+    """Causes that could not be decided, by the readings that were missing."""
+    causes: dict[str, list[str]] = {}
+    for one in unknown:
+        names = causes.setdefault(clean(", ".join(one.missing)), [])
+        if cause(one.rule) not in names:
+            names.append(cause(one.rule))
+    return causes
+
 
 # -- findings to choose from -----------------------------------------------------------------------
 
@@ -84,22 +210,30 @@ def _problem_lines(view: View, width: int, most: int) -> list[Line]:
     problems, glyphs = _worth_saying(view), view.glyphs
     if not problems or most <= 0:
         return []
-    out: list[Run] = []
     if len(problems) == 1:
-        wrapped = textwrap.wrap(problems[0].message, max(8, width - 5), max_lines=most,
-                                placeholder=f" {glyphs.ellipsis}")  # fmt: skip
-        style, signs = _problem_style(problems[0]), (glyphs.warning, *" " * most)
-        out = [(f" {sign} {text}", style) for sign, text in zip(signs, wrapped, strict=False)]
-    for number, problem in enumerate(problems[:most] if len(problems) > 1 else ()):
+        text, style = problems[0].message, _problem_style(problems[0])
+        return _signed(view, glyphs.warning, text, style, width, width - 2, most)
+    lines = []
+    for number, problem in enumerate(problems[:most]):
         more = len(problems) - most if number == most - 1 else 0
         note = f" +{more} more (!)" if more > 0 else ""
         text = fit(f" {glyphs.warning} {problem.message}", width - len(note) - 1, glyphs.ellipsis)
-        out.append((left(text, width - len(note)) + note, _problem_style(problem)))
-    return [Row(width).add(text, style).line() for text, style in out]
+        text = left(text, width - len(note)) + note
+        lines.append(Row(width).add(text, _problem_style(problem)).line())
+    return lines
+
+
+def _signed(
+    view: View, sign: str, text: str, style: str, width: int, room: int, most: int
+) -> list[Line]:
+    """Draw ``text`` in ``room`` cells behind a sign, in at most ``most`` lines."""
+    lines = wrap(clean(text), room, first=f" {sign} ", later="   ", most=most)
+    ellipsis = view.glyphs.ellipsis
+    return [Row(width).add(line.replace("…", ellipsis), style).line() for line in lines]
 
 
 def _problems_are_grave(view: View) -> bool:
-    """The gravest is an error, and no finding says so."""
+    """Return whether the gravest is an error, and no finding says so."""
     return any(one.severity == "error" for one in _worth_saying(view))
 
 
@@ -112,7 +246,7 @@ def _worth_saying(view: View) -> list[Problem]:
 
 
 def _is_a_finding(view: View, problem: Problem) -> bool:
-    """A GPU that is lost is said once, with what to do."""
+    """Return whether a finding says it: a GPU that is lost is said once, with what to do."""
     names: set[str | None] = {problem.target} if problem.reading is None else set()
     if problem.reading == "lost":
         names = {gpu.uuid for gpu in view.gpus if gpu.lost}
@@ -183,7 +317,8 @@ def _found(page: Page, findings: Sequence[Finding], most: int, trouble: bool) ->
         return _findings(view, findings, width, most, "" if page.boxed else "[d] why")
     if _has_ended(page):
         what = "nothing was found in" if view.job.decided else "not enough data on"
-        return [_quiet_line(view, f"{what} this job before it ended", width)]
+        text = f"{what} this job before it ended"
+        return _signed(view, view.glyphs.dot, text, "dim", width, width - 1, 1)
     if diagnosis is None or (trouble and not page.gpus):
         # That no GPU is in use says nothing where none can be read.
         return []
@@ -194,33 +329,20 @@ PANEL = Panel("findings", lambda page: band_rows(page.height, len(page.view.gpus
 
 
 def keys_in(zones: Iterable[Zone]) -> list[FindingKey]:
-    """The findings that have a line there, top to bottom."""
+    """Return the findings that have a line there, top to bottom."""
     shown = [zone.argument for zone in zones if isinstance(zone.argument, FindingKey)]
     return list(dict.fromkeys(shown))
 
 
-def _quiet_line(view: View, text: str, width: int) -> Line:
-    text = fit(text, width - 4, view.glyphs.ellipsis)
-    return Row(width).add(f" {view.glyphs.dot} {text}", "dim").line()
-
-
 def _quiet(view: View, diagnosis: Diagnosis, width: int, most: int) -> list[Line]:
-    """The verdict where nothing was found; it is longer where the cause is not known."""
+    """Return the verdict where nothing was found; it is longer where the cause is not known."""
     text = clean(diagnosis.verdict)
     if diagnosis.findings:
         early = view.job.seen_seconds < _EARLY_SECONDS or not diagnosis.decided
         text = "not enough data on this job yet" if early else "nothing found in this job"
         text += f" ({len(diagnosis.causes)} elsewhere: d)"
     style = "dim" if diagnosis.decided else "label"
-    texts = wrapped(text, width - 4)
-    if len(texts) > most:
-        rest = fit(" ".join(texts[most - 1 :]), width - 4, view.glyphs.ellipsis)
-        texts = [*texts[: most - 1], rest]
-    marks = [view.glyphs.dot] + [" "] * len(texts)
-    return [
-        Row(width).add(f" {mark} {one}", style).line()
-        for mark, one in zip(marks, texts, strict=False)
-    ]
+    return _signed(view, view.glyphs.dot, text, style, width, width - 1, most)
 
 
 def _findings(
@@ -238,8 +360,9 @@ def _findings(
 
 
 def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = "") -> Row:
-    """The cursor, where it is on this one, the sign of its severity, and its sentence; place and
-    cause where that has no room: cut, a sentence may say everything but the cause."""
+    """Begin a line: the cursor, where it is on this finding, the sign of its severity, and its
+    sentence; place and cause where that has no room: cut, a sentence may say everything but the
+    cause."""
     here = bool(prefix) or (view.in_findings and finding.key == view.finding)
     row, text = Row(width, prefix=prefix), clean(finding.summary)
     row.add(view.glyphs.marker if here else " ", "marker")
@@ -250,12 +373,12 @@ def _begin(view: View, finding: Finding, width: int, room: int, prefix: str = ""
 
 
 def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str = "") -> list[Line]:
-    """Return its sentence, and below it what it costs, what to do, whose job it is, and
+    """Return its sentence, and below it what is lost, what to do, whose job it is, and
     ``tail``."""
     first = _begin(view, finding, width, width, prefix)
-    second, cost = Row(width, prefix=prefix).add("   "), lost(finding).strip()
-    if cost:
-        second.add(cost, "label").add(_GAP)
+    second, loss = Row(width, prefix=prefix).add("   "), lost(finding).strip()
+    if loss:
+        second.add(loss, "label").add(_GAP)
     free = second.room - len(tail) - 3
     text = changes(finding, free - 4) or "no action needed: this is for information"
     second.add(fit(text, free, view.glyphs.ellipsis), "value" if finding.advice else "label")
@@ -269,11 +392,11 @@ def at_length(view: View, finding: Finding, width: int, tail: str, prefix: str =
 
 
 def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
-    """Return a finding in one line, with what it costs and what to change as far as that goes;
+    """Return a finding in one line, with what is lost and what to change as far as that goes;
     ``room`` is free of the width."""
-    cost = lost(finding)
-    row = _begin(view, finding, width, room - (len(_GAP) + width_of(cost) if cost else 0))
-    for text, look in ((cost, "label"), (changes(finding, room), "value")):
+    loss = lost(finding)
+    row = _begin(view, finding, width, room - (len(_GAP) + width_of(loss) if loss else 0))
+    for text, look in ((loss, "label"), (changes(finding, room), "value")):
         free = room - row.used - len(_GAP) - 1
         if text and free >= min(width_of(text), _LEAST_ADVICE):
             row.add(_GAP).add(fit(text, free, view.glyphs.ellipsis), look)
@@ -281,8 +404,9 @@ def _in_a_line(view: View, finding: Finding, width: int, room: int) -> Row:
 
 
 def mark_line(view: View, width: int) -> Line:
-    """``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402 samples/s  waits 61% -> 3%  gone:
-    loader is CPU-bound``. What a job reports of itself stands for the GPUs where there are none."""
+    """Return what came of a change: ``changed 12:04:31 (42s ago)  busy 41% -> 93%  126 -> 402
+    samples/s  waits 61% -> 3%  gone: loader is CPU-bound``. What a job reports of itself stands for
+    the GPUs where there are none."""
     mark, snapshot = view.mark, view.snapshot
     row = Row(width)
     if mark is None or snapshot is None:
@@ -317,7 +441,7 @@ def mark_line(view: View, width: int) -> Line:
     return row.line()
 
 
-def _add_reports(row: Row, before: Side, after: Side) -> None:
+def _add_reports(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:
     rates = before.samples_per_second, after.samples_per_second
     was, now = ["-" if rate is None else f"{rate:.0f}" for rate in rates]
     if row.room >= len(was) + len(now) + 16:

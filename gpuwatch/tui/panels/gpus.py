@@ -19,14 +19,13 @@ from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
-from gpuwatch.tui.panels.finding_words import about_gpu, severity_sign, style_of
+from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
 from gpuwatch.tui.panels.time_axis import past_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
     Run,
     Zone,
-    blank,
     fit,
     left,
     right,
@@ -100,7 +99,8 @@ def metrics(
 
 
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
-    """``metrics`` with every scale there is: ``columns`` is how much of the past is shown."""
+    """Return ``metrics`` with every scale there is: ``columns`` is how much of the past is
+    shown."""
     host_memory = None if view.snapshot is None else view.snapshot.host.memory_total_bytes
     if _power_limit(gpu):
         return metrics(gpu, host_memory)
@@ -214,7 +214,7 @@ Answer = TypeVar("Answer")
 
 
 class State(NamedTuple):
-    """``style`` is a name of the palette."""
+    """What a GPU does, in a word and a style of the palette."""
 
     word: str
     style: str
@@ -239,46 +239,48 @@ _BY_RULE = {
     "straggler": WAITING,
     "pipeline_bubbles": WAITING,
     "busy_without_work": WAITING,
+    "oscillation": IN_BURSTS,
+    "checkpoint_pauses": IN_BURSTS,
+    "validation_pauses": IN_BURSTS,
 }
-"""The others leave a GPU without work, or say nothing of how busy it is."""
+"""The others to which idle time is lost starve a GPU; those to which busy time is lost, or none,
+say nothing of how busy it is."""
 
 _RECENT_SECONDS = 30.0
 _COARSE_SECONDS, _FINE_SECONDS = 5.0, 0.5
 _HELD_SECONDS = 4.0
-IDLE_PERCENT, _FED_PERCENT, _FULL_PERCENT = 5.0, 70.0, 90.0
-"""Limits of the states. Never more than the first is idle, a mean from the second on is fed. Where
-a finding says that time is lost, a mean below the third is starved; where some stretch of
-``_COARSE_SECONDS`` is above it, the GPU is fed between its pauses, and the word is right in
-both."""
+IDLE_PERCENT, _FED_PERCENT = 5.0, 70.0
+"""Limits of the states where no finding says it. Never more than the first is idle, a mean from
+the second on is fed."""
 
 
 def state_of(view: View, gpu: Gpu) -> State:
-    """The state of now; or of the moment that is looked at, by what was found and read then."""
+    """Return the state of now; or of the moment that is looked at, by what was found and read
+    then."""
     moment = view.timeline.moment
-    said: Finding | FindingMark | None
+    said: Sequence[Finding | FindingMark]
     if moment is None:
-        said = found = about_gpu(view.diagnosis, gpu.uuid)
-        lost, loses_time = gpu.lost, found is not None and bool(found.cost_share)
+        said, lost = about_gpu(view.diagnosis, gpu.uuid), gpu.lost
     else:
-        said = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
-        lost = said is not None and said.rule == "gpu_lost"
-        loses_time = said is not None and said.severity != "info"
+        mark = mark_at([one for one in view.spans if gpu.uuid in one.gpus], moment, moment)
+        said = [] if mark is None else [mark]
+        lost = any(one.rule == "gpu_lost" for one in said)
     if lost:
         return LOST
-    if said is not None and said.rule in _BY_RULE:
-        slowest = said.rule == "straggler" and said.gpus[0] == gpu.uuid
-        return SLOWEST if slowest else _BY_RULE[said.rule]
+    for one in said:
+        if (word := _by_finding(one, gpu)) is not None:
+            return word
     if moment is not None:
         # Why it was throttled is not kept.
-        return _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time)
+        return _by_readings(_recent(view, gpu, _COARSE_SECONDS))
     held_back = throttle_text(gpu.reading)
     if held_back is not None and held_back[1] == "error":
         # Not at its power limit alone, where a GPU at full work belongs.
         return THROTTLED
     return _kept_for_seconds(
         view,
-        (gpu.uuid, loses_time),
-        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS), loses_time),
+        gpu.uuid,
+        lambda: _by_readings(_recent(view, gpu, _COARSE_SECONDS)),
     )
 
 
@@ -294,15 +296,26 @@ def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> 
     return cast("Answer", view.held[key])
 
 
-def _by_readings(recent: Sequence[Column | None], loses_time: bool) -> State:
+def _by_finding(said: Finding | FindingMark, gpu: Gpu) -> State | None:
+    """Return the state that a finding means; ``None`` where that is for the readings to say."""
+    if said.rule == "straggler" and said.gpus[0] == gpu.uuid:
+        return SLOWEST
+    if said.rule in _BY_RULE:
+        return _BY_RULE[said.rule]
+    rule = rule_of(said.rule)
+    loses_time = not isinstance(said, Finding) or bool(said.cost_share)
+    if said.severity == "info" or not loses_time or rule.lost_while_busy:
+        return None
+    return IDLE if rule.of_rest else STARVED
+
+
+def _by_readings(recent: Sequence[Column | None]) -> State:
     known = [one for one in recent if one is not None]
     if not known:
         return UNKNOWN
     if max(high for _, _, high in known) <= IDLE_PERCENT:
         return IDLE
     mean = sum(mean for _, mean, _ in known) / len(known)
-    if loses_time and mean < _FULL_PERCENT:
-        return IN_BURSTS if max(one for _, one, _ in known) >= _FULL_PERCENT else STARVED
     return FED if mean >= _FED_PERCENT else IN_USE
 
 
@@ -330,8 +343,8 @@ _WHOLE_CELLS, _SHORT_CELLS = 50, 24
 
 
 def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
-    """``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a chart of
-    ``width``; ``None``: the chart shows what there is to see."""
+    """Return ``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a
+    chart of ``width``; ``None``: the chart shows what there is to see."""
     grid = window.grid(max(1, width))
     if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
         return None
@@ -417,7 +430,7 @@ class GpuPainter:
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
     def draw(self, gpu: Gpu, style: GpuStyle, rows: int) -> list[Line]:
-        """``gpu`` in exactly ``rows`` lines."""
+        """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = state_of(self._view, gpu)
         gpu = past_gpu(self._view, gpu)
@@ -433,14 +446,15 @@ class GpuPainter:
     # -- parts ----------------------------------------------------------------------------
 
     def _begin(self, gpu: Gpu, width: int) -> Row:
-        """The selection mark, the index, and a sign or a blank: whether a finding names it."""
+        """Begin a line: the selection mark, the index, and a sign or a blank: whether a finding
+        names it."""
         view = self._view
         selected = self._marked and gpu.uuid == view.selected_gpu
         focused = selected and view.focus == "gpus" and not view.in_findings
         mark = self._glyphs.marker if selected else " "
         row = Row(width).add(mark, "marker" if focused else "dim")
         row.add(right(units.gpu_label(gpu), self._index_width), "title")
-        finding = about_gpu(view.diagnosis, gpu.uuid)
+        finding = next(iter(about_gpu(view.diagnosis, gpu.uuid)), None)
         if finding is None:
             return row.add(" ")
         return row.add(severity_sign(finding.severity, self._glyphs), style_of(finding))
@@ -468,22 +482,19 @@ class GpuPainter:
         solid = self._glyphs.solid
         return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
 
-    def _chart(self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int) -> list[Line]:
-        if metric.limit is None:
-            return [blank(max(0, width))] * rows
-        view = self._view
-        strip = view.strips.get((gpu.uuid, metric.name, width, rows))
-        series = view.history.gpu(gpu.uuid, metric.name)
-        limit, glyphs = metric.limit, self._glyphs
-        lines = strip.draw(series, self._window, width, limit, glyphs, style, rows)
-        return [tuple(line) for line in lines]
+    def _chart(
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
+    ) -> list[list[Run]]:
+        series = self._view.history.gpu(gpu.uuid, metric.name)
+        key = gpu.uuid, metric.name
+        return self._view.chart(key, series, width, metric.limit, style, rows, self._window)
 
     def _busy(
         self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
-    ) -> tuple[list[Line], list[Run]]:
-        """The chart of how busy it is, and what it shows in words: state, mean and extremes."""
+    ) -> tuple[list[Sequence[Run]], list[Run]]:
+        """Draw how busy it is, and say what the chart shows: state, mean and extremes."""
         self.spans.append((lead, width))
-        lines = self._chart(gpu, busy, state.style, width, rows)
+        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, state.style, width, rows)]
         series = self._view.history.gpu(gpu.uuid, busy.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
@@ -501,7 +512,7 @@ class GpuPainter:
         return lines, words
 
     def _ticks(self, number: int, rows: int) -> str:
-        """The scale beside row ``number`` of a chart, from the top."""
+        """Return the scale beside row ``number`` of a chart, from the top."""
         text = {0: "100", rows // 2: "50", rows - 1: "0"}.get(number, "")
         return right(text, _TICK_WIDTH) if rows >= _TICK_ROWS else ""
 
@@ -560,12 +571,13 @@ class GpuPainter:
             last.add(left(state.word, _STATE_WIDTH), state.style)
         return [*lines, self._add_numbers(last, gpu, metrics)]
 
-    def _charted(self, row: Row, ticks: str, drawn: Line) -> Line:
+    def _charted(self, row: Row, ticks: str, drawn: Sequence[Run]) -> Line:
         row.add(ticks, "dim").add(self._glyphs.separator, "rule")
         return row.add_runs(drawn, sum(len(text) for text, _ in drawn)).line()
 
     def _single(self, gpu: Gpu, state: State, metrics: Metrics) -> Line:
-        """The numbers' places are the same in every row, whatever there is to note."""
+        """Draw a GPU in one line. The numbers' places are the same in every row, whatever there is
+        to note."""
         width, glyphs = self._width, self._glyphs
         busy, memory, power, temperature = metrics
         row = self._begin(gpu, width)
@@ -626,7 +638,7 @@ _BESIDE_CHARTS = {GpuStyle.STACKED: (1, 1), GpuStyle.WIDE: (0, 1), GpuStyle.SING
 
 
 def _draw(page: Page, _rows_given: int) -> Drawn:
-    view, shares = page.view, page.grid
+    view, shares = page.view, page.overview
     count = len(page.gpus)
     first = scrolled(view.gpu_offset, view.gpu_position(), shares.shown, count)
     view.gpu_offset = first
@@ -653,7 +665,7 @@ def _draw(page: Page, _rows_given: int) -> Drawn:
     return lines, zones
 
 
-PANEL = Panel("gpus", lambda page: page.grid.shown * page.grid.each, _draw)
+PANEL = Panel("gpus", lambda page: page.overview.shown * page.overview.each, _draw)
 
 
 def _hidden(page: Page, above: int, below: int) -> str:

@@ -6,6 +6,7 @@ They are of its GPUs, what it reports of its loop, its processes and its disk.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import truediv
+from typing import Any
 
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
@@ -137,13 +138,14 @@ def _loop_traces(view: View, job: Job) -> list[Trace]:
     if not has_reported(view, job):
         return []
     history, key = view.history, job.key
-    wait = _trace(view, job, "wait", "data_wait_share", "starved", units.share)
-    wait = replace(wait, label="waits for data", short="data", limit=1.0)
+    wait = _trace(view, job, "data_wait_share", units.share, "wait", "waits for data", "data",
+                  style="starved", limit=1.0)  # fmt: skip
     if len(job.loops) > 1:
         spread = Spread(key, lambda: [history.job(key, name) for name in _WAITS])
         wait = replace(wait, series=spread)
-    speed = _trace(view, job, "speed", "samples_per_second", "host", units.samples)
-    return [wait, replace(speed, label="samples/s", short="smp/s", limit=None, bytes=False)]
+    speed = _trace(view, job, "samples_per_second", units.samples, "speed", "samples/s", "smp/s",
+                   style="host", limit=None, bytes=False)  # fmt: skip
+    return [wait, speed]
 
 
 def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
@@ -181,44 +183,49 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
 
 def host_traces(view: View, job: Job) -> list[Trace]:
     """Feeders of the GPUs: main threads and loader workers."""
-    main = _trace(view, job, "main", "main_thread_cpu_percent", "main", units.percent)
     count = len(job.having("loader_worker")) if job.members else job.loader_workers or 0
     nobody = "the main thread loads" if job.loader_workers == 0 else "none seen"
-    workers = _trace(view, job, "worker", "loader_worker_cpu_percent", "worker", units.percent)
+    main = "main threads" if len(job.ranks) > 1 else "main thread"
+    missing = None if job.having("rank") else "no training process seen"
+    workers = units.plural(count, "worker") if count else "workers"
+    load = f"{count} load" if count else "load"
+    field, write = "{}_cpu_percent".format, units.percent
     return [
-        replace(
-            main,
-            label="main threads" if len(job.ranks) > 1 else "main thread",
-            note=None if job.having("rank") else "no training process seen",
-        ),
-        replace(
-            workers,
-            label=units.plural(count, "worker") if count else "workers",
-            short=f"{count} load" if count else "load",
+        _trace(view, job, field("main_thread"), write, "main", main, note=missing),
+        _trace(
+            view, job, field("loader_worker"), write, "worker", workers, load,
             note=None if count else nobody,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def disk_traces(view: View, job: Job, what: str) -> list[Trace]:
     """Bytes that it ``read`` or did ``write``."""
     if what not in {"read", "write"}:
         return []
-    trace = _trace(view, job, what, f"{what}_bytes_per_second", "disk", units.rate)
-    return [replace(trace, label=f"disk {what}", limit=None)]
+    name, label = f"{what}_bytes_per_second", f"disk {what}"
+    return [_trace(view, job, name, units.rate, what, label, style="disk", limit=None)]
 
 
 def _trace(
-    view: View, job: Job, kind: str, name: str, style: str, write: Callable[[float | None], str]
+    view: View,
+    job: Job,
+    name: str,
+    write: Callable[[float | None], str],
+    kind: str,
+    label: str,
+    short: str | None = None,
+    style: str | None = None,
+    **more: Any,
 ) -> Trace:
-    """The job's reading ``name``, of now or of the moment that is looked at."""
+    """Return the job's reading ``name``, of now or of the moment that is looked at."""
     series = view.history.job(job.key, name)
     if view.timeline.moment is not None:
         column = past_column(view, series)
         value = None if column is None else column.mean
     else:
         value = getattr(job, name)
-    return Trace(kind, kind, kind, write(value), style, series)
+    return Trace(kind, label, short or kind, write(value), style or kind, series, **more)
 
 
 def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
@@ -307,7 +314,7 @@ def clicks(top: int, rows: int, width: int) -> list[Zone]:
 def draw(
     view: View, shown: Sequence[tuple[Trace, int]], window: TimeWindow, width: int
 ) -> list[Line]:
-    """Each trace in its number of rows."""
+    """Draw each trace in its number of rows."""
     return [line for trace, rows in shown for line in _chart(view, trace, rows, window, width)]
 
 
@@ -319,8 +326,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
     if limit is None:
         limit, top = _scale(trace, window, chart_width)
         scale = f" {glyphs.up}{top}"
-    strip = view.strips.get(("job", trace.kind, trace.label, chart_width, rows))
-    chart = strip.draw(trace.series, window, chart_width, limit, glyphs, trace.style, rows)
+    key = "job", trace.kind, trace.label
+    chart = view.chart(key, trace.series, chart_width, limit, trace.style, rows, window)
     if trace.idle is not None and trace.series is not None and chart_width:
         chart = _shaded(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []
@@ -349,7 +356,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
 def _shaded(
     chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
 ) -> list[list[Run]]:
-    """The idle spans on another ground, with what is said of them in the widest."""
+    """Return ``chart`` with the idle spans on another ground, and what is said of them in the
+    widest."""
     spans = idle_spans(columns, IDLE_PERCENT)
     for start, stop in spans:
         chart = [list(on_ground(line, start, stop, "i")) for line in chart]
@@ -363,7 +371,7 @@ def _shaded(
 
 
 def _scale(trace: Trace, window: TimeWindow, width: int) -> tuple[float, str]:
-    """The top of a rate's chart, and its name."""
+    """Return the top of a rate's chart, and its name."""
     most = highest(trace.series, window, width)
     if trace.bytes:
         limit = nice_ceiling(most, _MEGABYTE)

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import JobMember, Process
 from gpuwatch.jobs.words import role_name
+from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
 from gpuwatch.tui.charts.timeline import span_in
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, filled, scrolled
-from gpuwatch.tui.panels.listing import (
-    ListColumn,
+from gpuwatch.tui.panels.table import (
+    add_cells,
+    add_headings,
     always_dim,
     begin_row,
     branches,
@@ -19,7 +22,7 @@ from gpuwatch.tui.panels.listing import (
     fitting,
     state_style,
 )
-from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle, left
+from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit, fit_middle
 from gpuwatch.tui.view import RowKey, View, row_key
 
 # -- which processes, in which order ---------------------------------------------------------------
@@ -43,6 +46,8 @@ class TableRow(NamedTuple):
     command: str = ""
     """Command, with its number if it is one of several ranks. A process that serves one, and has
     the same command, by its role."""
+    spark: Sequence[Run] = ()
+    """Its chart; drawn for the rows in sight."""
 
     @property
     def key(self) -> RowKey:
@@ -50,7 +55,7 @@ class TableRow(NamedTuple):
 
 
 def table_rows(view: View) -> list[TableRow]:
-    """The processes in the view's order, filtered, as a tree where that is asked for."""
+    """Return the processes in the view's order, filtered, as a tree where that is asked for."""
     snapshot = view.snapshot
     if snapshot is None:
         return []
@@ -147,7 +152,7 @@ def _wanted(view: View) -> Callable[[Process], bool]:
 
 
 def _rows_of_gpu(processes: Sequence[Process], uuid: str) -> set[RowKey]:
-    """The rows of this GPU: processes that use it, and those below them that use none."""
+    """Return the rows of this GPU: processes that use it, and those below them that use none."""
     below: dict[int | None, list[Process]] = {}
     for process in processes:
         if process.gpu_uuid is None:
@@ -192,8 +197,8 @@ def _as_tree(ordered: Sequence[Process], wanted: Callable[[Process], bool]) -> l
 def _sort_by_family(
     ordered: Sequence[Process], roots: list[Process], children: dict[int, list[Process]]
 ) -> None:
-    """A family stands where its best member would: a launcher without a GPU stands where its
-    first rank does."""
+    """Sort families by their best member: a launcher without a GPU stands where its first rank
+    does."""
     ranks = {row_key(process): rank for rank, process in enumerate(ordered)}
     parents = {process.pid: process.parent_pid for process in ordered}
     below: dict[int, int] = {}
@@ -229,8 +234,16 @@ def _with_ancestors(
 # -- the columns -----------------------------------------------------------------------------------
 
 
-def _on_gpu(write: Callable[[Process], str]) -> Callable[[TableRow], str]:
-    return lambda row: write(row.process) if row.process.gpu_uuid is not None else ""
+def _gpu_memory(row: TableRow) -> str:
+    return "" if row.process.gpu_uuid is None else units.size(row.process.gpu_memory_bytes)
+
+
+def _gpu_busy(row: TableRow) -> str:
+    return "" if row.process.gpu_uuid is None else units.percent(row.process.gpu_busy_percent)
+
+
+def _memory(row: TableRow) -> str:
+    return units.size(row.process.memory_resident_bytes)
 
 
 def _for(seconds: float | None) -> str:
@@ -240,24 +253,23 @@ def _for(seconds: float | None) -> str:
     return f"{minutes}m" if 1 <= minutes < 60 else units.age(seconds)
 
 
-COLUMNS: tuple[ListColumn[TableRow], ...] = (
-    ListColumn("GPU", 4, 9, lambda r: r.gpu, sort="gpu"),
-    ListColumn("PID", 8, 10, lambda r: str(r.process.own_pid), sort="pid"),
-    ListColumn("USER", 8, 5, lambda r: r.process.user or "-", always_dim, "user", flush_left=True),
-    ListColumn("S", 1, 2, lambda r: r.process.state or "-", state_style, flush_left=True),
-    ListColumn(
-        "GPU-MEM", 7, 8, _on_gpu(lambda p: units.size(p.gpu_memory_bytes)), sort="gpu memory"
-    ),
-    ListColumn("SM", 4, 9, _on_gpu(lambda p: units.percent(p.gpu_busy_percent)), sort="sm"),
-    ListColumn("DATA", 4, 8, lambda r: r.wait),
-    ListColumn("CPU", 5, 7, lambda r: units.percent(r.process.cpu_percent), sort="cpu"),
-    ListColumn("MEM", 6, 4, lambda r: units.size(r.process.memory_resident_bytes), sort="memory"),
-    ListColumn("THR", 4, 1, lambda r: units.count(r.process.threads), always_dim),
-    ListColumn("TIME", 6, 3, lambda r: _for(r.seconds), always_dim, "time"),
+_user = attrgetter("process.user")
+COLUMNS: tuple[Column[TableRow], ...] = (
+    Column("GPU", lambda r: r.gpu, rank=3, width=4, sort="gpu"),
+    Column("PID", lambda r: str(r.process.own_pid), width=8, sort="pid"),
+    Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
+    Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
+    Column("GPU-MEM", _gpu_memory, rank=5, width=7, sort="gpu memory"),
+    Column("SM", _gpu_busy, rank=2, width=4, sort="sm"),
+    Column("DATA", lambda r: r.wait, rank=4, width=4),
+    Column("CPU", lambda r: units.percent(r.process.cpu_percent), rank=6, width=5, sort="cpu"),
+    Column("MEM", _memory, rank=9, width=6, sort="memory"),
+    Column("THR", lambda r: units.count(r.process.threads), rank=12, width=4, style=always_dim),
+    Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
+    Column("CHART", kind="text", rank=7, width=12, runs=lambda r: r.spark),
 )
-"""Left to right; the chart and the command come after them."""
+"""Left to right; the command comes after them."""
 
-_CHART = "CHART"
 CHOICES = {
     "GPU": "index of its GPU",
     "USER": "owner",
@@ -269,35 +281,36 @@ CHOICES = {
     "MEM": "resident memory",
     "THR": "threads",
     "TIME": "since it began",
-    _CHART: "SM or CPU over time",
+    "CHART": "SM or CPU over time",
 }
 """Columns that can be taken out, and what they show."""
 
 _GPU_SORTS = {"gpu", "gpu memory", "sm"}
-_SPARK_WIDTH = 12
 _WIDE_SPARK_WIDTH = 24
-_SPARK_IMPORTANCE = 6
 _COMMAND_LEAST = 12
 
 
-def _chosen(view: View, width: int) -> tuple[list[ListColumn[TableRow]], int]:
-    """The columns that fit beside a readable command, and the width of the spark. Without a GPU,
-    those that would be about one are left out."""
+def _chosen(view: View, width: int) -> list[Column[TableRow]]:
+    """Return the columns that fit beside a readable command. Without a GPU, those that would be
+    about one are left out."""
     jobs = () if view.snapshot is None else view.snapshot.jobs
     reported = any(job.loops for job in jobs)
     columns = [
         one
         for one in COLUMNS
-        if one.title not in view.hidden
-        and (one.title != "DATA" or reported)
+        if one.heading not in view.hidden
+        and (one.heading != "DATA" or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
     ]
-    room = width - 1 - _COMMAND_LEAST
-    spark = 0 if _CHART in view.hidden else _SPARK_WIDTH
-    chosen, spark = fitting(columns, spark, _SPARK_IMPORTANCE, room)
-    if view.slow_link:
-        return chosen, 0
-    return chosen, _WIDE_SPARK_WIDTH if spark and width >= 150 else spark
+    chosen = fitting(columns, width - 1 - _COMMAND_LEAST)
+    if chosen and chosen[-1].runs is not None:
+        chart = chosen.pop()
+        if not view.slow_link:
+            cells = _WIDE_SPARK_WIDTH if width >= 150 else chart.width
+            what = "SM/CPU" if view.gpus else "CPU"
+            heading = f"{what} {spark_span(view, cells)}"
+            chosen.append(chart._replace(heading=heading, width=cells))
+    return chosen
 
 
 # -- drawing ------------------------------------------------------------------------------
@@ -324,27 +337,28 @@ PANEL = Panel("table", _rows, _draw)
 
 
 def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Drawn:
-    """The heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
+    """Draw the heading and the rows from ``view.process_offset`` on, ``height`` lines in all."""
     if height <= 0:
         return [], []
-    chosen, spark = _chosen(view, width)
-    heading, zones = _heading(view, chosen, spark, width, len(table))
+    chosen = _chosen(view, width)
+    spark = chosen[-1].width if chosen[-1].runs is not None else 0
+    heading, zones = _heading(view, chosen, width, len(table))
     lines = [heading]
-    form = (chosen, spark, width, view.glyphs, bool(view.gpus))
+    form = (chosen, width, view.glyphs, bool(view.gpus))
     before_form, before = view.kept.get("rows", (None, {}))
     kept: dict[RowKey, tuple[object, Line]] = {}
     window = spark_window(view, spark)
-    for entry in table[view.process_offset : view.process_offset + height - 1]:
-        key = entry.key
+    for one in table[view.process_offset : view.process_offset + height - 1]:
+        key = one.key
         zones.append(Zone(len(lines), 0, width, "process", key))
         selected = key == view.selected_row
         focused = selected and view.focus == "processes" and not view.in_findings
-        runs = _spark(view, entry.process, window, spark) if spark else []
-        shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused, runs)
+        entry = one._replace(spark=_spark(view, one.process, window, spark)) if spark else one
+        shown = (entry._replace(seconds=None), _for(entry.seconds), selected, focused)
         found = before.get(key) if before_form == form else None
         if found is None or found[0] != shown:
             row = begin_row(width, view.glyphs, selected=selected, focused=focused)
-            found = shown, _line(view, row, entry, chosen, runs, spark)
+            found = shown, _line(view, row, entry, chosen)
         kept[key] = found
         lines.append(found[1])
     view.kept["rows"] = form, kept
@@ -354,20 +368,11 @@ def draw(view: View, table: Sequence[TableRow], width: int, height: int) -> Draw
 
 
 def _heading(
-    view: View, chosen: Sequence[ListColumn[TableRow]], spark: int, width: int, total: int
+    view: View, chosen: Sequence[Column[TableRow]], width: int, total: int
 ) -> tuple[Line, list[Zone]]:
     row = Row(width, prefix="b:").add(" ")
-    zones = []
     arrow = view.glyphs.up if view.reverse else view.glyphs.down
-    for column in chosen:
-        start = row.used
-        by_this = view.sort == column.sort
-        column.add_title(row, "value" if by_this else "label", arrow if by_this else "")
-        if column.sort is not None:
-            zones.append(Zone(0, start, row.used, "sort", column.sort))
-    if spark:
-        what = "SM/CPU" if view.gpus else "CPU"
-        row.add(left(f"{what} {spark_span(view, spark)}", spark), "label").add(" ")
+    zones = add_headings(row, chosen, view.sort, arrow=arrow)
     start = row.used
     by_command = view.sort == "command"
     title = "COMMAND" + (arrow if by_command else "")
@@ -415,7 +420,8 @@ _SPARK_SECONDS = 2.0
 
 
 def spark_window(view: View, width: int) -> TimeWindow:
-    """The sparks of a table cover the charts' range, in columns of at least 2 s, up to now."""
+    """Return the time that the charts of a table cover: the common range, in columns of at least 2
+    s, up to now."""
     return TimeWindow(view.window.now, max(view.timeline.span_seconds, width * _SPARK_SECONDS))
 
 
@@ -424,19 +430,9 @@ def spark_span(view: View, width: int) -> str:
     return span_in(spark_window(view, width).span_seconds, "smh")
 
 
-def _line(
-    view: View,
-    row: Row,
-    entry: TableRow,
-    chosen: Sequence[ListColumn[TableRow]],
-    runs: Sequence[Run],
-    spark: int,
-) -> Line:
+def _line(view: View, row: Row, entry: TableRow, chosen: Sequence[Column[TableRow]]) -> Line:
     process, ellipsis = entry.process, view.glyphs.ellipsis
-    for column in chosen:
-        column.add_cell(row, entry, ellipsis)
-    if spark:
-        row.add_runs(runs, spark).add(" ")
+    add_cells(row, chosen, entry, ellipsis)
     row.add(fit(entry.branch, max(0, row.room - 4), ""), "dim")
     style = "text" if process.gpu_uuid is not None or not view.gpus else "label"
     return row.add(fit_middle(entry.command, row.room, ellipsis), style).line()
@@ -446,12 +442,13 @@ def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list
     """SM share of a process on a GPU, CPU of one core for the others."""
     name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"
     series = view.history.process(process.key, process.gpu_uuid, name)
-    strip = view.strips.get((row_key(process), name, width))
-    return strip.draw(series, window, width, 100.0, view.glyphs, "gauge")[0]
+    key = row_key(process), name
+    return view.chart(key, series, width, 100.0, "gauge", window=window)[0]
 
 
 def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:
-    """The processes of one GPU in at most so many lines, whatever the overview's table shows."""
+    """Draw the processes of one GPU in at most so many lines, whatever the overview's table
+    shows."""
     own = replace(
         view,
         selected_gpu=uuid,

@@ -6,22 +6,21 @@ that moment, put together from the history.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
 
 from gpuwatch.core import units
-from gpuwatch.core.history import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.model import Gpu, GpuReading, Host
+from gpuwatch.core.store import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.glyphs import Glyphs
-from gpuwatch.tui.charts.strips import Columns, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.finding_words import cause, severity_sign
+from gpuwatch.tui.panels.findings import cause, severity_sign
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
@@ -126,7 +125,7 @@ def ticks(begin: float, end: float, cells: int, now: float) -> Iterator[tuple[fl
 
 
 def _clock_text(moment: float, pattern: str, dated: bool) -> str:
-    """``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
+    """Return ``12:31:05``; ``dated``: ``20 Mar 12:31:05``."""
     local = time.localtime(moment)
     day = f"{local.tm_mday} {time.strftime('%b', local)} " if dated else ""
     return day + time.strftime(pattern, local)
@@ -160,11 +159,17 @@ def draw(
 def axis(
     marks: Sequence[FindingMark], window: TimeWindow, cells: int, offset: float, glyphs: Glyphs
 ) -> list[Run]:
-    """``cells`` cells: ticks with their times, over them the findings and the cursor."""
+    """Draw ``cells`` cells: ticks with their times, over them the findings and the cursor."""
     grid = window.grid(cells)
     # A time is read rather than the line that says how long a finding held, and not at all where
     # a sign would stand in it.
-    over = mark_cells(marks, window, cells, glyphs)
+    ends = [window.now if one.end_seconds is None else one.end_seconds for one in marks]
+    newest = grid.last - grid.first
+    found = [
+        (one.severity, grid.place(one.begin_seconds), min(grid.place(end), newest))
+        for one, end in zip(marks, ends, strict=True)
+    ]
+    over = mark_cells(found, cells, glyphs)
     place = -1 if window.cursor is None else grid.place(window.cursor)
     if 0 <= place < cells:
         over[place] = (glyphs.up, "c:value")
@@ -182,24 +187,20 @@ def axis(
 
 
 def mark_cells(
-    marks: Sequence[FindingMark], window: TimeWindow, cells: int, glyphs: Glyphs
+    found: Iterable[tuple[str, int, int]], cells: int, glyphs: Glyphs
 ) -> list[Run | None]:
     """Return for each of ``cells`` columns the sign of a finding that begins there, a line where
-    one held, or ``None``; the gravest on top."""
+    one held, or ``None``; the gravest on top. ``found``: severity, first and last column."""
     out: list[Run | None] = [None] * cells
-    if not marks or cells <= 0:
-        return out
-    grid = window.grid(cells)
     begins: dict[int, Run] = {}
-    for one in sorted(marks, key=lambda mark: severity_place(mark.severity), reverse=True):
-        style = _STYLES.get(one.severity, "warn")
-        first = grid.place(one.begin_seconds)
-        last = grid.place(window.now if one.end_seconds is None else one.end_seconds)
-        last = min(last, grid.last - grid.first)
+    for severity, first, last in sorted(
+        found, key=lambda one: severity_place(one[0]), reverse=True
+    ):
+        style = _STYLES.get(severity, "warn")
         for cell in range(max(0, first), min(cells, last + 1)):
             out[cell] = (glyphs.rule, style)
         if 0 <= first < cells and last >= 0:
-            begins[first] = (severity_sign(one.severity, glyphs), style)
+            begins[first] = (severity_sign(severity, glyphs), style)
     for first, sign in begins.items():
         out[first] = sign
     return out
@@ -254,7 +255,8 @@ def values(view: View, gpu: Gpu | None, width: int) -> list[Line]:
 
 
 def _column_clock(view: View, begin: float, seconds: float) -> str:
-    """``12:31:05.5``; of a column that is longer than a second or two where it begins and ends."""
+    """Return ``12:31:05.5``; of a column that is longer than a second or two where it begins and
+    ends."""
     if seconds < 1.5:
         moment = begin + seconds / 2
         tenths = f".{int((moment + _wall_offset(view)) * 10 % 10)}" if seconds < 1.0 else ""
@@ -264,7 +266,8 @@ def _column_clock(view: View, begin: float, seconds: float) -> str:
 
 
 def clock(view: View, at: float) -> str:
-    """The time of day of a moment on the history's clock, with its date if that is not today's."""
+    """Return the time of day of a moment on the history's clock, with its date if that is not
+    today's."""
     moment = at + _wall_offset(view)
     today = view.snapshot is None or _day(moment) == _day(view.snapshot.taken_at_unix_seconds)
     return _clock_text(moment, "%H:%M:%S", dated=not today)
@@ -302,7 +305,7 @@ def _numbers(
 
 
 def _spread(column: Sequence[float], unit: str) -> str:
-    """``47% (0-99)``: the mean and, where they say more, the extremes."""
+    """Return ``47% (0-99)``: the mean and, where they say more, the extremes."""
     if unit in {"B", "B/s"}:
         low, mean, high = map(units.size if unit == "B" else units.rate, column)
         unit = ""
@@ -320,7 +323,7 @@ def _draw_axis(page: Page, _rows: int) -> Drawn:
 
 
 def axis_panel(has_room: Callable[[Page], bool]) -> Panel:
-    """The time axis of a page; asked once, before the values."""
+    """Return the time axis of a page; it is asked once, before the values."""
     return Panel("axis", lambda page: 1 if has_room(page) else 0, _draw_axis)
 
 

@@ -46,8 +46,9 @@ _MOVED_LEAST = 24
 """Cells: fewer are sent anew for about what it costs to move them."""
 _PROBE = 12
 """Cells in a row that are looked for where they may have come from."""
-_TRIED_MOST = 8
 _ASKED_MOST = 3
+"""Pieces that are asked: what is new at a chart's end was nowhere before, so the longest may not be
+the one."""
 _BLANK = "\0"
 """Mark of a cell that shows nothing known."""
 
@@ -76,21 +77,21 @@ _marks: defaultdict[str, str] = defaultdict(lambda: chr(len(_marks) + 1))
 """A character for each style there is."""
 
 
-def changes(
-    before: Line, after: Line, moves: list[Move] | None = None
-) -> tuple[Move | None, list[Piece]]:
+def changes(before: Line, after: Line) -> tuple[Move | None, list[Piece]]:
     """Return what is to be written to make one line of the other, from left to right, each piece of
     one run of ``after``; where characters may be wide it is all from the first difference on. And a
-    move to the left that makes it less: ``moves`` are those of the lines above, to which one is
-    added, as charts under each other move alike."""
+    move to the left that comes before it and makes it less."""
     old, new = _cells(before), _cells(after)
     if old is None or new is None:
         return None, _all_from_the_first(before, after)
     pieces = _pieces(old, new, after)
-    if moves is None or (changed := _cells_in(pieces)) < _MOVED_LEAST:
+    changed = _cells_in(pieces)
+    if changed < _MOVED_LEAST:
         return None, pieces
-    move = _move(old.text, new.text, pieces, moves)
-    rest = pieces if move is None else _pieces(_moved(old, move), new, after)
+    move = _move(old.text, new.text, pieces)
+    if move.stop - move.start - move.cells < _MOVED_LEAST:
+        return None, pieces
+    rest = _pieces(_moved(old, move), new, after)
     return (move, rest) if changed - _cells_in(rest) >= _MOVED_LEAST else (None, pieces)
 
 
@@ -149,58 +150,22 @@ def _pieces(old: _Cells, new: _Cells, after: Line) -> list[Piece]:
     return pieces
 
 
-def _move(old: str, new: str, pieces: Sequence[Piece], moves: list[Move]) -> Move | None:
-    """A stretch of ``new`` that stood further to the right."""
-    for start, _, cells in moves:
-        alike = _alike_for(old[start + cells :], new[start:])
-        if alike >= _MOVED_LEAST:
-            return Move(start, start + cells + alike, cells)
-    # What is new at a chart's end was nowhere before, so the longest piece may not be the one.
-    longest = sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]
-    best = max([_found_again(old, new, _edge(*piece)) for piece in longest], key=_length)
-    if _length(best) < _MOVED_LEAST:
-        return None
-    moves.append(best)
-    return best
-
-
-def _edge(start: int, text: str, _style: str) -> int:
-    """Return where the characters at the beginning of a piece end, if others follow: they alone are
-    found again in too many places."""
-    alike = len(text) - len(text.lstrip(text[0]))
-    return start + alike - 1 if alike < len(text) else start
-
-
-def _length(move: Move) -> int:
-    return move.stop - move.start - move.cells
+def _move(old: str, new: str, pieces: Sequence[Piece]) -> Move:
+    """Return the longest stretch of ``new`` that stood further to the right and holds the beginning
+    of a long piece; one of no length where there is none."""
+    found = []
+    for at, _, _ in sorted(pieces, key=lambda piece: len(piece[1]), reverse=True)[:_ASKED_MOST]:
+        place = old.find(new[at : at + _PROBE], at + 1)
+        if place > 0:
+            ahead = _alike_for(old[place:], new[at:])
+            back = _alike_for(old[place - 1 :: -1], new[at - 1 :: -1]) if at else 0
+            found.append(Move(at - back, place + ahead, place - at))
+    return max(found, key=lambda one: one.stop - one.start - one.cells, default=Move(0, 0, 0))
 
 
 def _alike_for(one: str, other: str) -> int:
     """Count the characters at the beginning that are the same."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _found_again(old: str, new: str, at: int) -> Move:
-    """Return where the longest stretch begins that holds the cell ``at`` and stood further to the
-    right, where it ended there, and by how many cells it moved; nothing if there is none."""
-    best = Move(at, at, 0)
-    place = at
-    for _ in range(_TRIED_MOST):
-        place = old.find(new[at : at + _PROBE], place + 1)
-        if place < 0:
-            break
-        ahead = _alike_for(old[place:], new[at:])
-        back = _alike_for(old[place - 1 :: -1], new[at - 1 :: -1]) if at else 0
-        found = Move(at - back, place + ahead, place - at)
-        best = max(best, found, key=_length)
-    return best
+    return sum(takewhile(bool, map(eq, one, other)))
 
 
 # -- the bytes of a refresh ------------------------------------------------------------------------
@@ -227,25 +192,23 @@ class Encoder:
         self._codes: dict[str, Codes] = {}
 
     def encode(self, lines: Iterable[Change], width: int) -> str:
-        """The text that brings the terminal, ``width`` cells wide, up to date; empty if it is. It
-        leaves the style reset."""
+        """Return the text that brings the terminal, ``width`` cells wide, up to date; empty if it
+        is. It leaves the style reset."""
         out: list[str] = []
         by_style: dict[Codes, list[tuple[int, int, str]]] = {}
-        moves: list[Move] = []
         at = _NOWHERE
         for y, before, after in lines:
-            move, pieces = changes(before, after, moves)
+            move, pieces = changes(before, after)
             if move is not None:
                 start, stop, cells = move
                 out.append(f"{_way(at, y, start)}\x1b[{cells}P")
                 out.append(f"\x1b[{stop - cells - start}C\x1b[{cells}@")
                 at = y, stop - cells
             for x, text, name in pieces:
-                codes = self._codes.get(name) or self._remember(name)
-                places = by_style.get(codes)
-                if places is None:
-                    places = by_style[codes] = []
-                places.append((y, x, text))
+                codes = self._codes.get(name)
+                if codes is None:
+                    codes = self._codes[name] = sgr(self.palette[name], self.color_system)
+                by_style.setdefault(codes, []).append((y, x, text))
         style = _NOTHING
         for codes, places in by_style.items():
             if codes != style:
@@ -262,13 +225,9 @@ class Encoder:
             out.append("\x1b[0m")
         return "".join(out)
 
-    def _remember(self, name: str) -> Codes:
-        codes = self._codes[name] = sgr(self.palette[name], self.color_system)
-        return codes
-
 
 def _way(at: tuple[int, int], y: int, x: int) -> str:
-    """The shortest sequence that takes the cursor from ``at`` to a line and a cell."""
+    """Return the shortest sequence that takes the cursor from ``at`` to a line and a cell."""
     there = f"\x1b[{y + 1};{x + 1}H"
     if at is _NOWHERE:
         return there
@@ -285,7 +244,7 @@ def _steps(count: int, ahead: str, back: str) -> str:
 
 
 def difference(before: Codes, codes: Codes) -> str:
-    """The sequence that turns one style into the other."""
+    """Return the sequence that turns one style into the other."""
     if before[0] != codes[0]:
         changed = ["0", *filter(None, codes)]
     else:
@@ -295,7 +254,7 @@ def difference(before: Codes, codes: Codes) -> str:
 
 
 def sgr(style: Style, color_system: ColorSystem | None) -> Codes:
-    """``style`` as SGR parameters, in the colours the terminal has."""
+    """Return ``style`` as SGR parameters, in the colours the terminal has."""
     attributes = [
         code
         for is_set, code in (
@@ -342,7 +301,7 @@ class Canvas(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """The lines in sight."""
+        """Return the lines in sight."""
         return self._lines
 
     def show(self, lines: Sequence[Line], width: int) -> None:
@@ -387,9 +346,9 @@ class Canvas(Widget):
         self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines in ``crop``. A canvas has no border, padding or tint, and its palette already
-        says what ``NO_COLOR`` and the terminal's own colours mean, so the passes that Textual
-        makes over a widget's lines for those are left out."""
+        """Return the lines in ``crop``. A canvas has no border, padding or tint, and its palette
+        already says what ``NO_COLOR`` and the terminal's own colours mean, so the passes that
+        Textual makes over a widget's lines for those are left out."""
         left, right = crop.x, crop.right
         whole = left == 0 and right == self.size.width
         strips = [self.render_line(y) for y in range(crop.y, crop.bottom)]

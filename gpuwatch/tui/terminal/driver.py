@@ -25,7 +25,6 @@ from typing import Any, TextIO, cast
 from textual._styles_cache import StylesCache
 from textual._xterm_parser import XTermParser
 from textual.app import App
-from textual.driver import Driver
 from textual.drivers import linux_driver
 from textual.screen import Screen
 from textual.strip import Strip
@@ -126,8 +125,9 @@ class Writer:
 
 
 def _without_waiting(terminal: int) -> int:
-    """A descriptor of its own for ``terminal``, whose writes never wait; that of the shell, and of
-    the programs beside this one, stays as it is. Another user's terminal is opened as one's own."""
+    """Return a descriptor of its own for ``terminal``, whose writes never wait; that of the shell,
+    and of the programs beside this one, stays as it is. Another user's terminal is opened as one's
+    own."""
     for path in (f"/proc/self/fd/{terminal}", "/dev/tty"):
         with suppress(OSError):
             return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -166,12 +166,8 @@ _styles_without_owners()
 setattr(linux_driver, "WriterThread", Writer)  # noqa: B010
 
 
-def driver_of(app: App[Any]) -> Driver | None:
-    return app._driver
-
-
 def terminal_of(app: App[Any]) -> TerminalDriver | None:
-    """The real terminal that ``app`` draws on."""
+    """Return the real terminal that ``app`` draws on."""
     return app._driver if isinstance(app._driver, TerminalDriver) else None
 
 
@@ -194,11 +190,11 @@ def write_directly(app: App[Any], text: str) -> bool:
 
 
 def strips_of(screen: Screen[Any]) -> list[Strip]:
-    """The screen's picture, dialogs and all, line by line."""
+    """Return the screen's picture, dialogs and all, line by line."""
     return screen._compositor.render_strips()
 
 
-def let_go() -> None:
+def discard_output() -> None:
     """Let what is still said go nowhere, instead of failing, after the terminal has gone."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

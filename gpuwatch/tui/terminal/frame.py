@@ -39,7 +39,8 @@ class Zone(NamedTuple):
 
 
 def spots(top: int, rows: int, start: int, cells: int) -> list[Zone]:
-    """A chart of ``cells`` cells from ``start`` on: a click on it sets the cursor."""
+    """Return the zones of a chart of ``cells`` cells from ``start`` on: a click on it sets the
+    cursor."""
     return [Zone(y, start, start + cells, "moment") for y in range(top, top + rows)]
 
 
@@ -50,7 +51,7 @@ def width_of(text: str) -> int:
 
 
 def fit(text: str, width: int, ellipsis: str = "…") -> str:
-    """``text`` cut to at most ``width`` cells, the cut marked; never padded."""
+    """Return ``text`` cut to at most ``width`` cells, the cut marked; never padded."""
     if width_of(text) <= width:
         return text
     if width <= 0:
@@ -59,7 +60,8 @@ def fit(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def edited(text: str, key: str, character: str | None) -> str | None:
-    """``text`` after a key (with the character it stands for); ``None``: it changes no text."""
+    """Return ``text`` after a key (with the character it stands for); ``None``: it changes no
+    text."""
     match key:
         case "backspace":
             return text[:-1]
@@ -71,7 +73,7 @@ def edited(text: str, key: str, character: str | None) -> str | None:
 
 
 def fit_end(text: str, width: int, ellipsis: str = "…") -> str:
-    """``text`` with its front cut away, so that its end takes at most ``width`` cells."""
+    """Return ``text`` with its front cut away, so that its end takes at most ``width`` cells."""
     if width_of(text) <= width:
         return text
     if width <= 0:
@@ -85,8 +87,8 @@ _BOTH_ENDS = 28
 
 
 def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
-    """``text`` with its middle cut away: commands differ in their last words, ``--rank 3``. Where
-    there is room for little, it is for its beginning."""
+    """Return ``text`` with its middle cut away: commands differ in their last words, ``--rank 3``.
+    Where there is room for little, it is for its beginning."""
     if width < _BOTH_ENDS or width_of(text) <= width:
         return fit(text, width, ellipsis)
     head = fit(text, width * 3 // 5, "")
@@ -94,7 +96,8 @@ def fit_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can be."""
+    """Return ``text``, cleaned, in lines of at most ``width`` cells, broken at blanks where it can
+    be."""
     width = max(1, width)
     lines: list[str] = []
     line = ""
@@ -115,7 +118,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def left(text: str, width: int, ellipsis: str = "…") -> str:
-    """``text`` in exactly ``width`` cells, flush left."""
+    """Return ``text`` in exactly ``width`` cells, flush left."""
     if text.isascii() and len(text) <= width:
         return text.ljust(width)
     text = fit(text, width, ellipsis)
@@ -123,7 +126,7 @@ def left(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def right(text: str, width: int, ellipsis: str = "…") -> str:
-    """``text`` in exactly ``width`` cells, flush right."""
+    """Return ``text`` in exactly ``width`` cells, flush right."""
     if text.isascii() and len(text) <= width:
         return text.rjust(width)
     text = fit(text, width, ellipsis)
@@ -196,13 +199,13 @@ class Row:
         return self
 
     def line(self, fill: str = "text") -> Line:
-        """The line, padded to its full width."""
+        """Return the line, padded to its full width."""
         self.pad_to(self._width, fill)
         return tuple(self._runs)
 
 
 def cut(line: Sequence[Run], start: int, stop: int) -> Line:
-    """The cells from ``start`` up to ``stop``, all characters being one cell wide."""
+    """Return the cells from ``start`` up to ``stop``, all characters being one cell wide."""
     out = []
     x = 0
     for text, style in line:
@@ -214,21 +217,21 @@ def cut(line: Sequence[Run], start: int, stop: int) -> Line:
 
 
 def written_over(line: Sequence[Run], text: str, start: int = 0, style: str = "value") -> Line:
-    """``line`` with some of its cells taken by ``text``."""
+    """Return ``line`` with some of its cells taken by ``text``."""
     stop = start + len(text)
     return (*cut(line, 0, start), (text, style), *cut(line, stop, _END))
 
 
 def on_ground(line: Sequence[Run], start: int, stop: int, ground: str) -> Line:
-    """``line`` with some of its cells on another ground (a prefix of style names), but for those
-    that have one."""
+    """Return ``line`` with some of its cells on another ground (a prefix of style names), but for
+    those that have one."""
     part = cut(line, start, stop)
     other = [(text, style if style[1:2] == ":" else f"{ground}:{style}") for text, style in part]
     return (*cut(line, 0, start), *other, *cut(line, stop, _END))
 
 
 def to_ascii(text: str) -> str:
-    """``text`` with a question mark for every cell that ASCII cannot show."""
+    """Return ``text`` with a question mark for every cell that ASCII cannot show."""
     if text.isascii():
         return text
     return "".join([c if c.isascii() else "?" * cell_len(c) for c in text])
@@ -239,5 +242,5 @@ def blank(width: int) -> Line:
 
 
 def plain(line: Line) -> str:
-    """The text of a line, without styles."""
+    """Return the text of a line, without styles."""
     return "".join([text for text, _ in line])

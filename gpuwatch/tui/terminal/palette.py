@@ -152,7 +152,7 @@ _TONES = {"1": 0.42, "2": 0.58, "3": 0.76, "4": 0.42}
 
 
 def _toned(foreground: str, background: str, tone: str) -> Style:
-    """A paler hue, or (``4``) the full one standing on a pale cell."""
+    """Return a paler hue, or (``4``) the full one standing on a pale cell."""
     hue, ground = Color.parse(foreground), Color.parse(background)
     pale = ground.blend(hue, _TONES[tone]).hex
     if tone == "4":

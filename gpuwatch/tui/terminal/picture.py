@@ -1,8 +1,8 @@
 """A picture of the screen as a file: SVG that needs nothing from elsewhere.
 
-Textual's own export names a web font to be fetched and leaves block characters to whatever font is
-found, which tears charts apart. Here every word has its own place, and blocks and lines are drawn
-as shapes, so the picture looks the same everywhere, offline.
+Textual's own export names a web font to be fetched, and leaves block characters to whatever font is
+found and cuts every line off, which tears charts apart. Here every word has its own place, and
+blocks and lines are drawn as shapes, so the picture looks the same everywhere, offline.
 """
 
 import re
@@ -18,130 +18,60 @@ from rich.terminal_theme import TerminalTheme
 
 from gpuwatch.core.private_files import make_folder, private, state_folder
 
-_CELL_WIDTH = 8.4
-_CELL_HEIGHT = 18.0
-_BASE_LINE = 13.6
-_MARGIN = 10.0
+_CELL_WIDTH, _CELL_HEIGHT, _BASE_LINE, _MARGIN = 8.4, 18.0, 13.6, 10.0
 _FONTS = "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace"
 
-# Box characters as strokes from the middle of the cell: left, right, up, down.
+_BARS = {"─": (0.47, 0.056)} | {
+    block: (1 - eighths / 8, eighths / 8) for eighths, block in enumerate("▁▂▃▄▅▆▇█", start=1)
+}
+"""Top and height of what is as wide as its cells, as shares of a cell's height."""
 _BOXES = {
-    "─": "lr", "│": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu",
+    "│": "ud", "┌": "rd", "┐": "ld", "└": "ru", "┘": "lu",
     "├": "rud", "┤": "lud", "┬": "lrd", "┴": "lru", "┼": "lrud", "╵": "u",
     "╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu",
 }  # fmt: skip
+"""Box characters as strokes from the middle of the cell: left, right, up, down."""
 _STROKES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_SHAPES = "▁-█\u2800-\u28ff▌" + "".join(_BOXES)
+_SHAPES = "▁-█\u2800-\u28ff▌─" + "".join(_BOXES)
 # What has one place: a run of a block or of a line, any other shape, a word, blanks.
 _PARTS = re.compile(rf"([▁-█─])\1*|[{_SHAPES}]|[^ {_SHAPES}]+| +")
 
 
 def svg(lines: Sequence[Iterable[Segment]], theme: TerminalTheme) -> str:
-    """``lines`` of segments, as the compositor renders them, as one SVG document."""
-    painter = _Painter(theme)
+    """Return ``lines`` of segments, as the compositor renders them, as one SVG document."""
+    grounds: list[str] = []
+    shapes: list[str] = []
+    columns = 0
     for y, segments in enumerate(lines):
-        painter.line(y, segments)
-    return painter.document(len(lines))
-
-
-class _Painter:
-    def __init__(self, theme: TerminalTheme) -> None:
-        self._theme = theme
-        self._grounds: list[str] = []
-        self._shapes: list[str] = []
-        self._width = 0
-
-    def line(self, y: int, segments: Iterable[Segment]) -> None:
         x = 0
         for text, style, control in segments:
             if control:
                 continue
-            foreground, background = self._colours(style or Style.null())
-            width = cell_len(text)
-            if background is not None and width:
-                self._rectangle(self._grounds, x, y, width, 0.0, 1.0, background)
-            self._text(x, y, text, foreground, style)
-            x += width
-        self._width = max(self._width, x)
+            look = style or Style.null()
+            ink, ground = _colours(look, theme)
+            if ground is not None:
+                grounds.append(_rectangle(x, y, cell_len(text), 1.0, ground))
+            more = ' font-weight="bold"' * bool(look.bold) + ' opacity="0.6"' * bool(look.dim)
+            for match in _PARTS.finditer(text):
+                shapes.append(_shape(x, y, match[0], ink, more))
+                x += cell_len(match[0])
+        columns = max(columns, x)
+    width = columns * _CELL_WIDTH + 2 * _MARGIN
+    height = len(lines) * _CELL_HEIGHT + 2 * _MARGIN
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" font-family="{_FONTS}" '
+        'font-size="14" shape-rendering="crispEdges">\n'
+        f'<rect width="100%" height="100%" rx="6" fill="{_hex(theme.background_color)}"/>\n'
+        + "\n".join(grounds + [one for one in shapes if one])
+        + "\n</svg>\n"
+    )
 
-    def document(self, height: int) -> str:
-        width_px = self._width * _CELL_WIDTH + 2 * _MARGIN
-        height_px = height * _CELL_HEIGHT + 2 * _MARGIN
-        ground = _hex(self._theme.background_color)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width_px:g} {height_px:g}" '
-            f'width="{width_px:g}" height="{height_px:g}" font-family="{_FONTS}" '
-            'font-size="14" shape-rendering="crispEdges">\n'
-            f'<rect width="100%" height="100%" rx="6" fill="{ground}"/>\n'
-            + "\n".join(self._grounds + self._shapes)
-            + "\n</svg>\n"
-        )
 
-    def _colours(self, style: Style) -> tuple[str, str | None]:
-        theme = self._theme
-        foreground = _resolve(style.color, theme, True)
-        has_ground = style.bgcolor is not None and not style.bgcolor.is_default
-        background = _resolve(style.bgcolor, theme, False) if has_ground else None
-        if style.reverse:
-            return background or _hex(theme.background_color), foreground
-        return foreground, background
-
-    def _text(self, x: int, y: int, text: str, fill: str, style: Style | None) -> None:
-        """Words where they stand; runs of one block character as one rectangle."""
-        bold = ' font-weight="bold"' if style is not None and style.bold else ""
-        if style is not None and style.dim:
-            bold += ' opacity="0.6"'
-        for match in _PARTS.finditer(text):
-            part = match[0]
-            first, width = part[0], cell_len(part)
-            if first in _BLOCKS:
-                share = (_BLOCKS.index(first) + 1) / 8
-                self._rectangle(self._shapes, x, y, width, 1 - share, share, fill)
-            elif first in _BOXES:
-                self._box(x, y, first, width, fill)
-            elif first == "▌":
-                self._rectangle(self._shapes, x, y, 0.45, 0.0, 1.0, fill)
-            elif first != " ":
-                self._word(x, y, part, fill, bold)
-            x += width
-
-    def _word(self, x: int, y: int, word: str, fill: str, more: str) -> None:
-        # html and xml load a megabyte that only a picture needs.
-        from html import escape  # noqa: PLC0415
-
-        left = _MARGIN + x * _CELL_WIDTH
-        base = _MARGIN + y * _CELL_HEIGHT + _BASE_LINE
-        length = cell_len(word) * _CELL_WIDTH
-        self._shapes.append(
-            f'<text x="{left:.1f}" y="{base:.1f}" textLength="{length:.1f}" '
-            f'fill="{fill}"{more}>{escape(word, quote=False)}</text>'
-        )
-
-    def _rectangle(
-        self, out: list[str], x: int, y: int, width: float, top: float, height: float, fill: str
-    ) -> None:
-        # A hair wider and taller than the cell, so that neighbours leave no seam.
-        out.append(
-            f'<rect x="{_MARGIN + x * _CELL_WIDTH:.1f}" '
-            f'y="{_MARGIN + (y + top) * _CELL_HEIGHT:.2f}" '
-            f'width="{width * _CELL_WIDTH + 0.1:.1f}" height="{height * _CELL_HEIGHT + 0.1:.2f}" '
-            f'fill="{fill}"/>'
-        )
-
-    def _box(self, x: int, y: int, character: str, length: int, fill: str) -> None:
-        middle_x = _MARGIN + (x + 0.5) * _CELL_WIDTH
-        middle_y = _MARGIN + (y + 0.5) * _CELL_HEIGHT
-        if character == "─":
-            left = middle_x - _CELL_WIDTH / 2
-            path = f"M{left:.1f} {middle_y:.1f}h{length * _CELL_WIDTH:.1f}"
-        else:
-            path = "".join(
-                f"M{middle_x:.1f} {middle_y:.1f}l{dx * _CELL_WIDTH:.1f} {dy * _CELL_HEIGHT:.1f}"
-                for dx, dy in (_STROKES[side] for side in _BOXES[character])
-            )
-        self._shapes.append(f'<path d="{path}" stroke="{fill}" fill="none"/>')
+def _colours(style: Style, theme: TerminalTheme) -> tuple[str, str | None]:
+    ink, own = _resolve(style.color, theme, True), style.bgcolor
+    ground = None if own is None or own.is_default else _resolve(own, theme, False)
+    return (ground or _hex(theme.background_color), ink) if style.reverse else (ink, ground)
 
 
 def _resolve(color: Color | None, theme: TerminalTheme, foreground: bool) -> str:
@@ -152,6 +82,40 @@ def _resolve(color: Color | None, theme: TerminalTheme, foreground: bool) -> str
 
 def _hex(colour: tuple[int, int, int]) -> str:
     return f"#{colour[0]:02x}{colour[1]:02x}{colour[2]:02x}"
+
+
+def _shape(x: int, y: int, part: str, fill: str, more: str) -> str:
+    """Return a word where it stands, or a block or a box character as a shape."""
+    # html loads a megabyte that only a picture needs.
+    from html import escape  # noqa: PLC0415
+
+    first, cells = part[0], cell_len(part)
+    left, top = _MARGIN + x * _CELL_WIDTH, _MARGIN + y * _CELL_HEIGHT
+    if first == " ":
+        return ""
+    if first in _BARS:
+        down, share = _BARS[first]
+        return _rectangle(x, y + down, cells, share, fill)
+    if first == "▌":
+        return _rectangle(x, y, 0.45, 1.0, fill)
+    if first in _BOXES:
+        middle = f"M{left + _CELL_WIDTH / 2:.1f} {top + _CELL_HEIGHT / 2:.1f}"
+        strokes = [_STROKES[side] for side in _BOXES[first]]
+        ways = [f"{middle}l{dx * _CELL_WIDTH:.1f} {dy * _CELL_HEIGHT:.1f}" for dx, dy in strokes]
+        return f'<path d="{"".join(ways)}" stroke="{fill}" fill="none"/>'
+    return (
+        f'<text x="{left:.1f}" y="{top + _BASE_LINE:.1f}" textLength="{cells * _CELL_WIDTH:.1f}" '
+        f'fill="{fill}"{more}>{escape(part, quote=False)}</text>'
+    )
+
+
+def _rectangle(x: float, y: float, width: float, height: float, fill: str) -> str:
+    # A hair wider and taller than the cell, so that neighbours leave no seam.
+    return (
+        f'<rect x="{_MARGIN + x * _CELL_WIDTH:.1f}" y="{_MARGIN + y * _CELL_HEIGHT:.2f}" '
+        f'width="{width * _CELL_WIDTH + 0.1:.1f}" height="{height * _CELL_HEIGHT + 0.1:.2f}" '
+        f'fill="{fill}"/>'
+    )
 
 
 def save(text: str, moment: float, folder: Path | None = None) -> Path:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.recording.replay import open_tape
-from gpuwatch.tui.dashboard import replay_app
-from gpuwatch.tui.replay_state import SPEEDS
+from gpuwatch.tui.app import replay_app
+from gpuwatch.tui.view import SPEEDS
 from tests.benchmarks.tools.terminal import Terminal
 
 ROOT = Path(__file__).parents[3]

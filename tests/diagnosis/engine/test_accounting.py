@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
-from gpuwatch.diagnosis.engine.accounting import GpuTime
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.accounting import GpuTime
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.diagnosis.rule import Verdict

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnosis.engine.catalogue import find
-from gpuwatch.diagnosis.engine.confidence import confidence
+from gpuwatch.diagnosis.catalogue import find
+from gpuwatch.diagnosis.rule_state import confidence
 from tests.diagnosis.engines import firing
 
 SHARES = st.floats(0.0, 1.0)

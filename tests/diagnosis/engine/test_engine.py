@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import JobMember, JobRank
-from gpuwatch.diagnosis.engine.catalogue import find
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.catalogue import find
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown, Verdict
 from tests.diagnosis import engines as e
@@ -223,7 +223,7 @@ def test_the_rules_look_every_two_seconds_however_often_it_is_pushed() -> None:
     assert 5 <= len(looks) <= 6
 
 
-@pytest.mark.parametrize(("scenario", "every"), [("healthy", 20.0), ("host_leak", 10.0)])
+@pytest.mark.parametrize(("scenario", "every"), [("healthy", 20.0), ("leak", 10.0)])
 def test_what_stays_the_same_is_looked_at_more_rarely(scenario: str, every: float) -> None:
     """Past its first minutes; not where memory grows."""
     looks: list[float] = []

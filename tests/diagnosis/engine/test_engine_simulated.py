@@ -1,13 +1,13 @@
 """Whole machines: the right finding first, and nothing wrong beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpuwatch.core.model import GpuReading, Host, Problem, Process, ReadingAge, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from tests.diagnosis.engines import machine, rules_of, simulate, told
 from tests.support.snapshots import gpu, snapshot
 
@@ -20,29 +20,15 @@ Values = dict[str, Any]
         ("starved", 1, 40, "loader_cpu_bound"),
         ("starved", 2, 40, "loader_cpu_bound"),
         ("main_process", 1, 40, "loader_in_main_process"),
-        ("io_bound", 1, 40, "loader_io_bound"),
-        ("cpu_quota", 1, 40, "cpu_quota"),
-        ("too_many_workers", 1, 40, "too_many_workers"),
         ("unpinned", 1, 40, "memory_not_pinned"),
-        ("python_bound", 1, 40, "python_bound"),
         ("imbalanced", 2, 40, "straggler"),
         ("imbalanced", 8, 40, "straggler"),
         ("throttled", 1, 70, "thermal_throttle"),
         ("throttled", 4, 70, "thermal_throttle"),
-        ("power_capped", 2, 40, "power_throttle"),
         ("leak", 1, 90, "memory_growing"),
-        ("tenant", 1, 40, "other_tenant"),
-        ("pcie_degraded", 1, 40, "pcie_degraded"),
-        ("memory_errors", 2, 60, "hardware_errors"),
         ("lost", 2, 40, "gpu_lost"),
-        ("small_batch", 1, 40, "batch_too_small"),
-        ("small_batch", 2, 40, "batch_too_small"),
-        ("idle", 1, 60, "idle_holding_memory"),
         ("checkpoint", 1, 80, "checkpoint_pauses"),
-        ("validation", 1, 120, "validation_pauses"),
-        ("shm_full", 1, 40, "shm_full"),
         ("orphans", 1, 40, "orphaned_workers"),
-        ("host_leak", 1, 100, "host_memory_growing"),
     ],
 )
 def test_the_fault_of_the_machine_is_the_only_one_named(
@@ -60,14 +46,6 @@ def test_nothing_is_ever_said_of_a_healthy_machine(scenario: str, gpus: int) -> 
     said = simulate(scenario, 180, gpus)
     assert not any(one.findings for one in said)
     assert "kept busy: 9" in said[-1].verdict
-    assert said[-1].decided
-
-
-def test_a_start_is_waited_out_and_then_well() -> None:
-    """Imports, loading and the first batches are no starvation."""
-    said = simulate("startup", 120)
-    assert not any(one.findings for one in said)
-    assert not said[10].decided
     assert said[-1].decided
 
 
@@ -95,7 +73,7 @@ def test_dev_shm_is_judged_as_it_is_now() -> None:
     assert not any(full[155:])
 
 
-@pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced", "tenant"])
+@pytest.mark.parametrize("scenario", ["checkpoint", "throttled", "imbalanced"])
 def test_the_loader_is_never_blamed_for_something_else(scenario: str) -> None:
     """Not even for a moment on the way."""
     blamed = {rule for one in simulate(scenario, 100, 2) for rule in rules_of(one)}
@@ -163,19 +141,29 @@ def test_while_the_driver_is_silent_nothing_is_said_to_be_well(
     assert "cannot be read" not in said[170].verdict
 
 
+def _of_a_small_batch(count: int) -> Iterator[Snapshot]:
+    """One card of several and its job, which leaves most of the memory free."""
+    free: Values = {"memory_used_bytes": 16 << 30}
+    for made in machine("mixed", count, 3):
+        card = replace(made.gpus[2], reading=replace(made.gpus[2].reading, **free))
+        jobs = [one for one in made.jobs if card.uuid in one.gpu_uuids]
+        processes = [one for one in made.processes if one.gpu_uuid == card.uuid]
+        yield replace(made, gpus=(card,), jobs=tuple(jobs), processes=tuple(processes), problems=())
+
+
 @pytest.mark.parametrize("age", [None, 20.0])
 def test_readings_of_different_moments_make_no_fault(age: float | None) -> None:
     """A GPU that is busy with a small batch is found so, and not by an old reading of its power."""
     late = () if age is None else (ReadingAge("power_watts", age), ReadingAge("strange", age))
     old: Values = {"sm_active_percent": None, "tensor_active_percent": None, "late_readings": late}
-    said = told(_changed(one, old) for one in machine("small_batch", 60))
+    said = told(_changed(one, old) for one in _of_a_small_batch(60))
     assert rules_of(said[-1]) == ([] if age else ["batch_too_small"])
 
 
 def test_two_seconds_of_samples_are_no_minute() -> None:
     """What one look brought is not taken for what the GPU did all the time."""
     silent: Values = {"busy_percent": None, "busy_samples": ()}
-    made = enumerate(machine("small_batch", 60))
+    made = enumerate(_of_a_small_batch(60))
     said = told(one if at in (20, 21, 22) else _changed(one, silent) for at, one in made)
     assert said[-1].findings == ()
 

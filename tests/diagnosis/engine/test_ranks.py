@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gpuwatch.core.model import Gpu, GpuReading, Host, Job, JobMember, JobRank, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from tests.diagnosis import windows as w
 from tests.diagnosis.engines import rules_of
 

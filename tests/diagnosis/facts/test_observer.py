@@ -21,8 +21,7 @@ from gpuwatch.core.model import (
     TrainingLoop,
 )
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.diagnosis.facts.choosing import FOLLOWED_JOBS_MAX
-from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.observer import FOLLOWED_JOBS_MAX, Observer
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from gpuwatch.sources.simulated.source import SimulatedSource
@@ -104,19 +103,6 @@ SHOWN: dict[str, tuple[int, int, dict[str, Any]]] = {
         "pauses.1.gpus": lambda gpus: len(gpus) == 2,
         "job.write_when_idle_bytes_per_second": above(1e9),
     }),
-    # Every minute, 14 s at two thirds.
-    "validation": (1, 200, {
-        "pauses": lambda pauses: len(pauses) == 3,
-        "pauses.0.seconds": pytest.approx(14.0, abs=1.5),
-        "pauses.0.wrote_bytes": 0.0,
-        "pauses.0.busy_percent": pytest.approx(55.0, abs=12.0),
-    }),
-    # Each of the processes gains 55 MB a second.
-    "host_leak": (1, 120, {
-        "job.workers.memory_slope_bytes_per_second": pytest.approx(8 * 55e6, rel=0.35),
-        "job.workers.memory_slope_error_bytes_per_second": below(88e6),
-        "host.memory_slope_bytes_per_second": above(0.0),
-    }),
     # One card of two is hot, all of the window; the other not at all.
     "throttled": (2, 120, {
         "gpus.0.throttle_shares": lambda shares: dict(shares)["sw_thermal_slowdown"] > 55.0,
@@ -136,18 +122,6 @@ SHOWN: dict[str, tuple[int, int, dict[str, Any]]] = {
         "job.ranks.0.pinned_memory": False,
         "gpus.0.pcie_rx_idle_bytes_per_second": above(2e9),
         "gpus.0.pcie_rx_bytes_per_second": below(2e9),
-    }),
-    # The workers wait for the disk, and read.
-    "io_bound": (1, 90, {
-        "job.workers.disk_wait_percent": above(60.0),
-        "job.workers.in_disk_wait_share": above(0.8),
-        "job.read_bytes_per_second": above(1e7),
-    }),
-    "cpu_quota": (1, 90, {"job.cpu_throttled_percent": above(50.0)}),
-    # Three corrected ones every three seconds, however many there were before.
-    "memory_errors": (1, 200, {
-        "gpus.0.ecc_corrected_new": pytest.approx(63, abs=6),
-        "gpus.0.ecc_uncorrected_new": pytest.approx(2.5, abs=0.5),
     }),
 }  # fmt: skip
 
@@ -181,12 +155,28 @@ def test_a_leak_has_the_slope_it_has() -> None:
     assert error < 0.1 * slope
 
 
+def with_tenant(made: Snapshot) -> Snapshot:
+    """A second job on the GPU of the first one."""
+    (job,), (rank,) = made.jobs, [one for one in made.processes if one.gpu_uuid is not None]
+    others = {"pid": 99, "user": "margaret"}
+    theirs = replace(rank, **others, gpu_busy_percent=40.0, gpu_memory_bytes=22 * GIB)
+    member, jobs_rank = replace(job.members[0], pid=99), replace(job.ranks[0], pid=99)
+    tenant = replace(job, **others, members=(member,), ranks=(jobs_rank,))
+    mine = [
+        one if one is not rank else replace(one, gpu_busy_percent=56.0) for one in made.processes
+    ]
+    return replace(made, jobs=(job, tenant), processes=(*mine, theirs))
+
+
 def test_each_job_sees_the_other_on_its_gpu() -> None:
     """Its own share and memory, and those of the others."""
-    mine, theirs = watched("tenant")
-    assert mine.gpus[0].own_busy_percent == pytest.approx(56.0, abs=4.0)
-    assert mine.gpus[0].foreign_busy_percent == pytest.approx(40.0, abs=4.0)
-    assert mine.gpus[0].foreign_memory_bytes == theirs.gpus[0].own_memory_bytes
+    observer = Observer()
+    for made in machine("healthy", 90):
+        observer.push(with_tenant(made))
+    mine, theirs = observer.windows()
+    assert mine.gpus[0].own_busy_percent == pytest.approx(56.0)
+    assert mine.gpus[0].foreign_busy_percent == pytest.approx(40.0)
+    assert mine.gpus[0].foreign_memory_bytes == theirs.gpus[0].own_memory_bytes == 22 * GIB
     assert mine.gpus[0].own_memory_bytes == theirs.gpus[0].foreign_memory_bytes
 
 

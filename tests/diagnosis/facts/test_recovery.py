@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.diagnosis.facts.recovery import Recovery, recovered
+from gpuwatch.diagnosis.signals.stretches import Recovery, recovered
 from tests.diagnosis.engines import machine, rules_of, told
 
 WAITS = [99.0, 0.0, 0.0, 0.0]
@@ -72,7 +72,7 @@ def _cured(scenario: str, seconds: int, cured_at: int, gpus: int = 1) -> Iterato
 
 @pytest.mark.parametrize(
     ("scenario", "gpus", "rule"),
-    [("starved", 1, "loader_cpu_bound"), ("io_bound", 2, "loader_io_bound")],
+    [("starved", 1, "loader_cpu_bound"), ("starved", 2, "loader_cpu_bound")],
 )
 def test_a_finding_goes_soon_after_its_cure(scenario: str, gpus: int, rule: str) -> None:
     """Half a minute later, and nothing else is found in what is left of it."""

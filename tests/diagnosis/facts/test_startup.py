@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, JobRank, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from tests.diagnosis.engines import rules_of
 from tests.support.snapshots import gpu, snapshot
 

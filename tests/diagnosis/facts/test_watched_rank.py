@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import JobMember, JobRank, TrainingLoop
-from gpuwatch.diagnosis.facts.watched_rank import Rank, Workers
+from gpuwatch.diagnosis.facts.job import Rank, Workers
 from gpuwatch.diagnosis.facts.window import LoopFacts, WorkerFacts
 
 

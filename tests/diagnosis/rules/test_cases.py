@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
-from gpuwatch.diagnosis.engine.subject import said
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
+from gpuwatch.diagnosis.subject import said
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules import cases
 

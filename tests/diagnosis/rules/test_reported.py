@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.engine.catalogue import RULES
+from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import LoopFacts, RankFacts, Window
 from gpuwatch.diagnosis.rule import Firing
 from tests.diagnosis.windows import gpu, job, rank, swinging, window, workers

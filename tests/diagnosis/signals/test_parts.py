@@ -1,4 +1,4 @@
-"""Trends, totals, phases, pauses and start-ups of signals that are known."""
+"""Trends, phases, pauses and start-ups of signals that are known."""
 
 import random
 
@@ -6,7 +6,6 @@ import pytest
 
 from gpuwatch.diagnosis.facts.startup import steps_from
 from gpuwatch.diagnosis.signals.phase import Integral, compare
-from gpuwatch.diagnosis.signals.running import Counter, Highest, Ledger, RunningMeans
 from gpuwatch.diagnosis.signals.stretches import PauseWatch
 from gpuwatch.diagnosis.signals.trend import Trend
 from tests.diagnosis.waves import Samples, flat, square
@@ -72,70 +71,6 @@ def test_peaks_are_no_growth() -> None:
 def test_a_trend_needs_half_a_minute() -> None:
     """Before that, nothing is said."""
     assert fed(list(map(float, range(25)))).slope() is None
-
-
-def test_means_leave_out_what_was_not_read_and_what_is_old() -> None:
-    """Weighted by the time each reading speaks for."""
-    made = RunningMeans(2, 60.0)
-    for at in range(100):
-        made.add(float(at), (float(at), None if at % 2 else 4.0), 1.0)
-    mean = made.over(89.0)
-    assert mean[0] == pytest.approx(94.5)
-    assert mean[1] == 4.0
-    assert made.seconds(89.0) == pytest.approx(10.0)
-    made.add(102.0, (0.0, None), 3.0)
-    assert made.over(98.0)[0] == pytest.approx(99.0 / 4)
-    assert made.over(200.0)[0] is None
-
-
-def test_fast_readings_weigh_by_their_time() -> None:
-    """Ten a second, half of them 10 and then half of them 30, are 20."""
-    made = RunningMeans(1, 60.0)
-    for number in range(1, 401):
-        made.add(number / 10, (10.0 if number <= 200 else 30.0,), 0.1)
-    assert made.over(0.0)[0] == pytest.approx(20.0)
-    assert made.seconds(0.0) == pytest.approx(40.0)
-
-
-def test_the_highest_of_a_window_is_forgotten_with_it() -> None:
-    """So is where a counter stood."""
-    highest, counter = Highest(60.0), Counter(60.0)
-    for at in range(200):
-        highest.add(float(at), 90.0 if at == 20 else 50.0)
-        counter.add(float(at), 1000.0 + at // 20)
-    assert highest.over(139.0) == 50.0
-    assert highest.over(-1.0) == 50.0
-    assert counter.risen(139.0) == pytest.approx(3.0)
-
-
-def test_a_counter_that_starts_anew_has_not_fallen() -> None:
-    """The driver was loaded again."""
-    counter = Counter(60.0)
-    for at, value in enumerate((500, 500, 0, 2)):
-        counter.add(at * 5.0, value)
-    assert counter.risen(-1.0) == 2
-
-
-def test_a_ledger_knows_what_went_through() -> None:
-    """Between any two moments that it remembers."""
-    ledger = Ledger(("written", "unread", "counted"), 100.0)
-    for at in range(1, 200):
-        ledger.add(float(at), (100.0 if 150 < at <= 160 else 0.0, None, at), 1.0)
-    assert ledger.between("written", 148.0, 162.0) == pytest.approx(1000.0)
-    assert ledger.between("written", 152.0, 154.0) == pytest.approx(200.0)
-    assert ledger.between("unread", 150.0, 160.0) is None
-    assert ledger.between("written", 5.0, 10.0) is None
-
-
-def test_a_ledger_counts_fast_readings_and_no_more_than_was_read() -> None:
-    """A rate that changes within a second, one after a gap of a minute, one moment twice."""
-    ledger = Ledger(("read",), 100.0)
-    for number in range(1, 101):
-        ledger.add(number / 10, (10.0 if number <= 45 else 30.0,), 0.1)
-    assert ledger.between("read", 0.0, 10.0) == pytest.approx(4.5 * 10 + 5.5 * 30)
-    for number in (0, 1, 1, 2):
-        ledger.add(70.0 + number, (30.0,), 1.0)
-    assert ledger.between("read", 10.0, 72.0) == pytest.approx(90.0)
 
 
 def cpu(samples: Samples, *, when_busy: float, when_idle: float, late: float = 0.0) -> Samples:

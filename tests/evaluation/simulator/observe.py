@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, JobRank, Process, Snapshot
 from gpuwatch.jobs.identity import roles
-from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.tracking.loader import LoaderLook, LoaderWatch
+from gpuwatch.jobs.identity.process_facts import Libraries, ProcessFacts
+from gpuwatch.jobs.tracking.loader import LoaderSigns, LoaderWatch
 from tests.evaluation.simulator.clockwork import Thread
 from tests.evaluation.simulator.gauges import UNIX, Gauges, View, read_host, uuid_of
 from tests.evaluation.simulator.machine import Device, Machine, Proc
@@ -160,17 +160,18 @@ class Observer:
             pids, rights = {proc.pid for proc in tree}, self.view.rights
             evidence = [
                 roles.Evidence(
-                    look=Look(
+                    facts=ProcessFacts(
                         pid=p.pid, parent=p.parent, started_at=p.born, name=p.name,
                         arguments=p.arguments,
                     ),
                     parent=p.parent if p.parent in pids else None,
                     environment=p.environment if rights else None,
                     threads=frozenset(p.thread_names or (p.name,)),
-                    framework=p.framework if rights else None,
+                    libraries=Libraries(
+                        p.framework if rights else None, names_workers=p.modern and rights
+                    ),
                     uses_gpu=bool(self._uses(p)),
                     orphaned=p.orphaned,
-                    names_workers=p.modern and rights,
                 )
                 for p in tree
             ]  # fmt: skip
@@ -240,13 +241,13 @@ class Observer:
         rights = self.view.rights
         facts = watch.update(
             at,
-            LoaderLook(
+            LoaderSigns(
                 age_seconds=at - proc.born,
                 named_workers=len(workers) - guessed,
                 guessed_workers=guessed,
                 workers_age_seconds=at - min([p.born for p in workers]) if workers else None,
                 framework=proc.framework if rights else None,
-                framework_readable=rights,
+                libraries_readable=rights,
                 threads=frozenset(proc.thread_names or (proc.name,)),
                 kernel_seconds=at - self._kernels.get(proc.pid, at),
             ),

@@ -4,8 +4,13 @@ import shutil
 
 import pytest
 
-from gpuwatch.jobs.identity import evidence
-from gpuwatch.jobs.identity.evidence import ThreadNames, rank_numbers
+from gpuwatch.jobs.identity.process_facts import (
+    ThreadNames,
+    rank_numbers,
+    read_environment,
+    read_facts,
+    read_libraries,
+)
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 
 
@@ -14,13 +19,13 @@ def test_only_known_variables_are_kept_and_made_safe(fake: FakeProc) -> None:
     raw = b"AWS_SECRET_ACCESS_KEY=x\0RANK=3\0WANDB_API_KEY=y\0WORLD_SIZE=8\0RANKLE=1\0broken\0"
     (fake.root / "42").mkdir(parents=True)
     (fake.root / "42" / "environ").write_bytes(raw)
-    assert evidence.read_environment(42, fake.root) == {"RANK": "3", "WORLD_SIZE": "8"}
+    assert read_environment(42, fake.root) == {"RANK": "3", "WORLD_SIZE": "8"}
     hostile = b"CONDA_DEFAULT_ENV=\x1b[31mml\xff\0RANK=\xd9\xa3\0"
     (fake.root / "42" / "environ").write_bytes(hostile)
-    found = evidence.read_environment(42, fake.root)
+    found = read_environment(42, fake.root)
     assert found["CONDA_DEFAULT_ENV"] == "\N{REPLACEMENT CHARACTER}[31mml\N{REPLACEMENT CHARACTER}"
     assert rank_numbers(found) is None
-    assert evidence.read_environment(43, fake.root) is None
+    assert read_environment(43, fake.root) is None
 
 
 @pytest.mark.parametrize(
@@ -70,21 +75,21 @@ def test_the_library_that_trains_is_recognised_by_its_files(
     """Where several are loaded it is PyTorch that loads data. PyTorch's library for CUDA is there
     from the import on; of other libraries nothing is known."""
     fake.write("42/maps", "".join(f"7f00-7f01 r-xp 0 0:0 1 {path}\n" for path in libraries))
-    assert evidence.read_framework(42, fake.root) == expected
+    assert read_libraries(42, fake.root)[:2] == expected
 
 
 def test_a_look_at_a_process(fake: FakeProc) -> None:
     """Name, parent, start and arguments; what cannot be read is absent, and kernel threads belong
     to no job."""
     fake.process(42, name="a) b", parent=7, started_ticks=500, command=b"python\0tr\x1bain.py\0")
-    look = evidence.read_look(42, fake.root)
-    assert (look.pid, look.parent, look.name) == (42, 7, "a) b")
-    assert look.started_at == BOOTED_AT + 5.0
-    assert look.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")
-    assert look.executable is None
-    assert evidence.read_look(43, fake.root) is None
+    facts = read_facts(42, fake.root)
+    assert (facts.pid, facts.parent, facts.name) == (42, 7, "a) b")
+    assert facts.started_at == BOOTED_AT + 5.0
+    assert facts.arguments == ("python", "tr\N{REPLACEMENT CHARACTER}ain.py")
+    assert facts.executable is None
+    assert read_facts(43, fake.root) is None
     fake.process(42, flags=0x00200000)
-    assert evidence.read_look(42, fake.root) is None
+    assert read_facts(42, fake.root) is None
 
 
 def thread(proc: FakeProc, number: int, name: str) -> None:

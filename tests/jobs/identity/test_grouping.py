@@ -4,17 +4,20 @@ import shlex
 
 import pytest
 
-from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.identity.grouping import climb, is_orphaned, world_of
+from gpuwatch.jobs.identity.process_facts import ProcessFacts, climb, is_orphaned, world_of
 
 SPAWN = "python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'"
 FORKSERVER = "python -c 'from multiprocessing.forkserver import main; main(3)'"
 
 
-def look(pid: int, parent: int, line: str, name: str = "", executable: str | None = None) -> Look:
+def look(
+    pid: int, parent: int, line: str, name: str = "", executable: str | None = None
+) -> ProcessFacts:
     arguments = tuple(shlex.split(line))
     label = name or arguments[0].rpartition("/")[2]
-    return Look(pid=pid, parent=parent, name=label, arguments=arguments, executable=executable)
+    return ProcessFacts(
+        pid=pid, parent=parent, name=label, arguments=arguments, executable=executable
+    )
 
 
 def top_of(*lines: str) -> int:

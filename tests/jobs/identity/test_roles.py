@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.jobs.identity.evidence import Look, RankNumbers
+from gpuwatch.jobs.identity.process_facts import Libraries, ProcessFacts, RankNumbers
 from gpuwatch.jobs.identity.roles import Evidence, Role, assign, names_are_used
 
 COMMANDS = {
@@ -36,7 +36,7 @@ def process(line: str) -> Evidence:
             environment[key] = value
     arguments = tuple(shlex.split(COMMANDS.get(command, command)))
     return Evidence(
-        look=Look(
+        facts=ProcessFacts(
             pid=int(pid),
             parent=1 if parent == "-" else int(parent),
             name=name if command in COMMANDS or "name=" in known else arguments[0],
@@ -45,7 +45,7 @@ def process(line: str) -> Evidence:
         parent=None if parent == "-" else int(parent),
         environment=environment or None,
         threads=frozenset(threads),
-        framework=next((one for one in ("torch", "jax") if one in known.split()), None),
+        libraries=Libraries(next((one for one in ("torch", "jax") if one in known.split()), None)),
         orphaned="orphan" in known,
         **facts,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.identity.evidence import parse_arguments
+from gpuwatch.jobs.identity.process_facts import parse_arguments
 from gpuwatch.jobs.identity.runs import RunIdentity, essence, run_identity
 from tests.support.children import Children
 from tests.support.fake_proc import FakeProc

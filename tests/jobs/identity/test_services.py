@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.identity.evidence import Look
-from gpuwatch.jobs.identity.services import Listeners, service_sign, simulator
+from gpuwatch.jobs.identity.process_facts import ProcessFacts
+from gpuwatch.jobs.identity.surroundings import Listeners, service_sign, simulator
 
 TRAIN = ("python", "train.py")
 VLLM = ("/usr/bin/python3", "/usr/local/bin/vllm", "serve", "a/model")
@@ -39,13 +39,13 @@ def test_a_server_listens_on_a_port_that_somebody_chose(
     (tmp_path / "7" / "net" / "tcp6").write_text(f"  sl  local_address rem_address st\n{row}")
     (tmp_path / "7" / "fd").mkdir()
     (tmp_path / "7" / "fd" / "3").symlink_to("socket:[4711]")
-    look = Look(pid=7, parent=1, arguments=arguments)
+    process = ProcessFacts(pid=7, parent=1, arguments=arguments)
     listeners = Listeners(tmp_path)
-    assert service_sign([look], listeners, 0.0, only_known=only_known) == sign
+    assert service_sign([process], listeners, 0.0, only_known=only_known) == sign
     # As of IPv4, where there is no IPv6.
     (tmp_path / "7" / "net" / "tcp6").rename(tmp_path / "7" / "net" / "tcp")
-    assert service_sign([look], Listeners(tmp_path), 0.0, only_known=only_known) == sign
-    assert service_sign([Look(pid=8, parent=1)], listeners, 0.0, only_known=False) is None
+    assert service_sign([process], Listeners(tmp_path), 0.0, only_known=only_known) == sign
+    assert service_sign([ProcessFacts(pid=8, parent=1)], listeners, 0.0, only_known=False) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,9 @@ def test_environments_are_known_by_their_libraries_or_ids(
     """In the process's map of its memory, and as an option of its command."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "maps").write_text(maps)
-    found = simulator(Look(pid=7, parent=1, arguments=("python", *command.split())), tmp_path)
+    found = simulator(
+        ProcessFacts(pid=7, parent=1, arguments=("python", *command.split())), tmp_path
+    )
     assert (found or "").startswith(sign or "")
     assert (found is None) is (sign is None)
-    assert simulator(Look(pid=8, parent=1), tmp_path) is None
+    assert simulator(ProcessFacts(pid=8, parent=1), tmp_path) is None

@@ -10,7 +10,8 @@ import pytest
 
 from gpuwatch.jobs.cores import read_cores
 from gpuwatch.jobs.identity import surroundings
-from gpuwatch.jobs.identity.surroundings import read_inner_pid, read_surroundings
+from gpuwatch.jobs.identity.process_facts import ENVIRONMENT_NAMES, read_inner_pid
+from gpuwatch.jobs.identity.surroundings import read_surroundings
 from tests.support.children import Children, children_of
 from tests.support.fake_proc import FakeProc
 
@@ -207,4 +208,4 @@ def test_only_listed_variables_are_needed() -> None:
         read_surroundings(os.getpid(), environment)
         read_cores(os.getpid(), environment)
     assert {"PATH", "HOSTNAME", "SLURM_CPUS_ON_NODE", "SLURM_JOB_ID"} <= asked
-    assert asked <= surroundings.ENVIRONMENT_NAMES
+    assert asked <= ENVIRONMENT_NAMES

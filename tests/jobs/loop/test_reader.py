@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.core import codec
 from gpuwatch.core.model import Job, ProcessKey, TrainingLoop
 from gpuwatch.jobs.loop import step_file, writer
-from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader
+from gpuwatch.jobs.loop.reader import LOOK_SECONDS, LoopReader, loop_of
 from gpuwatch.jobs.loop.step_file import Counters, Now, Record
-from gpuwatch.jobs.loop.telemetry import loop_of
 from gpuwatch.jobs.loop.writer import StepFile
 from gpuwatch.jobs.words import job_loading_sentence
 from tests.jobs.tracking.watching import key_of, members, watching
 from tests.support.children import Children, wait_until
-from tests.support.snapshots import snapshot
+from tests.support.snapshots import snapshot, stream_lines
 from tests.torch.support import PATH, files_below, packed
 
 SECOND = 1_000_000_000
@@ -516,4 +514,4 @@ def test_whatever_a_record_says_its_shares_are_shares(
         assert share is None or 0.0 <= share <= 1.0
     for rate in (found.steps_per_second, found.samples_per_second):
         assert rate is None or 0.0 <= rate < float("inf")
-    assert codec.snapshot_line(snapshot(jobs=(Job(pid=1, loops=(found,)),)))
+    assert stream_lines(snapshot(jobs=(Job(pid=1, loops=(found,)),)))

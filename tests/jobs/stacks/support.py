@@ -2,13 +2,15 @@
 
 import contextlib
 import importlib.util
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.jobs.stacks import access as stack_access
+from gpuwatch.core.model import JobMember
+from gpuwatch.jobs.stacks import sampler
 from tests.support.children import Children, children, children_of
 from tests.support.torch_job import TrainingJob
 
@@ -25,13 +27,18 @@ spin()
 
 def require_py_spy(started: Children) -> None:
     """Skip where stacks cannot be taken, saying why."""
-    if stack_access.find_py_spy() is None:
+    if sampler.find_py_spy() is None:
         pytest.skip("py-spy is not installed")
     child = started.waiting()
-    facts = stack_access.gather(child.pid)
-    by_yama = (facts.ptrace_scope or 0) > 0 and not facts.capable
-    if by_yama or stack_access.probe_memory(child.pid) != 0:
+    yama = Path("/proc/sys/kernel/yama/ptrace_scope")
+    # py-spy is no parent of what it samples.
+    by_yama = os.geteuid() != 0 and yama.exists() and yama.read_text().strip() != "0"
+    if by_yama or sampler.probe_memory(child.pid) != 0:
         pytest.skip("reading another process's memory is not allowed here")
+
+
+def target(pid: int, **facts: object) -> JobMember:
+    return JobMember(pid=pid, role="rank", **facts)  # type: ignore[arg-type]
 
 
 def spinning(started: Children) -> int:

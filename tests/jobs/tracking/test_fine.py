@@ -34,9 +34,9 @@ def test_a_sample_is_the_mean_share_of_a_core(fake: FakeProc, group: Group) -> N
     fake.write("1/schedstat", "")
     ran(fake, 2, 5.3)
     group.sample(10.4, 1000.4, READS_PER_SECOND)
-    samples = [(sample.at_unix_seconds, sample.percent) for sample in group.take()]
+    samples = [(sample.at_unix_seconds, sample.percent) for sample in group.samples()]
     assert samples == [(1000.2, pytest.approx(75.0)), (1000.4, pytest.approx(100.0))]
-    assert group.take() == ()
+    assert group.samples() == ()
 
 
 @pytest.mark.parametrize("count", [1, 22, 64, 300])
@@ -51,7 +51,7 @@ def test_many_workers_are_read_less_often(fake: FakeProc, group: Group, count: i
         for step in range(round(seconds / PERIOD_SECONDS))
     )
     assert reads <= 110 * seconds
-    assert len(group.take()) >= seconds - 1
+    assert len(group.samples()) >= seconds - 1
 
 
 def test_samples_that_nobody_takes_do_not_pile_up(fake: FakeProc, group: Group) -> None:
@@ -60,7 +60,7 @@ def test_samples_that_nobody_takes_do_not_pile_up(fake: FakeProc, group: Group) 
     group.watch([(1, None)])
     for step in range(2000):
         group.sample(step * PERIOD_SECONDS, step * PERIOD_SECONDS, READS_PER_SECOND)
-    assert len(group.take()) == 600
+    assert len(group.samples()) == 600
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_thread_samples_real_processes_and_ends() -> None:
         seen: list[float] = []
 
         def sampled() -> bool:
-            seen.extend(sample.percent for sample in sampler.take()[0])
+            seen.extend(sample.percent for sample in sampler.samples()[0])
             # The cores are shared with whatever else runs here.
             return bool(threads()) and len(seen) >= 3 and max(seen) > 1
 

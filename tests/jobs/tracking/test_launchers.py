@@ -1,7 +1,6 @@
 """Jobs of several processes as frameworks start them by themselves: found from any of these."""
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -10,15 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from gpuwatch.core.model import Job
 from gpuwatch.jobs.identity.attach import resolve
 from tests.jobs.tracking.watching import watching
 from tests.support.children import wait_until
+from tests.support.installed import needs
 
 LIGHTNING = """
-import os, sys, time
+import os, time
+
+os.write(1, f"{os.environ.get('LOCAL_RANK', 0)} {os.getpid()}\\n".encode())
+if "LOCAL_RANK" in os.environ:
+    # What Lightning started it with is there: it need not import it, too, which takes seconds.
+    time.sleep(600)
+
 import lightning, torch
 
 class Model(lightning.LightningModule):
@@ -26,8 +30,7 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
     def training_step(self, batch, index):
-        os.write(1, f"{self.global_rank} {os.getpid()}\\n".encode())
-        time.sleep(600)
+        raise NotImplementedError("it waits for the other before the first")
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 
@@ -114,11 +117,6 @@ def job_of(pid: int, ranks: int) -> Job:
 
         wait_until(is_known)
         return jobs[-1]
-
-
-def needs(module: str) -> pytest.MarkDecorator:
-    missing = importlib.util.find_spec(module) is None
-    return pytest.mark.skipif(missing, reason=f"{module} is not installed")
 
 
 @needs("lightning")

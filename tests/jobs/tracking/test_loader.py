@@ -12,17 +12,17 @@ from gpuwatch.jobs.tracking.loader import (
     WITHOUT_SECONDS,
     YOUNG_SECONDS,
     LoaderFacts,
-    LoaderLook,
+    LoaderSigns,
     LoaderWatch,
     with_reported,
 )
 
-NONE = LoaderLook(
+NONE = LoaderSigns(
     age_seconds=600.0,
     named_workers=0,
     guessed_workers=0,
     framework="torch",
-    framework_readable=True,
+    libraries_readable=True,
     threads=frozenset({"python"}),
 )
 FOUR = replace(NONE, named_workers=4, workers_age_seconds=300.0)
@@ -71,7 +71,7 @@ def test_none_seen_is_a_guess_at_first_and_sure_after_a_while() -> None:
 
 
 YOUNG = replace(NONE, age_seconds=YOUNG_SECONDS - 1)
-HIDDEN = replace(NONE, framework=None, framework_readable=False)
+HIDDEN = replace(NONE, framework=None, libraries_readable=False)
 LOOKS = {
     "named workers": (FOUR, 4, "4 processes named pt_data_worker", False, "no thread named"),
     # Before PyTorch 2.5 neither has a name.

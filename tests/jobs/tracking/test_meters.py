@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.jobs.tracking import meters
-from gpuwatch.jobs.tracking.meters import ChildrenMeter, MemberMeter, MemoryShare
+from gpuwatch.jobs.tracking import member as meters
+from gpuwatch.jobs.tracking.member import ChildrenMeter, MemberMeter, MemoryShare
 from tests.support.children import Children
 from tests.support.fake_proc import FakeProc
 

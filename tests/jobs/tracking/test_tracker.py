@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.commands.watching import SETTLE_SECONDS
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS
-from gpuwatch.jobs.tracking.machine import LOOK_SECONDS
+from gpuwatch.jobs.tracking.tracker import LOOK_SECONDS
 from tests.jobs.tracking.watching import Watch, members, roles
 from tests.support.fake_proc import BOOTED_AT, FakeProc
 

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import JobRank
-from gpuwatch.jobs.identity import evidence
+from gpuwatch.jobs.identity import process_facts
 from gpuwatch.jobs.tracking.loader import PIN_SETTLE_SECONDS, WATCHED_SECONDS, YOUNG_SECONDS
 from gpuwatch.jobs.words import job_loading_sentence
+from gpuwatch.sources.linux import procfs
 from tests.jobs.tracking.watching import Watch, key_of, members, watching
 from tests.support.children import wait_until
+from tests.support.installed import needs
 from tests.support.torch_job import SCRIPT, TrainingJob
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def test_children_without_a_name(
 ) -> None:
     """From PyTorch 2.5 on they are a pool, or environments: it would have named its loader workers.
     Before, they are shown as workers by a guess, and pinned memory is unknown."""
-    monkeypatch.setattr(evidence, "names_workers", lambda *_: names_workers)
+    monkeypatch.setattr(process_facts, "_names_workers", lambda *_: names_workers)
     job.end_epoch()
     pids = job.load(2, unnamed=True)
     wait_until(lambda: all(_name(pid) == "python" for pid in pids))
@@ -139,7 +141,7 @@ def test_who_is_busy_and_who_waits(job: TrainingJob, watch: Watch) -> None:
 
 
 @pytest.mark.skipif(
-    evidence.procfs.read_if_possible("/proc/self/wchan") == b"", reason="the kernel does not say"
+    procfs.read_if_possible("/proc/self/wchan") == b"", reason="the kernel does not say"
 )
 def test_a_worker_asleep_within_a_batch_does_not_wait_to_be_asked(
     job: TrainingJob, watch: Watch

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample
-from gpuwatch.outputs.report.accumulators.gpu import GpuAccumulator, Rhythm
-from gpuwatch.outputs.report.accumulators.time_axis import Grid, Step
+from gpuwatch.outputs.report.accumulator import gpu_usage
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.outputs.report.phases import SPANS_MOST, Cell, spans
+from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, Step
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0
@@ -28,10 +28,10 @@ def sampled(steps: list[tuple[float, int]]) -> tuple[BusySample, ...]:
     return tuple(found)
 
 
-def accumulator(bucket_seconds: float) -> GpuAccumulator:
+def accumulator(bucket_seconds: float) -> GpuStatistics:
     grid = Grid(BEGIN - 100.0)
     grid.seconds = bucket_seconds
-    return GpuAccumulator(gpu(), grid, BEGIN, fine=True)
+    return GpuStatistics(gpu().identity, grid, BEGIN, fine=True)
 
 
 @given(steps=STEPS, bucket_seconds=st.sampled_from([0.25, 4.0, 64.0]))
@@ -46,7 +46,7 @@ def test_all_at_once_is_as_one_by_one(
     at_once.add_samples(samples, step)
     for sample in samples:
         singly.add_samples((sample,), step)
-    one, other = at_once.usage(until), singly.usage(until)
+    one, other = gpu_usage(at_once, until), gpu_usage(singly, until)
     assert one.busy_seconds == pytest.approx(other.busy_seconds, abs=1e-6)
     assert one.watched_seconds == pytest.approx(other.watched_seconds, abs=1e-6)
     profile, other_profile = (
@@ -73,5 +73,5 @@ def test_a_gap_is_in_no_window() -> None:
     """A GPU that was lost for a while has a window before and one after."""
     rhythm = Rhythm()
     for at, percent in samples(0.0, 15.0, 10) + samples(35.0, 15.0, 5):
-        rhythm.add(at, percent, 0.5)
-    assert 14.0 < rhythm.closed().oscillating_seconds < 16.0
+        rhythm.add_sample(at, percent, 0.5)
+    assert 14.0 < rhythm.closed().sums.oscillating_seconds < 16.0

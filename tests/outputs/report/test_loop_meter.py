@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import TrainingLoop
-from gpuwatch.outputs.report.accumulators.usage import LoopMeter, LoopWork
+from gpuwatch.recording.statistics import LoopMeter, LoopWork
 
 UNIX = 1_700_000_000.0
 Share = Callable[[float], float]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from gpuwatch.core.model import BusySample, Problem, Process, ReasonSeconds, Snapshot
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.accumulator import EVALUATE_SECONDS
 from gpuwatch.outputs.report.document import verdict
 from gpuwatch.outputs.report.model import GpuUsage, decode, encode
@@ -650,7 +650,7 @@ def test_busy_and_idle_add_up_to_the_time_watched(snapshots: list[Snapshot]) -> 
                 assert value is None or 0 <= value <= 100
 
 
-@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("python_bound", 1), ("mixed", 8)])
+@pytest.mark.parametrize(("scenario", "gpus"), [("starved", 1), ("unpinned", 1), ("mixed", 8)])
 def test_a_job_watched_live_is_said_to_have_what_its_recording_has(
     scenario: str, gpus: int
 ) -> None:

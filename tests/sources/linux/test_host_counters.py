@@ -4,8 +4,8 @@ import mmap
 
 import pytest
 
-from gpuwatch.sources.linux import host_counters as counters
-from gpuwatch.sources.linux.host_counters import CpuTimes
+from gpuwatch.sources.linux import host as counters
+from gpuwatch.sources.linux.host import CpuTimes
 
 STAT = b"""cpu  100 20 30 800 50 6 4 10 99 9
 cpu0 60 10 20 400 40 3 2 5 50 5

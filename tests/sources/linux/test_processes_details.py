@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.sources.linux.process_details import (
+from gpuwatch.sources.linux.processes import (
     COMMAND_BYTES,
+    ProcessEntry,
     UserNames,
     parse_command,
     parse_effective_uid,
@@ -21,7 +22,6 @@ from gpuwatch.sources.linux.process_details import (
     read_uid,
     user_name,
 )
-from gpuwatch.sources.linux.process_entry import ProcessEntry
 from gpuwatch.sources.linux.procfs import PROC
 from tests.support.children import wait_until
 
@@ -102,7 +102,7 @@ def test_a_slow_name_service_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_comes_late_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of a process gets it although nothing about the process has changed."""
     names = iter(["1000", "1000", "ada"])
-    monkeypatch.setattr("gpuwatch.sources.linux.process_entry.user_name", lambda _: next(names))
+    monkeypatch.setattr("gpuwatch.sources.linux.processes.user_name", lambda _: next(names))
     entry = ProcessEntry(os.getpid(), 0.0, PROC)
     first, same, named = (entry.row(None) for _ in range(3))
     assert (first.user, named.user) == ("1000", "ada")

@@ -37,7 +37,7 @@ def test_anything_else_is_refused(text: bytes) -> None:
 
 def test_the_last_pid_ends_the_load_line() -> None:
     """It moves with every new process and thread."""
-    assert procfs.last_pid(b"0.00 0.01 0.05 2/345 6789\n") == 6789
+    assert procfs.parse_last_pid(b"0.00 0.01 0.05 2/345 6789\n") == 6789
 
 
 def test_the_start_time_does_not_move_when_the_clock_is_stepped(tmp_path: Path) -> None:

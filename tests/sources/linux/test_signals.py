@@ -4,13 +4,14 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import gpuwatch
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.gpu_source import GpuProcess
 from gpuwatch.sources.linux import procfs
-from gpuwatch.sources.linux.processes import ProcessSource
-from gpuwatch.sources.linux.signals import EndResult, end_process
+from gpuwatch.sources.linux.processes import EndResult, ProcessSource, end_process
 from tests.support.children import Children, wait_until
 
 
@@ -121,13 +122,14 @@ def test_no_permission_names_the_owner(started: Children) -> None:
         pytest.skip("needs to act as another user")
     child = started.waiting()
     code = (
-        "sys.path.insert(0, sys.argv[1])\n"
-        "from gpuwatch.sources.linux.signals import end_process\n"
+        "sys.path[:0] = sys.argv[1].split(':')\n"
+        "from gpuwatch.sources.linux.processes import end_process\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "result = end_process(int(sys.argv[2]), float(sys.argv[3]))\n"
         "ready(f'{result.ok} {result.message}')\nwait()\n"
     )
-    package, start = str(Path(__file__).parents[3]), procfs.read_start(child.pid)
+    package = ":".join(str(Path(one).parents[1]) for one in (gpuwatch.__file__, msgspec.__file__))
+    start = procfs.read_start(child.pid)
     said = started.ready(started.python(code, package, str(child.pid), str(start)))
     assert said.startswith("False")
     assert "root" in said

@@ -62,6 +62,9 @@ def test_a_function_that_fails_costs_only_its_own_reading(
         steady_pair(watch)
         healthy = present(watch.reading(0)), present(watch.reading(1))
         assert set(lost) <= healthy[0]
+    if error == "NOT_SUPPORTED" and "MemoryInfo" in functions[0]:
+        # That is what parts say that share the host's memory: the sum of the processes is shown.
+        lost = ()
     with watching(tmp_path, gpus=2, preset=kinds) as watch:
         for function in functions:
             watch.fake.fault(function, error, gpu=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import GpuIdentity
-from gpuwatch.sources.nvml.inquiry import numa_node
+from gpuwatch.sources.nvml.readings import numa_node
 from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
 from tests.support.fake_nvml import OLD_DRIVER
 

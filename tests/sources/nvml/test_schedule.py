@@ -117,7 +117,7 @@ def test_one_outlier_does_not_silence_a_cheap_reading() -> None:
 
 def test_a_driver_call_that_gets_slow_is_made_less_often(watch: Watch) -> None:
     """A tenth of a second for the temperature makes it a tenth as often asked, and its last value
-    is shown meanwhile; when it is quick again it is asked every two seconds."""
+    is shown meanwhile; when it is quick again it is asked every second."""
     watch.tick()
     watch.fake.reset_counters()
     watch.costs["nvmlDeviceGetTemperature"] = 0.1
@@ -128,7 +128,7 @@ def test_a_driver_call_that_gets_slow_is_made_less_often(watch: Watch) -> None:
     watch.ticks(30)
     watch.fake.reset_counters()
     watch.ticks(10)
-    assert watch.fake.calls("nvmlDeviceGetTemperature") == 5
+    assert watch.fake.calls("nvmlDeviceGetTemperature") == 10
 
 
 def test_slow_calls_of_several_gpus_do_not_fall_on_one_tick(tmp_path: Path) -> None:
@@ -296,10 +296,10 @@ def test_a_value_whose_turn_does_not_come_is_dropped(watch: Watch) -> None:
     assert watch.source._inventory is not None
     (device,) = watch.source._inventory.devices
     (waiting,) = [each for each in device.slots if each.reading.name == "the temperature"]
-    device.card.now += 29.0
+    device.now += 29.0
     device.drop_outdated(waiting)
     assert device.gpu().reading.temperature_celsius == 40
-    device.card.now += 2.0
+    device.now += 2.0
     device.drop_outdated(waiting)
     assert device.gpu().reading.temperature_celsius is None
 
@@ -308,7 +308,7 @@ def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
     """(seconds, GPUs) that the source hands over while it opens and looks for the first time,
     with a clock that goes on by what its calls are said to take."""
     shown = []
-    timer, began = watch.source._tally.timer, watch.clock.seconds
+    timer, began = watch.source._counter.timer, watch.clock.seconds
 
     def noting() -> float:
         watch.clock.seconds = began + timer()
@@ -316,7 +316,7 @@ def handed_over(watch: Watch) -> list[tuple[float, tuple[Gpu, ...]]]:
             shown.append((timer(), watch.source.so_far[1].gpus))
         return timer()
 
-    watch.source._tally.timer = noting
+    watch.source._counter.timer = noting
     watch.source.open()
     last = watch.source.read().gpus
     return [*shown, (timer(), last)]

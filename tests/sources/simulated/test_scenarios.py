@@ -48,17 +48,6 @@ def test_lost_gpu_keeps_its_row_says_so_and_comes_back() -> None:
     assert all((reading.busy_percent or 0) > 90 for reading in readings(found, 0))
 
 
-def test_startup_goes_from_nothing_to_full_speed() -> None:
-    """First no process, then one that loads on the CPU, then a busy GPU."""
-    found = run("startup", seconds=60)
-    assert not found[0].processes
-    assert found[20].processes[0].cpu_percent == 97.0
-    assert found[20].gpus[0].reading.busy_percent == 0.0
-    assert found[60].gpus[0].reading.busy_percent is not None
-    assert found[60].gpus[0].reading.busy_percent > 90
-    assert (found[60].gpus[0].reading.memory_used_bytes or 0) > 20 * 2**30
-
-
 def test_mixed_cards_differ_in_what_they_report() -> None:
     """Other models lack what they lack, a mute card says which readings it refuses."""
     item = run("mixed", gpus=8)[10]

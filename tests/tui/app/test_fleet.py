@@ -13,8 +13,8 @@ from gpuwatch.core.model import BusySample, Host, JobRank, Problem, Snapshot
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.recording.hosts.remote import NEITHER, RemoteHost
 from gpuwatch.recording.hosts.together import SharedJob, shared_jobs
-from gpuwatch.tui.dashboard import TapeSource
-from gpuwatch.tui.pages.fleet import Fleet, FleetApp, Member, draw
+from gpuwatch.tui.app import TapeSource
+from gpuwatch.tui.pages.fleet import Fleet, FleetApp, FleetRow, draw
 from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.diagnoses import diagnosis, nothing, starved
@@ -37,13 +37,13 @@ def machine(name: str, *busy: float | None, **fields: Any) -> Snapshot:
     return snapshot(host=Host(name="node"), gpus=tuple(gpus), **fields)
 
 
-def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None) -> Member:
+def host(name: str, what: Snapshot | None = None, found: Diagnosis | None = None) -> FleetRow:
     """As it is when ``what`` has just come in and was diagnosed."""
     one = RemoteHost(name, ("false",), 1.0)
     if what is not None:
         one.latest, one._arrived_at = what, time.monotonic()
         one.tape = cast("Any", SimpleNamespace(diagnosis=found, error=None))
-    member = Member(one)
+    member = FleetRow(one)
     member.note_readings()
     return member
 
@@ -62,7 +62,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def late(member: Member, seconds: float) -> Member:
+def late(member: FleetRow, seconds: float) -> FleetRow:
     member.host._arrived_at = time.monotonic() - seconds
     return member
 
@@ -84,12 +84,12 @@ def fleet() -> Fleet:
 
 
 def test_a_row_says_what_a_host_does_and_what_is_wrong(fleet: Fleet) -> None:
-    """Busy, memory, power and heat of its GPUs, GPUs wasted, and the worst finding; the first line
+    """Busy, memory, power and heat of its GPUs, GPUs lost, and the worst finding; the first line
     adds them up."""
     fleet.members[3].host.trouble = "Connection refused"
     text = lines(fleet, 200)
     top = " ".join(text[0].split())
-    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 wasted"
+    assert top == "gpuwatch 5 hosts 2 not connected 4 GPUs 68% busy 0.6 of 4 lost"
     rows = {line[1:].split()[0]: " ".join(line.split()) for line in text[2:7]}
     assert "2 97%" in rows["alpha"]
     assert "50% 700W 61C Both GPUs are kept busy: 97%." in rows["alpha"]
@@ -109,12 +109,12 @@ def test_every_size_is_filled(fleet: Fleet, size: tuple[int, int], glyphs: Any) 
     assert widths(frame.lines) == {size[0]}
 
 
-def test_wasted_is_unknown_at_first() -> None:
+def test_what_is_lost_is_unknown_at_first() -> None:
     """Half a minute must have been watched; a host without GPUs wastes none."""
     what = machine("a", 10.0)
     young = host("a", what, replace(diagnosis(what, starved(what)), watched_seconds=20.0))
-    assert young.wasted is None
-    assert host("b", machine("b"), nothing(what)).wasted is None
+    assert young.lost is None
+    assert host("b", machine("b"), nothing(what)).lost is None
 
 
 def test_what_is_old_counts_no_longer() -> None:
@@ -181,7 +181,7 @@ def test_text_of_a_host_is_shown_as_text() -> None:
     [
         ("name", ["alpha", "beta", "gamma", "delta", "epsilon"]),
         ("busy", ["beta", "alpha", "gamma", "delta", "epsilon"]),
-        ("wasted", ["beta", "alpha", "gamma", "delta", "epsilon"]),
+        ("lost", ["beta", "alpha", "gamma", "delta", "epsilon"]),
         ("finding", ["gamma", "delta", "beta", "alpha", "epsilon"]),
     ],
 )

@@ -7,7 +7,7 @@ from types import FunctionType
 
 import pytest
 
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.tui import app as app_module
 from tests.support.churn import churning
 from tests.tui.driving import InATerminal, driven

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from gpuwatch.core.model import Problem, Process, Snapshot
 from gpuwatch.core.text import clean
-from gpuwatch.tui.charts.glyphs import ASCII
+from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, job, overview
 from gpuwatch.tui.pages.overview import OverviewScreen
 from tests.support.snapshots import gpu, snapshot

@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.core.model import Process, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
-from gpuwatch.diagnosis.engine.engine import Engine
+from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.sources.simulated.source import SimulatedSource
 from gpuwatch.tui.pages.detail import DetailScreen
@@ -160,7 +160,7 @@ def demo(scenario: str) -> tuple[ManualClock, SimulatedSource, Snapshot]:
 
 async def test_a_job_that_ends_stays_with_its_report(tmp_path: Path) -> None:
     """The screen says so with the time and shows the report; a simulated one is not kept."""
-    clock, source, first = demo("finished")
+    clock, source, first = demo("rerun")
     store = ReportStore(tmp_path / "reports")
     async with driven(first, (100, 30), attached=first.jobs[0].key, reports=store) as drive:
         await ending(drive, clock, source, 66)
@@ -265,7 +265,7 @@ async def test_orphans_of_a_job_that_ended_are_to_be_seen(tmp_path: Path) -> Non
 
 async def test_the_footer_offers_only_what_can_be_done() -> None:
     """A job that has ended has no stacks, and no process to fold or to end."""
-    clock, source, first = demo("finished")
+    clock, source, first = demo("rerun")
     async with driven(first, (200, 50), attached=first.jobs[0].key) as drive:
         for key in ("S stacks", "t fold", "k kill"):
             assert key in drive.lines[-1]

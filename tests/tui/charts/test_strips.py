@@ -1,17 +1,95 @@
-"""Strips of history: on absolute columns, drawn bit by bit."""
+"""Charts: what a column looks like, and strips on absolute columns, drawn bit by bit."""
 
 from math import ceil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from gpuwatch.core.history import Series
-from gpuwatch.tui.charts.glyphs import UNICODE, Glyphs
-from gpuwatch.tui.charts.strips import Strip, StripCache, TimeWindow, nice_ceiling
+from gpuwatch.core.store import SampledSeries
+from gpuwatch.tui.charts.strips import (
+    ASCII,
+    FULL,
+    LEVELS_PER_ROW,
+    ON_PALE,
+    UNICODE,
+    Glyphs,
+    Strip,
+    StripCache,
+    TimeWindow,
+    cells,
+    level,
+    nice_ceiling,
+)
 from gpuwatch.tui.charts.timeline import SPANS
 from gpuwatch.tui.terminal.frame import Run, width_of
 from tests.tui.scenes import GLYPHS
+
+SETS = pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+ROWS = st.integers(1, 4)
+
+
+@given(st.floats(-10, 200), st.floats(-10, 200), ROWS)
+def test_levels_follow_the_values(one: float, other: float, rows: int) -> None:
+    """Zero and below are the base line, however little more is above it; the larger of two values
+    is never drawn lower; the limit and above are the top, an eighth of a row below the edge."""
+    low, high = sorted((one, other))
+    top = LEVELS_PER_ROW * rows - 1
+    assert level(low, 100.0, rows) <= level(high, 100.0, rows) <= top
+    assert (level(one, 100.0, rows) == 1) == (one <= 0)
+    assert one < 100.0 or level(one, 100.0, rows) == top
+    assert level(50.0, 100.0, rows) in {top // 2 + 1, top // 2 + 2}
+
+
+@SETS
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_zero_a_half_and_all_are_told_apart_by_shape(glyphs: Glyphs, rows: int) -> None:
+    """A measured zero is a mark and never a blank. Where there are no tones a swing has a shape
+    of its own; where there are, it is pale and a steady value is not."""
+    top = LEVELS_PER_ROW * rows - 1
+    shapes = [cells(glyphs, n, n, rows)[0] for n in (1, (top + 1) // 2, top)]
+    assert len(set(shapes)) == 3
+    assert shapes[0].strip(" \u2800")
+    swing, tones = cells(glyphs, 1, top, rows)
+    assert glyphs.tones or swing not in {cells(glyphs, n, n, rows)[0] for n in range(1, top + 1)}
+    assert glyphs.tones == (set(tones) != {FULL})
+
+
+@SETS
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_column_has_a_character_and_a_tone_for_each_row(glyphs: Glyphs, rows: int) -> None:
+    """Every range of levels gives exactly one narrow character and one tone a row."""
+    top = LEVELS_PER_ROW * rows - 1
+    for low in range(1, top + 1):
+        for high in range(low, top + 1):
+            characters, tones = cells(glyphs, low, high, rows)
+            assert len(characters) == len(tones) == rows
+            assert cell_len(characters) == rows
+            assert set(tones) <= set("01234")
+
+
+def test_a_swing_has_the_height_of_its_mean() -> None:
+    """In one row, a swing up to the limit stands on a pale cell; one that ends below it is drawn
+    the fuller the higher its mean."""
+    shapes = [cells(UNICODE, mean, 7) for mean in range(1, 6)]
+    assert [shape for shape, _ in shapes] == list(UNICODE.solid[1:6])
+    assert {tone for _, tone in shapes} == {ON_PALE}
+    tones = [cells(UNICODE, mean, 6)[1] for mean in range(1, 5)]
+    assert tones == sorted(tones)
+    assert tones[0] < tones[-1]
+
+
+def test_ascii_glyphs_are_ascii() -> None:
+    """Every character of the ASCII set is ASCII, ranges and frames included."""
+    for name in ASCII.__dataclass_fields__:
+        value = getattr(ASCII, name)
+        for text in value if isinstance(value, tuple) else (value,):
+            assert isinstance(text, bool) or "".join(text).isascii(), name
+
+
+# -- strips -----------------------------------------------------------------------------------
+
 
 PERCENTS = st.integers(0, 100).map(float)
 
@@ -21,7 +99,7 @@ def picture(lines: list[list[Run]]) -> list[str]:
 
 
 def draw(
-    series: Series | None,
+    series: SampledSeries | None,
     now: float,
     width: int,
     *,
@@ -35,11 +113,11 @@ def draw(
     return (strip or Strip()).draw(series, window, width, 100.0, glyphs, "busy", rows)
 
 
-def steady(value: float, count: int) -> Series:
+def steady(value: float, count: int) -> SampledSeries:
     """``count`` readings a second apart, the first at 1 s."""
-    series = Series()
+    series = SampledSeries()
     for second in range(1, count + 1):
-        series.push_reading(float(second), value)
+        series.add_reading(float(second), value)
     return series
 
 
@@ -104,10 +182,10 @@ def test_all_charts_show_the_same_time(
 
 def test_scrolled_back_the_picture_stays_put() -> None:
     """With an end, time goes on and nothing on the chart changes."""
-    series, strip = Series(), Strip()
+    series, strip = SampledSeries(), Strip()
     pictures = set()
     for second in range(1, 200):
-        series.push_reading(float(second), second * 7 % 100, second - 1.0)
+        series.add_reading(float(second), second * 7 % 100, second - 1.0)
         if second >= 60:
             window = TimeWindow(float(second), 30.0, 3.0, 50.0)
             lines = strip.draw(series, window, 30, 100.0, UNICODE, "busy")
@@ -140,9 +218,9 @@ def test_the_cursor_is_one_cell_of_every_row(ago: int, width: int, rows: int) ->
 @pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
 def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     """Seconds without a reading stay empty; seconds at zero do not."""
-    series = Series()
+    series = SampledSeries()
     for second, value in ((1, 0.0), (2, None), (3, 0.0)):
-        series.push_reading(float(second), value)
+        series.add_reading(float(second), value)
     (line,) = picture(draw(series, 3.0, 3, glyphs=glyphs))
     assert line[1] == " "
     assert line[0] == line[2] == glyphs.solid[1]
@@ -152,7 +230,7 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     ("series", "width", "rows", "expected"),
     [
         (None, 7, 2, [" " * 7] * 2),
-        (Series(), 7, 1, [" " * 7]),
+        (SampledSeries(), 7, 1, [" " * 7]),
         (steady(50.0, 3), 0, 2, ["", ""]),
         (steady(50.0, 3), -4, 1, [""]),
         # The newest is at the right.
@@ -160,7 +238,7 @@ def test_a_gap_is_blank_and_zero_is_a_line(glyphs: Glyphs) -> None:
     ],
 )
 def test_what_is_not_there_is_blank(
-    series: Series | None, width: int, rows: int, expected: list[str]
+    series: SampledSeries | None, width: int, rows: int, expected: list[str]
 ) -> None:
     """A series that does not exist or is empty, at its full width; squeezed to nothing, nothing."""
     assert picture(draw(series, 3.0, width, rows=rows)) == expected
@@ -196,11 +274,11 @@ def test_drawing_bit_by_bit_equals_drawing_from_scratch(
 ) -> None:
     """After any polls, gaps and resizes the kept strip shows what a new one would, exactly as
     wide as asked for."""
-    series, strip, now = Series(), Strip(), 100.0
+    series, strip, now = SampledSeries(), Strip(), 100.0
     for number, (pause, value) in enumerate(polls):
         before = now
         now = round(now + pause, 3)
-        series.push_reading(now, value, before)
+        series.add_reading(now, value, before)
         width = widths[number * len(widths) // len(polls)]
         look = {"column_seconds": column_seconds, "step": step, "rows": rows, "glyphs": glyphs}
         lines = draw(series, now, width, strip=strip, **look)  # type: ignore[arg-type]
@@ -221,12 +299,12 @@ def test_late_fine_samples_are_drawn_where_they_belong(
 ) -> None:
     """The driver hands samples over up to a second late: the columns of that time, drawn empty
     or in part before, are drawn again, at every interval."""
-    series, strip, now, done = Series(), Strip(), 100.0, 0
+    series, strip, now, done = SampledSeries(), Strip(), 100.0, 0
     for pause in pauses:
         now += pause
         upto = ceil((now - lag - 100.0) / spacing)
         moments = [100.0 + number * spacing for number in range(done, upto)]
-        series.push_samples([(at, data.draw(PERCENTS)) for at in moments])
+        series.add_samples([(at, data.draw(PERCENTS)) for at in moments])
         done = max(done, upto)
         lines = draw(series, now, 40, column_seconds=column_seconds, strip=strip)
         assert lines == draw(series, now, 40, column_seconds=column_seconds)
@@ -237,9 +315,9 @@ def test_between_two_steps_only_the_newest_columns_change() -> None:
     series, strip = steady(30.0, 16), Strip()
     before = picture(draw(series, 16.0, 16, step=8, strip=strip))[0]
     assert before == "▃" * 16
-    series.push_reading(17.0, 100.0)
+    series.add_reading(17.0, 100.0)
     (moved,) = picture(draw(series, 17.0, 16, step=8, strip=strip))
-    series.push_reading(18.0, 100.0)
+    series.add_reading(18.0, 100.0)
     (after,) = picture(draw(series, 18.0, 16, step=8, strip=strip))
     assert moved == "▃" * 8 + "▇" + " " * 7
     assert after == "▃" * 8 + "▇▇" + " " * 6

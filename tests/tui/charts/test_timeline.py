@@ -2,18 +2,18 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tui.charts.glyphs import UNICODE
-from gpuwatch.tui.charts.strips import TimeWindow
-from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Marks, Timeline, mark_at, mark_beside
+from gpuwatch.diagnosis.ledger import Episode
+from gpuwatch.tui.charts.strips import UNICODE, TimeWindow
+from gpuwatch.tui.charts.timeline import SPANS, FindingMark, Timeline, mark_at, mark_beside, mark_of
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.gpus import state_of
 from tests.support.snapshots import gpu, snapshot
-from tests.tui.diagnoses import diagnosis, starved
-from tests.tui.scenes import GLYPHS, history_of, scene, view_of
+from tests.tui.scenes import GLYPHS, history_of, view_of
 
 NOW, EARLIEST = 50_000.0, 10_000.0
 STEPS = st.lists(
@@ -133,15 +133,14 @@ def test_times_are_as_far_apart_while_the_chart_has_room() -> None:
 
 
 def test_marks_lie_where_the_finding_was() -> None:
-    """The sign stands at the column in which it began, the line ends with it."""
-    window = TimeWindow(100.0, 50.0)
-    mark = FindingMark(
-        rule="oscillation", severity="error", summary="", begin_seconds=60.5, end_seconds=69.5
-    )
-    cells = time_axis.mark_cells([mark], window, 50, UNICODE)
-    assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(10, 20))
+    """The sign stands at the column in which it began, the line ends with it; a graver one lies on
+    top."""
+    found = [("error", 10, 19), ("info", 5, 12), ("warning", 60, 70)]
+    cells = time_axis.mark_cells(found, 50, UNICODE)
+    assert [place for place, cell in enumerate(cells) if cell is not None] == list(range(5, 20))
+    assert cells[5] == (UNICODE.note, "key")
     assert cells[10] == (UNICODE.grave, "error")
-    assert cells[19] == (UNICODE.rule, "error")
+    assert cells[11] == cells[19] == (UNICODE.rule, "error")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,8 @@ def test_marks_lie_where_the_finding_was() -> None:
         ("power_throttle", 10.0, "idle"),
         ("straggler", 50.0, "slowest"),
         ("gpu_lost", 50.0, "lost"),
-        ("loader_cpu_bound", 25.0, "in bursts"),
+        ("loader_cpu_bound", 25.0, "starved"),
+        ("oscillation", 25.0, "in bursts"),
         (None, 25.0, "in use"),
         (None, 300.0, "unknown"),
     ],
@@ -184,15 +184,12 @@ def test_the_state_is_that_of_the_moment_looked_at(
 
 
 def test_a_finding_is_a_mark_from_when_to_when_it_held() -> None:
-    """It begins where the engine says it did, on the charts' clock, and ends when it is gone."""
-    now, marks = scene("starved", 2).now, Marks()
-    offset = now.taken_at_unix_seconds - now.monotonic_seconds
-    held = starved(now, since_unix_seconds=offset + now.monotonic_seconds - 10.0)
-    marks.follow(now, diagnosis(now, held))
-    (mark,) = marks.spans
-    assert (mark.begin_seconds, mark.end_seconds) == (now.monotonic_seconds - 10.0, None)
-    marks.follow(now, diagnosis(now))
-    assert marks.spans[-1].end_seconds == now.monotonic_seconds
+    """It begins where the engine says it did, on the charts' clock, and ends where it was seen
+    last."""
+    held = Episode(rule="r", severity="info", summary="", begin_unix_seconds=1000.0)
+    over = msgspec.structs.replace(held, end_unix_seconds=1020.0)
+    found = [mark_of(one, 990.0) for one in (held, over)]
+    assert [(one.begin_seconds, one.end_seconds) for one in found] == [(10.0, None), (10.0, 30.0)]
 
 
 def test_from_mark_to_mark() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from gpuwatch.core.model import Job, Snapshot
-from gpuwatch.diagnosis.engine.catalogue import RULES, find
+from gpuwatch.diagnosis.catalogue import RULES, find
 from gpuwatch.diagnosis.finding import Advice, Diagnosis, Evidence, Finding, RuledOut, Unchecked
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.app import new_engine
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
-from gpuwatch.tui.dashboard import new_engine
 from gpuwatch.tui.pages import findings, overview
 from gpuwatch.tui.pages.dialogs import unknown_dialog
 from gpuwatch.tui.pages.findings import EvidenceScreen, FindingsScreen, evidence_body, plain_text
-from gpuwatch.tui.panels.finding_words import cause, place
+from gpuwatch.tui.panels.findings import cause, place
 from gpuwatch.tui.runs import Runs, mark_now, measure_after
 from gpuwatch.tui.terminal.frame import width_of
 from gpuwatch.tui.view import View

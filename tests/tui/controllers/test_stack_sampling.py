@@ -12,10 +12,10 @@ import pytest
 from rich.cells import cell_len
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.jobs.stacks import access as stack_access
-from gpuwatch.jobs.stacks.summary import Place, Share, SourceLine, StackReport, UserLine
+from gpuwatch.jobs.stacks import sampler as stack_sampler
+from gpuwatch.jobs.stacks.report import Place, Share, StackReport, UserLine
 from gpuwatch.sources.linux import procfs
-from gpuwatch.tui.charts.glyphs import ASCII, UNICODE
+from gpuwatch.tui.charts.strips import ASCII, UNICODE
 from gpuwatch.tui.pages.dialogs import stacks_dialog
 from gpuwatch.tui.view import View
 from tests.jobs.stacks.support import has_sampled, py_spies_of
@@ -59,14 +59,14 @@ async def until(drive: Driven, condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def busy(family: Children, tmp_path: Path) -> Snapshot:
     """A job that computes and may be sampled."""
-    program = stack_access.find_py_spy()
+    program = stack_sampler.find_py_spy()
     if program is None:
         pytest.skip("py-spy is not installed")
     script = tmp_path / "train.py"
     script.write_text(BUSY)
     child = family.run([sys.executable, str(script)])
     assert family.ready(child) == "ready"
-    refused = stack_access.why_not(child.pid, program)
+    refused = stack_sampler.why_not(child.pid, program)
     if refused is not None:
         pytest.skip(refused)
     return live(child)
@@ -109,10 +109,10 @@ async def test_leaving_ends_the_sampler(busy: Snapshot) -> None:
     """No py-spy outlives the dashboard."""
     async with driven(busy, (100, 30)) as drive:
         await drive.press("j", "S")
-        await until(drive, lambda: bool(drive.app.jobs.sampler._runs))  # type: ignore[union-attr]
+        await until(drive, lambda: bool(drive.app.jobs.sampler.is_sampling))  # type: ignore[union-attr]
         sampler = drive.app.jobs.sampler
         await drive.press("q")
-    assert not any(run.running for run in sampler._runs)
+    assert not sampler.is_sampling
 
 
 def report(**fields: object) -> StackReport:
@@ -121,20 +121,17 @@ def report(**fields: object) -> StackReport:
         samples=120,
         percent=60.0,
         doing="waiting_for_data",
-        source=SourceLine("for images, labels in loader:"),
-        caller=Place("/home/ada/main.py", 7, "<module>"),
+        source="for images, labels in loader:",
     )
     shares = (
         Share(
             category="waiting_for_data",
             samples=120,
             percent=60.0,
-            low_percent=53.0,
-            high_percent=67.0,
             lines=(line,),
         ),
-        Share(category="computing", samples=79, percent=39.5, low_percent=33.0, high_percent=46.0),
-        Share(category="other", samples=1, percent=0.5, low_percent=0.0, high_percent=2.0),
+        Share(category="computing", samples=79, percent=39.5),
+        Share(category="other", samples=1, percent=0.5),
     )
     settings: dict[str, object] = {
         "pid": 4242,
@@ -148,13 +145,13 @@ def report(**fields: object) -> StackReport:
 
 
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda glyphs: glyphs.name)
-def test_shares_are_shown_with_their_uncertainty_and_cost(glyphs: object) -> None:
-    """Percent, margin, bar, what it is, the line with its source, and what sampling cost."""
+def test_shares_are_shown_with_their_lines_and_cost(glyphs: object) -> None:
+    """Percent, bar, what it is, the line with its source, and what sampling cost."""
     dialog = stacks_dialog(View(glyphs=glyphs), [report()])  # type: ignore[arg-type]
     text = dialog.text
     for said in (
         *("rank 0", "PID 4242", "200 samples in 10 s", "60%", "waiting for data"),
-        *("train.py:41 (train_one_epoch)", "from main.py:7", "for images, labels in loader:"),
+        *("train.py:41 (train_one_epoch)", "for images, labels in loader:"),
         *("py-spy used 2.0% of a core", "never paused"),
     ):
         assert said in text

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.jobs.launch.runner import RunningJob, Start, start_in_terminal
+from gpuwatch.jobs.run.job import RunningJob, Start, start_in_terminal
 from gpuwatch.outputs.report.store import ReportStore
 from gpuwatch.tui.pages.screen import Dialog
 from tests.tui.driving import Driven, driven

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.core.history import History
 from gpuwatch.core.model import BusySample, Job, JobRank, Problem, Process
+from gpuwatch.core.store import Store
 from gpuwatch.recording.hosts.together import Machine, together
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job
@@ -113,7 +113,7 @@ def test_a_job_that_is_not_there_says_why() -> None:
 
 def history_of(*columns: tuple[float, float]) -> View:
     """A job whose main thread and GPU were at (main, gpu) percent, second by second."""
-    history = History()
+    history = Store()
     last = None
     for number, (main, busy) in enumerate(columns):
         at = 100.0 + number

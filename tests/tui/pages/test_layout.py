@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import Host, Problem, Process, Snapshot
-from gpuwatch.tui.charts.glyphs import Glyphs
+from gpuwatch.tui.charts.strips import UNICODE, Glyphs
 from gpuwatch.tui.charts.timeline import Timeline
 from gpuwatch.tui.pages import job, overview
 from gpuwatch.tui.pages.layout import MOST_ROWS_A_GPU
@@ -55,7 +55,7 @@ def test_the_rows_fit_and_what_matters_has_some(
     if height >= 10:
         assert page.room >= 2
     if gpus:
-        shares = page.grid
+        shares = page.overview
         assert 1 <= shares.shown <= gpus
         assert width >= shares.style.least_width
         assert shares.style.rows <= shares.each <= MOST_ROWS_A_GPU[shares.style]
@@ -111,8 +111,10 @@ def test_no_row_moves_of_a_job_or_without_a_gpu(size: tuple[int, int]) -> None:
 
 
 @every_size
-@every_count
-@pytest.mark.parametrize("glyphs", GLYPHS, ids=lambda glyphs: glyphs.name)
+@pytest.mark.parametrize(
+    ("glyphs", "gpus"),
+    [*[(glyphs, 2) for glyphs in GLYPHS], *[(UNICODE, gpus) for gpus in (1, 4, 8, 16)]],
+)
 def test_a_starved_gpu_never_looks_like_a_fed_one(
     size: tuple[int, int], gpus: int, glyphs: Glyphs
 ) -> None:

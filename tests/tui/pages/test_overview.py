@@ -9,7 +9,6 @@ import pytest
 from gpuwatch.core.model import Gpu, Host, OwnCost, Problem, Process, Snapshot
 from gpuwatch.tui.pages import overview
 from gpuwatch.tui.pages.layout import Frame
-from gpuwatch.tui.panels import host as host_panel
 from gpuwatch.tui.panels.gpus import metrics, scaled_metrics
 from gpuwatch.tui.terminal.frame import plain
 from gpuwatch.tui.view import View
@@ -286,7 +285,7 @@ def test_a_gpu_without_limits_of_its_own_has_charts() -> None:
 def test_memory_without_a_total_has_no_chart() -> None:
     """Of the host: any number of bytes would be all of it."""
     host = Host(name="box", memory_used_bytes=5)
-    lines = texts(host_panel.draw(view_of(snapshot(host=host)), 120, 3))
+    lines = texts(overview.draw_host(view_of(snapshot(host=host)), 120, 3))
     assert lines[1].partition("│")[2][:30].strip() == ""
 
 

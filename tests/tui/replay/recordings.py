@@ -11,7 +11,7 @@ from textual.keys import _character_to_key
 
 from gpuwatch.recording.recorder import Recorder
 from gpuwatch.recording.replay import Tape, open_tape
-from gpuwatch.tui.dashboard import replay_app
+from gpuwatch.tui.app import replay_app
 from gpuwatch.tui.replay import Player
 from tests.support.long_recording import BEGIN_UNIX_SECONDS, Piece, snapshots
 from tests.tui.driving import TRUECOLOR, Driven, surroundings
@@ -74,7 +74,7 @@ class Played(Driven):
     async def arrived(self) -> None:
         """Wait until what was gone to is shown."""
         player = self.player
-        await self.until(lambda: player.next is None and player.latest is not None)
+        await self.until(lambda: player.pending_seek is None and player.latest is not None)
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, in frames of half a second, all of it played."""

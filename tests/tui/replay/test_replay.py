@@ -344,7 +344,7 @@ async def test_what_cannot_be_kept_up_with_is_left_out_and_said(night: Path) -> 
         assert player.state.speed == 100.0
         player.keep_up(player.clock.now(), player.state.now + 75.0)
         assert player.state.undiagnosed
-        assert player.next is None
+        assert player.pending_seek is None
         player.keep_up(player.clock.now(), player.state.now + 300.0)
         assert player.state.skipping
         await drive.arrived()

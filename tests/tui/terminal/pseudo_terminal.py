@@ -115,11 +115,11 @@ class PseudoTerminal:
         unread = [-2, -1]
         while unread[-1] != unread[-2]:
             assert time.monotonic() < deadline, "it never fills"
-            time.sleep(1.0)
+            time.sleep(0.4)
             (size,) = struct.unpack("i", fcntl.ioctl(self._master, termios.FIONREAD, bytes(4)))
             unread.append(size)
         # As long as it takes to fill whatever queues before it, too.
-        time.sleep(2.0)
+        time.sleep(0.8)
 
     def hang_up(self) -> None:
         """The terminal goes away."""

@@ -76,12 +76,17 @@ def cells_of(line: Line) -> list[tuple[str, str]]:
 
 @given(changes())
 def test_every_cell_that_differs_is_written(change: tuple[Line, Line]) -> None:
-    """Pieces ascend, stay apart and within the line, and outside them nothing differs."""
+    """Pieces ascend, stay apart and within the line, and outside them nothing differs, once what
+    moved has moved."""
     before, after = change
-    spans = [(x, x + width_of(text)) for x, text, _ in found(before, after)[1]]
+    move, pieces = found(before, after)
+    spans = [(x, x + width_of(text)) for x, text, _ in pieces]
     assert all(0 <= start < end <= WIDTH for start, end in spans)
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
     old, new = cells_of(before), cells_of(after)
+    if move is not None:
+        del old[move.start : move.start + move.cells]
+        old[move.stop - move.cells : move.stop - move.cells] = [("", "")] * move.cells
     inside = {x for start, end in spans for x in range(start, end)}
     assert {x for x in range(WIDTH) if old[x] != new[x]} <= inside
 

@@ -17,12 +17,12 @@ SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
 SCENARIOS = (
     "starved",
     "throttled",
-    "memory_errors",
+    "leak",
     "lost",
     "mig",
     "unified",
     "no_gpu",
-    "shm_full",
+    "mixed",
 )
 
 

@@ -57,7 +57,7 @@ async def test_a_running_application_has_what_is_used_of_it() -> None:
     """What only objects have."""
     app: App[None] = App()
     async with app.run_test():
-        assert driver.driver_of(app) is not None
+        assert app._driver is not None
         assert driver.terminal_of(app) is None
         assert not driver.is_ending(app)
         assert app._batch_count == 0

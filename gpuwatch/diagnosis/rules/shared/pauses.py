@@ -5,8 +5,8 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from gpuwatch.core.model import GpuKey
-from gpuwatch.diagnosis.facts.window import GpuFacts, Pause, Window
-from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Evidence, Pause
 from gpuwatch.diagnosis.rules.shared.loaders import WORKERS_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import clamp
 from gpuwatch.diagnosis.sentence import GPUS

@@ -153,7 +153,9 @@ def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
     ]  # fmt: skip
 
 
-_STACKS = Advice("Sample that rank's stacks (gpuwatch stacks): they show what the others wait for.")
+_STACKS = Advice(
+    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others wait for."
+)
 _BESIDE = Advice("Run gpuwatch beside the job: it shows what the process on that GPU is doing.")
 _FILES = Advice(
     "Look at what that rank loads: its files, their storage, its num_workers.",
@@ -167,7 +169,7 @@ _SAVES = Advice(
 )
 _CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
 _ONLY_THERE = Advice(
-    "Look at what only that rank does (logging, metrics, evaluation) with gpuwatch stacks."
+    "Look at what only that rank does (logging, metrics), with gpuwatch diagnose --stacks."
 )
 
 

@@ -1,10 +1,10 @@
 """Words, numbers and rows of evidence that findings are written with."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gpuwatch.core import bounds, units
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process
+from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Settled, Unknown
@@ -16,8 +16,6 @@ COMMAND_LENGTH = 60
 """Characters of a command line that a sentence shows."""
 SPARE_LEAST_CORES = 0.3
 """A machine leaves less than this idle anyway."""
-RANGE_LEAST = 3
-"""Consecutive GPUs from which they are named by the first and the last."""
 
 mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, units.size
 
@@ -101,14 +99,6 @@ def measured(
 def named(gpus: Sequence[GpuFacts]) -> str:
     """Names of GPUs as ``units.gpus_named`` writes them: ``GPU 0``, ``GPUs 0 to 3``."""
     return units.gpus_named([gpu.identity for gpu in gpus])
-
-
-def named_of_all(uuids: Collection[GpuKey], there: Iterable[GpuIdentity]) -> str:
-    """Names of those among ``there`` that ``uuids`` has, or ``all 8 GPUs``."""
-    every = sorted({gpu.uuid: gpu for gpu in there}.values(), key=lambda gpu: gpu.index)
-    wanted = [gpu for gpu in every if gpu.uuid in uuids]
-    whole = len(wanted) == len(every) >= RANGE_LEAST
-    return f"all {len(every)} GPUs" if whole else units.gpus_named(wanted)
 
 
 def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:

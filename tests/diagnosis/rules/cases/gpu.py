@@ -68,12 +68,13 @@ IDLE = Cases("idle_holding_memory", {
     "a job that sleeps": (
         asleep(),
         {"severity": "info", "lost_share": 1.0, "summary": "18.0 GiB",
-         "advice.0.action": "gpuwatch stacks 4242. If nobody uses it any more, shut it down"},
+         "advice.0.action": "--stacks --pid 4242. If nobody uses it any more, shut it down"},
     ),
     "its other GPU works: nothing is to be ended": (
         window(gpus=(*asleep().gpus, gpu(1)), job=at_rest(model={"user": "ann"})),
         {"advice.0.action": lambda said: said
-         == "Check what PID 4242 (ann: python train.py) is doing: gpuwatch stacks 4242."},
+         == "Check what PID 4242 (ann: python train.py) is doing: gpuwatch diagnose --stacks "
+         "--pid 4242."},
     ),
     "GPUs alone: who holds the memory is not known": (
         gpu_only(held_by(None)),

@@ -53,7 +53,7 @@ BURSTS = Cases("oscillation", {
     ),
     "the loop's own waits: the loader": (
         bursts(ranks=(w.rank(loop=LoopFacts(data_wait_share=0.4)),)),
-        {"summary": "waiting for data 40%", "advice.0.action": "gpuwatch stacks --workers 4242"},
+        {"summary": "waiting for data 40%", "advice.0.action": "--stacks --pid 4242"},
     ),
     "nothing of the job works meanwhile: a notebook, perhaps": (
         bursts(workers=None, main_thread_when_idle_percent=1.0,

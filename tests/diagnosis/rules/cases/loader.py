@@ -371,7 +371,7 @@ MAIN_PROCESS = Cases("loader_in_main_process", {
     "in anti-phase: a number of workers that keeps up": (
         alone(),
         {"settings": ["num_workers"], "advice.0.wanted": "2",
-         "advice.0.action": "First check whether it loads data (gpuwatch stacks 4242); if so",
+         "advice.0.action": "check whether it loads data (gpuwatch diagnose --stacks --pid 4242)",
          "summary": "may be loading data",
          "explains": {"oscillation", "python_bound"}, "missing": ("stacks of the main thread",)},
     ),

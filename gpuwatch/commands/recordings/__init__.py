@@ -1,1 +1,0 @@
-"""``record``, ``replay``, ``report``, ``compare`` and ``export``."""

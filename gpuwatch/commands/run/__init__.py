@@ -1,1 +1,0 @@
-"""``gpuwatch run`` and ``demo-job``: jobs that gpuwatch starts."""

@@ -1,0 +1,159 @@
+"""Cost of each cause: GPU time, of which no second is counted for two causes."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from gpuwatch.core.model import BusySample, GpuKey, Snapshot
+
+KEEP_SECONDS = 900.0
+"""The first of two pauses is known for what it was when the second has been seen."""
+CELL_SECONDS = 2.0
+"""Time is kept in pieces of about this length."""
+SAMPLE_SECONDS = 2.0
+"""No driver's own samples lie further apart."""
+CLAIM_SECONDS = 60.0
+"""Jobs that are there and claimed time of a GPU within the last minute share it."""
+
+
+def _idle(percent: float) -> float:
+    return 1.0 - min(100.0, max(0.0, percent)) / 100.0
+
+
+class _Cells(NamedTuple):
+    """Pieces of a GPU's time, in seconds, oldest first."""
+
+    end: array[float]
+    seconds: array[float]
+    idle: array[float]
+    left: array[float]
+    """That no cause has taken."""
+    idle_left: array[float]
+
+
+class GpuTime:
+    """The time of every GPU, and how much of it no cause has taken yet.
+
+    Idle time is what the driver's samples say, so all causes together never cost more than the
+    GPUs idled, nor a job more than the time it was watched. Times are monotonic.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[Hashable, _Cells] = {}
+        self._read_until: dict[GpuKey, float] = {}
+        # Weak: a job that has ended shares nothing with the one after it.
+        self._claims: dict[Hashable, WeakKeyDictionary[object, float]] = {}
+
+    def push(self, snapshot: Snapshot, seconds: float) -> None:
+        """Take the GPU time of a snapshot; ``seconds``: what it speaks for."""
+        now = snapshot.monotonic_seconds
+        offset = snapshot.taken_at_unix_seconds - now
+        for gpu in snapshot.gpus:
+            samples, percent = gpu.reading.busy_samples, gpu.reading.busy_percent
+            read = self._read_until.get(gpu.uuid)
+            if gpu.lost or (samples is None and percent is None and read is None):
+                # Nothing says that it worked.
+                self.add(gpu.uuid, now, seconds, seconds)
+            elif samples is not None:
+                longest = max(seconds, 2.0 * snapshot.interval_seconds, SAMPLE_SECONDS)
+                since = now if read is None else read
+                self._add_samples(gpu.uuid, samples, offset, since, now, longest)
+            elif percent is not None:
+                self._read_until[gpu.uuid] = now
+                self.add(gpu.uuid, now, seconds, seconds * _idle(percent))
+
+    def _add_samples(
+        self,
+        uuid: GpuKey,
+        samples: Iterable[BusySample],
+        offset: float,
+        until: float,
+        now: float,
+        longest: float,
+    ) -> None:
+        """Take samples: each speaks for the time since the one before; they may come a second
+        late."""
+        covered = busy = hole = 0.0
+        for stamp, percent in samples:
+            step = stamp - offset - until
+            if not 0.0 < step <= now - until:
+                continue
+            until += step
+            if step <= longest:
+                # Where looks are rare, the driver's buffer has only the newest part.
+                seconds = step if step < SAMPLE_SECONDS else SAMPLE_SECONDS
+                hole += step - seconds
+                covered += seconds
+                busy += seconds * percent
+        self._read_until[uuid] = until
+        if covered > 0.0:
+            seconds = covered + hole
+            self.add(uuid, until, seconds, seconds * _idle(busy / covered))
+
+    def add(self, key: Hashable, end: float, seconds: float, idle: float) -> None:
+        """Add the ``seconds`` up to ``end``, in which it idled for ``idle``."""
+        if seconds <= 0.0:
+            return
+        if key not in self._cells:
+            # Those of jobs and GPUs that have been gone for so long go with the first of another.
+            oldest = end - KEEP_SECONDS
+            for gone in [one for one, cells in self._cells.items() if cells.end[-1] < oldest]:
+                del self._cells[gone]
+                self._claims.pop(gone, None)
+            self._cells[key] = _Cells(*[array("d") for _ in _Cells._fields])
+        ends, lengths, idles, left, idle_left = cells = self._cells[key]
+        if (
+            ends
+            and left[-1] == lengths[-1] < CELL_SECONDS
+            and end - seconds - ends[-1] < 0.5 * seconds
+        ):
+            ends[-1] = end
+            lengths[-1] += seconds
+            idles[-1] += idle
+            left[-1] += seconds
+            idle_left[-1] += idle
+        else:
+            for column, number in zip(cells, (end, seconds, idle, seconds, idle), strict=True):
+                column.append(number)
+        old = bisect_left(ends, end - KEEP_SECONDS)
+        for column in cells if old else ():
+            del column[:old]
+
+    def end_of(self, key: Hashable) -> float:
+        """Return up to where its time is known."""
+        cells = self._cells.get(key)
+        return cells.end[-1] if cells else float("-inf")
+
+    def sharers(self, key: Hashable, who: object, now: float) -> int:
+        """Note that ``who`` claims time of it now; return how many do that still exist."""
+        claims = self._claims.setdefault(key, WeakKeyDictionary())
+        claims[who] = now
+        for other in [one for one, at in claims.items() if now - at > CLAIM_SECONDS]:
+            del claims[other]
+        return len(claims)
+
+    def take(
+        self, key: Hashable, begin: float, end: float, share: float, *, busy: bool = False
+    ) -> float:
+        """Take ``share`` (0 to 1) of the idle time between the two, or with ``busy`` of all time,
+        as far as it is left: how many seconds that were."""
+        taken = 0.0
+        cells = self._cells.get(key)
+        if cells is None:
+            return taken
+        there = cells.seconds if busy else cells.idle
+        free = cells.left if busy else cells.idle_left
+        for at in range(bisect_right(cells.end, begin), len(cells.end)):
+            ended, seconds = cells.end[at], cells.seconds[at]
+            inside = min(ended, end) - max(ended - seconds, begin)
+            if inside <= 0.0:
+                continue
+            part = min(share * there[at] * inside / seconds, free[at])
+            left = cells.left[at] = cells.left[at] - part
+            cells.idle_left[at] = min(cells.idle_left[at] - (0.0 if busy else part), left)
+            taken += part
+        return taken

@@ -1,1 +1,0 @@
-"""From the rules' results to a diagnosis: ranking, hysteresis, cost and the verdict."""

@@ -1,0 +1,231 @@
+"""The subject of a window, a job or GPUs of which no job is known, as the engine keeps it from look
+to look: what each rule answers, which causes that makes, and what was lost to them."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from gpuwatch.core.model import GpuKey
+from gpuwatch.diagnosis.accounting import GpuTime
+from gpuwatch.diagnosis.explanations import RankedFinding, arrange
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unchecked
+from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.rule_state import RuleState, confidence
+from gpuwatch.diagnosis.rules.shared.words import named
+from gpuwatch.diagnosis.sentence import filled
+
+NEW_SHARE = 1 / 6
+"""Share of a window that is new at its next look: ten seconds of a minute."""
+GUESSED = 0.7
+"""Factor of evidence that rests on guessed roles: before PyTorch 2.5 any child of a training
+process looks like a loader worker, the environments of reinforcement learning, too."""
+PAUSE_SETTLED_SECONDS = 4.0
+"""Time after the end of a pause at which it is known what was written in it, and so what it was."""
+
+
+class Subject:
+    """Follower of one job, or of GPUs of which no job is known; ``time`` is that of all GPUs."""
+
+    def __init__(self, rules: Sequence[Rule], time: GpuTime, window: Window) -> None:
+        self.ended = window.job is not None and window.job.has_ended
+        self.rules = [rule for rule in rules if rule.after_end or not self.ended]
+        self.looked_at = 0.0
+        """Monotonic time of the last look, for whoever looks."""
+        self.looks = 0
+        self.window = window
+        self.verdicts: dict[str, Verdict] = {}
+        self._time = time
+        self._states: dict[str, RuleState] = {}
+        self._costs: dict[str, float] = {}
+        """Seconds of its GPUs' time lost to each rule's findings."""
+        self._counted: dict[tuple[str, Hashable], float] = {}
+        """Moment up to which time has been counted, by rule and GPU."""
+        self._ranked: list[RankedFinding] = []
+        self._watched_seconds = self._looked_at_watched = 0.0
+        self._findings: tuple[Finding, ...] | None = ()
+        self._unknown: tuple[Unchecked, ...] | None = ()
+        """Results of the last look; ``None`` until they are asked for."""
+
+    def look(self, window: Window, now: float, watched_seconds: float) -> None:
+        """Take the newest window, of monotonic time ``now``; ``watched_seconds``: so far, gaps left
+        out."""
+        seconds = watched_seconds - self._looked_at_watched if self.looks else 0.0
+        self._looked_at_watched = watched_seconds
+        passed = seconds if self.looks else window.watched_seconds
+        self._watched_seconds += passed
+        if not window.gpus:
+            self._time.add(_time_key(window), now, passed, passed)
+        self.looks += 1
+        self.window = window
+        self._findings = self._unknown = None
+        for rule in self.rules:
+            verdict = self.verdicts[rule.name] = _checked(rule, window)
+            state = self._states.get(rule.name)
+            if state is None and isinstance(verdict, Firing):
+                state = self._states[rule.name] = RuleState(rule)
+            if state is not None:
+                unix, watched = window.taken_at_unix_seconds, window.watched_seconds
+                state.update(verdict, seconds, unix, watched)
+        led = frozenset([one.name for one in self._ranked])
+        self._ranked = arrange(window, self._states, led)
+        for one in self._ranked:
+            if one.firing.lost_share is not None and one.state.fires_now:
+                self._account(one, window, now, one.firing.lost_share)
+        self.looked_at = now
+
+    def _account(self, ranked: RankedFinding, window: Window, now: float, claim: float) -> None:
+        name, firing = ranked.name, ranked.firing
+        cost = self._costs.get(name, 0.0)
+        if firing.pauses:
+            self._costs[name] = cost + self._in_pauses(name, window, now, firing.pauses)
+            return
+        idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
+        idle = idle or {_time_key(window): 1.0}
+        busy = ranked.state.loses_busy_time
+        for key in firing.gpus or idle:
+            of = 1.0 if busy else idle.get(key, 1.0)
+            share = min(1.0, claim / of) if of > 0.0 else 0.0
+            share /= self._time.sharers(key, self, now)
+            since = now - window.watched_seconds
+            since = max(since, self._counted.get((name, key), since))
+            cost += self._time.take(key, since, now, share, busy=busy)
+            self._counted[name, key] = self._time.end_of(key)
+        self._costs[name] = cost
+
+    def _in_pauses(self, rule: str, window: Window, now: float, pauses: Sequence[Pause]) -> float:
+        """Return the seconds idled in the pauses that were not counted yet."""
+        cost = 0.0
+        for pause in pauses:
+            begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
+            end = begin + pause.seconds
+            if end > now - PAUSE_SETTLED_SECONDS:
+                continue
+            for key in pause.gpus or (_time_key(window),):
+                since = max(begin, self._counted.get((rule, key), begin))
+                cost += self._time.take(key, since, end, 1.0)
+                self._counted[rule, key] = max(end, since)
+        return cost
+
+    @property
+    def can_wait_seconds(self) -> float:
+        """Seconds from one look to the next: until its window has moved, and none while anything
+        begins or ends to fire."""
+        if any(one.fires_now != one.raised for one in self._states.values() if one.looks):
+            return 0.0
+        return NEW_SHARE * min(self.window.watched_seconds, self.window.steady_seconds)
+
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]:
+        return tuple([gpu.uuid for gpu in self.window.gpus])
+
+    @property
+    def has_found(self) -> bool:
+        """Whether something was found: mere information only if it says why the GPU idles."""
+        return any(one.state.severity != "info" or one.state.rule.settles for one in self._ranked)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a fault fires that has not done so for long enough."""
+        return any(one.fires_now and not one.raised for one in self._states.values())
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings, the leading one first."""
+        if self._findings is None:
+            self._findings = tuple([self._finding(self.window, one) for one in self._ranked])
+        return self._findings
+
+    def unknown(self) -> tuple[Unchecked, ...]:
+        """Return the rules that lack readings and are not raised all the same."""
+        if self._unknown is None:
+            job = None if self.window.job is None else self.window.job.key
+            raised = {name for name, state in self._states.items() if state.raised}
+            self._unknown = tuple([
+                Unchecked(rule=rule, missing=verdict.missing, gpus=self.gpus, job=job)
+                for rule, verdict in self.verdicts.items()
+                if isinstance(verdict, Unknown) and rule not in raised
+            ])  # fmt: skip
+        return self._unknown
+
+    def _finding(self, window: Window, ranked: RankedFinding) -> Finding:
+        state, firing = ranked.state, ranked.firing
+        gpus = firing.gpus or self.gpus
+        says = _named(window, firing.summary)
+        lost = self._costs.get(ranked.name)
+        time = self._watched_seconds * (len(window.gpus) or 1)
+        unread = "not read; would raise the confidence"
+        return Finding(
+            rule=ranked.name,
+            severity=state.severity,
+            confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
+            summary=said(window, firing, says),
+            says=says,
+            gpus=gpus,
+            job=None if window.job is None else window.job.key,
+            since_unix_seconds=state.since_unix_seconds,
+            evidence=(
+                *[one for one in firing.evidence if one is not None],
+                *[Evidence(name, says=unread, supports=False) for name in firing.missing],
+            ),
+            advice=state.advice,
+            ruled_out=tuple(self._ruled_out(window, ranked)),
+            cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
+            cost_gpu_seconds=lost if gpus else None,
+            watched_gpu_seconds=time if gpus else None,
+        )
+
+    def _ruled_out(self, window: Window, ranked: RankedFinding) -> Iterator[RuledOut]:
+        for symptom in ranked.symptoms:
+            if symptom.firing is not None:
+                says = said(window, symptom.firing, symptom.firing.summary)
+                why = f"a symptom of this: {_lower(says)}"
+                yield RuledOut(symptom.rule.name, why)
+        for rival in ranked.rivals:
+            yield RuledOut(rival.rule.name, "weaker evidence over the same time")
+        if not ranked.state.rule.has_look_alikes:
+            return
+        for rule in sorted(self.rules, key=lambda rule: rule.look_alike):
+            verdict = self.verdicts.get(rule.name)
+            other = rule.look_alike and rule.name != ranked.name
+            if other and isinstance(verdict, Clear) and verdict.why:
+                yield RuledOut(rule.name, verdict.why)
+
+
+def said(window: Window, firing: Firing, says: str) -> str:
+    """Return a sentence of the firing with the names of its GPUs."""
+    about = [gpu for gpu in window.gpus if not firing.gpus or gpu.uuid in firing.gpus]
+    return filled(says, named(about), len(about))
+
+
+def _time_key(window: Window) -> Hashable:
+    """Return the key of the time of a window without GPUs: its job's."""
+    return None if window.job is None else window.job.key
+
+
+def _checked(rule: Rule, window: Window) -> Verdict:
+    """Return the rule's answer. One that fails costs its own answer and nothing else; one that
+    rests on guessed roles is less sure."""
+    try:
+        verdict = rule.check(window)
+    except Exception as error:
+        return Unknown((f"a result from this rule, which failed ({type(error).__name__})",))
+    if window.job is None or not rule.uses_workers or not isinstance(verdict, Firing):
+        return verdict
+    job = window.job.job
+    ranks = any(rank.loader_workers_guessed for rank in job.ranks)
+    if not ranks and not any(one.orphaned and one.role_guessed for one in job.members):
+        return verdict
+    surer = (*verdict.missing, "which processes are loader workers (guessed)")
+    return replace(verdict, strength=GUESSED * verdict.strength, missing=surer)
+
+
+def _named(window: Window, summary: str) -> str:
+    """Return the summary with the PID of a job on no GPU: nothing else says which job it is."""
+    if window.gpus or window.job is None:
+        return summary
+    pid = f"PID {window.job.job.pid}"
+    return summary if pid in summary else f"{pid}: {_lower(summary)}"
+
+
+def _lower(summary: str) -> str:
+    """Return a sentence as a clause; names like "GPU 0" keep their capitals."""
+    return summary if summary[:3] == "GPU" else summary[:1].lower() + summary[1:]

@@ -1,0 +1,255 @@
+"""The one sentence: the leading finding, that all is well, or what cannot be determined yet."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuwatch.core import units
+from gpuwatch.diagnosis.facts.window import GpuFacts, Window
+from gpuwatch.diagnosis.finding import Finding, Pause, Question
+from gpuwatch.diagnosis.rule import Unknown
+from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
+from gpuwatch.diagnosis.rules.shared.pauses import (
+    against_saving,
+    lost_share,
+    pause_share,
+    real_pauses,
+    rhythm,
+)
+from gpuwatch.diagnosis.rules.shared.words import lasting, named
+from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
+from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
+from gpuwatch.diagnosis.subject import Subject
+
+FED_PERCENT = 88.0
+"""Busy share outside pauses from which nothing is missing: rules of idle time begin at 10-15% idle,
+and a logging, evaluating, saving job loses some percent by right."""
+UNUSED_PERCENT = 1.0
+LEFT_PERCENT = 50.0
+"""Busy share below which a GPU whose memory is empty by now has been left."""
+UNUSED_BYTES = 2 * 1024**3
+"""Memory in use that is nobody's: the driver itself and a desktop hold as much."""
+PAUSES_COST = 0.03
+"""Share of the time: pauses without a known reason that lose less are nothing to ask about."""
+EARLY_SECONDS = 12.0
+"""A rule needs its evidence, and its finding some time to be raised."""
+EARLY_LOOKS = 3
+"""Where snapshots come slowly, that time is one or two of them."""
+UNREAD_SECONDS = 5.0
+"""Time for which a reading may be missing: a look that the driver answers late does not undo what
+a minute has shown."""
+LONG_START_SECONDS = 180.0
+MOST_SENTENCES = 2
+
+
+class SubjectStatus:
+    """Newest window of a subject, and what can be said of it."""
+
+    def __init__(self, subject: Subject, window: Window) -> None:
+        self.subject = subject
+        self.window = window
+        known = [gpu.busy_percent for gpu in window.gpus if gpu.busy is not None]
+        there = [gpu.busy_percent or 0.0 for gpu in window.gpus if gpu.busy and not gpu.lost]
+        if window.job is None:
+            # Of those that only look like one job, one that runs nothing may be free.
+            there = [busy for busy in there if busy >= UNUSED_PERCENT]
+        paused = 100.0 * pause_share(window) if there else 0.0
+        self.is_fed = bool(there) and all(busy + paused >= FED_PERCENT for busy in there)
+        """All GPUs are busy, pauses that other rules judge left out."""
+        self.rests = bool(known) and all((busy or 0.0) < UNUSED_PERCENT for busy in known)
+        """A GPU that runs nothing at all waits for nothing that can be seen."""
+        self.unread_seconds = max(
+            [gpu.unread_seconds for gpu in window.gpus if not gpu.lost], default=0.0
+        )
+        """Seconds for which GPUs that had been read have not been any more; 0: all are."""
+        watched, looks = window.watched_seconds, subject.looks
+        self.is_early = window.starting or watched < EARLY_SECONDS or looks < EARLY_LOOKS
+        self.pauses = real_pauses(window)
+        self.pauses_lost = self._unexplained()
+        """Share of the time lost in pauses that nobody can say the reason of; ``None``: little."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Check whether "nothing else is wrong" can be said of this window."""
+        if self.subject.has_found or not self.window.gpus:
+            return True
+        if self.unread_seconds >= UNREAD_SECONDS:
+            return False
+        if self.window.job is None and all(_is_empty(gpu) for gpu in self.window.gpus):
+            return True
+        if self.pauses_lost is not None or self.is_early or self.subject.is_pending:
+            return False
+        return self.is_fed or self.rests
+
+    def unknown(self, rule: str) -> bool:
+        return isinstance(self.subject.verdicts.get(rule), Unknown)
+
+    def _unexplained(self) -> float | None:
+        rules = [rule.name for rule in self.subject.rules if rule.of_pauses]
+        if len(self.window.pauses) < 2 or not rules or not all(map(self.unknown, rules)):
+            return None
+        lost = lost_share(self.window, self.window.pauses)
+        return lost if lost >= PAUSES_COST else None
+
+
+def _is_empty(gpu: GpuFacts) -> bool:
+    """Nobody runs anything there, nor holds memory: such a GPU is not under-used."""
+    if gpu.lost or gpu.busy is None:
+        return False
+    if gpu.busy.mean_percent < UNUSED_PERCENT:
+        return True
+    # What ran there may have ended within the window; most training holds more than this. Without
+    # a word of its processes only its rest shows that it has.
+    of_nobody = gpu.foreign_memory_bytes is not None and not gpu.others
+    ended = of_nobody or (gpu.busy_now_percent or 0.0) < UNUSED_PERCENT
+    little = gpu.memory_used_bytes is not None and gpu.memory_used_bytes < UNUSED_BYTES
+    return little and ended and gpu.busy.mean_percent < LEFT_PERCENT
+
+
+def sentence(findings: Sequence[Finding], seen: Sequence[SubjectStatus]) -> str:
+    if any(one.severity != "info" for one in findings):
+        return findings[0].summary
+    asked = _asked(seen)
+    if asked:
+        texts = [_filled(says, of) for says, of in list(asked.items())[:MOST_SENTENCES]]
+        return ". ".join(texts) + "."
+    return findings[0].summary if findings else _all_well(seen)
+
+
+def questions(seen: Sequence[SubjectStatus]) -> Iterator[Question]:
+    """Yield a question for each thing that is undecided, with all the GPUs of which it is."""
+    for says, of in _asked(seen).items():
+        yield Question(says, tuple(dict.fromkeys([gpu.uuid for gpu, _ in of])))
+
+
+def _asked(seen: Sequence[SubjectStatus]) -> dict[str, list[tuple[GpuFacts, Window]]]:
+    groups: dict[str, list[tuple[GpuFacts, Window]]] = {}
+    for one in seen:
+        gpus = one.window.gpus
+        if gpus and (one.unread_seconds > 0.0 or not one.is_decided):
+            unread = [gpu for gpu in gpus if gpu.unread_seconds > 0.0 and not gpu.lost]
+            about = [(gpu, one.window) for gpu in unread or gpus]
+            groups.setdefault(_question(one), []).extend(about)
+    return groups
+
+
+def _filled(says: str, of: Sequence[tuple[GpuFacts, Window]]) -> str:
+    gpus, window = _distinct(gpu for gpu, _ in of), of[0][1]
+    busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
+    share = f"{sum(busy) / len(busy):.0f}%" if busy else ""
+    paused = how_paused(window.pauses, lost_share(window, window.pauses))
+    return filled(says, _named(gpus), len(gpus), are=_are(gpus), share=share, paused=paused)
+
+
+def how_paused(pauses: Sequence[Pause], lost: float) -> str:
+    """``every 2 min, up to 6 s (5% of the time)``."""
+    every = rhythm(pauses)
+    times = f"{len(pauses)} times" if every is None else f"every {lasting(every)}"
+    longest = max([pause.seconds for pause in pauses], default=0.0)
+    return f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)"
+
+
+def _question(seen: SubjectStatus) -> str:
+    """Sentence on what is undecided of this window, without its GPUs and their numbers."""
+    window, subject = seen.window, seen.subject
+    if seen.unread_seconds > 0.0:
+        return f"{GPUS} cannot be read now: no diagnosis possible"
+    if all(gpu.busy is None for gpu in window.gpus):
+        return _blind(window, subject.looks)
+    if window.starting:
+        return f"The job on {GPUS} {_starting(window)}: no diagnosis yet"
+    if seen.pauses_lost is not None:
+        return f"{GPUS} paused {PAUSED}{_why_paused(window)}"
+    compiles = window.job is not None and window.job.compiles
+    if compiles or seen.is_early or subject.is_pending:
+        why = "the job compiles" if compiles else "not enough data yet for a diagnosis"
+        return f"{GPUS} {ARE} {SHARE} busy; {why}"
+    ranks = () if window.job is None else window.job.ranks
+    return (
+        f"{GPUS} {ARE} {SHARE} busy; the cause cannot be determined: it may be waiting for "
+        f"{units.listed(causes(window, ranks), 'or') or 'anything'}; "
+        f"this needs {what_decides(window)}"
+    )
+
+
+def _why_paused(window: Window) -> str:
+    """Return what the pauses may have been, and what would tell that."""
+    against, job = against_saving(window), window.job
+    if against is not None:
+        ranks = () if job is None else job.ranks
+        left = [cause for cause in causes(window, ranks) if cause not in SAVES]
+        return (
+            f": {against}; it may have been waiting for {units.listed(left, 'or') or 'anything'}; "
+            f"telling them apart needs {what_decides(window)}"
+        )
+    if job is None:
+        return (
+            ": checkpoints, validation or a lack of requests; telling them apart needs "
+            f"{what_decides(window)}"
+        )
+    return ": checkpoints or validation; telling them apart needs the job's disk writes"
+
+
+def _starting(window: Window) -> str:
+    """``is still starting up``, with what it does where that shows."""
+    job, says = window.job, "is still starting up"
+    started = None if job is None else job.job.started_at_unix_seconds
+    if started is not None and window.taken_at_unix_seconds - started >= LONG_START_SECONDS:
+        says = f"has been starting up for {lasting(window.taken_at_unix_seconds - started)}"
+    if job is not None and job.compiles:
+        return f"{says} (it compiles)"
+    busy = job is not None and (job.main_thread_percent or 0.0) >= BUSY_PERCENT
+    return f"{says} (its main thread is busy, no steps yet)" if busy else says
+
+
+def _blind(window: Window, looks: int) -> str:
+    if any(gpu.busy_read for gpu in window.gpus):
+        if window.watched_seconds < EARLY_SECONDS or looks < EARLY_LOOKS:
+            return f"Not enough data yet to diagnose {GPUS}"
+        return f"{GPUS} {ARE} sampled too rarely, or for too short a time, for a diagnosis"
+    mig = any(gpu.identity.mig_mode or gpu.identity.mig_parent_uuid for gpu in window.gpus)
+    why = " (the driver does not report it with MIG)" if mig else ""
+    return f"The utilisation of {GPUS} cannot be read{why}: no diagnosis possible"
+
+
+def _all_well(seen: Sequence[SubjectStatus]) -> str:
+    fed = [one.window for one in seen if one.is_fed]
+    gpus = _distinct(gpu for window in fed for gpu in window.gpus if not _is_free(window, gpu))
+    idle = _distinct(gpu for one in seen for gpu in one.window.gpus if gpu not in gpus)
+    parts = []
+    if fed:
+        busy = [gpu.busy.mean_percent for gpu in gpus if gpu.busy is not None]
+        parts.append(f"{_named(gpus)} {_are(gpus)} kept busy: {sum(busy) / max(1, len(busy)):.0f}%")
+    if idle:
+        them = "it" if len(idle) == 1 else "them"
+        begins = any(one.window.job and one.window.starting for one in seen)
+        why = "a job that is starting may yet use" if begins else "nothing waits for"
+        parts.append(f"{_named(idle)} {_are(idle)} idle, and {why} {them}")
+    parts += [part for window in fed for part in _falls(window)]
+    return "; ".join(parts) + "." if parts else "No GPU is in use."
+
+
+def _is_free(window: Window, gpu: GpuFacts) -> bool:
+    return window.job is None and (gpu.busy_percent or 0.0) < UNUSED_PERCENT
+
+
+def _falls(window: Window) -> list[str]:
+    """GPUs that left their usual work, with since when; the first two of them."""
+    places, found = {gpu.uuid: gpu.identity.index for gpu in window.gpus}, []
+    for one in window.ongoing:
+        if one.gpus and one.gpus[0] in places:
+            level = "idle" if one.busy_percent is None else f"{one.busy_percent:.0f}% busy"
+            since = f"has been {level} for {lasting(one.seconds)}"
+            found.append(f"GPU {places[one.gpus[0]]} {since}: a pause, or the start of a problem")
+    return found[:MOST_SENTENCES]
+
+
+def _distinct(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
+    return sorted({gpu.uuid: gpu for gpu in gpus}.values(), key=lambda gpu: gpu.identity.index)
+
+
+def _named(gpus: Sequence[GpuFacts]) -> str:
+    cards = list({gpu.identity.index: gpu for gpu in gpus}.values())
+    return f"GPU {cards[0].identity.index}" if len(cards) == 1 else named(cards)
+
+
+def _are(gpus: Sequence[GpuFacts]) -> str:
+    return "is" if len({gpu.identity.index for gpu in gpus}) == 1 else "are"

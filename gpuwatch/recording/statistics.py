@@ -1,0 +1,1914 @@
+"""Statistics of a machine or a job over a time, which add up.
+
+``Statistics`` takes snapshots, in memory that does not grow with the time. What it has counted can
+be taken out as a ``Part`` (a recording's minute), written down, and added to other statistics
+later: parts added up are the same numbers as all their snapshots. What is needed to count on from
+one snapshot to the next (the energy counter as it was last read, samples of a window that is not
+over) stays behind. Reports are made from these numbers (``outputs/report/accumulator.py``).
+
+From the bottom up: numbers that add up, the time axis, readings over time, one GPU, processes, how
+a job loads its data, what it reports of its loops, one job, the machine, and all of it together.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cache
+from operator import add, attrgetter
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_type_hints
+
+from msgspec import Meta, Struct, field
+
+from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, total
+from gpuwatch.core.model import (
+    BusySample,
+    Gpu,
+    GpuIdentity,
+    GpuKey,
+    GpuReading,
+    Host,
+    Job,
+    JobMember,
+    Process,
+    ProcessKey,
+    Snapshot,
+    TrainingLoop,
+)
+from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
+from gpuwatch.diagnosis.signals.waveform import analyse
+from gpuwatch.jobs.words import job_loading_sentence
+
+# --- numbers that add up ----------------------------------------------------------------------
+
+
+def _plus(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one + other
+
+
+def _most(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def _least(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _latest(one: Any, other: Any) -> Any:
+    return one if other is None else other
+
+
+def _newer(_one: Any, other: Any) -> Any:
+    return other
+
+
+def _union(one: list[Any], other: list[Any]) -> list[Any]:
+    return list(dict.fromkeys([*one, *other]))
+
+
+def _either(one: bool, other: bool) -> bool:
+    return one or other
+
+
+def _by_key(one: dict[Any, Any] | None, other: dict[Any, Any] | None) -> dict[Any, Any] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    for key, value in other.items():
+        held = one.get(key)
+        if isinstance(held, Sums):
+            held.merge(value)
+        else:
+            one[key] = value if held is None else held + value
+    return one
+
+
+# A recording may come from anyone: what is read from one is held to these bounds.
+Number = Annotated[float, Meta(gt=-1e18, lt=1e18)]
+Whole = Annotated[int, Meta(ge=0, lt=10**18)]
+Sum = Annotated[Number | None, _plus]
+Most = Annotated[Number | None, _most]
+MostWhole = Annotated[Whole | None, _most]
+Least = Annotated[Number | None, _least]
+LatestText = Annotated[Text | None, _latest]
+LatestNumber = Annotated[Number | None, _latest]
+
+
+class Sums(Struct, omit_defaults=True, kw_only=True):
+    """Numbers of a time, to which those of a later time can be added: each field by the function it
+    is annotated with. Numbers without one are added, ``Sums`` merged, and those of dictionaries by
+    their keys."""
+
+    def merge(self, later: Self) -> None:
+        """Add the numbers of a later time."""
+        for name, merge in _merging(type(self)):
+            setattr(self, name, merge(getattr(self, name), getattr(later, name)))
+
+
+def _merged(one: Any, other: Any) -> Any:
+    one.merge(other)
+    return one
+
+
+@cache
+def _merging(kind: type[Sums]) -> tuple[tuple[str, Callable[[Any, Any], Any]], ...]:
+    found: list[tuple[str, Callable[[Any, Any], Any]]] = []
+    hints = get_type_hints(kind, include_extras=True)
+    for name in kind.__struct_fields__:
+        hint = hints[name]
+        named = [one for one in getattr(hint, "__metadata__", ()) if callable(one)]
+        plain: Callable[[Any, Any], Any] = add
+        if isinstance(hint, type) and issubclass(hint, Sums):
+            plain = _merged
+        elif getattr(hint, "__origin__", None) is dict:
+            plain = _by_key
+        found.append((name, named[0] if named else plain))
+    return tuple(found)
+
+
+class Stat(Sums, array_like=True):
+    """Lowest, highest and total (value times seconds) of one reading; ``None`` readings do not
+    count."""
+
+    low: Least = None
+    high: Most = None
+    total: Number = 0.0
+    seconds: Seconds = 0.0
+    """Time in which it was read."""
+
+    def add_value(self, value: float | None, seconds: float) -> None:
+        """Add ``value``, which held for ``seconds`` (0: it was seen, and says nothing of a mean).
+        What is negative or infinite is no measurement."""
+        if value is None or not 0.0 <= value < math.inf:
+            return
+        if self.high is None or value > self.high:
+            self.high = float(value)
+        if self.low is None or value < self.low:
+            self.low = float(value)
+        if seconds > 0:
+            self.seconds += seconds
+            self.total += value * seconds
+
+    def add_spent(self, spent: float | None, seconds: float) -> None:
+        """Add seconds that were ``spent`` on something, out of so many in which that is known."""
+        if spent is not None and seconds > 0.0:
+            self.total += spent
+            self.seconds += seconds
+
+    @property
+    def peak(self) -> float | None:
+        return self.high
+
+    @property
+    def whole_peak(self) -> int | None:
+        return whole(self.high)
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.seconds if self.seconds > 0 else None
+
+    @property
+    def integral(self) -> float | None:
+        """Value times seconds; ``None`` when it was never read for a time."""
+        return self.total if self.seconds > 0 else None
+
+    @property
+    def spent_percent(self) -> float | None:
+        return None if self.mean is None else min(100.0, max(0.0, 100.0 * self.mean))
+
+
+def sane(value: float | None, most: float = math.inf) -> float | None:
+    """Return ``value`` as a float between 0 and ``most``; ``None`` for what is no measurement."""
+    if value is None or not 0.0 <= value <= most or value == math.inf:
+        return None
+    return float(value)
+
+
+def whole(value: float | None) -> int | None:
+    """Return ``value`` as a whole number, for peaks of readings that are."""
+    return None if value is None else round(value)
+
+
+# --- the time axis ----------------------------------------------------------------------------
+
+GAPS_KEPT = 20
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """A span of time, in Unix seconds."""
+
+    begin: UnixSeconds
+    end: UnixSeconds
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+class Step(NamedTuple):
+    """From one look to the next, on the time axis."""
+
+    since: float
+    until: float
+    longest: float
+    """Seconds: looks further apart have a gap between."""
+    offset: float
+    """Wall time less time on the axis: not 0 once the wall clock has gone back."""
+
+    @property
+    def seconds(self) -> float:
+        return self.until - self.since
+
+    @property
+    def is_gap(self) -> bool:
+        return self.seconds > self.longest
+
+    def end(self) -> Step:
+        """Return the moment of its end alone, where nothing is known of the time before."""
+        return self._replace(since=self.until)
+
+
+def _longest(one: list[Span], other: list[Span]) -> list[Span]:
+    kept = sorted([*one, *other], key=lambda gap: -gap.seconds)[:GAPS_KEPT]
+    return sorted(kept, key=lambda gap: gap.begin)
+
+
+class TimeSums(Sums):
+    """The time that was watched."""
+
+    begin: Annotated[UnixSeconds | None, _least] = None
+    end: Annotated[UnixSeconds, _most] = 0.0
+    snapshots: Whole = 0
+    interval_seconds: Annotated[Seconds, _newer] = 0.0
+    """Usual time between two snapshots."""
+    covered_seconds: Seconds = 0.0
+    """The time less the gaps."""
+    gap_count: Whole = 0
+    gap_seconds: Seconds = 0.0
+    gaps: Annotated[list[Span], _longest] = field(default_factory=list)
+    """The longest gaps."""
+    set_back: Whole = 0
+    """Times that the wall clock went back."""
+
+    @property
+    def longest_seconds(self) -> float:
+        return GAP_INTERVALS * self.interval_seconds
+
+    def merge(self, later: Self) -> None:
+        begun, later_begun = self.begin, later.begin
+        if begun is not None and later_begun is not None:
+            between = Span(self.end, later_begun)
+            longest = max(self.longest_seconds, later.longest_seconds)
+            self.note_passed(between, is_gap=between.seconds > longest)
+        super().merge(later)
+
+    def note_passed(self, span: Span, *, is_gap: bool) -> None:
+        if not is_gap:
+            self.covered_seconds += max(0.0, span.seconds)
+            return
+        self.gap_count += 1
+        self.gap_seconds += span.seconds
+        self.gaps = _longest(self.gaps, [span])
+
+
+class Steps:
+    """Wall time that never goes back: where the clock did, time goes on by the monotonic one.
+
+    A recording can be continued by another run of gpuwatch or on a machine that was started anew,
+    so the monotonic clock alone is none either.
+    """
+
+    def __init__(self) -> None:
+        self.sums = TimeSums()
+        self._offset = 0.0
+        self._monotonic: float | None = None
+
+    def take_sums(self) -> TimeSums:
+        """Return what was counted, and count on from its end."""
+        taken = self.sums
+        self.sums = TimeSums(
+            begin=taken.end, end=taken.end, interval_seconds=taken.interval_seconds
+        )
+        return taken
+
+    def merge(self, later: TimeSums) -> None:
+        self.sums.merge(later)
+        self._offset, self._monotonic = 0.0, None
+
+    def step(
+        self, snapshot: Snapshot, *, since: float | None = None, until: float | None = None
+    ) -> Step:
+        """Return the time that ``snapshot`` speaks for: up to ``until`` (wall time) if that is
+        sooner; the first from ``since`` on, where it says something of the time before it."""
+        time = self.sums
+        unix, monotonic = snapshot.taken_at_unix_seconds, snapshot.monotonic_seconds
+        longest = GAP_INTERVALS * max(snapshot.interval_seconds, time.interval_seconds)
+        time.interval_seconds = snapshot.interval_seconds
+        time.snapshots += 1
+        passed = 0.0 if self._monotonic is None else monotonic - self._monotonic
+        self._monotonic = monotonic
+        end = unix if until is None else min(unix, until)
+        if time.begin is None:
+            near = since is not None and 0.0 <= end - since <= longest
+            time.begin = time.end = since if near and since is not None else end
+        elif unix - self._offset < time.end:
+            time.set_back += 1
+            self._offset = unix - (time.end + max(0.0, passed))
+        step = Step(time.end, max(time.end, end - self._offset), longest, self._offset)
+        time.end = step.until
+        time.note_passed(Span(step.since, step.until), is_gap=step.is_gap)
+        return step
+
+
+# --- readings over time -----------------------------------------------------------------------
+
+BUCKETS_MAX = 480
+"""Buckets of a time profile, at most."""
+FIRST_BUCKET_SECONDS = 0.25
+"""A job of a minute is shown at the pace of the driver's own samples."""
+
+PackedCell = Annotated[list[Number], Meta(max_length=4)]
+"""(mean, lowest, highest, seconds with a value) of a bucket; without the seconds where it had one
+all the time, and where that was always the same, it alone; empty: nothing was read."""
+
+
+class Cell(NamedTuple):
+    """One reading in a short time, in which it was known for ``seconds``."""
+
+    begin: float
+    end: float
+    seconds: float
+    sum: float
+    """Values times seconds."""
+    low: float
+    high: float
+
+
+class Course(Struct, array_like=True):
+    """Buckets of one width, each with the values of one reading."""
+
+    begin: UnixSeconds
+    """Time at which the first begins."""
+    seconds: Annotated[float, Meta(gt=0, lt=1e11)]
+    """Width of each."""
+    packed: list[PackedCell]
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells with a value."""
+        for place, cell in enumerate(self.packed):
+            begin = self.begin + place * self.seconds
+            end = begin + self.seconds
+            if not cell:
+                continue
+            mean = cell[0]
+            low, high = cell[1:3] if len(cell) >= 3 else (mean, mean)
+            seconds = min(self.seconds, cell[3]) if len(cell) == 4 else self.seconds
+            if seconds > 0.0:
+                yield Cell(begin, end, seconds, seconds * mean, low, high)
+
+
+class Grid:
+    """``buckets`` (an even number) from ``start`` on, all of one width. When the time outgrows
+    them, each two become one of twice the width; lowest, mean and highest stay true, and so do
+    gaps."""
+
+    __slots__ = ("buckets", "profiles", "seconds", "start")
+
+    def __init__(
+        self, start: float, buckets: int = BUCKETS_MAX, seconds: float = FIRST_BUCKET_SECONDS
+    ) -> None:
+        self.start = start
+        self.buckets = buckets
+        self.seconds = seconds
+        self.profiles: list[Profile] = []
+
+    def profile(self) -> Profile:
+        made = Profile(self)
+        self.profiles.append(made)
+        return made
+
+    def reach(self, until: float) -> None:
+        """Make the buckets wide enough for the time up to ``until``."""
+        while until - self.start > self.seconds * self.buckets:
+            self.seconds *= 2
+            for profile in self.profiles:
+                profile.halve()
+
+
+class Profile:
+    """One reading over time, added as values that each held from one moment to another."""
+
+    __slots__ = ("_grid", "_held", "_maxima", "_minima", "_sums")
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self.clear()
+
+    def clear(self) -> None:
+        buckets = self._grid.buckets
+        self._held = array("d", [0.0]) * buckets
+        self._sums = array("d", [0.0]) * buckets
+        self._minima = array("d", [math.inf]) * buckets
+        self._maxima = array("d", [-math.inf]) * buckets
+
+    def add_value(self, since: float, until: float, value: float) -> None:
+        """Add ``value``, which held from ``since`` to ``until``, both on the grid's clock."""
+        self._add(since, until, value, value, value)
+
+    def _add(self, since: float, until: float, mean: float, low: float, high: float) -> None:
+        grid = self._grid
+        since = max(since, grid.start) - grid.start
+        until -= grid.start
+        width = grid.seconds
+        bucket = int(since / width)
+        while bucket < grid.buckets and since < until:
+            edge = (bucket + 1) * width
+            held = (until if until < edge else edge) - since
+            # Times are sums of floats: what spills over an edge by rounding is nothing.
+            if held > width * 1e-6:
+                self._held[bucket] += held
+                self._sums[bucket] += held * mean
+                self._minima[bucket] = min(self._minima[bucket], low)
+                self._maxima[bucket] = max(self._maxima[bucket], high)
+            since, bucket = edge, bucket + 1
+
+    def add_course(self, added: Course) -> None:
+        for begin, _, seconds, sum_, low, high in added.cells():
+            self._add(begin, begin + seconds, sum_ / seconds, low, high)
+
+    def halve(self) -> None:
+        merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (
+            (self._held, add, 0.0),
+            (self._sums, add, 0.0),
+            (self._minima, min, math.inf),
+            (self._maxima, max, -math.inf),
+        )
+        for values, merge, empty in merged:
+            half = len(values) // 2
+            values[:half] = array("d", map(merge, values[::2], values[1::2]))
+            values[half:] = array("d", [empty]) * (len(values) - half)
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the buckets with a value."""
+        start, width = self._grid.start, self._grid.seconds
+        for at, held in enumerate(self._held):
+            if held > 0.0:
+                begin, end = start + at * width, start + (at + 1) * width
+                yield Cell(begin, end, held, self._sums[at], self._minima[at], self._maxima[at])
+
+    def take_course(self) -> Course | None:
+        """Return what was added, and forget it; ``None``: nothing was."""
+        width = self._grid.seconds
+        packed: list[PackedCell] = []
+        first = None
+        for at, held in enumerate(self._held):
+            if held <= 0.0:
+                continue
+            first = at if first is None else first
+            packed += [[]] * (at - first - len(packed))
+            low, high = self._minima[at], self._maxima[at]
+            cell = [rounded(number) for number in (self._sums[at] / held, low, high)]
+            if held < 0.99 * width:
+                cell.append(round(held, 2))
+            elif low == high:
+                del cell[1:]
+            packed.append(cell)
+        if first is None:
+            return None
+        self.clear()
+        return Course(round(self._grid.start + first * width, 3), width, packed)
+
+    def columns(self, until: float) -> tuple[list[float | None], ...]:
+        """Return the lowest, mean and highest value of each bucket up to that which holds
+        ``until``; empty if there was nothing."""
+        grid = self._grid
+        count = max(0, min(grid.buckets, math.ceil((until - grid.start) / grid.seconds)))
+        held = self._held[:count]
+        if not any(held):
+            return ([], [], [])
+        pairs = zip(self._sums, held, strict=False)
+        means = [sum_ / time if time else 0.0 for sum_, time in pairs]
+        low, mean, high = (
+            [round(value, 1) if time else None for value, time in zip(values, held, strict=False)]
+            for values in (self._minima, means, self._maxima)
+        )
+        return low, mean, high
+
+
+_DIGITS = 1
+_WHOLE_FROM = 1e4
+"""Value from which decimals are not worth their room."""
+
+
+def rounded(value: float) -> float:
+    """Return ``value`` with as many digits as are worth their room in a file."""
+    return float(round(value)) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
+
+
+class Readings:
+    """Statistics of readings that have the name of a field of the model."""
+
+    def __init__(self, names: Sequence[str], profiled: Iterable[str], grid: Grid) -> None:
+        """``profiled``: those of the readings that have a time profile too."""
+        self.profiles = {name: grid.profile() for name in profiled}
+        self._names = tuple(dict.fromkeys([*names, *self.profiles]))
+        # Once for each GPU in each look: everything in one tuple.
+        self._read = attrgetter(*self._names)
+        self.take_sums()
+
+    def take_sums(self) -> dict[str, Stat]:
+        """Return what was counted, and count anew."""
+        taken = getattr(self, "sums", {})
+        self.sums = {name: Stat() for name in self._names}
+        self._rows = [
+            (stat, 100.0 if name.endswith("percent") else 1e18, self.profiles.get(name))
+            for name, stat in self.sums.items()
+        ]
+        return {name: stat for name, stat in taken.items() if stat.high is not None}
+
+    def merge(self, sums: Mapping[str, Stat]) -> None:
+        for name, stat in sums.items():
+            if name in self.sums:
+                self.sums[name].merge(stat)
+
+    def add_readings(self, item: object, step: Step) -> None:
+        """Add what ``item`` said for the time of ``step``; over a gap only for its end."""
+        seconds = 0.0 if step.is_gap else step.seconds
+        for value, (stat, most, profile) in zip(self._read(item), self._rows, strict=True):
+            if value is None or not 0.0 <= value <= most:
+                continue
+            stat.add_value(value, seconds)
+            if seconds and profile is not None:
+                profile.add_value(step.since, step.until, value)
+
+
+# --- one GPU ----------------------------------------------------------------------------------
+
+USERS_KEPT = 4
+LOSSES_KEPT = 50
+REASONS_KEPT = 32
+NOT_THROTTLING = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
+"""Reasons for low clocks by which nothing is lost: nothing to do, or a person's own setting."""
+GPU_READINGS = (
+    *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
+    *("sm_active_percent", "tensor_active_percent", "memory_clock_mhz"),
+    *("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+)
+GPU_PROFILES = (
+    *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
+    "sm_active_percent",
+)
+"""Readings of a GPU with a time profile, beside ``busy_percent``."""
+
+Tenants = tuple[float | None, Sequence[str | None]]
+"""(bytes that the job holds, user of each other process) on one GPU in one snapshot."""
+
+
+def _adjoining(one: list[Span], other: list[Span]) -> list[Span]:
+    if one and other and one[-1].end >= other[0].begin:
+        return [*one[:-1], Span(one[-1].begin, other[0].end), *other[1:]][:LOSSES_KEPT]
+    return [*one, *other][:LOSSES_KEPT]
+
+
+class RhythmSums(Sums):
+    """The shape of the busy signal, window by window."""
+
+    seconds: Seconds = 0.0
+    busy_seconds: Seconds = 0.0
+    oscillating_seconds: Seconds = 0.0
+    cycles: Number = 0.0
+    periods: dict[int, Stat] = field(default_factory=dict)
+    """Periods by their class, over the time in which there was one."""
+
+    @property
+    def duty(self) -> float | None:
+        return self.busy_seconds / self.seconds if self.seconds > 0 else None
+
+    @property
+    def period_seconds(self) -> float | None:
+        """Median period, weighted by the time in which there was one."""
+        half = sum(period.seconds for period in self.periods.values()) / 2
+        passed = 0.0
+        for _, period in sorted(self.periods.items()):
+            passed += period.seconds
+            if passed >= half:
+                return period.mean
+        return None
+
+
+class GpuSums(Sums):
+    """What one GPU did while it was there (in a job's statistics: while the job was on it)."""
+
+    seen_seconds: Seconds = 0.0
+    watched_seconds: Seconds = 0.0
+    """Part of it in which its busy share is known."""
+    busy_seconds: Seconds = 0.0
+    busy_until: Annotated[Number, _newer] = 0.0
+    busy_readings: Whole = 0
+    busy_last_percent: Annotated[Number | None, _latest] = None
+    sampled: Annotated[bool, _either] = False
+    """Whether the driver's fine samples were counted."""
+    power_limit_watts: Annotated[Number | None, _latest] = None
+    lost: Annotated[list[Span], _adjoining] = field(default_factory=list)
+    job_bytes: Stat = field(default_factory=Stat)
+    tenant_seconds: Seconds = 0.0
+    tenants_peak: Annotated[Whole, _most] = 0
+    users: Annotated[list[Text], _union] = field(default_factory=list)
+    missing: LatestText = None
+    """Why the busy share cannot be read, if a problem said so."""
+    counter_joules: LatestNumber = None
+    """The GPU's energy counter as it was read last."""
+    counted_joules: Sum = None
+    """Growth of that counter."""
+    integrated_joules: Sum = None
+    """Power times time."""
+    counted_throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
+    """Seconds by reason, from the driver's counters."""
+    throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
+    """Seconds by reason: the reasons in force times the time."""
+    rhythm: RhythmSums = field(default_factory=RhythmSums)
+
+    @property
+    def energy(self) -> tuple[float | None, str | None]:
+        """Joules, and where they are from: ``counter`` or ``power``."""
+        if self.counted_joules is not None:
+            return self.counted_joules, "counter"
+        return self.integrated_joules, None if self.integrated_joules is None else "power"
+
+    def throttled(self) -> list[tuple[str, float]] | None:
+        """Return reasons and their seconds, the longest first, none longer than the GPU was
+        there."""
+        found = self.throttling if self.counted_throttling is None else self.counted_throttling
+        if found is None:
+            return None
+        longest_first = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        return [(reason, min(held, self.seen_seconds)) for reason, held in longest_first]
+
+
+class GpuPart(Struct, omit_defaults=True, kw_only=True):
+    """What one GPU did in one part of a time."""
+
+    identity: GpuIdentity
+    sums: GpuSums
+    readings: dict[str, Stat]
+    profiles: dict[str, Course]
+
+
+class GpuStatistics:
+    """One GPU over the time it is there: of a job, while the job is on it.
+
+    Its oscillation between idle and busy is seen in a window of the signal (``diagnosis.signals.
+    waveform``); a long recording is many windows, of which only sums are kept.
+    """
+
+    def __init__(self, gpu: GpuIdentity, grid: Grid, now: float, *, fine: bool) -> None:
+        """``fine``: with time profiles of more than how busy it was."""
+        self.identity = gpu
+        self.sums = GpuSums(busy_until=now)
+        self.busy_profile = grid.profile()
+        self.readings = Readings(GPU_READINGS, GPU_PROFILES if fine else (), grid)
+        self._rhythm = Rhythm()
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        return {"busy_percent": self.busy_profile, **self.readings.profiles}
+
+    def arrive(self, now: float) -> None:
+        """Begin to count: the GPU is there (or the job is on it) from now on, at first or again."""
+        self.sums.busy_until = max(self.sums.busy_until, now)
+        # What the counter grows by until it is read next is left out.
+        self.sums.counter_joules = None
+
+    def take_part(self) -> GpuPart:
+        """Return what was counted, and count on from its end."""
+        taken = self.sums
+        self.sums = GpuSums(busy_until=taken.busy_until, counter_joules=taken.counter_joules)
+        taken.rhythm, self._rhythm.sums = self._rhythm.sums, RhythmSums()
+        cells = {name: profile.take_course() for name, profile in self.profiles.items()}
+        return GpuPart(
+            identity=self.identity,
+            sums=taken,
+            readings=self.readings.take_sums(),
+            profiles={name: one for name, one in cells.items() if one is not None},
+        )
+
+    def merge(self, part: GpuPart) -> None:
+        self.identity = part.identity
+        self._rhythm.sums.merge(part.sums.rhythm)
+        part.sums.rhythm = RhythmSums()
+        self.sums.merge(part.sums)
+        self.readings.merge(part.readings)
+        profiles = self.profiles
+        for name, cells in part.profiles.items():
+            if name in profiles:
+                profiles[name].add_course(cells)
+
+    def close_rhythm(self) -> None:
+        """Take the samples since the last window as one, at the end of the time."""
+        self._rhythm.close()
+
+    @property
+    def rhythm(self) -> RhythmSums:
+        """The shape of the busy signal, with what has come since the last window as one."""
+        return self._rhythm.closed().sums
+
+    def add_reading(self, gpu: Gpu, step: Step, tenants: Tenants | None = None) -> None:
+        """Add the GPU as it was in the next snapshot. ``tenants``: ``None`` where nobody looked."""
+        sums = self.sums
+        sums.seen_seconds += step.seconds
+        if gpu.lost:
+            self._note_loss(step)
+            return
+        self.identity = gpu.identity
+        reading = gpu.reading
+        if step.is_gap:
+            # The driver's buffer remembers the last part of the time nobody looked.
+            self.add_samples(reading.busy_samples or (), step)
+            self._add_energy(sane(reading.energy_joules), None, 0.0)
+            return
+        self._add_busy(reading, step)
+        if reading.power_limit_watts is not None:
+            sums.power_limit_watts = sane(reading.power_limit_watts)
+        self.readings.add_readings(reading, step)
+        self._add_energy(sane(reading.energy_joules), sane(reading.power_watts), step.seconds)
+        self._add_throttling(reading, step.seconds)
+        if tenants is not None:
+            self._add_tenants(tenants, step.seconds)
+
+    def _note_loss(self, step: Step) -> None:
+        sums = self.sums
+        sums.busy_until = max(sums.busy_until, step.until)
+        since = step.until if step.is_gap else step.since
+        sums.lost = _adjoining(sums.lost, [Span(since, step.until)])
+
+    def _add_energy(self, joules: float | None, watts: float | None, seconds: float) -> None:
+        sums = self.sums
+        if watts is not None and seconds > 0:
+            sums.integrated_joules = (sums.integrated_joules or 0.0) + watts * seconds
+        if joules is None:
+            return
+        before, sums.counter_joules = sums.counter_joules, joules
+        if before is not None and joules >= before:
+            sums.counted_joules = (sums.counted_joules or 0.0) + joules - before
+
+    def _add_throttling(self, reading: GpuReading, seconds: float) -> None:
+        """Add time by reason: from the driver's counters, where it has any; else the reasons in
+        force times the time."""
+        sums = self.sums
+        if reading.throttle_durations is not None:
+            sums.counted_throttling = sums.counted_throttling or {}
+            # What a counter says after a gap is about the time before.
+            for reason, held in reading.throttle_durations if seconds > 0 else ():
+                _hold(sums.counted_throttling, reason, sane(held))
+        if reading.throttle_reasons is not None:
+            sums.throttling = sums.throttling or {}
+            for reason in reading.throttle_reasons:
+                _hold(sums.throttling, reason, seconds)
+
+    def _add_tenants(self, tenants: Tenants, seconds: float) -> None:
+        sums, (job_bytes, others) = self.sums, tenants
+        sums.job_bytes.add_value(job_bytes, seconds)
+        if others:
+            sums.tenant_seconds += seconds
+            sums.tenants_peak = max(sums.tenants_peak, len(others))
+            sums.users = _union(sums.users, list(filter(None, others)))
+
+    def _add_busy(self, reading: GpuReading, step: Step) -> None:
+        sums = self.sums
+        sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
+        if reading.busy_samples is not None:
+            self.add_samples(reading.busy_samples, step)
+            return
+        percent = sane(reading.busy_percent, 100.0)
+        sums.busy_last_percent = _latest(sums.busy_last_percent, percent)
+        if percent is None or step.until <= sums.busy_until:
+            return
+        # Samples never reach beyond the look before, so no time is counted twice.
+        self._count_busy(percent, step.seconds)
+        self.busy_profile.add_value(step.since, step.until, percent)
+        self._rhythm.add_sample(step.until, percent, step.longest)
+        sums.busy_until = step.until
+
+    def add_samples(self, samples: Sequence[BusySample], step: Step) -> None:
+        """Add fine samples. They come up to a second late, so time is counted up to the last of
+        them, not up to the snapshot; each speaks for the time since the one before."""
+        sums = self.sums
+        since, covered, busy = sums.busy_until, 0.0, 0.0
+        percents = []
+        for stamp, percent in samples:
+            # A stamp in the future is the driver's clock running ahead.
+            at = min(stamp - step.offset, step.until)
+            length = at - sums.busy_until
+            if not (length > 0.0 and 0.0 <= percent <= 100.0):
+                continue
+            self._rhythm.add_sample(at, percent, LONGEST_SAMPLE_SECONDS)
+            # Of what lies in a hole nothing is known.
+            if length <= LONGEST_SAMPLE_SECONDS:
+                self.busy_profile.add_value(sums.busy_until, at, percent)
+                covered += length
+                busy += length * percent
+            sums.busy_until = at
+            percents.append(percent)
+        if not percents:
+            return
+        sums.busy_last_percent = percents[-1]
+        sums.sampled = True
+        mean = busy / covered if covered > 0 else sum(percents) / len(percents)
+        # With seldom looks the driver's buffer holds only the newest part of the time.
+        passed = sums.busy_until - since
+        self._count_busy(mean, passed if passed <= step.longest else covered)
+
+    def _count_busy(self, percent: float, seconds: float) -> None:
+        if seconds > 0:
+            self.sums.watched_seconds += seconds
+            self.sums.busy_seconds += seconds * min(100.0, percent) / 100.0
+
+
+def _hold(held: dict[str, float], reason: str, seconds: float | None) -> None:
+    if seconds and reason not in NOT_THROTTLING and (reason in held or len(held) < REASONS_KEPT):
+        held[reason] = held.get(reason, 0.0) + seconds
+
+
+WINDOW_SECONDS = 60.0
+WINDOW_SAMPLES = 12
+"""Seldom samples need a longer window: this many at least."""
+SAMPLES_MAX = 2048
+SWINGS = 3
+"""Whole busy and idle stretches that make a window an oscillation, also without a rhythm."""
+STEPS_A_DOUBLING = 12
+"""Periods are counted in classes 6% wide, which is finer than a period of steps varies."""
+
+
+class Rhythm:
+    """The shape of a busy signal, fed with (seconds on the axis, percent) in the order of time."""
+
+    def __init__(self) -> None:
+        self.sums = RhythmSums()
+        self._samples: list[tuple[float, float]] = []
+
+    def add_sample(self, at: float, percent: float, longest: float) -> None:
+        """``longest``: from there on the time since the sample before is a gap."""
+        samples = self._samples
+        if samples and (
+            at - samples[-1][0] > longest
+            or (at - samples[0][0] >= WINDOW_SECONDS and len(samples) >= WINDOW_SAMPLES)
+            or len(samples) >= SAMPLES_MAX
+        ):
+            self.close()
+        self._samples.append((at, percent))
+
+    def closed(self) -> Rhythm:
+        """Return a copy in which what has come since the last window is one too."""
+        made = copy(self)
+        made.sums = RhythmSums()
+        made.sums.merge(self.sums)
+        made.close()
+        return made
+
+    def close(self) -> None:
+        """Take what has come since the last window as one."""
+        samples, self._samples = self._samples, []
+        wave = analyse(samples)
+        if wave is None:
+            return
+        sums = self.sums
+        sums.seconds += wave.seconds
+        sums.busy_seconds += wave.seconds * wave.duty
+        swings = min(wave.busy.count, wave.idle.count)
+        if wave.period_seconds is not None or swings >= SWINGS:
+            sums.oscillating_seconds += wave.seconds
+        if wave.period_seconds is not None:
+            sums.cycles += wave.seconds / wave.period_seconds
+            place = round(math.log2(wave.period_seconds) * STEPS_A_DOUBLING)
+            # The class of a dictionary that is merged may be that of another part.
+            period = Stat(seconds=wave.seconds, total=wave.seconds * wave.period_seconds)
+            sums.periods = _joined(sums.periods, {place: period})
+
+
+def _joined(one: dict[int, Stat], other: dict[int, Stat]) -> dict[int, Stat]:
+    found = {key: copy(stat) for key, stat in one.items()}
+    for key, stat in other.items():
+        if key in found:
+            found[key].merge(stat)
+        else:
+            found[key] = copy(stat)
+    return found
+
+
+# --- processes --------------------------------------------------------------------------------
+
+PROCESSES_KEPT = 1024
+"""Most processes kept: loader workers are started anew each epoch, so a long recording sees very
+many."""
+
+
+class UsageSums(Sums):
+    """What jobs and processes have in common: who used how much."""
+
+    pid: Annotated[Whole, _newer] = 0
+    started_at_unix_seconds: Annotated[Number | None, _newer] = None
+    user: LatestText = None
+    command: LatestText = None
+    gpus: Annotated[list[GpuKey], _union] = field(default_factory=list)
+    gpu_held_seconds: Seconds = 0.0
+    gpu_busy_seconds: Sum = None
+    gpu_memory_peak_bytes: MostWhole = None
+    cpu_core_seconds: Sum = None
+    memory_peak_bytes: MostWhole = None
+    read_bytes: Sum = None
+    written_bytes: Sum = None
+    first_unix_seconds: Annotated[Number, _least] = 0.0
+    last_unix_seconds: Annotated[Number, _most] = 0.0
+
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
+
+    def add_gpu(self, uuid: GpuKey, busy_percent: float | None, seconds: float) -> None:
+        if uuid not in self.gpus:
+            self.gpus.append(uuid)
+        self.gpu_held_seconds += seconds
+        self.gpu_busy_seconds = _grown(self.gpu_busy_seconds, busy_percent, seconds / 100.0)
+
+    def add_gpu_memory(self, held: int) -> None:
+        self.gpu_memory_peak_bytes = max(self.gpu_memory_peak_bytes or 0, held)
+
+    def add_host(self, cpu_percent: float | None, memory: int | None, seconds: float) -> None:
+        self.cpu_core_seconds = _grown(self.cpu_core_seconds, cpu_percent, seconds / 100.0)
+        if memory is not None:
+            self.memory_peak_bytes = max(self.memory_peak_bytes or 0, memory)
+
+    def add_storage(self, read: float | None, written: float | None, seconds: float) -> None:
+        """Add storage traffic; both rates are in bytes a second."""
+        self.read_bytes = _grown(self.read_bytes, read, seconds)
+        self.written_bytes = _grown(self.written_bytes, written, seconds)
+
+    @property
+    def weight(self) -> tuple[float, float, float]:
+        """Rank among others: by GPU time, then CPU time, then memory."""
+        gpu_seconds = self.gpu_held_seconds + (self.gpu_busy_seconds or 0.0)
+        return (gpu_seconds, self.cpu_core_seconds or 0.0, float(self.memory_peak_bytes or 0))
+
+
+def _grown(sum_: float | None, rate: float | None, seconds: float) -> float | None:
+    """Return the sum with ``rate`` times ``seconds`` added, if that is an amount."""
+    if rate is None or not 0.0 <= rate < math.inf:
+        return sum_
+    return (sum_ or 0.0) + rate * seconds
+
+
+class ProcessSums(UsageSums):
+    """Use by one process, with facts that are not known any more once it ends."""
+
+    name: LatestText = None
+    role: LatestText = None
+
+
+class ProcessesPart(Struct, omit_defaults=True, kw_only=True):
+    """Use by all processes in one part of a time."""
+
+    used: list[ProcessSums] = field(default_factory=list)
+    left_out: Whole = 0
+
+
+class ProcessesStatistics:
+    """Use by all processes, those that are gone and used least left out."""
+
+    def __init__(self) -> None:
+        self.used: dict[ProcessKey, ProcessSums] = {}
+        self.left_out = 0
+
+    def take_part(self) -> ProcessesPart:
+        taken = ProcessesPart(used=list(self.used.values()), left_out=self.left_out)
+        self.used, self.left_out = {}, 0
+        return taken
+
+    def merge(self, part: ProcessesPart, now: float) -> None:
+        for one in part.used:
+            held = self.used.get(one.key)
+            if held is None:
+                self.used[one.key] = one
+            else:
+                held.merge(one)
+        self.left_out += part.left_out
+        self._forget(now)
+
+    def add_snapshot(
+        self, snapshot: Snapshot, jobs: Iterable[Job], now: float, seconds: float
+    ) -> None:
+        """Add all processes of a snapshot; ``seconds``: the time that rates hold for."""
+        # A process has a row for each GPU, with the same readings of the host in all of them.
+        counted: set[ProcessKey] = set()
+        for process in snapshot.processes:
+            used = self._process(process, now)
+            if process.gpu_uuid is not None:
+                used.add_gpu(process.gpu_uuid, process.gpu_busy_percent, seconds)
+            if used.key not in counted:
+                counted.add(used.key)
+                self._add_process(used, process, process.user, seconds)
+        for key, held in gpu_memory(snapshot).items():
+            self.used[key].add_gpu_memory(held)
+        for job in jobs:
+            for member in job.members:
+                used = self._process(member, now)
+                used.role = member.role
+                if used.key not in counted:
+                    counted.add(used.key)
+                    self._add_process(used, member, job.user, seconds)
+                read, written = member.read_bytes_per_second, member.write_bytes_per_second
+                used.add_storage(read, written, seconds)
+        self._forget(now)
+
+    def _process(self, process: Process | JobMember, now: float) -> ProcessSums:
+        key = (process.pid, process.started_at_unix_seconds)
+        used = self.used.get(key)
+        if used is None:
+            used = ProcessSums(pid=key[0], started_at_unix_seconds=key[1], first_unix_seconds=now)
+            self.used[key] = used
+        used.last_unix_seconds = now
+        return used
+
+    def _add_process(
+        self, used: ProcessSums, process: Process | JobMember, user: str | None, seconds: float
+    ) -> None:
+        used.user = user or used.user
+        used.name = process.name or used.name
+        used.command = process.command or used.command
+        used.add_host(process.cpu_percent, process.memory_resident_bytes, seconds)
+
+    def _forget(self, now: float) -> None:
+        if len(self.used) <= PROCESSES_KEPT:
+            return
+        gone = [item for item in self.used.items() if item[1].last_unix_seconds < now]
+        gone.sort(key=lambda item: item[1].weight)
+        for key, _ in gone[: max(1, PROCESSES_KEPT // 4)]:
+            del self.used[key]
+            self.left_out += 1
+
+
+def gpu_memory(snapshot: Snapshot) -> dict[ProcessKey, int]:
+    """Return the bytes that each process holds, on all its GPUs."""
+    memory: dict[ProcessKey, int] = {}
+    for process in snapshot.processes:
+        if process.gpu_uuid is not None and process.gpu_memory_bytes is not None:
+            key = (process.pid, process.started_at_unix_seconds)
+            memory[key] = memory.get(key, 0) + process.gpu_memory_bytes
+    return memory
+
+
+U = TypeVar("U", bound=UsageSums)
+
+
+def by_weight(usages: Iterable[U]) -> list[U]:
+    """Return the usages, those that used most first."""
+    return sorted(sorted(usages, key=lambda one: one.pid), key=lambda one: one.weight, reverse=True)
+
+
+# --- how a job loads its data -----------------------------------------------------------------
+
+AT_LIMIT_PERCENT = 90.0
+"""Share of one core from which a process is held back by its core more than by anything else."""
+STATES_KEPT = 32
+_OF_WORKERS = (
+    "loader_worker_cpu_percent",
+    "loader_worker_at_limit_percent",
+    "loader_worker_queue_wait_percent",
+    "loader_worker_disk_wait_percent",
+)
+_OF_RANKS = (
+    "main_thread_cpu_percent",
+    "main_thread_at_limit_percent",
+    "main_thread_queue_wait_percent",
+)
+
+
+class LoadingState(Sums):
+    """One way of loading the job was seen to have: so many workers, and pinned memory."""
+
+    workers: Annotated[Whole | None, _newer] = None
+    pinned: Annotated[bool | None, _newer] = None
+    sentence: Annotated[Text, _newer] = ""
+    guessed: Annotated[bool, _newer] = True
+    seconds: Seconds = 0.0
+
+    def merge(self, later: Self) -> None:
+        # What is certain counts; why it is unknown changes, and the last reason lasted.
+        if later.guessed > self.guessed:
+            self.seconds += later.seconds
+        else:
+            super().merge(later)
+
+    @property
+    def key(self) -> tuple[int | None, bool | None]:
+        return (self.workers, self.pinned)
+
+    @property
+    def weight(self) -> tuple[float, ...]:
+        """Rank of the state: workers are started and ended with every epoch, so that there are some
+        says more than the time without them."""
+        some = bool(self.workers)
+        return (some and self.pinned is not None, some, self.workers is not None, self.seconds)
+
+
+def _states(one: list[LoadingState], other: list[LoadingState]) -> list[LoadingState]:
+    held = {state.key: state for state in one}
+    for state in other:
+        if state.key in held:
+            held[state.key].merge(state)
+        else:
+            if len(held) >= STATES_KEPT:
+                # A rank that restarts all the time, say: what lasted longest is what matters.
+                del held[min(held, key=lambda key: held[key].seconds)]
+            held[state.key] = state
+    return list(held.values())
+
+
+class LoadingSums(Sums):
+    """Ways in which the job got its data."""
+
+    states: Annotated[list[LoadingState], _states] = field(default_factory=list)
+    workers_peak: MostWhole = None
+    workers_started: Whole = 0
+    """Worker processes seen to appear."""
+    readings: dict[str, Stat] = field(default_factory=dict)
+    """Shares of time of workers and main threads, by the names of the report."""
+
+    def add_job(self, job: Job, seconds: float, before: frozenset[ProcessKey] | None) -> Any:
+        """Add the job as it was in the next snapshot; ``before``: its workers in the one before.
+        Return its workers now."""
+        if job.ranks:
+            state = LoadingState(
+                workers=job.loader_workers,
+                pinned=job.pinned_memory,
+                sentence=job_loading_sentence(job),
+                guessed=any(rank.loader_workers_guessed for rank in job.ranks),
+                seconds=seconds,
+            )
+            self.states = _states(self.states, [state])
+        names: tuple[str, ...]
+        workers = []
+        for member in job.members:
+            if member.role == "loader_worker":
+                workers.append(member.key)
+                names, cpu = _OF_WORKERS, member.cpu_percent
+            elif member.role == "rank":
+                names, cpu = _OF_RANKS, member.main_thread_cpu_percent
+            else:
+                continue
+            waits = (member.run_queue_wait_percent, member.disk_wait_percent)
+            for name, percent in zip(names, (cpu, _at_limit(cpu), *waits), strict=False):
+                self.readings.setdefault(name, Stat()).add_value(percent, seconds)
+        now = frozenset(workers)
+        if now or before:
+            self.workers_started += 0 if before is None else len(now - before)
+            self.workers_peak = max(self.workers_peak or 0, len(now))
+        return now
+
+    @property
+    def main_state(self) -> LoadingState | None:
+        return max(self.states, key=lambda one: one.weight, default=None)
+
+
+def _at_limit(percent: float | None) -> float | None:
+    return None if percent is None else 100.0 if percent >= AT_LIMIT_PERCENT else 0.0
+
+
+class FineProfile:
+    """A time profile from fine samples where a job has them, else from one value a snapshot."""
+
+    def __init__(self, profile: Profile, now: float) -> None:
+        self.profile = profile
+        self._until = now
+
+    def add_samples(
+        self, samples: tuple[BusySample, ...] | None, percent: float | None, step: Step
+    ) -> None:
+        if samples is None:
+            value = sane(percent)
+            if value is not None:
+                self.profile.add_value(step.since, step.until, value)
+                self._until = step.until
+            return
+        for sample in samples:
+            value = sane(sample[1])
+            at = min(sample[0] - step.offset, step.until)
+            passed = at - self._until
+            if value is None or not passed > 0:
+                continue
+            if passed <= LONGEST_SAMPLE_SECONDS:
+                self.profile.add_value(self._until, at, value)
+            self._until = at
+
+
+# --- training loops that a job reports, the ranks together ------------------------------------
+
+RANKS_KEPT = 512
+SHARES = ("data_wait_share", "compute_share", "copy_share", "validation_share", "checkpoint_share")
+SAME_SECONDS = 0.5
+"""Largest difference of two times of one moment, as reported and as seen."""
+_KEPT_SECONDS = 60.0
+"""Time for which sums are kept: windows are ten seconds, and longer by a step or a wait."""
+
+_Spent = tuple[float, ...]
+
+
+class LoopWork(NamedTuple):
+    """Work of one rank's loop from one look to the next."""
+
+    seconds: float
+    """Time for which the loop ran; all else is about it."""
+    samples: float | None
+    spent: tuple[float | None, ...]
+    """Seconds, for each of ``SHARES``; a little negative where it was reported late that
+    less was spent."""
+
+
+class LoopMeter:
+    """Meter of one rank's loop, from look to look.
+
+    The window that is reported reaches further back than the look before. A mean of it over the
+    looks would count the beginning of a loop many times and smear what changes, so the sums behind
+    it are put together again: what was spent up to now is what was spent in the window, and what
+    had been spent by its beginning.
+    """
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, _Spent]] = deque()
+        """Seconds spent on each of ``SHARES`` up to some moments."""
+        self._kinds: tuple[bool, ...] = ()
+        self._steps: int | None = None
+        self._idle = True
+        self._until: float | None = None
+        """Time of the last look."""
+
+    def work_of(self, loop: TrainingLoop, since: float, at: float, unix: float) -> LoopWork:
+        """Return the loop's work from ``since`` (the look before) to ``at``, in monotonic seconds;
+        ``unix``: wall time ``at`` that moment."""
+        window = sane(loop.window_seconds)
+        seconds = at - since
+        if self._until is None and window is not None:
+            # It began after the look before.
+            seconds = min(seconds, window)
+        elif self._until is not None and since - self._until > SAME_SECONDS:
+            # Nobody looked for a while, of which nothing is known.
+            self._steps, self._kinds = None, ()
+        steps, before = loop.steps, self._steps
+        made = None if steps is None or before is None or steps < before else steps - before
+        idle = loop.phase == "idle"
+        ran = bool(made) or not (idle and self._idle)
+        spent = self._spend(loop, seconds if window is None else window, seconds, at)
+        if idle and loop.reported_at_unix_seconds is not None:
+            # Since then it has been idle.
+            seconds = max(0.0, seconds - max(0.0, unix - loop.reported_at_unix_seconds))
+        self._steps, self._idle, self._until = steps, idle, at
+        return LoopWork(seconds if ran else 0.0, _samples(loop, made, seconds), spent)
+
+    def _spend(
+        self, loop: TrainingLoop, window: float, seconds: float, at: float
+    ) -> tuple[float | None, ...]:
+        shares = [sane(getattr(loop, name), 1.0) for name in SHARES]
+        kinds = tuple([share is None for share in shares])
+        points = self._points
+        before = self._spent_by(at - window) if kinds == self._kinds else None
+        if before is None:
+            # It begins to report (this), or nobody looked for longer than the window.
+            self._kinds = kinds
+            points.clear()
+            points.append((at - window, (0.0,) * len(shares)))
+            points.append((at, tuple([(share or 0.0) * window for share in shares])))
+            return tuple([None if share is None else share * seconds for share in shares])
+        last = points[-1][1]
+        now = tuple(
+            [(share or 0.0) * window + was for share, was in zip(shares, before, strict=True)]
+        )
+        points.append((at, now))
+        while points[1][0] < at - max(window, _KEPT_SECONDS):
+            points.popleft()
+        return tuple(
+            [None if none else one - was for none, one, was in zip(kinds, now, last, strict=True)]
+        )
+
+    def _spent_by(self, at: float) -> _Spent | None:
+        """Return the seconds spent up to a moment, interpolated between those kept; ``None``
+        outside of them."""
+        points = self._points
+        if not points or points[-1][0] < at:
+            return None
+        later = points[-1]
+        for point in reversed(points):
+            if point[0] <= at:
+                length = later[0] - point[0]
+                part = (at - point[0]) / length if length > 0.0 else 0.0
+                pairs = zip(point[1], later[1], strict=True)
+                return tuple([was + part * (after - was) for was, after in pairs])
+            later = point
+        return points[0][1] if points[0][0] - at < SAME_SECONDS else None
+
+
+def _samples(loop: TrainingLoop, steps: int | None, seconds: float) -> float | None:
+    """Return the samples by the steps, which are counted; rates are reported from step to step."""
+    rate, step_rate = sane(loop.samples_per_second), sane(loop.steps_per_second)
+    if rate is None:
+        return None
+    if steps is None or not step_rate:
+        return rate * seconds
+    return steps * rate / step_rate
+
+
+class ReportingRank(Sums):
+    """A rank that reports its loop."""
+
+    pid: Annotated[Whole, _newer] = 0
+    started_at_unix_seconds: Annotated[Number | None, _newer] = None
+    number: Annotated[Whole | None, _latest] = None
+    waits: Stat = field(default_factory=Stat)
+    """Seconds that it waited for data."""
+    steps: Annotated[Whole | None, _latest] = None
+
+
+def _ranks(one: list[ReportingRank], other: list[ReportingRank]) -> list[ReportingRank]:
+    held = {(rank.pid, rank.started_at_unix_seconds): rank for rank in one}
+    for rank in other:
+        key = (rank.pid, rank.started_at_unix_seconds)
+        if key in held:
+            held[key].merge(rank)
+        elif len(held) < RANKS_KEPT:
+            held[key] = rank
+    return list(held.values())
+
+
+class LoopSums(Sums):
+    """Figures that a job reported of its training loops."""
+
+    ranks: Annotated[list[ReportingRank], _ranks] = field(default_factory=list)
+    spent: dict[str, Stat] = field(default_factory=dict)
+    """Seconds spent, by the names of ``SHARES``."""
+    seconds: Seconds = 0.0
+    """Time for which a loop ran."""
+    samples: Stat = field(default_factory=Stat)
+    """Samples a second."""
+    allocated: Stat = field(default_factory=Stat)
+    reserved: Stat = field(default_factory=Stat)
+    epoch: MostWhole = None
+    on_device: Annotated[bool | None, _latest] = None
+
+
+class LoopsStatistics:
+    """What the ranks of a job report of their training loops."""
+
+    def __init__(self, profile: Profile | None) -> None:
+        self.sums = LoopSums()
+        self._profile = profile
+        self._ranks: dict[ProcessKey, tuple[LoopMeter, ReportingRank]] = {}
+
+    def take_sums(self) -> LoopSums:
+        taken, self.sums = self.sums, LoopSums()
+        taken.ranks = [rank for _, rank in self._ranks.values()]
+        self._ranks = {
+            key: (meter, ReportingRank(pid=key[0], started_at_unix_seconds=key[1]))
+            for key, (meter, _) in self._ranks.items()
+        }
+        return taken
+
+    def all_ranks(self) -> list[ReportingRank]:
+        """Return the ranks of all parts, and of those taken since."""
+        return _ranks(
+            [copy(one) for one in self.sums.ranks], [rank for _, rank in self._ranks.values()]
+        )
+
+    def add_job(self, job: Job, step: Step) -> float:
+        """Take what the job reports of its loops, and return for how long of the step one ran."""
+        sums = self.sums
+        numbers = {rank.key: rank.rank for rank in job.ranks}
+        waits = Stat()
+        longest, samples = 0.0, 0.0
+        all_known = True
+        for loop in job.loops:
+            meter, rank = self._rank(loop.key)
+            if meter is None:
+                continue
+            rank.number = _latest(rank.number, numbers.get(loop.key))
+            self._note(loop, rank)
+            work = meter.work_of(loop, step.since, step.until, step.until + step.offset)
+            if work.seconds <= 0.0:
+                continue
+            longest = max(longest, work.seconds)
+            all_known = all_known and work.samples is not None
+            samples += work.samples or 0.0
+            for name, spent in zip(SHARES, work.spent, strict=True):
+                sums.spent.setdefault(name, Stat()).add_spent(spent, work.seconds)
+            for one in (rank.waits, waits):
+                one.add_spent(work.spent[0], work.seconds)
+        sums.seconds += longest
+        if longest > 0.0 and all_known:
+            sums.samples.add_value(samples / longest, longest)
+        if self._profile is not None and waits.spent_percent is not None:
+            self._profile.add_value(step.since, step.until, waits.spent_percent)
+        return longest
+
+    def _rank(self, key: ProcessKey) -> tuple[LoopMeter | None, ReportingRank]:
+        if key not in self._ranks:
+            rank = ReportingRank(pid=key[0], started_at_unix_seconds=key[1])
+            if len(self._ranks) >= RANKS_KEPT:
+                return None, rank
+            self._ranks[key] = LoopMeter(), rank
+        return self._ranks[key]
+
+    def _note(self, loop: TrainingLoop, rank: ReportingRank) -> None:
+        sums, peak = self.sums, loop.memory_peak_bytes
+        sums.allocated.add_value(loop.memory_allocated_bytes if peak is None else peak, 0.0)
+        sums.reserved.add_value(loop.memory_reserved_bytes, 0.0)
+        sums.on_device = _latest(sums.on_device, loop.compute_on_device)
+        sums.epoch = _most(sums.epoch, loop.epoch)
+        rank.steps = _latest(rank.steps, loop.steps)
+
+
+# --- one job ----------------------------------------------------------------------------------
+
+
+class JobFacts(Sums):
+    """Last known facts of a job: little can be read of a process that ended."""
+
+    command: LatestText = None
+    user: LatestText = None
+    working_directory: LatestText = None
+    launcher: LatestText = None
+    framework: LatestText = None
+    world_size: Annotated[Whole | None, _latest] = None
+    container: LatestText = None
+    pod: LatestText = None
+    slurm_job: LatestText = None
+    environment: LatestText = None
+    exit_code: Annotated[int | None, _latest] = None
+    usable_cores: LatestNumber = None
+    quota_cores: LatestNumber = None
+
+
+FACTS = JobFacts.__struct_fields__
+GROWN_SINCE = 1.25
+"""Growth of resident memory since the proportional one's peak from which that was read too early:
+of a process that was still importing, say."""
+
+
+class JobSums(UsageSums):
+    """Use of one job, all its processes together."""
+
+    facts: JobFacts = field(default_factory=JobFacts)
+    ended_at_unix_seconds: Annotated[Number | None, _newer] = None
+    ranks: Annotated[Whole, _most] = 0
+    cpu: Stat = field(default_factory=Stat)
+    throttled: Stat = field(default_factory=Stat)
+    proportional: Stat = field(default_factory=Stat)
+    resident: Stat = field(default_factory=Stat)
+    resident_at_proportional_peak: Annotated[Number, _newer] = 0.0
+    loading: LoadingSums = field(default_factory=LoadingSums)
+    loop: Annotated[LoopSums | None, _latest] = None
+
+    def merge(self, later: Self) -> None:
+        if (self.proportional.high or 0.0) > (later.proportional.high or 0.0):
+            later.resident_at_proportional_peak = self.resident_at_proportional_peak
+        super().merge(later)
+
+    def proportional_peak(self) -> int | None:
+        """Return the peak of PSS where it is worth something. PSS is read seldom, and not yet for
+        young workers: a peak over the little time in which all of it was known, or from before most
+        of it was there, would leave out most of it."""
+        if 2 * self.proportional.seconds < self.resident.seconds:
+            return None
+        if (self.resident.high or 0.0) > GROWN_SINCE * self.resident_at_proportional_peak > 0:
+            return None
+        return self.proportional.whole_peak
+
+
+class JobStatistics:
+    """One job while it is seen."""
+
+    def __init__(self, key: ProcessKey, now: float, grid: Grid | None) -> None:
+        """``grid``: for time profiles, of statistics about this job alone."""
+        self.sums = self._fresh(key, now)
+        self.loops: LoopsStatistics | None = None
+        self.profiles: dict[str, Profile] = {}
+        self._workers: frozenset[ProcessKey] | None = frozenset()
+        """Workers in the last snapshot; ``None``: not known."""
+        if grid is not None:
+            self._worker = FineProfile(grid.profile(), now)
+            self._main = FineProfile(grid.profile(), now)
+            self.profiles = {
+                "loader_worker_cpu_percent": self._worker.profile,
+                "main_thread_cpu_percent": self._main.profile,
+                "data_wait_percent": grid.profile(),
+            }
+
+    @staticmethod
+    def _fresh(key: ProcessKey, now: float) -> JobSums:
+        return JobSums(
+            pid=key[0],
+            started_at_unix_seconds=key[1],
+            first_unix_seconds=now,
+            last_unix_seconds=now,
+        )
+
+    def take_sums(self) -> JobSums:
+        """Return what was counted, and count on from its end."""
+        taken = self.sums
+        self.sums = self._fresh(taken.key, taken.last_unix_seconds)
+        if self.loops is not None:
+            taken.loop = self.loops.take_sums()
+        return taken
+
+    def merge(self, part: JobSums) -> None:
+        loop, part.loop = part.loop, None
+        self.sums.merge(part)
+        self._workers = None
+        if loop is not None:
+            self.loops = self.loops or LoopsStatistics(self.profiles.get("data_wait_percent"))
+            self.loops.sums.merge(loop)
+
+    def add_job(
+        self,
+        job: Job,
+        step: Step,
+        busy: Mapping[GpuKey, float | None],
+        memory: Mapping[ProcessKey, int],
+    ) -> float:
+        """Add a snapshot of the job, with the ``busy`` percent of each GPU and the GPU ``memory``
+        of each process; return for how long of the step a loop of the job ran."""
+        # What a rate says holds for the time since the look before; over a gap it says nothing.
+        seconds = 0.0 if step.is_gap else step.seconds
+        sums = self.sums
+        for name in FACTS:
+            value = getattr(job, name)
+            value = sane(value) if name.endswith("_cores") else value
+            if value is not None:
+                setattr(sums.facts, name, value)
+        sums.ended_at_unix_seconds = job.ended_at_unix_seconds
+        sums.ranks = max(sums.ranks, len(job.ranks))
+        if sums.ended_at_unix_seconds is None:
+            sums.last_unix_seconds = step.until
+            for uuid in job.gpu_uuids:
+                sums.add_gpu(uuid, sane(busy.get(uuid), 100.0), seconds)
+        keys = {job.key, *[member.key for member in job.members]}
+        held = [memory[key] for key in keys if key in memory]
+        if held:
+            sums.add_gpu_memory(sum(held))
+        self._add_members(job.members, seconds)
+        sums.throttled.add_value(job.cpu_throttled_percent, seconds)
+        self._workers = sums.loading.add_job(job, seconds, self._workers)
+        if not step.is_gap:
+            self.add_fine(job, step)
+        return self._add_loops(job, step)
+
+    def add_fine(self, job: Job, step: Step) -> None:
+        """Add fine samples of its workers and main threads."""
+        if self.profiles:
+            self._worker.add_samples(job.loader_worker_samples, job.loader_worker_cpu_percent, step)
+            self._main.add_samples(job.main_thread_samples, job.main_thread_cpu_percent, step)
+
+    def _add_loops(self, job: Job, step: Step) -> float:
+        if not job.loops or step.is_gap:
+            return 0.0
+        if self.loops is None:
+            self.loops = LoopsStatistics(self.profiles.get("data_wait_percent"))
+        return self.loops.add_job(job, step)
+
+    def _add_members(self, members: tuple[JobMember, ...], seconds: float) -> None:
+        if not members:
+            return
+        sums = self.sums
+        cpu = total([sane(member.cpu_percent) for member in members])
+        resident = total([member.memory_resident_bytes for member in members])
+        each = [member.memory_proportional_bytes for member in members]
+        proportional = None if None in each else total(each)
+        sums.cpu.add_value(cpu, seconds)
+        memory = resident if proportional is None else proportional
+        sums.add_host(cpu, whole(memory), seconds)
+        sums.add_storage(
+            total([sane(member.read_bytes_per_second) for member in members]),
+            total([sane(member.write_bytes_per_second) for member in members]),
+            seconds,
+        )
+        if proportional is not None and proportional > (sums.proportional.high or -1.0):
+            sums.resident_at_proportional_peak = resident or 0.0
+        sums.proportional.add_value(proportional, seconds)
+        sums.resident.add_value(resident, seconds)
+
+
+# --- the machine ------------------------------------------------------------------------------
+
+HOST_READINGS = (
+    *("cpu_percent", "memory_used_bytes", "cpu_iowait_percent", "swap_used_bytes"),
+    *("shm_used_bytes", "disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+    *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
+)
+HOST_PROFILES = (
+    *("cpu_percent", "memory_used_bytes", "cpu_iowait_percent"),
+    *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
+    *("network_receive_bytes_per_second", "network_transmit_bytes_per_second"),
+)
+"""Readings of the machine that have a time profile."""
+
+
+class HostFacts(Sums):
+    """Last known facts of the machine."""
+
+    core_count: Annotated[Whole | None, _latest] = None
+    usable_cores: LatestNumber = None
+    memory_total_bytes: Annotated[Whole | None, _latest] = None
+    shm_total_bytes: Annotated[Whole | None, _latest] = None
+
+
+class HostPart(Struct, omit_defaults=True, kw_only=True):
+    """What the machine did in one part of a time."""
+
+    facts: HostFacts
+    readings: dict[str, Stat]
+    profiles: dict[str, Course]
+
+
+class HostStatistics:
+    """The machine around the GPUs."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.facts = HostFacts()
+        self.readings = Readings(HOST_READINGS, HOST_PROFILES, grid)
+        self._silent: Host | None = None
+        """One that says nothing but its name: in a log it is the same each time."""
+
+    def add_host(self, host: Host, step: Step) -> None:
+        if host is self._silent:
+            return
+        if host == Host(name=host.name):
+            self._silent = host
+        said = {name: getattr(host, name) for name in HostFacts.__struct_fields__}
+        self.facts.merge(HostFacts(**said))
+        self.readings.add_readings(host, step)
+
+    def take_part(self) -> HostPart:
+        cells = {name: profile.take_course() for name, profile in self.readings.profiles.items()}
+        return HostPart(
+            facts=self.facts,
+            readings=self.readings.take_sums(),
+            profiles={name: one for name, one in cells.items() if one is not None},
+        )
+
+    def merge(self, part: HostPart) -> None:
+        self.facts.merge(part.facts)
+        self.readings.merge(part.readings)
+        for name, cells in part.profiles.items():
+            if name in self.readings.profiles:
+                self.readings.profiles[name].add_course(cells)
+
+
+# --- all of it together -----------------------------------------------------------------------
+
+GPUS_KEPT = 256
+JOBS_KEPT = 256
+PROBLEMS_KEPT = 12
+LIVE_BUCKETS = 240
+"""Buckets of the time profiles of a live report: as fine as a terminal shows them."""
+PART_CELLS_MOST = 480
+"""A part's cells are as wide as those of a report of all the time so far would be, within"""
+PART_CELL_SECONDS = (2.0, 5.0, 10.0)
+"""these (divisors of ``OVERVIEW_SECONDS``), so that the parts of a short recording are fine and
+those of a long one small."""
+PART_BUCKETS = 64
+"""Room for the cells of a part of a minute."""
+_LATE_SECONDS = 3.0
+"""Fine samples come so late at most, and belong to the cells before."""
+
+
+class Part(Struct, omit_defaults=True, kw_only=True):
+    """Statistics of a part of a time (a minute of a recording)."""
+
+    time: TimeSums
+    machine: Text | None = None
+    simulated: bool = False
+    gpus: list[GpuPart]
+    jobs: list[JobSums] = field(default_factory=list)
+    processes: ProcessesPart = field(default_factory=ProcessesPart)
+    host: HostPart | None = None
+    loop_seconds: Seconds = 0.0
+    problems: list[Text] = field(default_factory=list)
+
+
+class Statistics:
+    """Statistics of the snapshots that are added, and of the parts that are merged."""
+
+    def __init__(
+        self, job: ProcessKey | None = None, *, live: bool = False, in_parts: bool = False
+    ) -> None:
+        """``job``: they are about this job alone. ``live``: without the machine, other processes,
+        and all that is drawn in HTML only. ``in_parts``: they are taken out minute by minute."""
+        self._job = job
+        self._live = live
+        self._in_parts = in_parts
+        self._steps = Steps()
+        self._first_unix_seconds: float | None = None
+        self.grid: Grid | None = None
+        self.host: HostStatistics | None = None
+        self.gpus: dict[GpuKey, GpuStatistics] = {}
+        self.there: frozenset[GpuKey] = frozenset()
+        """GPUs in the last snapshot."""
+        self.jobs: dict[ProcessKey, JobStatistics] = {}
+        self.processes = ProcessesStatistics()
+        self.loop_seconds = 0.0
+        """Time for which a job that reported its own loops was in one."""
+        self.problems: dict[str, None] = {}
+        self.machine: str | None = None
+        self.simulated = False
+        self.latest: Step | None = None
+
+    @property
+    def time(self) -> TimeSums:
+        return self._steps.sums
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Add the next snapshot of the machine."""
+        self._add(snapshot, self._steps.step(snapshot), snapshot.gpus, snapshot.jobs)
+
+    def add_job(
+        self, snapshot: Snapshot, job: Job, gpus: Sequence[Gpu], since: float | None = None
+    ) -> None:
+        """Add the next snapshot of the job, which is on ``gpus``, and began at ``since`` if that
+        was after the look before."""
+        step = self._steps.step(snapshot, since=since, until=job.ended_at_unix_seconds)
+        self._add(snapshot, step, gpus, (job,))
+
+    def add_late(self, gpus: Iterable[Gpu], job: Job) -> None:
+        """Add fine samples of the time before the end of the job, and nothing else."""
+        assert self.latest is not None
+        end = self.latest.end()
+        for one in self.jobs.values():
+            one.add_fine(job, end)
+        for gpu in gpus:
+            if gpu.uuid in self.there and gpu.reading.busy_samples:
+                self.gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
+
+    def is_due(self, seconds: float) -> bool:
+        """Whether what was counted since the part before has a time of so many seconds."""
+        time = self.time
+        return time.begin is not None and time.end - time.begin >= seconds
+
+    def take_part(self, *, last: bool = False) -> Part:
+        """Return what was counted since the part before, and count on. ``last``: nothing comes
+        after it."""
+        assert self.grid is not None
+        for gpu in self.gpus.values() if last else ():
+            gpu.close_rhythm()
+        part = Part(
+            time=self._steps.take_sums(),
+            machine=self.machine,
+            simulated=self.simulated,
+            gpus=[gpu.take_part() for gpu in self.gpus.values()],
+            jobs=[job.take_sums() for job in self.jobs.values()],
+            processes=self.processes.take_part(),
+            host=None if self.host is None else self.host.take_part(),
+            loop_seconds=self.loop_seconds,
+            problems=list(self.problems),
+        )
+        self.loop_seconds = 0.0
+        gone = [uuid for uuid in self.gpus if uuid not in self.there]
+        for uuid in gone:
+            self.grid.profiles = [
+                one
+                for one in self.grid.profiles
+                if all(one is not gone for gone in self.gpus[uuid].profiles.values())
+            ]
+            del self.gpus[uuid]
+        end = part.time.end
+        for key in [key for key, one in self.jobs.items() if one.sums.last_unix_seconds < end]:
+            del self.jobs[key]
+        self._begin_cells(end)
+        return part
+
+    def _begin_cells(self, now: float) -> None:
+        """Have the next part's cells begin ``now``."""
+        assert self.grid is not None
+        assert self._first_unix_seconds is not None
+        wanted = (now - self._first_unix_seconds) / PART_CELLS_MOST
+        width = next((one for one in PART_CELL_SECONDS if one >= wanted), PART_CELL_SECONDS[-1])
+        self.grid.seconds = width
+        # By the wall clock, so that the cells of one part end where those of the next begin.
+        self.grid.start = math.floor((now - _LATE_SECONDS) / width) * width
+
+    def merge(self, part: Part) -> None:
+        """Add a part: of a time after all that was added so far."""
+        if part.time.begin is None:
+            return
+        grid = self._grid(part.time.begin)
+        grid.reach(part.time.end)
+        self._steps.merge(part.time)
+        now = self.time.end
+        self.machine = part.machine or self.machine
+        self.simulated = self.simulated or part.simulated
+        for gpu in part.gpus:
+            uuid = gpu.identity.uuid
+            if uuid not in self.gpus and len(self.gpus) < GPUS_KEPT:
+                fine = not self._live
+                self.gpus[uuid] = GpuStatistics(gpu.identity, grid, part.time.begin, fine=fine)
+            if uuid in self.gpus:
+                self.gpus[uuid].merge(gpu)
+        self.there = frozenset([gpu.identity.uuid for gpu in part.gpus])
+        for job in part.jobs:
+            if job.key not in self.jobs and len(self.jobs) < JOBS_KEPT:
+                self.jobs[job.key] = JobStatistics(job.key, job.first_unix_seconds, None)
+            if job.key in self.jobs:
+                self.jobs[job.key].merge(job)
+        self.processes.merge(part.processes, now)
+        if part.host is not None and self.host is not None:
+            self.host.merge(part.host)
+        self.loop_seconds += part.loop_seconds
+        for message in part.problems:
+            if len(self.problems) < PROBLEMS_KEPT:
+                self.problems[message] = None
+
+    def _grid(self, begin: float) -> Grid:
+        if self.grid is None:
+            self._first_unix_seconds = begin
+            self.grid = Grid(begin, LIVE_BUCKETS if self._live else BUCKETS_MAX)
+            if self._in_parts:
+                self.grid = Grid(begin, PART_BUCKETS)
+                self._begin_cells(begin)
+            self.host = None if self._live else HostStatistics(self.grid)
+        return self.grid
+
+    def _add(
+        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job]
+    ) -> None:
+        grid = self._grid(step.since)
+        grid.reach(step.until)
+        self.latest = step
+        self.machine = snapshot.host.name
+        self.simulated = self.simulated or snapshot.simulated
+        if self.host is not None:
+            self.host.add_host(snapshot.host, step)
+        self._add_gpus(snapshot, step, gpus, jobs, grid)
+        self._add_jobs(snapshot, step, jobs, grid)
+        seconds = 0.0 if step.is_gap else step.seconds
+        if not self._live:
+            self.processes.add_snapshot(snapshot, jobs, step.until, seconds)
+        self._note_problems(snapshot)
+
+    def _add_gpus(
+        self, snapshot: Snapshot, step: Step, gpus: Sequence[Gpu], jobs: Sequence[Job], grid: Grid
+    ) -> None:
+        tenants = self._tenants(snapshot, jobs)
+        for gpu in without_late(tuple(gpus)):
+            uuid = gpu.uuid
+            one = self.gpus.get(uuid)
+            if one is None:
+                if len(self.gpus) >= GPUS_KEPT:
+                    continue
+                one = GpuStatistics(gpu.identity, grid, step.until, fine=not self._live)
+                self.gpus[uuid] = one
+            span = step
+            if uuid not in self.there:
+                # Since when it is there is not known.
+                span = step.end()
+                one.arrive(step.until)
+            one.add_reading(gpu, span, None if tenants is None else tenants.get(uuid, (None, ())))
+        self.there = frozenset([gpu.uuid for gpu in gpus if gpu.uuid in self.gpus])
+
+    def _tenants(self, snapshot: Snapshot, jobs: Sequence[Job]) -> dict[GpuKey, Tenants] | None:
+        """Return the tenants of the GPUs of the job that the statistics are about; its own
+        processes have left them when it has ended."""
+        if self._job is None or not jobs or jobs[0].ended_at_unix_seconds is not None:
+            return None
+        own = {jobs[0].pid, *[member.pid for member in jobs[0].members]}
+        found: dict[GpuKey, tuple[list[int | None], list[str | None]]] = {}
+        for process in snapshot.processes:
+            mine, others = found.setdefault(process.gpu_uuid or "", ([], []))
+            if process.pid in own:
+                mine.append(process.gpu_memory_bytes)
+            elif process.gpu_kind != "graphics":
+                # A desktop draws on nearly every workstation's GPU and is no tenant.
+                others.append(process.user)
+        return {uuid: (total(mine), others) for uuid, (mine, others) in found.items()}
+
+    def _add_jobs(self, snapshot: Snapshot, step: Step, jobs: Sequence[Job], grid: Grid) -> None:
+        busy = {gpu.uuid: gpu.reading.busy_percent for gpu in snapshot.gpus}
+        memory = gpu_memory(snapshot)
+        ran = 0.0
+        for job in jobs:
+            # A job goes on by another name when its launcher has ended.
+            key = self._job or job.key
+            one = self.jobs.get(key)
+            if one is None:
+                if len(self.jobs) >= JOBS_KEPT:
+                    continue
+                alone = grid if self._job is not None else None
+                one = self.jobs[key] = JobStatistics(job.key, step.since, alone)
+            ran = max(ran, one.add_job(job, step, busy, memory))
+        self.loop_seconds += ran
+
+    def _note_problems(self, snapshot: Snapshot) -> None:
+        for problem in snapshot.problems:
+            gpu = self.gpus.get(problem.target or "")
+            if self._job is not None and problem.target is not None and gpu is None:
+                continue
+            if problem.severity != "info" and len(self.problems) < PROBLEMS_KEPT:
+                self.problems[problem.message] = None
+            if gpu is not None and problem.reading in ("busy_percent", "busy_samples", None):
+                gpu.sums.missing = problem.message

@@ -1,0 +1,112 @@
+"""Tables of the dashboard: columns of fixed widths, as many as fit; rows with a cursor."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from gpuwatch.core import units
+from gpuwatch.outputs import terminal
+from gpuwatch.outputs.terminal import Column
+from gpuwatch.tui.charts.strips import Glyphs
+from gpuwatch.tui.terminal.frame import Row, Zone, left, right
+
+Item = TypeVar("Item")
+
+_PYTHON = re.compile(r"^/\S*/(python[\d.]*(?:\s|$))")
+_STEPS_BACK = {units.UNKNOWN, "0%"}
+
+
+def always_dim(_item: object, _text: str) -> str:
+    return "dim"
+
+
+def state_style(_item: object, text: str) -> str:
+    """Return the style of a process state: waiting for a disk, or a zombie."""
+    return "warn" if text in {"D", "Z"} else "dim"
+
+
+def width_of_columns(columns: Iterable[Column[Any]]) -> int:
+    """Count the cells that the columns take, each with a blank behind it."""
+    return sum(column.width + 1 for column in columns)
+
+
+def fitting(columns: Sequence[Column[Item]], room: int) -> list[Column[Item]]:
+    """Return the columns that fit in ``room`` cells, the one behind the last included."""
+    widths = [column.width for column in columns]
+    places = terminal.fitting(columns, widths, range(len(columns)), room - 1, 1)
+    return [columns[place] for place in places]
+
+
+def add_headings(
+    row: Row,
+    columns: Iterable[Column[Any]],
+    sort: str | None = None,
+    *,
+    arrow: str = "",
+    style: str = "label",
+    chosen: str = "value",
+    gap: str = " ",
+) -> list[Zone]:
+    """Append the headings, with the ``arrow`` and the style ``chosen`` where the rows are sorted by
+    it; return where a click sorts by another."""
+    zones = []
+    for one in columns:
+        start, by_this = row.used, one.sort is not None and one.sort == sort
+        text = one.heading + arrow if by_this and len(one.heading) < one.width else one.heading
+        place = left if one.is_text else right
+        row.add(place(text, one.width), chosen if by_this else style).add(gap)
+        if one.sort is not None:
+            zones.append(Zone(0, start, row.used, "sort", one.sort))
+    return zones
+
+
+def add_cells(
+    row: Row, columns: Iterable[Column[Item]], item: Item, ellipsis: str, gap: str = " "
+) -> None:
+    """Append the cells of ``item``; a number that is unknown or zero steps back."""
+    for one in columns:
+        if one.runs is not None:
+            row.add_runs(one.runs(item), one.width).add(gap)
+            continue
+        text = one.cell(item)
+        place = left if one.is_text else right
+        if one.style is not None:
+            style = one.style(item, text)
+        else:
+            style = "dim" if text in _STEPS_BACK else "text"
+        # The blank in the same style: one run less.
+        row.add(place(text, one.width, ellipsis) + gap, style)
+
+
+def begin_row(width: int, glyphs: Glyphs, *, selected: bool, focused: bool) -> Row:
+    """Begin a row with the mark of the selection; ``focused``: the cursor is in this list."""
+    row = Row(width, prefix="s:" if focused else "")
+    return row.add(glyphs.marker if selected else " ", "marker" if focused else "dim")
+
+
+@lru_cache(maxsize=256)
+def brief_command(command: str) -> str:
+    """Shorten a command by the folder of Python, which is long and the same in every row."""
+    return _PYTHON.sub(r"\1", command, count=1) if command.startswith("/") else command
+
+
+def branches(family: Sequence[tuple[int, int | None]], glyphs: Glyphs) -> list[str]:
+    """Branches drawn before each process, given by (PID, parent's PID). Parents come before their
+    children; one that comes later, or not at all, is none."""
+    seen: set[int | None] = {None}
+    is_last = []
+    for _, parent in reversed(family):
+        is_last.append(parent not in seen)
+        seen.add(parent)
+    below: dict[int | None, str] = {}
+    out = []
+    for (pid, parent), last in zip(family, reversed(is_last), strict=True):
+        trunk = below.get(parent)
+        if trunk is None or parent == pid:
+            out.append("")
+            below.setdefault(pid, "")
+        else:
+            out.append(trunk + (glyphs.last_branch if last else glyphs.branch))
+            below.setdefault(pid, trunk + ("  " if last else glyphs.trunk))
+    return out

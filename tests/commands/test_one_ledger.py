@@ -1,0 +1,180 @@
+"""One stream of snapshots through every output: all say the same cause, share and seconds."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.core.model import Snapshot
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.finding import Finding
+from gpuwatch.diagnosis.ledger import Episode, Ledger
+from gpuwatch.outputs.alerts import Alerts
+from gpuwatch.outputs.diagnosis import diagnosis_json, of_file
+from gpuwatch.outputs.exporter.metrics import Metrics
+from gpuwatch.outputs.report.accumulator import Accumulator
+from gpuwatch.outputs.report.model import FindingUse, Report
+from gpuwatch.outputs.report.recorder import JobRecorder
+from gpuwatch.outputs.report.text import report_text
+from gpuwatch.recording.file import RecordingIndex
+from gpuwatch.recording.recorder import Recorder
+from gpuwatch.tui.panels import findings as finding_words
+from gpuwatch.tui.panels.bars import lost_gpus
+from gpuwatch.tui.panels.gpus import state_of
+from tests.commands.conftest import Gpuwatch
+from tests.support.long_recording import Piece, snapshots
+from tests.tui.scenes import history_of, view_of
+
+pytest.importorskip("prometheus_client")
+
+STORIES = {
+    "one job is starved": [Piece("starved", 150)],
+    "starved, then well for two minutes, then starved": [
+        Piece("starved", 150),
+        Piece("healthy", 150),
+        Piece("starved", 150),
+    ],
+    "saves": [Piece("checkpoint", 400)],
+}
+
+
+@dataclass
+class Told:
+    """What each output says at the end of a stream."""
+
+    engine: Engine
+    report: Report
+    job: Report
+    recorded: Ledger
+    index: Sequence[Episode]
+    metrics: dict[str, float]
+    raised: list[Finding]
+    snapshots: list[Snapshot]
+
+
+@pytest.fixture(scope="module", params=STORIES.values(), ids=STORIES)
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    path = tmp_path_factory.mktemp("one") / "run.jsonl.zst"
+    taken = list(snapshots(request.param, gpus=2, interval=1.0))
+    engine, metrics = Engine(), Metrics(lambda: (0.5, False))
+    whole = Accumulator(evaluate_seconds=2.0)
+    job = JobRecorder(taken[0].jobs[0].key)
+    recorder, alerts, raised = Recorder(path), Alerts(lambda _: True, 10.0), []
+    for one in taken:
+        engine.push(one)
+        metrics.push(one, engine.diagnosis, engine.ledger)
+        whole.push(one)
+        job.push(one, engine.diagnosis)
+        recorder.push(one)
+        raised += [event.finding for event in alerts.push(one, engine.ledger)]
+    # What goes on for long is looked at every some seconds only.
+    engine.finish()
+    metrics.push(taken[-1], engine.diagnosis, engine.ledger)
+    job.note_diagnosis(engine.diagnosis)
+    recorder.close()
+    page, _ = metrics.page("a")
+    found = re.findall(r'finding_cost_gpu_seconds_total\{rule="(\w+)"\} (\S+)', page.decode())
+    index = RecordingIndex(str(path))
+    return Told(
+        engine=engine,
+        report=whole.report(),
+        job=job.report(),
+        recorded=index._ledger,
+        index=index.findings,
+        metrics={rule: float(seconds) for rule, seconds in found if float(seconds)},
+        raised=raised,
+        snapshots=taken,
+    )
+
+
+def by_rule(findings: Iterable[Episode | FindingUse | Finding]) -> dict[str, float]:
+    lost: dict[str, float] = {}
+    for one in findings:
+        if one.cost_gpu_seconds:
+            lost[one.rule] = lost.get(one.rule, 0.0) + one.cost_gpu_seconds
+    return lost
+
+
+def test_every_output_says_the_same_causes_and_seconds(told: Told) -> None:
+    """Of the whole time: the dashboard's ledger, the report of the machine and of its job (``R``
+    and ``run``), the recording, and the exporter; alerts name the same rules."""
+    ledger = by_rule(told.engine.ledger.episodes())
+    assert ledger
+    assert told.metrics == pytest.approx(ledger)
+    assert by_rule(told.recorded.episodes()) == pytest.approx(ledger)
+    assert by_rule(told.index) == pytest.approx(ledger)
+    assert by_rule(told.report.findings) == pytest.approx(ledger)
+    of_job = [one for one in told.engine.ledger.episodes() if one.job == told.job.key]
+    assert by_rule(told.job.findings) == pytest.approx(by_rule(of_job))
+    assert {one.rule for one in told.raised} == {one.rule for one in told.engine.ledger.episodes()}
+
+
+def spans(episodes: Iterable[Episode]) -> set[tuple[str, int, bool]]:
+    return {(one.rule, round(one.begin_unix_seconds), one.holds) for one in episodes}
+
+
+def test_every_output_says_the_same_stretches(told: Told) -> None:
+    """From when to when each finding held."""
+    uses = {
+        (use.rule, round(one.begin_unix_seconds), use.holds_at_end and one is use.stretches[-1])
+        for use in told.report.findings
+        for one in use.stretches
+    }
+    assert uses == spans(told.engine.ledger.episodes()) == spans(told.recorded.episodes())
+
+
+def test_text_and_json_say_what_the_ledger_says(told: Told) -> None:
+    """``report`` as text and ``diagnose --json`` have the seconds of the report, which are those
+    of the ledger."""
+    lost = told.engine.ledger.lost_gpu_seconds()
+    printed = json.loads(diagnosis_json(of_file(told.report)))
+    assert sum([one["cost_gpu_seconds"] or 0.0 for one in printed["findings"]]) == pytest.approx(
+        lost, abs=0.01
+    )
+    assert printed["total"]["finding_gpu_seconds"] == pytest.approx(lost, abs=0.01)
+    text = report_text(told.report)
+    assert "cost" not in re.sub(r"own cost", "", text).lower()
+    assert "Lost  " in text
+
+
+def test_the_header_adds_up_what_is_shown(told: Told) -> None:
+    """How many GPUs' time is lost is the sum of the shares beside the findings, each of the GPUs of
+    its job."""
+    diagnosis, last = told.engine.diagnosis, told.snapshots[-1]
+    gpus = {job.key: len(job.gpu_uuids) for job in last.jobs}
+    shown = [(finding_words.lost(one), one) for one in diagnosis.findings]
+    parts = [
+        float(text.split("%")[0]) / 100.0 * gpus.get(one.job, len(one.gpus))
+        for text, one in shown
+        if text and not text.startswith("<")
+    ]
+    assert lost_gpus(diagnosis, last) == pytest.approx(sum(parts), abs=0.02)
+
+
+def test_the_word_beside_a_gpu_is_that_of_its_leading_finding(told: Told) -> None:
+    """Whatever its readings of the last half minute are."""
+    last = told.snapshots[-1]
+    view = view_of(last, history=history_of(told.snapshots[-60:]))
+    view.diagnosis = told.engine.diagnosis
+    words = {"loader_cpu_bound": "starved", "checkpoint_pauses": "in bursts"}
+    for gpu in last.gpus:
+        leading = next(one for one in told.engine.diagnosis.findings if gpu.uuid in one.gpus)
+        assert state_of(view, gpu).word == words[leading.rule]
+
+
+def test_commands_say_what_the_ledger_says(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
+    """``report`` and ``diagnose`` of one recording: one cause, and the same seconds."""
+    path = tmp_path / "run.jsonl.zst"
+    recorder = Recorder(path)
+    for one in snapshots([Piece("starved", 150)], gpus=2, interval=1.0):
+        recorder.push(one)
+    recorder.close()
+    found = [
+        json.loads(gpuwatch(*command, str(path), "--json", code=None).out)
+        for command in (("report",), ("diagnose",))
+    ]
+    said = [[(one["rule"], one["cost_gpu_seconds"]) for one in each["findings"]] for each in found]
+    assert said[0] == said[1] != []

@@ -1,0 +1,115 @@
+"""Reports of recordings by what their recorder counted and found, minute by minute."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from gpuwatch.recording import file
+from gpuwatch.recording.recorder import Recorder
+from tests.commands.conftest import Gpuwatch
+from tests.support.long_recording import Piece, snapshots
+
+PIECES = (Piece("healthy", 200.0), Piece("starved", 400.0))
+
+
+@cache
+def recorded() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "run.jsonl.zst")
+        recorder = Recorder(path)
+        for snapshot in snapshots(PIECES, gpus=2, interval=1.0):
+            recorder.push(snapshot)
+        recorder.close()
+        return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    made = tmp_path / "run.jsonl.zst"
+    made.write_bytes(recorded())
+    return str(made)
+
+
+def both(gpuwatch: Gpuwatch, *words: str) -> tuple[Any, Any]:
+    """What is said by the minutes, and by the lines judged anew."""
+    return gpuwatch(*words, "--json").json, gpuwatch(*words, "--json", "--rediagnose").json
+
+
+def test_minutes_say_what_the_lines_say(path: str, gpuwatch: Gpuwatch) -> None:
+    """The same figures, findings and costs; the recorder looked more often than a report does."""
+    summed, judged = both(gpuwatch, "report", path)
+    assert summed["time"]["snapshots"] == judged["time"]["snapshots"] == 600
+    for one, other in zip(summed["gpus"], judged["gpus"], strict=True):
+        for name in ("busy_percent", "energy_joules", "memory_peak_bytes", "power_mean_watts"):
+            assert one[name] == pytest.approx(other[name], rel=1e-3), name
+    assert [one["rule"] for one in summed["findings"]] == [
+        one["rule"] for one in judged["findings"]
+    ]
+    (first,), (second,) = (
+        [one for one in said["findings"] if one["rule"] == "loader_cpu_bound"]
+        for said in (summed, judged)
+    )
+    assert first["cost_gpu_seconds"] == pytest.approx(second["cost_gpu_seconds"], rel=0.05)
+    assert first["evidence"]
+    assert first["advice"][0]["setting"] == "num_workers"
+    assert summed["decided"] is judged["decided"] is True
+    assert [one["kind"] for one in summed["phases"]] == [one["kind"] for one in judged["phases"]]
+
+
+def test_diagnose_reads_the_minutes_too(path: str, gpuwatch: Gpuwatch) -> None:
+    """Its findings are those of the report."""
+    report = gpuwatch("report", path, "--json").json
+    diagnosis = gpuwatch("diagnose", path, "--json", code=1).json
+    costs = [
+        [(one["rule"], one["cost_gpu_seconds"]) for one in said["findings"]]
+        for said in (report, diagnosis)
+    ]
+    assert costs[0] == costs[1] != []
+
+
+def test_no_line_is_read_for_whole_minutes(
+    path: str, gpuwatch: Gpuwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours are reported in seconds."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("lines were read")
+
+    monkeypatch.setattr(file, "open_any", refuse)
+    assert "loader_cpu_bound" in gpuwatch("report", path).out
+
+
+@pytest.mark.parametrize("begin", ["+5m", "+5m20s"])
+def test_a_part_of_the_time_has_its_part_of_the_cost(
+    path: str, gpuwatch: Gpuwatch, begin: str
+) -> None:
+    """Minutes at its edges are read line by line; the cost is shared within them."""
+    summed, judged = both(gpuwatch, "report", path, "--from", begin, "--to", "+8m30s")
+    assert summed["time"]["seconds"] == pytest.approx(judged["time"]["seconds"], abs=1.5)
+    assert summed["total"]["busy_percent"] == pytest.approx(
+        judged["total"]["busy_percent"], abs=1.0
+    )
+    (one,), (other,) = summed["findings"], judged["findings"]
+    assert one["rule"] == other["rule"] == "loader_cpu_bound"
+    assert one["cost_gpu_seconds"] == pytest.approx(other["cost_gpu_seconds"], rel=0.1)
+
+
+def test_a_kill_costs_at_most_a_minute_of_findings(
+    path: str, tmp_path: Path, gpuwatch: Gpuwatch
+) -> None:
+    """What was counted and found until then is what the whole recording says of that time."""
+    data = Path(path).read_bytes()
+    cut = tmp_path / "cut.jsonl.zst"
+    cut.write_bytes(data[: int(0.9 * len(data))])
+    killed = gpuwatch("report", str(cut), "--json").json
+    seconds = killed["time"]["seconds"]
+    whole = gpuwatch("report", path, "--json", "--to", f"+{seconds:.0f}s").json
+    assert 500.0 < seconds < 590.0
+    assert killed["total"]["busy_percent"] == pytest.approx(whole["total"]["busy_percent"], abs=1.0)
+    (one,), (other,) = killed["findings"], whole["findings"]
+    assert one["rule"] == other["rule"]
+    rate = 2.0 * 0.64
+    assert one["cost_gpu_seconds"] == pytest.approx(other["cost_gpu_seconds"], abs=60.0 * rate)

@@ -1,0 +1,128 @@
+"""Raising and clearing: nothing flaps."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.rule import Clear, Rule, Unknown, Verdict
+from gpuwatch.diagnosis.rule_state import RuleState
+from tests.diagnosis.engines import CLEAR, between, firing, play, scripted
+from tests.diagnosis.windows import NOW
+
+FIRES = firing(lost_share=0.4)
+
+
+@pytest.mark.parametrize(("strength", "second"), [(0.4, 8), (0.9, 6)])
+def test_the_clearer_a_fault_the_sooner_it_is_raised(strength: float, second: int) -> None:
+    """Not by the first look, and well before 15 s."""
+    said = play(scripted({"fault": firing(strength=strength)}), range(16))
+    assert next(at for at, one in enumerate(said) if one.findings) == second
+
+
+def test_a_moment_of_it_is_never_raised() -> None:
+    """Four seconds are an accident."""
+    said = play(scripted({"fault": between(10, 14, FIRES)}), range(60))
+    assert not any(one.findings for one in said)
+
+
+def test_an_error_is_raised_at_once_and_stays_a_minute() -> None:
+    """A lost GPU waits for no second look."""
+    said = play(scripted({"gone": between(20, 22, firing(severity="error"))}), range(120))
+    seconds = [second for second, one in enumerate(said) if one.findings]
+    assert seconds[0] <= 22
+    assert 60 <= len(seconds) <= 70
+
+
+def test_what_is_over_beyond_doubt_is_taken_back_at_once() -> None:
+    """A GPU that answers again is not called lost any more."""
+    over = Clear("it answers", at_once=True)
+    said = play(scripted({"gone": between(20, 30, firing(severity="error"), over)}), range(60))
+    seconds = [second for second, one in enumerate(said) if one.findings]
+    assert seconds[0] <= 22
+    assert seconds[-1] <= 32
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_noise_raises_or_clears_once_at_most(seed: int, share: float) -> None:
+    """A rule that errs in one look of ten does not make the screen flicker."""
+    dice = random.Random(seed)
+    noise = {second: dice.random() < share for second in range(0, 600)}
+    engine = scripted({"fault": lambda s: FIRES if noise[int(s)] else CLEAR})
+    shown = [bool(one.findings) for one in play(engine, range(600))]
+    changes = sum(before != after for before, after in pairwise(shown))
+    assert changes <= 1
+    assert shown[-1] is (share > 0.5)
+
+
+def test_slow_snapshots_need_three_looks() -> None:
+    """With one a minute, time alone would be a single look."""
+    said = play(scripted({"fault": FIRES}), range(0, 600, 60), interval=60.0)
+    assert [bool(one.findings) for one in said[:4]] == [False, False, True, True]
+
+
+def test_a_pause_of_the_watching_is_one_look() -> None:
+    """A computer that slept has not seen the fault hold for an hour."""
+    engine = scripted({"fault": FIRES})
+    said = play(engine, [0.0, 2.0, 3600.0])
+    assert said[-1].watched_seconds < 10.0
+    assert said[-1].findings == () or said[-1].findings[0].since_unix_seconds is not None
+
+
+@pytest.mark.parametrize(
+    ("grows", "pauses", "began"),
+    [
+        (1 / 60, (), 10.0),
+        (0.0, (), -40.0),
+        (0.0, (Pause(at_unix_seconds=NOW + 5.0, seconds=4.0),), 5.0),
+        (None, (), 20.0),
+    ],
+)
+def test_it_says_since_when(grows: float | None, pauses: tuple[Pause, ...], began: float) -> None:
+    """Since its share of the last minute grows; one that does not has been there for all of it.
+    What costs nothing: from the first look that found it."""
+
+    def fault(second: float) -> Verdict:
+        lost = None if grows is None else 1 / 6 + grows * (second - 20.0)
+        return firing(lost_share=lost, pauses=pauses) if second >= 20.0 else CLEAR
+
+    since = play(scripted({"fault": fault}), range(60))[-1].findings[0].since_unix_seconds
+    assert since is not None
+    assert abs(since - NOW - began) <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict", "seconds"),
+    [
+        ("warning", CLEAR, 20),
+        ("warning", Unknown(("power",)), 40),
+        ("error", CLEAR, 60),
+        ("error", Unknown(("power",)), 120),
+    ],
+)
+def test_a_raised_finding_drains_at_its_own_pace(
+    severity: str, verdict: Verdict, seconds: int
+) -> None:
+    """However long it held; a reading that is missing drains it half as fast."""
+    held = RuleState(Rule(title="a fault"))
+    for second in range(300):
+        held.update(firing(severity=severity), 1.0, second)
+    drained = 0
+    while held.raised:
+        held.update(verdict, 1.0, 300 + drained)
+        drained += 1
+    assert drained == seconds
+
+
+def test_what_is_not_raised_drains_twice_as_fast_as_it_filled() -> None:
+    """Five seconds of it are forgotten within three."""
+    held = RuleState(Rule(title="a fault"))
+    for second in range(5):
+        held.update(firing(strength=0.4), 1.0, second)
+    looks = []
+    for second in range(5, 8):
+        held.update(CLEAR, 1.0, second)
+        looks.append(held.looks)
+    assert looks == [5, 5, 0]
