@@ -63,7 +63,7 @@ OTHER_WORK_SECONDS = 45.0
 SENDS_BYTES_PER_SECOND = 10e6
 """As of collective_wait: logs and monitors send less."""
 NETWORK_SECONDS = 90.0
-"""So long a job that exchanges over the network is watched first: collective_wait, which would
+"""Time a job that exchanges over the network is watched first: collective_wait, which would
 explain it, needs minutes of the traffic to be sure."""
 
 _WAITS = Advice(

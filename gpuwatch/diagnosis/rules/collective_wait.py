@@ -88,7 +88,7 @@ UNSEEN_GAP_PERCENT = 15.0  # where nothing shows what it does
 CLEAR_GAP_PERCENT = 25.0  # from here on confidence grows no more
 WORKING = 0.6  # of the gap
 SPINS = 0.5
-"""Of the gap; and of the power at work, what those that wait in it draw at most."""
+"""Share of the gap; and of the power at work, what those that wait in it draw at most."""
 EACH_SPINS_SHARE, ALL_SPIN_SHARE = 0.05, 0.1  # of the time
 LEAST_SPINS = 3
 IN_TURNS = 0.3
@@ -99,7 +99,7 @@ PRESUMED_LEAST = 3
 """GPUs: of two whose load does not vary, one that idles and one that does little are two jobs as
 often as one."""
 HEDGED_SECONDS = 30.0
-"""What may be no job at all, or a start that is not over, is not said of a moment."""
+"""A moment is too short where there may be no job at all, or a start that is not over."""
 
 LEAST_SENT_BYTES_PER_SECOND = 10e6
 SENT_AGAINST_POWER = -0.2
@@ -248,7 +248,7 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
 
 
 def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
-    """What all of them wait for is exchanged over the network; ``None``: nothing shows that."""
+    """Return the firing where all of them wait for the network; ``None``: nothing shows that."""
     sent = window.host.network_transmit_bytes_per_second or 0.0
     phase = window.exchange.power_phase
     if window.job is None or sent < LEAST_SENT_BYTES_PER_SECOND or _stays_here(window.job.job):
@@ -304,7 +304,7 @@ def _busy(gpus: list[GpuFacts]) -> float:
 
 
 def _split(gpus: list[GpuFacts]) -> _Split | None:
-    """Those that are busy all the time, and the few that are less so."""
+    """Split the GPUs into those that are busy all the time and the few that are less so."""
     top = max(_busy([gpu]) for gpu in gpus)
     waiting = [gpu for gpu in gpus if _busy([gpu]) > top - GAP_PERCENT]
     late = [gpu for gpu in gpus if _busy([gpu]) <= top - GAP_PERCENT]

@@ -61,7 +61,7 @@ WAIT_PART = 30.0
 WAIT_MOST_SECONDS = 600.0
 SWAP_BYTES = 100e6  # in the window
 WORKERS_PART = 0.3
-"""Of the growth: from here on the workers are named as those who grow."""
+"""Share of the growth: from here on the workers are named as those who grow."""
 
 
 def check(window: Window) -> Verdict:

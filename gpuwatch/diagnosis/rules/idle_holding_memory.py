@@ -67,7 +67,7 @@ LONG_ENOUGH_SECONDS = 30.0
 WORKING_CORES = 0.3
 WORKING_BYTES_PER_SECOND = 1e6
 NAMED_MOST = 2
-"""Of the processes that hold it."""
+"""Processes that hold it and are named at most."""
 
 
 def check(window: Window) -> Verdict:
@@ -89,7 +89,7 @@ def check(window: Window) -> Verdict:
 
 
 def _other_work(job: JobFacts) -> str | None:
-    """What the job's processes do on the CPU or with files, as a clause; ``None``: nothing."""
+    """Return what the job's processes do on the CPU or with files, as a clause."""
     if job.cpu_cores is not None and job.cpu_cores >= WORKING_CORES:
         return f"its processes work on the CPU ({words.cores_of(job.cpu_cores)})"
     moved = words.mean([job.read_bytes_per_second, job.write_bytes_per_second])

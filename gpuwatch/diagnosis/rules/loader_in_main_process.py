@@ -76,8 +76,8 @@ MAIN_LOADS_PERCENT = 60.0  # of a core
 OTHERS_PERCENT = 8.0
 """Of SM time, as of other_tenant: when such a GPU idles or works is not this job's doing alone."""
 UNPROVEN = 0.7
-"""Of its strength where neither stacks nor the job itself show that it loads: a loop that makes
-text, steps an environment or computes metrics takes turns with its GPU just so."""
+"""Factor of its strength where neither stacks nor the job itself show that it loads: a loop that
+makes text, steps an environment or computes metrics takes turns with its GPU just so."""
 TAKE_TURNS = -0.3
 """Correlation of the main thread's CPU with the GPU's utilisation, where they take turns."""
 THREADS_PERCENT = 60.0  # of a core, all but the main thread

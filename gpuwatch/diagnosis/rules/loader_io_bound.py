@@ -85,11 +85,12 @@ AGAIN_SHARE = 0.5  # of what is read
 READ_BYTES_PER_SECOND = 1e6
 """Loading reads more than this; disk wait without reads is for something else."""
 REST_PERCENT = 40.0
-"""Of a core: beyond it what the machine receives does not show that it is waited for."""
+"""Percent of a core: beyond it what the machine receives does not show that it is waited for."""
 COMPUTES_PERCENT = 25.0
-"""Of a core: workers that use less need no core of their own."""
+"""Percent of a core: workers that use less need no core of their own."""
 AT_WORK_SHARE = 0.75
-"""Of the looks at workers: with full queues they would wait to be asked for their next batch."""
+"""Share of the looks at workers: with full queues they would wait to be asked for their next
+batch."""
 
 
 def check(window: Window) -> Verdict:

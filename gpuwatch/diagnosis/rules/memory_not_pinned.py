@@ -49,7 +49,7 @@ RULE = Rule(
     explains={"oscillation", "python_bound", "batch_too_small", "straggler"},
 )
 MOSTLY = 0.6
-"""Of the idle time: a loop that waits for data for so much of it does not wait for copies."""
+"""Share of the idle time: a loop that waits for data for so much of it does not wait for copies."""
 LINK_FULL_SHARE = 0.8  # of the link's rate
 
 

@@ -44,7 +44,7 @@ RULE = Rule(
     trust=0.9,
 )
 RESTS_PERCENT = 50.0
-"""Of a core, or of the workers' time in waits."""
+"""Percent of a core, or of the workers' time in waits."""
 SENDS_BYTES_PER_SECOND = 1e6
 """A checkpoint of 32 MiB in half a minute; who logs in each step sends a hundredth of it."""
 BEYOND_SHARE = 0.34  # of the time

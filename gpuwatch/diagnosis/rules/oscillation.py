@@ -57,9 +57,10 @@ RULE = Rule(
 IDLE_SHARE = 0.15  # of the time
 LEAST_RUNS, LEAST_IN_RHYTHM = 5, 3
 MIDDLING_SHARE = 0.5
-"""Of the samples: with more than this between both ends, a swing and a steady half are alike."""
+"""Share of the samples: with more than this between both ends, a swing and a steady half are
+alike."""
 FINE_SECONDS = 0.3
-"""Of samples: the driver's own are no further apart."""
+"""Distance of samples: the driver's own are no further apart."""
 
 
 def check(window: Window) -> Verdict:

@@ -50,7 +50,7 @@ MEMORY_BYTES = 2 * words.GIB
 CROWDED = 0.9  # of the card's memory
 
 NAMED_MOST = 3
-"""Of the others."""
+"""Other processes that are named at most."""
 
 _NO_SHARES = "SM share per process"
 
@@ -83,7 +83,7 @@ def check(window: Window) -> Verdict:
 
 
 def _others(gpus: list[GpuFacts]) -> list[str]:
-    """Those that use most, by name."""
+    """Return the names of the processes that use most."""
     there = [one for gpu in gpus for one in gpu.others or ()]
     there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
     names = list({one.pid: words.program(one) for one in there}.values())

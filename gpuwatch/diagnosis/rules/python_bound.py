@@ -78,19 +78,20 @@ MAIN_THREAD_LEAST_PERCENT = 40.0
 """Where only the process as a whole is at a core, the main thread must have this much of it: else
 it is some other thread that computes."""
 DISK_WAIT_PERCENT = 25.0
-"""Of the workers' time: beyond it loader_io_bound speaks."""
+"""Percent of the workers' time: beyond it loader_io_bound speaks."""
 LINK_FULL = 0.6
-"""Of the link's rate, if all that crosses it did so while the GPU idled."""
+"""Share of the link's rate, if all that crosses it did so while the GPU idled."""
 WAITS_MOSTLY = 0.6
-"""Of the idle time, reported by the job itself: then it is data that it lacks, not launches."""
+"""Share of the idle time, reported by the job itself: then it is data that it lacks, not
+launches."""
 LOW_POWER_SHARE = 0.6
-"""Of the power limit, while busy."""
+"""Share of the power limit, while busy."""
 STACKS_ELSEWHERE_PERCENT = 30.0
-"""Of the main thread's samples in waiting for or making data, saving or evaluating."""
+"""Percent of the main thread's samples in waiting for or making data, saving or evaluating."""
 
 BACKWARD_PERCENT = 10.0
-"""Of a core, beside the main thread: PyTorch launches its backward passes from a thread of their
-own, so without it a main thread at its limit evaluates, or loops over what is no step."""
+"""Percent of a core, beside the main thread: PyTorch launches its backward passes from a thread of
+their own, so without it a main thread at its limit evaluates, or loops over what is no step."""
 VALIDATES_SECONDS = 30.0
 """How long such a loop is waited for when watching begins: it may be in the middle of a validation,
 and its usual work comes after it."""

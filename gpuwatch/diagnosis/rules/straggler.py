@@ -59,7 +59,7 @@ LEAST_CONTROLLER_PERCENT = 8.0
 LOWER_CLOCK = 0.94  # of the others'
 ALIKE = 0.85  # of the second
 DIFFERENT = 0.06
-"""Of the larger: readings that are less apart do not show which rank is slower."""
+"""Share of the larger: readings that are less apart do not show which rank is slower."""
 
 _BALANCE = Advice(
     "Balance the work of the ranks: bucket samples by length, give each the same share, and move "
@@ -123,7 +123,7 @@ class _Measure(NamedTuple):
     less: float
     strength: float
     least: float = 0.0
-    """Of the highest, for the readings to mean something."""
+    """Least value of the highest, for the readings to mean something."""
 
 
 # The best first: spinning counts as nothing, little, or a good part of work.

@@ -46,7 +46,7 @@ RULE = Rule(
 CROWDING = 1.1  # for each core
 RUN_QUEUE_WAIT_PERCENT = 10.0  # of the workers' time
 OWN_SHARE = 0.4
-"""Of the cores it may use: a job that gets less of them than this is crowded by others."""
+"""Share of the cores it may use: a job that gets less of them than this is crowded by others."""
 DISK_WAIT_PERCENT = 50.0
 """Workers that mostly wait for disks do not crowd the cores."""
 PUSHED_PER_SECOND = 30.0  # of each worker

@@ -66,7 +66,8 @@ BANDWIDTH_PERCENT = 50.0
 FORMER_PLATEAU = 1.6
 """The job's own plateau over its power now: it did work much harder before."""
 FORMER_USUAL = 1.3
-"""The same for more than a quarter of the time: an evaluation may draw more than training does."""
+"""Its usual power over that now, for a quarter of the time: an evaluation may draw more than
+training does."""
 
 
 def present(window: Window) -> list[GpuFacts]:

@@ -44,8 +44,8 @@ TURNS_MAIN_PERCENT = 30.0
 TURNS_FILL_PERCENT = 90.0
 """The thread's CPU fills what the GPU leaves; a tenth less, for the thread's own waits."""
 TURNS_REPORTED_SHARE = 0.15
-"""Of the time, mean of the ranks: half as much again as one GPU's idling must be, since the wait of
-a rank whose GPU still has kernels queued costs nothing."""
+"""Share of the time, mean of the ranks: half as much again as one GPU's idling must be, since the
+wait of a rank whose GPU still has kernels queued costs nothing."""
 FULL_POWER_SHARE = 0.85
 """Share of the power limit, on average: a GPU that spins in a collective a good part of the time
 draws far less."""

@@ -82,7 +82,7 @@ def waits_outside(job: JobFacts, ranks: Sequence[RankFacts]) -> bool:
 
 
 def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
-    """What the GPUs that ``ranks`` drive may be waiting for, in the order of how soon a person
+    """Return what the GPUs of ``ranks`` may be waiting for, in the order of how soon a person
     would look there."""
     job = window.job
     if job is None:

@@ -16,8 +16,8 @@ LEAST_GPUS = 4
 """Where their load does not vary: three that agree and one that differs are a pattern, and two
 separate jobs are none."""
 TAKEN_SHARE = 0.7
-"""Of the card: frameworks that take their memory in advance (JAX 0.75, TensorFlow and vLLM 0.9)
-hold the same on every GPU, whatever runs there."""
+"""Share of the card: frameworks that take their memory in advance (JAX 0.75, TensorFlow and vLLM
+0.9) hold the same on every GPU, whatever runs there."""
 WRITES_BYTES_PER_SECOND = 5e6
 """Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
 MORE_THAN_OTHERS = 3.0
@@ -25,13 +25,13 @@ MORE_THAN_OTHERS = 3.0
 DIFFERENT_PERCENT = 15.0
 """Points of a core by which the late rank must differ from the others."""
 DISK_WAIT_PERCENT = 20.0
-"""Of the time: a loader that is ahead makes good for less."""
+"""Percent of the time: a loader that is ahead makes good for less."""
 QUEUE_WAIT_PERCENT = 10.0
-"""Of the time, and of the difference: on a machine with free cores it is below 2%."""
+"""Percent of the time, and of the difference: on a machine with free cores it is below 2%."""
 BEHIND_LEAST = 1.0
 """Collectives: the counts of ranks in step differ by as much while they are collected."""
 QUOTA_PERCENT = 20.0
-"""Of the quota's periods in which the job was held back."""
+"""Percent of the quota's periods in which the job was held back."""
 APART_SHARE = 0.10
 """Ranks that do the same wait for data alike, within this share of the time; what a step more or
 less makes in a window is below it."""
