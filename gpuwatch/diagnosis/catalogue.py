@@ -1,4 +1,4 @@
-"""The rules there are: every module in the folders of ``rules``, except what they share.
+"""The rules there are: every module in ``rules``, except what they share.
 
 A rule is added by adding its file. The order is that of the names, so it never depends on the
 file system.

@@ -6,6 +6,7 @@ from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Finding, Pause, Question
 from gpuwatch.diagnosis.rule import Unknown
+from gpuwatch.diagnosis.rules.shared.open_causes import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.pauses import (
     against_saving,
     lost_share,
@@ -13,7 +14,6 @@ from gpuwatch.diagnosis.rules.shared.pauses import (
     real_pauses,
     rhythm,
 )
-from gpuwatch.diagnosis.rules.shared.possible import SAVES, causes, what_decides
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
 from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT

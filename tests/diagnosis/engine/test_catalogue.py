@@ -18,7 +18,7 @@ SECTIONS = (
     "Thresholds", "Sources",
 )  # fmt: skip
 MODULES = sorted(
-    f"{path.parent.name}.{path.stem}"
+    ".".join(path.relative_to(folder).with_suffix("").parts)
     for folder in rules.__path__
     for path in Path(folder).rglob("*.py")
     if path.name != "__init__.py"

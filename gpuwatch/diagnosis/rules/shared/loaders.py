@@ -1,9 +1,9 @@
 """Load of the loader workers, and the number that is right for a job on this machine.
 
 Two bounds. The room: the cores one rank may use, less one for its own main thread (which sleeps
-where few cores cannot feed the GPU: then those, too). The demand:
-workers that are busy for the share u of a core each while the GPU works for the share d of the
-time make what the GPU takes in d; to feed it all the time takes count * u / d cores.
+where few cores cannot feed the GPU: then that one, too). The demand: workers that are busy for the
+share u of a core each while the GPU works for the share d of the time make what the GPU takes in d;
+to feed it all the time takes count * u / d cores.
 """
 
 import math
@@ -11,42 +11,38 @@ from collections.abc import Callable
 
 from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice
-from gpuwatch.diagnosis.rules.shared.words import mean
+from gpuwatch.diagnosis.rules.shared import words
 
 WORKERS_AT_LIMIT_PERCENT = 75.0
-"""Of one core, mean of the workers. Batches are handed over in order, so where they do not cost
-the same even workers that are too few wait now and then for the slowest of them."""
+"""Percent of one core, mean of the workers. Batches are handed over in order, so where they do not
+cost the same even workers that are too few wait now and then for the slowest of them."""
 HEADROOM = 1.25
 """Batches do not all cost the same, and a worker that is never idle cannot catch up."""
 QUIET_CORES = 1.0
-"""What a system without other jobs uses for itself."""
+"""Cores that a system without other jobs uses for itself."""
 QUEUED_PERCENT = 10.0
-"""Of the workers' time: on a machine with free cores it is below 2%."""
+"""Percent of the workers' time: on a machine with free cores it is below 2%."""
 LEAST_BUSY_SHARE = 0.05
 """Below it the demand estimate divides by almost nothing: only the room counts."""
 TYPICAL_WORKERS = 8
-"""What is proposed where the demand cannot be estimated and there is room for more, or twice what
-is there. PyTorch's and Lightning's tuning guides tell people to begin with a few and raise them;
-beyond this the gain is rarely in the number."""
+"""Proposed where the demand cannot be estimated and there is room for more, or twice what is there.
+PyTorch's and Lightning's tuning guides tell people to begin with a few and raise them; beyond this
+the gain is rarely in the number."""
 THROTTLED_PERCENT = 10.0
-"""Of a CPU quota's periods: from here on the job is held back."""
+"""Percent of a CPU quota's periods from which on the job is held back."""
 SMALL_SHM_BYTES = 128 * 1024**2
 """Docker's default of 64 MB and a little more."""
-CHEAPER = (
-    "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
-    "(DALI, nvJPEG)."
-)
 MOST_TIMES = 8
-"""As many workers as ``gpuwatch tune`` measures, by those there are."""
+"""``gpuwatch tune`` measures up to so many times the workers there are."""
 MEMORY_SHARE = 0.5
-"""Of the memory that is free: what more workers may take, which grow as they load."""
+"""How much of the free memory more workers may take, which grow as they load."""
 FEW_CORES = 4.0
-"""For a rank: with fewer, one core more or less is a third of all batches."""
+"""Cores of one rank: with fewer, one core more or less is a third of all batches."""
 
 
 def wanted(workers: WorkerFacts | None) -> float | None:
-    """Percent of one core each: what the workers used and what they could have used while they
-    waited for a core; ``None``: their CPU was not read."""
+    """CPU that the workers used or could have used while they waited for a core, in percent of one
+    core each; ``None``: their CPU was not read."""
     if workers is None or workers.cpu_percent is None:
         return None
     return min(100.0, workers.cpu_percent + (workers.run_queue_wait_percent or 0.0))
@@ -54,7 +50,7 @@ def wanted(workers: WorkerFacts | None) -> float | None:
 
 def is_at_limit(workers: WorkerFacts | None) -> bool:
     """Check whether the workers use, or would use, all that a core each can give."""
-    return (wanted(workers) or 0.0) >= WORKERS_AT_LIMIT_PERCENT
+    return words.is_at_least(wanted(workers), WORKERS_AT_LIMIT_PERCENT)
 
 
 def in_disk_wait(workers: WorkerFacts) -> float | None:
@@ -67,16 +63,16 @@ def in_disk_wait(workers: WorkerFacts) -> float | None:
     return workers.disk_wait_percent
 
 
+def in_network_wait(workers: WorkerFacts) -> float:
+    """Percent of their time, on connections of their own; 0 also where these were not read."""
+    return 100.0 * (workers.awaits_network_share or 0.0)
+
+
 def is_shared(job: JobFacts, test: Callable[[WorkerFacts], bool]) -> bool:
-    """Check whether the workers of every rank show it, of several: then no rank is the late one,
-    and the others' waiting in collectives is only how it looks."""
+    """Check whether the workers of each of several ranks pass ``test``: then no rank is the late
+    one, and the others' waiting in collectives is only how it looks."""
     known = [rank.workers for rank in job.ranks if rank.workers is not None]
     return len(known) > 1 and all(test(workers) for workers in known)
-
-
-def in_network_wait(workers: WorkerFacts) -> float:
-    """Percent of their time, on connections of their own; 0, too, where these were not read."""
-    return 100.0 * (workers.awaits_network_share or 0.0)
 
 
 def is_asked_for_data(job: JobFacts) -> bool:
@@ -102,12 +98,20 @@ def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None
 
 
 def set_workers(action: str, present: int, better: int, why: str) -> Advice:
-    """``action`` is what to do, as in ``Raise num_workers``."""
+    """Advise another ``num_workers``; ``action`` says what to do, as in ``Raise num_workers``."""
     return Advice(
         f"{action} from {present} to {better}.",
         setting="num_workers",
         present=str(present),
         wanted=str(better),
+        why=why,
+    )
+
+
+def cheaper_transforms(why: str) -> Advice:
+    return Advice(
+        "Make the transforms cheaper, do them once and store the result, or decode on the GPU "
+        "(DALI, nvJPEG).",
         why=why,
     )
 
@@ -134,7 +138,7 @@ def spare_cores(host: HostFacts, job: JobFacts) -> float | None:
     cores, workers = usable_cores(host, job), job.workers
     if cores is None or job.cpu_cores is None:
         return None
-    if workers is not None and (workers.run_queue_wait_percent or 0.0) >= QUEUED_PERCENT:
+    if workers is not None and words.is_at_least(workers.run_queue_wait_percent, QUEUED_PERCENT):
         return 0.0
     return max(0.0, cores - job.cpu_cores)
 
@@ -175,7 +179,7 @@ def room_in_memory(host: HostFacts, job: JobFacts, present: int) -> float:
     """Workers of one rank that the machine's memory has room for, by what they hold now; infinite
     where that was not read."""
     members = [one for one in job.job.members if one.role == "loader_worker"]
-    held = mean([one.memory_proportional_bytes for one in members])
+    held = words.mean([one.memory_proportional_bytes for one in members])
     if not held or host.memory_total_bytes is None or host.memory_used_bytes is None:
         return math.inf
     free = max(0.0, host.memory_total_bytes - host.memory_used_bytes)
@@ -194,14 +198,14 @@ def demand(job: JobFacts, present: int | None, busy_share: float) -> int | None:
     return max(1, math.ceil(HEADROOM * cores / busy_share / cores_each(job.workers)))
 
 
-def _loading_cores(job: JobFacts, count: int | None, busy: float) -> float | None:
+def _loading_cores(job: JobFacts, count: int | None, busy_share: float) -> float | None:
     """Cores that loading takes now, for one rank."""
     if count is None:
         return None
     if count == 0:
         # The main thread loads while its GPU idles, at a full core.
-        return 1.0 - busy
-    # What a worker waits for a core is time in which it would have worked.
+        return 1.0 - busy_share
+    # A worker would have worked in the time that it waits for a core.
     each = wanted(job.workers)
     if each is None or job.workers is None:
         return None

@@ -19,19 +19,21 @@ REPORTED = ("checkpoint", "validation")
 IDLE_PERCENT = 10.0
 """A GPU that is busier meanwhile evaluates."""
 EDGES_SECONDS = 1.0
-"""Of work: pauses are cut by the second, and hold half a second of it at each end."""
+"""Seconds of work: pauses are cut by the second, and hold half a second of it at each end."""
 HALF_BUSY_PERCENT = 50.0
 """A GPU that gets a batch now and then is no busier."""
 RESTS_PERCENT = 30.0
-"""Of a core, by one thread or worker: whoever evaluates, loads for it or writes uses more."""
+"""Percent of a core, by one thread or worker: whoever evaluates, loads for it or writes uses
+more."""
 LATE_WORKER_PERCENT = 60.0
-"""Of the time, that one worker is occupied; the machine may be crowded."""
+"""Percent of the time, that one worker is occupied; the machine may be crowded."""
 REMEMBERED_SECONDS = 900.0
 """How long a window keeps pauses."""
 FREED_SHARE = 0.2
-"""Of the memory held: who saves or evaluates keeps the model; a server that rests may unload it."""
+"""Share of the memory held: who saves or evaluates keeps the model; a server that rests may unload
+it."""
 MOST_SHARE = 0.3
-"""Of the time: saves and evaluations that cost more are seldom, and waits that do are not."""
+"""Share of the time: saves and evaluations that cost more are seldom, and waits that do are not."""
 REGULAR = 0.35
 """Coefficient of variation of the distances up to which pauses come in a rhythm: saves every N
 steps jitter with the steps; unrelated events scatter around 1."""
@@ -89,7 +91,7 @@ def _main_rests(pause: Pause, gpu_percent: float) -> bool:
 
 
 def against_saving(window: Window) -> str | None:
-    """What speaks against saves and evaluations as the reason for the pauses, as a clause;
+    """Return what speaks against saves and evaluations as the reason for the pauses, a clause;
     ``None``: nothing does."""
     job, pauses = window.job, window.pauses
     if job is not None and job.job.serves is not None:
@@ -177,7 +179,7 @@ def waits_share(window: Window, gpu: GpuFacts) -> float:
 
 
 def real_pauses(window: Window, pauses: tuple[Pause, ...] | None = None) -> tuple[Pause, ...]:
-    """Those of the window that are over, or ``pauses``, without waits for the loader."""
+    """Return the window's finished pauses, or ``pauses``, without waits for the loader."""
     found = window.pauses if pauses is None else pauses
     if window.job is not None and window.job.job.serves is not None:
         # A server pauses for want of requests.

@@ -1,13 +1,14 @@
-"""GPUs that keep step: those of one job, or those that look like one where no process is known."""
+"""Ranks of one job: GPUs that keep step (or look like it where no process is known), and the rank
+that is late while the others wait for it, as far as it shows from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from gpuwatch.diagnosis.facts.window import GpuFacts, Window
-from gpuwatch.diagnosis.finding import Evidence
+from gpuwatch.core import units
+from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
+from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Settled, Unknown
-from gpuwatch.diagnosis.rules.shared import loading
-from gpuwatch.diagnosis.rules.shared.cards import with_load, works
-from gpuwatch.diagnosis.rules.shared.words import gib, highest, mean
+from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, words
 
 IN_STEP = 0.5
 """Mean correlation of power or utilisation from which GPUs do the same at the same time."""
@@ -15,13 +16,30 @@ LEAST_GPUS = 4
 """Where their load does not vary: three that agree and one that differs are a pattern, and two
 separate jobs are none."""
 TAKEN_SHARE = 0.7
-"""Of the card: frameworks that take their memory in advance (JAX 0.75, TensorFlow and vLLM 0.9)
-hold the same on every GPU, whatever runs there."""
+"""Share of the card: frameworks that take their memory in advance (JAX 0.75, TensorFlow and vLLM
+0.9) hold the same on every GPU, whatever runs there."""
+WRITES_BYTES_PER_SECOND = 5e6
+"""Logs and event files stay below one megabyte a second; one gigabyte a minute is 17."""
+MORE_THAN_OTHERS = 3.0
+"""Times what the other ranks do."""
+DIFFERENT_PERCENT = 15.0
+"""Points of a core by which the late rank must differ from the others."""
+DISK_WAIT_PERCENT = 20.0
+"""Percent of the time: a loader that is ahead makes good for less."""
+QUEUE_WAIT_PERCENT = 10.0
+"""Percent of the time, and of the difference: on a machine with free cores it is below 2%."""
+BEHIND_LEAST = 1.0
+"""Collectives: the counts of ranks in step differ by as much while they are collected."""
+QUOTA_PERCENT = 20.0
+"""Percent of the quota's periods in which the job was held back."""
+APART_SHARE = 0.10
+"""Ranks that do the same wait for data alike, within this share of the time; what a step more or
+less makes in a window is below it."""
 
 
 def ranks_of(window: Window) -> list[GpuFacts]:
-    """Two or more."""
-    gpus = with_load(window)
+    """Two GPUs or more; raises ``Settled`` where there are fewer, or the job is starting."""
+    gpus = cards.required_load(window)
     if len(gpus) < 2:
         if (loading.job_of(window).job.world_size or 0) > 1:
             raise Settled(Unknown(("the ranks on other machines",)))
@@ -33,12 +51,12 @@ def ranks_of(window: Window) -> list[GpuFacts]:
 
 def is_sure(window: Window) -> bool:
     """Check whether they are of one job: processes say so, or they do the same at the same time."""
-    moves = highest([window.busy_together, window.power_together])
+    moves = words.highest([window.busy_together, window.power_together])
     return window.job is not None or (moves or 0.0) >= IN_STEP
 
 
 def are_one_job(window: Window, gpus: Sequence[GpuFacts]) -> bool:
-    """The same, or at least their memory makes them look like it."""
+    """Check whether they are surely of one job, or at least their memory makes them look so."""
     shares = [
         (gpu.memory_used_bytes or 0.0) / (gpu.identity.memory_total_bytes or 1) for gpu in gpus
     ]
@@ -52,49 +70,190 @@ def looks(window: Window) -> str:
 
 
 def likeness(window: Window, gpus: Sequence[GpuFacts]) -> Evidence | None:
-    """The signs of it, where no process says so."""
+    """The signs that they are ranks of one job, where no process says so."""
     held = [gpu.memory_used_bytes or 0.0 for gpu in gpus]
-    moves = highest([window.busy_together, window.power_together])
+    moves = words.highest([window.busy_together, window.power_together])
     value, sure = None if moves is None else round(moves, 2), is_sure(window)
-    says = f"one model, {gib(min(held))} to {gib(max(held))} in use, load that rises and falls "
-    says += "together" if sure else "each for itself, or too little to be compared"
+    says = f"one model, {words.gib(min(held))} to {words.gib(max(held))} in use, load that rises "
+    says += (
+        "and falls together" if sure else "and falls each for itself, or too little to be compared"
+    )
     evidence = Evidence("move together", value, "correlation", IN_STEP, says, supports=sure)
     return evidence if window.job is None else None
 
 
-def is_one_of_several(window: Window, found: loading.Underfed) -> bool:
-    """Check whether the GPUs of most other ranks are busy meanwhile: then these save, log or
-    evaluate as likely as they load."""
-    few = 2 * len(found.gpus) <= len(works(window.gpus))
-    return len(found.job.ranks) > 1 and few and not found.reported_only
+@dataclass(frozen=True, slots=True)
+class LateRankWork:
+    """``says`` completes "they wait for rank 3: ..."."""
+
+    says: str
+    advice: tuple[Advice, ...]
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+    known: bool = True
 
 
-def least_while_idle(found: loading.Underfed, cpu_percent: float) -> float:
-    """Of a thread that uses so much of a core: what it used while the GPUs idled, if it spun for
-    them all the time that they were busy."""
-    return max(0.0, min(100.0, (cpu_percent - 100.0 * found.busy_share) / found.idle_share))
+def work_of_late_rank(window: Window, gpu: GpuFacts) -> LateRankWork:
+    """The first of the usual reasons that holds for this GPU's rank and not for the others."""
+    rank = cards.rank_of(window, gpu)
+    if rank is None or window.job is None:
+        says = "it saves, logs, evaluates or waits for data"
+        return LateRankWork(says, (_BESIDE,), missing=("the process that runs on it",), known=False)
+    others = [other for other in window.job.ranks if other.pid != rank.pid]
+    in_time = loading.not_starved([rank]) is not None
+    for sign in _SIGNS:
+        found = None if in_time and sign.of_loader else sign.at(rank, others)
+        if found is not None:
+            return found
+    unread = rank.main_thread_percent is None
+    lacks = ("the CPU time of its processes" if unread else "stacks",)
+    says = "what it is doing does not show from outside"
+    return LateRankWork(says, (_STACKS,), missing=lacks, known=False)
 
 
-def main_works_percent(found: loading.Underfed, spins_from: int = 2) -> float | None:
-    """The main threads' CPU while the GPUs idled; where samples do not show when they worked, and
-    so many ranks or more may have spun for their GPUs, at least."""
-    main, ranks = found.main_idle_percent, len(found.job.ranks)
-    known = found.job.main_thread_when_idle_percent is not None or ranks < spins_from
-    return main if main is None or known else least_while_idle(found, main)
-
-
-def held_up(window: Window) -> loading.Underfed | None:
-    """A job of several ranks whose GPUs look fed while its main threads wait for cores: in each
-    step another one is late, and all others spend that time in a collective."""
-    job, gpus = window.job, works(window.gpus)
-    if job is None or not gpus or len(job.ranks) < 2 or loading.too_early(window) is not None:
+def shared_trouble(window: Window, gpu: GpuFacts) -> str | None:
+    """A reason to be late that this GPU's rank shares with most of the others: then the job has
+    that trouble, and which rank is last is chance."""
+    rank = cards.rank_of(window, gpu)
+    if rank is None or window.job is None:
         return None
-    waits = mean([rank.run_queue_wait_percent for rank in job.ranks]) or 0.0
-    found = loading.Underfed(
-        job=job,
-        gpus=tuple(gpus),
-        idle_share=sum([gpu.idle_share for gpu in gpus]) / len(gpus),
-        ranks=loading.driving(job, gpus),
-        held_up_percent=waits,
-    )
-    return found if waits >= loading.HELD_UP_PERCENT else None
+    if (window.job.cpu_throttled_percent or 0.0) >= QUOTA_PERCENT:
+        return "a CPU quota throttles the whole job"
+    others = [other for other in window.job.ranks if other.pid != rank.pid]
+    for sign in (_LOADING, _READING, _QUEUE):
+        have = [(sign.read(one) or 0.0) >= sign.limit(0.0) for one in (rank, *others)]
+        if others and have[0] and 2 * sum(have[1:]) >= len(others):
+            return sign.says(rank, sign.read(rank) or 0.0)
+    return None
+
+
+def last_to_launch(window: Window) -> RankFacts | None:
+    """The rank that has launched clearly fewer collectives than each of the others, most of the
+    time, by NCCL's count."""
+    ranks = () if window.job is None else window.job.ranks
+    behind = sorted([(one.collectives_behind or 0.0, one.pid) for one in ranks], reverse=True)
+    if len(behind) < 2 or behind[0][0] < max(BEHIND_LEAST, MORE_THAN_OTHERS * behind[1][0]):
+        return None
+    return next(one for one in ranks if one.pid == behind[0][1])
+
+
+def launched(window: Window, late: RankFacts | None) -> list[Evidence]:
+    """NCCL's count of the collectives of this rank (``None``: of none in particular), where it was
+    asked."""
+    ranks = () if window.job is None else window.job.ranks
+    known = [one.collectives_behind for one in ranks if one.collectives_behind is not None]
+    if not known:
+        return []
+    behind = (words.highest(known) if late is None else late.collectives_behind) or 0.0
+    name = "the rank furthest behind" if late is None else "the late rank"
+    return [
+        Evidence(f"collectives that {name} has yet to launch", round(behind, 1), None, BEHIND_LEAST,
+                 "and the rank ahead has launched, by NCCL's own count",
+                 supports=late is not None and late == last_to_launch(window))
+    ]  # fmt: skip
+
+
+_STACKS = Advice(
+    "Sample its stacks (gpuwatch diagnose --stacks): they show what the others wait for."
+)
+_BESIDE = Advice("Run gpuwatch beside the job: it shows what the process on that GPU is doing.")
+_FILES = Advice(
+    "Look at what that rank loads: its files, their storage, its num_workers.",
+    setting="num_workers",
+    why="the others get their data in time",
+)
+_SAVES = Advice(
+    "Save without stopping the others: asynchronous or sharded checkpoints "
+    "(torch.distributed.checkpoint.async_save), or less frequent ones.",
+    why="one rank saves while all the others wait in their next collective",
+)
+_CORES = Advice("Give that rank cores of its own: something else runs on those it is bound to.")
+_ONLY_THERE = Advice(
+    "Look at what only that rank does (logging, metrics), with gpuwatch diagnose --stacks."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """A reason to be late that shows in one reading, if that is at ``limit`` of the others' mean
+    or above."""
+
+    evidence: str
+    read: Callable[[RankFacts], float | None]
+    limit: Callable[[float], float]
+    says: Callable[[RankFacts, float], str]
+    advice: Advice
+    unit: str = "%"
+    meaning: str = ""
+    of_loader: bool = False
+
+    def at(self, rank: RankFacts, others: list[RankFacts]) -> LateRankWork | None:
+        own, theirs = self.read(rank), words.mean([self.read(other) for other in others]) or 0.0
+        limit = self.limit(theirs)
+        if own is None or own < limit:
+            return None
+        value = round(own) if self.unit == "bytes/s" else round(own, 1)
+        evidence = Evidence(self.evidence, value, self.unit, limit, self.meaning)
+        return LateRankWork(self.says(rank, own), (self.advice,), (evidence,))
+
+
+def _above(least: float, apart: float) -> Callable[[float], float]:
+    return lambda theirs: max(least, theirs + apart)
+
+
+def _disk_wait(rank: RankFacts) -> float | None:
+    workers = rank.workers
+    if workers is None:
+        return rank.disk_wait_percent
+    share = workers.in_disk_wait_share
+    state = None if share is None else 100.0 * share
+    return words.highest((rank.disk_wait_percent, workers.disk_wait_percent, state))
+
+
+def _workers_say(rank: RankFacts, own: float) -> str:
+    count = 0.0 if rank.workers is None else rank.workers.count
+    if round(count) == 1:
+        return f"its loader worker is maxed out ({own:.0f}% of a core)"
+    return f"its {count:.0f} loader workers are maxed out ({own:.0f}% of a core each)"
+
+
+def _main_says(rank: RankFacts, own: float) -> str:
+    loads = ", or loads its batches" if rank.loader_workers == 0 else ""
+    return f"its main thread is at work ({own:.0f}% of a core): it saves, logs or evaluates{loads}"
+
+
+_WAITING = _Sign(
+    "the late rank waits for data",
+    lambda rank: None if (wait := loading.reported_wait([rank])) is None else 100.0 * wait,
+    _above(100.0 * loading.STARVED_SHARE, 100.0 * APART_SHARE),
+    lambda _, own: f"it waits for data {own:.0f}% of the time",
+    _FILES, unit="% of the time", meaning="reported by the ranks",
+)  # fmt: skip
+_WRITING = _Sign(
+    "written by the late rank", lambda rank: rank.write_bytes_per_second,
+    lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
+    lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely", _SAVES, unit="bytes/s",
+)  # fmt: skip
+_READING = _Sign(
+    "disk wait of the late rank's loader", _disk_wait, _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
+    lambda _, own: f"its loader waits for the disk {own:.0f}% of the time", _FILES, of_loader=True,
+)  # fmt: skip
+_LOADING = _Sign(
+    "CPU of the late rank's loader workers",
+    lambda rank: None if rank.workers is None else rank.workers.cpu_percent,
+    _above(loaders.WORKERS_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _workers_say, _FILES,
+    meaning="of a core each", of_loader=True,
+)  # fmt: skip
+_QUEUE = _Sign(
+    "run-queue wait of the late rank", lambda rank: rank.run_queue_wait_percent,
+    _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
+    lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time", _CORES,
+)  # fmt: skip
+_MAIN = _Sign(
+    "main thread of the late rank", lambda rank: rank.main_thread_percent,
+    _above(loading.MAIN_AT_LIMIT_PERCENT, DIFFERENT_PERCENT), _main_says, _ONLY_THERE,
+    meaning="of a core",
+)  # fmt: skip
+_SIGNS = (_WRITING, _READING, _LOADING, _WAITING, _QUEUE, _MAIN)
+"""In the order of how much each one proves: a busy main thread proves little, since it also spins
+while it waits for its GPU."""

@@ -1,6 +1,6 @@
-"""Words and numbers of findings: how GPUs and sizes are called, means, ramps, rounding."""
+"""Words, numbers and rows of evidence that findings are written with."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gpuwatch.core import bounds, units
@@ -13,24 +13,21 @@ T = TypeVar("T")
 GIB = 1024**3
 """Bytes."""
 COMMAND_LENGTH = 60
-"""Of a command line within a sentence."""
+"""Characters of a command line that a sentence shows."""
 SPARE_LEAST_CORES = 0.3
-"""Less is what a machine leaves idle anyway."""
+"""A machine leaves less than this idle anyway."""
 
 mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, units.size
 
 
-def named(gpus: Sequence[GpuFacts]) -> str:
-    """As ``units.gpus_named`` has them."""
-    return units.gpus_named([gpu.identity for gpu in gpus])
+def is_at_least(value: float | None, least: float) -> bool:
+    """Check whether a reading is known and not below ``least``."""
+    return value is not None and value >= least
 
 
-def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
-    return tuple([gpu.uuid for gpu in gpus])
-
-
-def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
-    return one if len(gpus) == 1 else several
+def is_below(value: float | None, limit: float) -> bool:
+    """Check whether a reading is known and below ``limit``."""
+    return value is not None and value < limit
 
 
 def clamp(value: float) -> float:
@@ -38,26 +35,39 @@ def clamp(value: float) -> float:
 
 
 def ramp(value: float, low: float, high: float) -> float:
-    """0 at ``low``, 1 at ``high``, a line between; ``high`` may be the smaller one."""
+    """Return 0 at ``low``, 1 at ``high`` and a line in between; ``high`` may be the smaller one."""
     return clamp((value - low) / (high - low))
 
 
 def strength(*clearness: float, missing: int = 0) -> float:
-    """0.4 for evidence that just passes its thresholds to 1 for evidence far beyond them, less
-    15% for each reading that was wanted and is missing."""
+    """Return 0.4 for evidence that just passes its thresholds, up to 1 for evidence far beyond
+    them, less 15% for each reading that was wanted and is missing."""
     clear = sum(clearness) / len(clearness) if clearness else 0.5
     return float((0.4 + 0.6 * clear) * 0.85**missing)
 
 
+def rounded(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def percent_of(share: float) -> float:
+    return round(100.0 * share, 1)
+
+
 def required(reading: T | None, *names: str) -> T:
-    """The reading; where there is none, the rule cannot be checked for want of it."""
+    """Return the reading; raises ``Settled`` with its ``names`` as missing where there is none."""
     if reading is None:
         raise Settled(Unknown(names))
     return reading
 
 
+def lacking(readings: Mapping[str, bool]) -> tuple[str, ...]:
+    """Names of the readings that are marked as absent."""
+    return tuple([name for name, absent in readings.items() if absent])
+
+
 def once(find: Callable[[Window], T]) -> Callable[[Window], T]:
-    """The same, worked out once for each window: many rules ask one after the other."""
+    """Cache the answer of ``find`` for the newest window: many rules ask one after the other."""
     kept: tuple[Window, T] | None = None
 
     def asked(window: Window) -> T:
@@ -80,18 +90,23 @@ def measured(
     digits: int = 1,
     supports: bool = True,
 ) -> Evidence | None:
-    """A reading as evidence; nothing where it was not read."""
+    """Return a reading as evidence; nothing where it was not read."""
     if value is None:
         return None
     return Evidence(name, round(value, digits or None), unit, threshold, says, supports=supports)
 
 
-def rounded(value: float | None, digits: int = 1) -> float | None:
-    return None if value is None else round(value, digits)
+def named(gpus: Sequence[GpuFacts]) -> str:
+    """Names of GPUs as ``units.gpus_named`` writes them: ``GPU 0``, ``GPUs 0 to 3``."""
+    return units.gpus_named([gpu.identity for gpu in gpus])
 
 
-def percent_of(share: float) -> float:
-    return round(100.0 * share, 1)
+def keys(gpus: Iterable[GpuFacts]) -> tuple[GpuKey, ...]:
+    return tuple([gpu.uuid for gpu in gpus])
+
+
+def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
+    return one if len(gpus) == 1 else several
 
 
 def counted(count: float, thing: str) -> str:
@@ -108,7 +123,7 @@ def cores_of(count: float) -> str:
 
 def free(spare: float) -> str:
     """``no cores are free``, ``1 core is free``, ``12 cores are free``."""
-    # What is left of the last one runs no process more.
+    # A part of a core beyond whole ones runs no further process.
     number = cores_of(spare if spare < 1.95 else int(spare))
     number = "no cores" if spare < SPARE_LEAST_CORES else number
     return f"{number} {'is' if number == '1 core' else 'are'} free"

@@ -1,4 +1,4 @@
-"""Cases of the rules, by the folders of ``diagnosis/rules``: windows, and what is said of each."""
+"""Cases of the rules: windows, and what is said of each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

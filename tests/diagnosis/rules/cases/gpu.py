@@ -81,6 +81,11 @@ IDLE = Cases("idle_holding_memory", {
         {"missing": lambda names: "the processes that hold it" in names,
          "weaker": "a job that sleeps", "advice.0.action": "Ask whoever started what is"},
     ),
+    "memory was held for half of the minute: only that is lost": (
+        gpu_only(gpu(busy=steady(0.0), memory_used_bytes=5.0 * GIB,
+                     memory_highest_bytes=10.0 * GIB)),
+        {"lost_share": 0.5},
+    ),
     "no process is listed: a container's, or what a crash left": (
         gpu_only(held_by(0.0)),
         {"summary": "by no process that the driver lists", "advice.0.action": "fuser"},

@@ -25,6 +25,11 @@ IN_VAIN = Cases("busy_without_work", {
         {"missing": lambda names: "SM activity" in names,
          "weaker": "low power and low SM activity"},
     ),
+    "its ranks exchange over the network: that wait needs time to show": (
+        w.window(gpus=(w.gpu(**LITTLE), w.gpu(1, **LITTLE)),
+                 host=w.host(network_transmit_bytes_per_second=800e6)),
+        {"hold_seconds": 90.0},
+    ),
     "far below the job's own plateau: it worked before": (
         w.window(gpus=(w.gpu(**(LITTLE | {"power_plateau_watts": 640.0})),)),
         {"summary": "it is waiting, not working"},

@@ -40,11 +40,25 @@ REQUESTS = Cases("waiting_for_requests", {
         {"severity": "info", "lost_share": None, "summary": "vLLM ... TCP port 8000",
          "advice.0.action": "Leave it as it is", "explains": {"oscillation"}},
     ),
+    "loaded, and nobody asks for anything": (
+        other_job({"serves": VLLM}, (w.gpu(busy=w.steady(0.0)),), read_bytes_per_second=0.0),
+        {"severity": "info", "summary": "no more requests"},
+    ),
     "its CPU is not read": (
         serving(**UNREAD), {"missing": ("the main thread's CPU",)},
     ),
 }, {
     "training": (other_job({}), "nothing shows"),
+    "it listens and still loads what it serves": (
+        other_job({"serves": VLLM}, (w.gpu(busy=w.steady(0.0)),), read_bytes_per_second=2e8),
+        "still loading",
+    ),
+    "its GPU memory fills, and no kernel has run": (
+        other_job({"serves": VLLM}, (w.gpu(busy=w.steady(0.0), memory_used_bytes=20.0 * w.GIB,
+                                           memory_highest_bytes=40.0 * w.GIB),),
+                  read_bytes_per_second=0.0),
+        "still loading",
+    ),
     "it prepares what it was asked for": (serving(main_thread_when_idle_percent=95.0), "works"),
 }, {})  # fmt: skip
 

@@ -1,0 +1,147 @@
+"""The batch (or the model) is too small for the GPU.
+
+What it checks
+    Whether a GPU that is always busy does little work (SM activity, power) while half of its
+    memory or more is free.
+
+Why it matters
+    Each kernel has too few rows to fill the multiprocessors, so a step of four times the samples
+    often takes hardly longer. It is the cheapest speed-up there is.
+
+Evidence needed
+    The busy share; SM activity, or power with its limit; memory used and the card's memory. All
+    GPUs of the job must show it: if only one works hard, the others are waiting for it.
+
+When it is wrong
+    When the batch is limited by the method (small batches for convergence) or the work is decoding
+    one token at a time. Power alone cannot tell small kernels from bandwidth-bound ones: the
+    finding is then less certain.
+
+What to do
+    Raise the batch size (and the learning rate with it). The factor named is what fits if all the
+    memory used were the batch's; the model's part does not grow, so more will fit. If tensor cores
+    are idle: bfloat16 autocast. Several small jobs can share the card (MPS, MIG). A server's
+    waiting requests go into one batch.
+
+Thresholds
+    busy 85% of the time; from 60% on where the level is steady (the 5th percentile of the samples
+    is 60% of their mean or more) and the main thread is below 85% of a core: launches of tiny
+    kernels leave gaps, and Python is not the bottleneck. SM activity and power: as of
+    busy_without_work, which gives the reasons; power 1.6 times as high before is a wait.
+
+    memory at most 50% used: a batch of twice the size then should fit (SageMaker's BatchSize
+    requires 70% or less, of CPU and GPU too). The advice fills it to 90%: the rest is for
+    fragmentation and evaluation. Tensor cores active below 2% of the time: the large products run
+    in full precision. All but DCGM's and SageMaker's are this project's choice.
+
+Sources
+    DCGM's guidance on SM activity (below 0.5: likely ineffective use); NVIDIA's deep-learning
+    performance guide (small matrices do not fill the GPU; tensor cores need mixed precision or
+    TF32). SageMaker Debugger, BatchSize (95th percentiles of CPU, GPU and GPU memory at 70%).
+"""
+
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import cards
+from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
+from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, required
+from gpuwatch.diagnosis.sentence import GPUS, IS
+
+RULE = Rule(
+    title="batch too small",
+    explains={"busy_without_work"},
+    lost_while_busy=True,
+    chart="power_watts",
+)
+ROOM = 0.5  # of the memory
+FILL_TO = 0.9  # of the memory
+MANY_TIMES = 8.0
+"""Nobody can foresee a step so large."""
+FLAT_PERCENT = 60.0
+NO_TENSOR_PERCENT = 2.0
+
+_PRECISION = Advice(
+    "Use mixed precision (bfloat16; in PyTorch torch.autocast, or TF32 matrix products).",
+    setting="precision",
+    wanted="bfloat16",
+    why="the tensor cores are idle",
+)
+_BATCHING = Advice(
+    "Answer several requests in one batch: wait some milliseconds for more of them (dynamic "
+    "batching), or let new ones join the batch that runs (continuous batching).",
+    why="while it is busy all the time requests wait, and a few cost the GPU hardly more than one",
+)
+
+
+def check(window: Window) -> Verdict:
+    gpus = cards.required_load(window)
+    if window.starting:
+        return Clear("the job is starting")
+    if not all(_is_fed(window, gpu) for gpu in gpus):
+        return Clear("its GPUs are not always busy, so the batch is not the bottleneck")
+    little = [cards.does_little(gpu) for gpu in gpus]
+    if False in little or any(cards.is_bandwidth_bound(gpu) for gpu in gpus):
+        return Clear("the GPUs are well used while busy")
+    if any(cards.waits_now(gpu) for gpu in gpus):
+        return Clear("it draws more power at other times: it waits; the batch is not small")
+    if None in little:
+        return Unknown(("SM activity", "power and its limit"))
+    used = highest([cards.memory_share(gpu) for gpu in gpus])
+    share = required(used, "memory used", "the card's memory size")
+    if share > ROOM:
+        return Clear(f"{100 * share:.0f}% of the memory is used: no room for a larger batch")
+    return _firing(gpus, share, serves=window.job is not None and bool(window.job.job.serves))
+
+
+def _is_fed(window: Window, gpu: GpuFacts) -> bool:
+    if gpu.busy is None:
+        return False
+    busy = gpu.busy.mean_percent
+    main = None if window.job is None else window.job.main_thread_percent
+    flat = busy >= FLAT_PERCENT and gpu.busy.low_percent >= 0.6 * busy
+    flat = flat and main is not None and main < MAIN_AT_LIMIT_PERCENT
+    return busy >= cards.PINNED_PERCENT or flat
+
+
+def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
+    fullest = max(gpus, key=lambda gpu: cards.memory_share(gpu) or 0.0)
+    used = gib(cards.memory_most(fullest) or 0.0)
+    total = gib(fullest.identity.memory_total_bytes or 0)
+    times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
+    sm = mean([cards.sm_when_busy(gpu) for gpu in gpus])
+    power = mean([cards.power_when_busy(gpu) for gpu in gpus])
+    seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
+    seen += [] if power is None else [f"{power:.0f} W"]
+    clear = sum(cards.little_work_clearness(gpu) for gpu in gpus) / len(gpus)
+    larger = Advice(
+        f"Raise the batch size in steps: {times} the present one should fit (gpuwatch tune memory "
+        "measures it).",
+        setting="batch size",
+        wanted=times,
+        why=f"{used} of {total} are used; the model's part does not grow with the batch",
+    )
+    larger = _BATCHING if serves else larger
+    tensor = [gpu.tensor_active_percent for gpu in gpus]
+    slow = all(value is not None and value < NO_TENSOR_PERCENT for value in tensor)
+    return Firing(
+        summary=f"{GPUS} {IS} busy but underused ({', '.join(seen)}) "
+        f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
+        evidence=[item for gpu in gpus for item in _evidence(gpu)],
+        advice=(larger, _PRECISION) if slow else (larger,),
+        strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),
+        missing=cards.missing_effort(gpus),
+        gpus=keys(gpus),
+        lost_share=highest([cards.wasted_share(gpu) for gpu in gpus]),
+    )
+
+
+def _evidence(gpu: GpuFacts) -> list[Evidence]:
+    name, total, tensor = named([gpu]), gpu.identity.memory_total_bytes, gpu.tensor_active_percent
+    busy, sm, power = cards.effort_evidence(gpu, "it is kept busy")
+    return [
+        busy, sm, power,
+        Evidence(f"{name} memory used", cards.memory_most(gpu), "bytes", total and ROOM * total,
+                 "there is room" if total is not None else ""),
+        Evidence(f"{name} tensor-core activity", tensor, "%", NO_TENSOR_PERCENT,
+                 supports=tensor is not None and tensor < NO_TENSOR_PERCENT),
+    ]  # fmt: skip

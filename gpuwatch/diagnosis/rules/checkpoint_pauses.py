@@ -1,0 +1,118 @@
+"""Training stops while a checkpoint is written.
+
+What it checks
+    Pauses of a steadily busy GPU in which the job wrote a lot, or sent a lot over the network.
+
+Why it matters
+    A synchronous save costs its full duration on every GPU of the job: rank 0 writes and the
+    others wait in the next collective (busy, at low power).
+
+Evidence needed
+    A pause and what was written or sent during it, on the job's own connections (of the job that
+    gpuwatch is attached to), else what the machine sent beyond what it did just before. Stronger
+    with a second one: saves are periodic. A pause that the job reports (gpuwatch.torch) as a
+    checkpoint is one, whatever was written, and one reported as validation is not.
+
+When it is wrong
+    Another job's writes count only for the machine. A job on several machines that exchanges
+    gradients sends while it trains; another transfer of this machine in the same seconds counts.
+
+Thresholds
+    32 MiB in a pause, at 10 MB/s or more: the weights of a small convolutional network with their
+    optimizer exceed it; logs and event files do not.
+    2% of the time lost: below it the finding is information only.
+
+Sources
+    PyTorch, torch.distributed.checkpoint, async_save. The time lost is measured, not assumed.
+"""
+
+from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+from gpuwatch.diagnosis.rules.shared.words import amount, lasting, percent_of, ramp, strength
+
+RULE = Rule(
+    title="checkpoint pauses",
+    cure=(
+        Advice(
+            "Save asynchronously (torch.distributed.checkpoint.async_save, or write from a "
+            "thread).",
+            why="training goes on while the copy is written",
+        ),
+        Advice(
+            "Save less often, to a local disk first, or sharded over the ranks.",
+            why="training waits for as long as the write takes",
+        ),
+    ),
+    # The others of the job wait in a collective until the writer is back.
+    explains={"oscillation", "collective_wait", "straggler"},
+    of_pauses=True,
+    look_alike=5,
+    chart="write",
+    chart_seconds=180.0,
+)
+LOST_SHARE = 0.02  # of the time
+
+
+def check(window: Window) -> Verdict:
+    if not window.pauses:
+        return Unknown(NO_JOB) if window.job is None else Clear("no pause was seen")
+    saves = [pause for pause in window.pauses if pauses.is_save(pause)]
+    if not saves:
+        if all(pause.wrote_bytes is None for pause in window.pauses):
+            return Unknown(("what was written during the pauses",))
+        return Clear("little was written or sent during the pauses")
+    return _firing(window, saves)
+
+
+def _firing(window: Window, saves: list[Pause]) -> Firing:
+    lost, every = pauses.lost_share(window, saves), pauses.rhythm(saves)
+    wrote, longest = max(map(pauses.saved_bytes, saves)), max(pause.seconds for pause in saves)
+    away, done = _went_away(saves), "sent" if _went_away(saves) else "written"
+    reported = any(pause.phase == "checkpoint" for pause in saves)
+    large, ran = wrote >= pauses.SAVE_BYTES, "no kernel ran" if window.gpus else "no step was made"
+    evidence = [
+        pauses.reported_evidence(saves, "checkpoint"),
+        Evidence("pauses with uploads" if away else "pauses with writes", float(len(saves)),
+                 says=f"in the last {lasting(pauses.watched_seconds(window))}"),
+        Evidence("longest pause", round(longest, 1), "s", says=f"{ran} meanwhile"),
+        Evidence(f"{done} in a pause", round(wrote), "bytes", pauses.SAVE_BYTES,
+                 f"{'' if large else 'less than '}a checkpoint's size", supports=large),
+        Evidence("time lost", percent_of(lost), "%", 100.0 * LOST_SHARE, "of the time watched",
+                 supports=lost >= LOST_SHARE),
+    ]  # fmt: skip
+    return Firing(
+        summary=f"{pauses.who_paused(window)} paused {_how_often(saves)}, for up to "
+        f"{lasting(longest)}{_what_was_saved(saves)}: checkpoints ({lost:.0%} of the time)",
+        evidence=evidence,
+        severity=None if lost >= LOST_SHARE else "info",
+        strength=strength(
+            1.0 if reported else ramp(wrote, 16e6, 500e6),
+            1.0 if every is not None or reported else ramp(len(saves), 0.0, 3.0),
+        ),
+        lost_share=lost,
+        pauses=tuple(saves),
+    )
+
+
+def _went_away(saves: list[Pause]) -> bool:
+    """Check whether more was sent over the network than written, in all of them."""
+    more_sent = all(pauses.saved_bytes(one) > (one.wrote_bytes or 0.0) for one in saves)
+    return more_sent and max(map(pauses.saved_bytes, saves)) > 0.0
+
+
+def _how_often(saves: list[Pause]) -> str:
+    every = pauses.rhythm(saves)
+    if every is not None:
+        return f"every {lasting(every)}"
+    return "once" if len(saves) == 1 else f"{len(saves)} times"
+
+
+def _what_was_saved(saves: list[Pause]) -> str:
+    """A clause on the bytes of a save; empty where the job's own report is all that is known."""
+    wrote = max(map(pauses.saved_bytes, saves))
+    if wrote <= 0.0 and any(pause.phase == "checkpoint" for pause in saves):
+        return ""
+    how = "sent over the network" if _went_away(saves) else "written"
+    return f", while {amount(wrote)} was {how}"

@@ -1,1 +1,0 @@
-"""Rules about the health, speed and sharing of a GPU."""

@@ -1,1 +1,0 @@
-"""Rules about the cores a job may use."""

@@ -1,0 +1,154 @@
+"""The job's use of host memory keeps growing.
+
+What it checks
+    The host memory in use grows steadily, long after start-up and the first work of the job's
+    GPUs, and would be full within half a day; or the machine swaps while the job runs.
+
+Why it matters
+    When memory is full, the kernel kills the job (or another), often hours into a run. Swapping
+    slows the loader long before that.
+
+Evidence needed
+    A minute of the machine's memory past the job's start-up, with a trend well above its own
+    uncertainty. Stronger with the growth of the workers' own memory (PSS).
+
+When it is wrong
+    Datasets that cache in memory stop growing after the first epoch. On a shared machine, without
+    the workers' memory, it may be another job. The page cache does not count as used.
+
+What to do
+    Python objects that all workers read (lists, dicts) are copied page by page, since reading
+    changes their reference counts: use numpy arrays, tensors, bytes or pyarrow. Fewer workers; a
+    smaller prefetch_factor; no growing lists of losses (loss.detach(), loss.item()).
+
+Thresholds
+    slope 4 times its standard error: chance alone does that in 1 of 15000 windows.
+    1 MB/s, and full within 12 h: slower growth ends with most runs before it matters.
+    watched past start-up for 60 s to 10 min, a thirtieth of the time left: a one-minute trend
+    predicts the next half hour, not the night.
+    100 MB more swap in the window: a machine at rest moves less.
+
+Sources
+    PyTorch, issue 13246 (memory of DataLoader workers grows through copy-on-write of Python
+    objects). Linux, /proc/PID/smaps_rollup (PSS).
+"""
+
+from gpuwatch.core.bounds import lowest
+from gpuwatch.diagnosis.facts.window import HostFacts, WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared.loading import job_of, settle_early
+from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
+
+_ARRAYS = Advice(
+    "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
+    why="reading a Python object changes its reference count, and its page is then copied for "
+    "each worker",
+)
+_KEEPING = Advice(
+    "Look for what the training process keeps alive: losses with their graphs (use loss.item() or "
+    "loss.detach()), caches without a limit.",
+    why="the memory grows with every step",
+)
+RULE = Rule(title="host memory grows", cure=(_KEEPING,), has_look_alikes=False)
+SLOPE_ERRORS = 4.0
+SLOPE_BYTES_PER_SECOND = 1e6
+FULL_WITHIN_SECONDS = 12.0 * 3600.0
+URGENT_SECONDS = 1800.0
+"""Full within half an hour is an error, not a warning."""
+STEADY_SECONDS = 60.0  # past start-up
+WAIT_PART = 30.0
+"""The trend is watched for a thirtieth of the time that is left."""
+WAIT_MOST_SECONDS = 600.0
+SWAP_BYTES = 100e6  # in the window
+WORKERS_PART = 0.3
+"""Share of the growth: from here on the workers are named as those who grow."""
+
+
+def check(window: Window) -> Verdict:
+    job = job_of(window)
+    settle_early(window)
+    host = window.host
+    steady = lowest([window.steady_seconds, host.memory_trend_seconds]) or 0.0
+    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
+    left = _seconds_left(host)
+    if (host.swap_growth_bytes or 0.0) >= SWAP_BYTES:
+        return _firing(host, job.workers, left)
+    if slope is None or error is None:
+        return Unknown(("the trend of the host's memory",))
+    if steady < STEADY_SECONDS:
+        return Unknown((f"{STEADY_SECONDS:.0f} seconds past start-up",))
+    if slope < SLOPE_BYTES_PER_SECOND:
+        return Clear("the host's memory does not grow")
+    if slope < SLOPE_ERRORS * error:
+        return Clear("the growth of the host's memory is within its scatter")
+    if left is not None and left > FULL_WITHIN_SECONDS:
+        return Clear(f"at this rate the host's memory lasts for {lasting(left)}")
+    wait = max(STEADY_SECONDS, min(WAIT_MOST_SECONDS, (left or 0.0) / WAIT_PART))
+    if steady < wait:
+        return Unknown((f"{wait:.0f} seconds past start-up",))
+    return _firing(host, job.workers, left)
+
+
+def _seconds_left(host: HostFacts) -> float | None:
+    """Until it is full at the current rate; ``None`` where that is not known or nothing grows."""
+    total, used = host.memory_total_bytes, host.memory_used_bytes
+    slope = host.memory_slope_bytes_per_second
+    if total is None or used is None or slope is None or slope <= 0.0:
+        return None
+    return max(0.0, total - used) / slope
+
+
+def _firing(host: HostFacts, workers: WorkerFacts | None, left: float | None) -> Firing:
+    slope, error = host.memory_slope_bytes_per_second, host.memory_slope_error_bytes_per_second
+    own = None if workers is None else workers.memory_slope_bytes_per_second
+    # 0 to 1: how much of the growth is the workers'.
+    part = None if own is None or (slope or 0.0) <= 0.0 else clamp(own / (slope or 1.0))
+    missing = ("the memory of the loader workers (PSS)",) if part is None else ()
+    swapped = host.swap_growth_bytes or 0.0
+    grows = ramp((slope or 0.0) / max(1.0, error or 0.0), SLOPE_ERRORS, 20.0)
+    if swapped >= SWAP_BYTES:
+        summary = f"The machine is swapping ({amount(swapped)} in this window): memory is full"
+    else:
+        who = "The loader workers'" if (part or 0.0) >= WORKERS_PART else "The host's"
+        end = "" if left is None else f"; at this rate memory runs out in {lasting(left)}"
+        summary = f"{who} memory grows by {amount(60.0 * (slope or 0.0))} a minute{end}"
+    scatter = "" if error is None else f", give or take {amount(2.0 * error)}/s"
+    evidence = [
+        measured("growth of the host's memory", slope, "bytes/s", SLOPE_BYTES_PER_SECOND,
+                 f"a steady trend{scatter}", digits=0,
+                 supports=(slope or 0.0) >= SLOPE_BYTES_PER_SECOND),
+        measured("time until it is full", left, "s", FULL_WITHIN_SECONDS,
+                 "at the current rate", supports=(left or 0.0) <= FULL_WITHIN_SECONDS, digits=0),
+        None if part is None else
+        Evidence("growth of the workers' memory", round(own or 0.0), "bytes/s",
+                 says=f"{part:.0%} of the growth is theirs", supports=part >= WORKERS_PART),
+        Evidence("growth of swap", round(swapped), "bytes", SWAP_BYTES,
+                 "memory is being moved to disk") if swapped > 0.0 else None,
+    ]  # fmt: skip
+    return Firing(
+        summary=summary,
+        evidence=evidence,
+        advice=_advice(workers, part),
+        severity="error" if left is not None and left < URGENT_SECONDS else None,
+        strength=strength(
+            1.0 if swapped >= SWAP_BYTES else grows,
+            0.5 if part is None else ramp(part, 0.0, WORKERS_PART),
+            missing=len(missing),
+        ),
+        missing=missing,
+    )
+
+
+def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ...]:
+    if workers is None or workers.count <= 0.0:
+        return RULE.cure
+    if (part or 0.0) < WORKERS_PART:
+        # Or nobody knows whose growth it is.
+        return (*RULE.cure, _ARRAYS)
+    fewer = Advice(
+        "Lower num_workers or prefetch_factor.",
+        setting="num_workers",
+        present=f"{workers.count:.0f} in all",
+        why="each worker holds its copies and its batches",
+    )
+    return (_ARRAYS, fewer, *RULE.cure)

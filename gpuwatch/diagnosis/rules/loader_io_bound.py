@@ -1,0 +1,307 @@
+"""The loader workers wait: for a disk, for the network, or for a slow store, pipe or process.
+
+What it checks
+    GPUs of the job idle for 10% of the time or more while their loader workers are in disk wait
+    (the kernel's state D, or its accounts of block I/O), or wait for answers on TCP connections
+    that they made, or sleep on anything else while they make a batch, and use little CPU.
+
+Why it matters
+    Faster CPUs or cheaper transforms do not help, nor more workers on a disk at its maximum rate.
+    Elsewhere each sample costs a wait, and waits overlap: there more workers than cores are right.
+
+Evidence needed
+    The GPUs' utilisation, the workers' CPU and their disk wait; where the kernel does not account
+    for that (it is off by default since Linux 5.14), how often a worker was seen in state D, the
+    machine's I/O pressure (PSI) and iowait. Connections of the job that gpuwatch is attached to, in
+    its own network namespace; else what the machine receives while the workers rest, a weaker sign.
+    That it waits for its workers at all, where neither shows: stacks of the main thread, or the
+    job's own report, decide. Without them (only of the attached job): in which kernel function a
+    worker sleeps (/proc/PID/wchan). One without work sleeps in poll, on the queue from which it
+    gets its next indices; one that makes a batch sleeps elsewhere. Where that is not known
+    either, resting workers beside a resting main thread stay open: it may wait for anything.
+
+When it is wrong
+    A store at its maximum rate serves more workers no faster: gpuwatch tune measures what a number
+    of them delivers.
+    I/O pressure is the machine's and may come from another job. The first epoch reads from the
+    disk, later ones may be served from memory. A connection kept open for messages seems to wait.
+
+What to do
+    Put the data on local or faster storage; pack small files into shards (WebDataset, tar,
+    LMDB, Parquet) that are read in sequence; keep what fits in memory; smaller or pre-resized
+    files. For all other waits: raise num_workers to the number named, beyond the cores as far as
+    memory allows (gpuwatch tune measures up to eight times as many), or fetch the samples of a
+    batch at once.
+
+Thresholds
+    workers waiting for 25% of their time: less can hardly cost a GPU 10%, since the other workers
+    keep going. SageMaker's IOBottleneck requires 50% of the machine's time.
+    50% of the reads for pages that the kernel had dropped (workingset_refault): the page cache is
+    too small for the dataset, and each epoch reads it again.
+    I/O pressure "some" of 20%: PSI says that some task was stalled for that share of the time.
+    within a batch at 75% of the looks: a worker whose queue is full waits to be asked.
+    15% of the stacks, and half of the idle time: see loader_in_main_process.
+
+Sources
+    SageMaker Debugger, IOBottleneck (I/O wait over 50% while the GPU is under 10%).
+    Linux, Documentation/accounting/psi.rst and delay-accounting.rst; sock_diag(7), tcp_info;
+    proc_pid_wchan(5). PyTorch, torch/utils/data/_utils/worker.py (index_queue.get).
+    Svogor et al., "Profiling and Improving the PyTorch Dataloader for High-Latency Storage" (2022).
+"""
+
+from gpuwatch.diagnosis.facts.window import WorkerFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
+from gpuwatch.diagnosis.rules.shared.loading import NO_WORKERS, Underfed, starved
+
+_SHARDS = Advice(
+    "Pack small files into shards that are read in sequence (WebDataset, LMDB).",
+    why="reading in sequence is many times faster than many small reads",
+)
+_AHEAD = Advice(
+    "Let workers read ahead: num_workers of 4 or more, persistent_workers=True.",
+    setting="num_workers",
+    present="0",
+    wanted="4",
+    why="the wait then overlaps with the GPU's work",
+)
+_AT_ONCE = Advice(
+    "Fetch the samples of a batch at once (threads or asyncio in the dataset's __getitems__), or "
+    "pack them into shards; keep a copy on a local disk if there is room.",
+    why="each worker asks for one sample after the other and sleeps until it is there",
+)
+RULE = Rule(
+    title="loader waits for I/O",
+    uses_workers=True,
+    cure=(_SHARDS,),
+    explains={"oscillation", "loader_in_main_process", "batch_too_small", "straggler"},
+    look_alike=8,
+    chart="read",
+)
+DISK_WAIT_PERCENT = 25.0  # of the workers' time
+IO_PRESSURE_PERCENT = 20.0
+"""PSI "some" of the machine: supports, never suffices."""
+AGAIN_SHARE = 0.5  # of what is read
+READ_BYTES_PER_SECOND = 1e6
+"""Loading reads more than this; disk wait without reads is for something else."""
+REST_PERCENT = 40.0
+"""Percent of a core: beyond it what the machine receives does not show that it is waited for."""
+COMPUTES_PERCENT = 25.0
+"""Percent of a core: workers that use less need no core of their own."""
+AT_WORK_SHARE = 0.75
+"""Share of the looks at workers: with full queues they would wait to be asked for their next
+batch."""
+
+
+def check(window: Window) -> Verdict:
+    found = starved(window)
+    if found.worker_count == 0:
+        return _in_main_process(window, found)
+    workers = words.required(found.workers, *NO_WORKERS)
+    waits, used = loaders.in_disk_wait(workers), workers.cpu_percent
+    network = loaders.in_network_wait(workers)
+    if network >= max(DISK_WAIT_PERCENT, waits or 0.0, used or 0.0):
+        return _over_network(window, found, network, workers)
+    if _rests_and_receives(window, found, workers) and (waits or 0.0) < DISK_WAIT_PERCENT:
+        return _over_network(window, found, None, workers)
+    asleep = _without_a_disk(window, found, workers) if (waits or 0.0) < DISK_WAIT_PERCENT else None
+    if asleep is not None:
+        return asleep
+    waits = words.required(waits, "the loader workers' disk wait")
+    if waits < DISK_WAIT_PERCENT:
+        return Clear(f"the loader workers wait for the disk for only {waits:.0f}% of the time")
+    if used is not None and used > waits:
+        return Clear(f"the loader workers compute more ({used:.0f}%) than they wait for disks")
+    return _firing(window, found, waits, workers)
+
+
+def _in_main_process(window: Window, found: Underfed) -> Verdict:
+    """Without workers the training process itself waits for the disk."""
+    waits = words.mean([rank.disk_wait_percent for rank in found.ranks])
+    network = 100.0 * (words.mean([rank.awaits_network_share for rank in found.ranks]) or 0.0)
+    if network >= max(DISK_WAIT_PERCENT, waits or 0.0) and loaders.is_asked_for_data(found.job):
+        return _over_network(window, found, network, None)
+    waits = words.required(waits, "the training process's disk wait")
+    if waits < DISK_WAIT_PERCENT:
+        return Clear(f"the training process waits for the disk for only {waits:.0f}% of the time")
+    if (found.job.write_bytes_per_second or 0.0) > (found.job.read_bytes_per_second or 0.0):
+        return Clear("the training process waits for writes, not for its data")
+    return _firing(window, found, waits, None)
+
+
+def _rests_and_receives(window: Window, found: Underfed, workers: WorkerFacts) -> bool:
+    """Check by the machine's traffic, where whose connections there are was not read."""
+    receives, reads = window.host.network_receive_bytes_per_second, found.job.read_bytes_per_second
+    if workers.awaits_network_share is not None or receives is None:
+        return False
+    # Ranks on other machines send their gradients.
+    alone = (found.job.job.world_size or 1) <= len(found.job.ranks)
+    rest = [workers.cpu_percent, found.main_idle_percent]
+    rests = None not in rest and max(one or 0.0 for one in rest) < REST_PERCENT
+    return alone and rests and receives >= max(READ_BYTES_PER_SECOND, 2.0 * (reads or 0.0))
+
+
+def _over_network(
+    window: Window, found: Underfed, waits: float | None, workers: WorkerFacts | None
+) -> Firing:
+    """``waits``: percent of the time; ``None``: judged by what the machine receives."""
+    used = 0.0 if workers is None else workers.cpu_percent or 0.0
+    who, by = ("the job", found.job) if waits is not None else ("the machine", window.host)
+    receives = by.network_receive_bytes_per_second
+    evidence = [
+        words.measured("waits for the network", waits, "% of the time", DISK_WAIT_PERCENT,
+                       "an answer was due on a connection that it made"),
+        None if workers is None else
+        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+                 says="they have little to compute"),
+        words.measured("received", receives, "bytes/s", digits=0,
+                       says=f"{who} gets {words.amount(receives or 0.0)}/s"),
+    ]  # fmt: skip
+    return found.starves(
+        f"{_they_wait(workers)} for the network",
+        evidence,
+        (0.3 if waits is None else words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0),),
+        advice=_more_at_once(window, found, workers),
+        missing=("the loader workers' connections",) if waits is None else (),
+        explains=RULE.explains,
+        shared=loaders.is_shared(
+            found.job, lambda one: loaders.in_network_wait(one) >= DISK_WAIT_PERCENT
+        ),
+    )
+
+
+def _more_at_once(window: Window, found: Underfed, workers: WorkerFacts | None) -> list[Advice]:
+    count, used = found.worker_count or 0, 0.0 if workers is None else workers.cpu_percent or 0.0
+    better = loaders.overlapping_workers(window.host, found.job, count, workers, found.busy_share)
+    spare = loaders.spare_cores(window.host, found.job)
+    if used >= COMPUTES_PERCENT and spare is not None and spare < words.SPARE_LEAST_CORES:
+        why = f"they use {used:.0f}% of a core each and {words.free(spare)}"
+        return [loaders.cheaper_transforms(why), _SHARDS]
+    why = (
+        f"workers wait and use {used:.0f}% of a core each: more of them than cores are right here, "
+        "and twice as many deliver about twice as much, if what they wait for can"
+    )
+    raised = [loaders.set_workers("Raise num_workers", count, better, why)]
+    return [*(raised if better > count else ()), _AT_ONCE]
+
+
+def _without_a_disk(window: Window, found: Underfed, workers: WorkerFacts) -> Verdict | None:
+    """Workers that neither compute all the time nor wait for a disk, in a job that waits for them:
+    they sleep on something else. ``None``: it is not known that it does."""
+    need, main = loaders.wanted(workers), found.main_idle_percent
+    if need is None or need >= loaders.WORKERS_AT_LIMIT_PERCENT:
+        return None
+    if found.waits_for_data:
+        return _firing_asleep(window, found, workers)
+    if found.job.stacks or found.reported_wait is not None:
+        return None
+    if main is None or main >= REST_PERCENT:
+        return None
+    share = workers.at_work_share
+    if share is None:
+        if need >= REST_PERCENT:
+            return None
+        disk = ("the loader workers' disk wait",) if loaders.in_disk_wait(workers) is None else ()
+        return Unknown((*disk, "stacks of the main thread, which rests as its workers do"))
+    if share < AT_WORK_SHARE:
+        return Clear(
+            f"the loader workers wait to be asked for batches {1.0 - share:.0%} of the time"
+        )
+    return _firing_asleep(window, found, workers)
+
+
+def _firing_asleep(window: Window, found: Underfed, workers: WorkerFacts) -> Firing:
+    share, used = workers.at_work_share, workers.cpu_percent or 0.0
+    sure, main = found.waits_for_data, found.main_idle_percent
+    busy = 0.0 if share is None else words.ramp(share, AT_WORK_SHARE - 0.1, 0.95)
+    one = round(workers.count) == 1
+    do = "sleeps" if one else "sleep"
+    if used >= COMPUTES_PERCENT:
+        do = "computes and sleeps by turns" if one else "compute and sleep by turns"
+    evidence = [
+        found.stacks_evidence,
+        Evidence("loader workers' CPU", round(used, 1), "% of a core each",
+                 loaders.WORKERS_AT_LIMIT_PERCENT, "with their child processes; it is not what "
+                 "limits them"),
+        words.measured("loader workers within a batch", words.percent_of(share), "% of the looks",
+                       100.0 * AT_WORK_SHARE, "they make one, or sleep while they do, and do not "
+                       "wait to be asked for it") if share is not None else None,
+        words.measured("main thread's CPU while the GPU idles", main, "% of a core", REST_PERCENT,
+                       "it waits", supports=(main or 0.0) < REST_PERCENT),
+    ]  # fmt: skip
+    return found.starves(
+        f"{words.counted(workers.count, 'loader worker')} {do} while making batches, as on a "
+        "slow store, a pipe or another process",
+        evidence,
+        (1.0,) if sure else (busy, 1.0 - words.ramp(main or 0.0, 10.0, REST_PERCENT), 0.5),
+        advice=_more_at_once(window, found, workers),
+        missing=() if sure else ("stacks of the main thread",),
+        explains=RULE.explains,
+        shared=found.waits_for_data
+        and loaders.is_shared(found.job, lambda one: not loaders.is_at_limit(one)),
+    )
+
+
+def _they_wait(workers: WorkerFacts | None) -> str:
+    if workers is None:
+        return "the training process waits"
+    wait = "waits" if workers.count == 1 else "wait"
+    return f"{words.counted(workers.count, 'loader worker')} {wait}"
+
+
+def _firing(window: Window, found: Underfed, waits: float, workers: WorkerFacts | None) -> Firing:
+    who, again = f"{_they_wait(workers)} for the disk", _read_again(window, found)
+    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    pressed = 0.5 if pressure is None else words.ramp(pressure, IO_PRESSURE_PERCENT / 2.0, 40.0)
+    rate = "" if reads is None else f" ({words.amount(reads)}/s are read now)"
+    storage = Advice(
+        "Put the data on local or faster storage, or keep in memory what fits.",
+        why=f"{who}, not for a core{rate}",
+    )
+    if again >= AGAIN_SHARE:
+        who += ", which reads again what memory could not keep"
+        storage = Advice(
+            "Make the dataset fit into memory (smaller or pre-resized files, half the image size), "
+            "or give the job more of it (Slurm --mem, the container's limit); fewer workers that "
+            "each hold a copy leave more to the page cache.",
+            why=f"{again:.0%} of what is read had been in the page cache and was dropped",
+        )
+    return found.starves(
+        who,
+        _evidence(window, found, waits, again, workers),
+        (words.ramp(waits, DISK_WAIT_PERCENT - 5.0, 60.0), pressed),
+        advice=(storage, *RULE.cure, *((_AHEAD,) if found.worker_count == 0 else ())),
+        missing=("I/O pressure (PSI)",) if pressure is None else (),
+        explains=RULE.explains,
+        shared=loaders.is_shared(
+            found.job, lambda one: (loaders.in_disk_wait(one) or 0.0) >= DISK_WAIT_PERCENT
+        ),
+    )
+
+
+def _read_again(window: Window, found: Underfed) -> float:
+    """0 to 1: how much of what the job reads had been in the page cache shortly before."""
+    again = window.host.cache_refault_bytes_per_second or 0.0
+    reads = found.job.read_bytes_per_second or 0.0
+    return min(1.0, again / reads) if reads >= READ_BYTES_PER_SECOND else 0.0
+
+
+def _evidence(
+    window: Window, found: Underfed, waits: float, again: float, workers: WorkerFacts | None
+) -> list[Evidence | None]:
+    pressure, reads = window.host.pressure_io_percent, found.job.read_bytes_per_second
+    pressed = (pressure or 0.0) >= IO_PRESSURE_PERCENT
+    stalled = "tasks of this machine are" if pressed else "the machine as a whole is hardly"
+    much = (reads or 0.0) >= READ_BYTES_PER_SECOND
+    little = "" if much else ": so little that many small files or high latency must be the cause"
+    return [
+        Evidence("disk wait", round(waits, 1), "% of the time", DISK_WAIT_PERCENT,
+                 f"the {'workers wait' if workers else 'process waits'} for storage"),
+        found.workers_evidence("they have little to compute") if workers else None,
+        words.measured("I/O pressure", pressure, "%", IO_PRESSURE_PERCENT,
+                       f"{stalled} stalled by I/O", supports=pressed),
+        Evidence("read again", words.percent_of(again), "% of the reads", 100.0 * AGAIN_SHARE,
+                 "it had been in the page cache") if again >= AGAIN_SHARE else None,
+        words.measured("reads", reads, "bytes/s", supports=much, digits=0,
+                       says=f"the job gets {words.amount(reads or 0.0)}/s from storage{little}"),
+    ]  # fmt: skip

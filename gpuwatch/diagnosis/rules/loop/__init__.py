@@ -1,1 +1,0 @@
-"""Rules about the training loop: Python, synchronisation, pauses and the size of steps."""

@@ -1,1 +1,0 @@
-"""Rules about GPU and host memory."""

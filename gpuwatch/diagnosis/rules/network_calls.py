@@ -1,0 +1,124 @@
+"""The training loop waits for answers over the network: logging, metrics, remote calls.
+
+What it checks
+    GPUs of the job idle for 10% of the time or more, the main thread and the loader workers rest
+    meanwhile, and for a good part of that time the training process waits for an answer on a
+    TCP connection that it made.
+
+Why it matters
+    A call of 50 ms in a 200 ms step costs a quarter of the GPU; neither CPU nor disk shows it.
+
+Evidence needed
+    The connections of the training process (read of the job that gpuwatch is attached to, in
+    its own network namespace), its main thread's CPU and its workers' CPU. Stacks name the line.
+
+When it is wrong
+    A thread in the background that logs is harmless and shows the same connection. Ranks on
+    several machines have such connections between them: there it stays undetermined.
+
+Thresholds
+    waiting for half of the idle time or more, that for a core left out (a crowded machine), and
+    for longer than for a core: less is not what it is about. No longer than the GPU idles and 34%
+    of the time more: a connection that always waits is open for messages. Idle runs below 3 s:
+    longer ones are pauses.
+
+Sources
+    MLflow, mlflow.config.enable_async_logging. Linux, sock_diag(7).
+"""
+
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loaders
+from gpuwatch.diagnosis.rules.shared.loading import MOSTLY_SHARE, Underfed, underfed
+from gpuwatch.diagnosis.rules.shared.words import amount, mean, ramp, strength
+
+RULE = Rule(
+    title="waits on network calls",
+    cure=(
+        Advice(
+            "Log from a thread, or with the logger's asynchronous mode, and not in every step.",
+            why="the main thread sleeps until the answer is there, and the GPU with it",
+        ),
+    ),
+    explains={"oscillation", "batch_too_small"},
+    # It may be another thread whose answer is due.
+    trust=0.9,
+)
+RESTS_PERCENT = 50.0
+"""Percent of a core, or of the workers' time in waits."""
+SENDS_BYTES_PER_SECOND = 1e6
+"""A checkpoint of 32 MiB in half a minute; who logs in each step sends a hundredth of it."""
+BEYOND_SHARE = 0.34  # of the time
+LONGEST_SECONDS = 3.0
+UNSEEN = Unknown(("the connections of the training process",))
+
+
+def check(window: Window) -> Verdict:
+    found = underfed(window)
+    waits = mean([rank.awaits_network_share for rank in found.ranks])
+    if waits is None or (found.job.job.world_size or 1) > len(found.job.ranks):
+        return UNSEEN
+    least = _least_wait(found)
+    if waits < least:
+        return Clear(f"the training process waits for the network only {waits:.0%} of the time")
+    if found.reported_wait is not None and found.is_for_data:
+        return Clear("the job reports that it waits for data")
+    if not found.worker_count and loaders.is_asked_for_data(found.job):
+        return Clear("it receives its data over the network")
+    runs = [gpu.busy.idle.mean_seconds or 0.0 for gpu in found.gpus if gpu.busy is not None]
+    if max(runs, default=0.0) >= LONGEST_SECONDS:
+        return Clear("the GPUs have long pauses, not a gap in every step")
+    sends = found.job.network_send_bytes_per_second or 0.0
+    if sends >= SENDS_BYTES_PER_SECOND:
+        return Clear(f"it sends {amount(sends)}/s: more than lines of a log")
+    if _busiest_percent(found) > RESTS_PERCENT:
+        return Clear("the main thread or the loader workers have no time to spare")
+    if waits > found.idle_share + BEYOND_SHARE:
+        return Unknown(("stacks: a connection of the training process always waits",))
+    return _firing(found, waits, least)
+
+
+def _idle_beside_crowding(found: Underfed) -> float:
+    """The idle share less the wait for a core, of which at least half stays."""
+    crowded = found.main_queue_percent / 100.0
+    return max(found.idle_share - crowded, MOSTLY_SHARE * found.idle_share)
+
+
+def _least_wait(found: Underfed) -> float:
+    """0 to 1: the share of the time from which its wait for the network is what it is about."""
+    return max(MOSTLY_SHARE * _idle_beside_crowding(found), found.main_queue_percent / 100.0)
+
+
+def _busiest_percent(found: Underfed) -> float:
+    """CPU of the main thread, its samples in loading, or the workers' CPU and waits: the most."""
+    busy = [
+        found.main_idle_percent,
+        found.job.stack_percent("waiting_for_data", "loading_data"),
+    ]
+    if found.workers is not None:
+        waited = (loaders.wanted, loaders.in_disk_wait, loaders.in_network_wait)
+        busy += [read(found.workers) for read in waited]
+    return max([one or 0.0 for one in busy])
+
+
+def _firing(found: Underfed, waits: float, least: float) -> Firing:
+    workers, idle = found.workers, _idle_beside_crowding(found)
+    return Firing(
+        summary=f"{found.complaint}: the training loop waits for answers over the network",
+        evidence=(
+            found.evidence,
+            Evidence("waits for the network", round(100.0 * waits, 1), "% of the time",
+                     round(100.0 * least, 1),
+                     "an answer was due on a connection of the training process"),
+            Evidence("main thread's CPU while the GPU idles", found.main_idle_percent,
+                     "% of a core", RESTS_PERCENT, "it sleeps"),
+            None if workers is None else
+            Evidence("loader workers' CPU", workers.cpu_percent, "% of a core each",
+                     says="they have time to spare: batches are ready"),
+        ),
+        strength=strength(
+            found.clearness, ramp(waits, 0.3 * idle, 0.8 * idle), 0.6 if workers is None else 1.0
+        ),
+        missing=() if found.job.stacks else ("stacks of the main thread",),
+        gpus=found.keys,
+        lost_share=idle,
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""Processes outside the job use its GPU.
+
+What it checks
+    The share of the GPU's SM time, and of its memory, that goes to processes outside the job.
+
+Why it matters
+    Two processes on one GPU take turns: each runs slower, by no fault of its own, and the busy
+    share looks perfect. It is the first thing to rule out on a shared machine.
+
+Evidence needed
+    Which processes are the job's, and the driver's SM share per process (not available inside most
+    containers and on some drivers) or at least their memory.
+
+When it is wrong
+    A desktop holds a little memory on the GPU that drives it, hence the thresholds. Your own
+    processes that gpuwatch takes for another job count as others, too: they do take turns.
+
+What to do
+    Move one of them to another GPU, or agree on times; where they must share, MPS lets kernels of
+    several processes run side by side, and MIG gives each its own slice.
+
+Thresholds
+    others' SM time 8%: a desktop that redraws takes one to five percent. This job's own 3%: a job
+    that runs less than that loses nothing to others.
+
+    others' memory 2 GiB: a desktop and a browser stay below. A warning where the card is 90% full:
+    then the job lacks what they hold. All are this project's choice (cases in tests/evaluation).
+
+Sources
+    NVML's process utilisation (share of SM time per process); NVIDIA's MPS documentation: without
+    it, processes are time-sliced.
+"""
+
+from gpuwatch.core import units
+from gpuwatch.core.model import Job
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import cards, loading, words
+from gpuwatch.diagnosis.sentence import GPUS, IS, either
+
+RULE = Rule(
+    title="shared with others",
+    explains={"straggler", "memory_nearly_full", "busy_without_work", "batch_too_small"},
+    lost_while_busy=True,
+    look_alike=3,
+)
+OWN_PERCENT = 3.0  # of SM time
+BUSY_PERCENT = 8.0  # of SM time
+MEMORY_BYTES = 2 * words.GIB
+CROWDED = 0.9  # of the card's memory
+
+NAMED_MOST = 3
+"""Other processes that are named at most."""
+
+_NO_SHARES = "SM share per process"
+
+
+def check(window: Window) -> Verdict:
+    job = loading.job_of(window)
+    gpus = cards.present(window)
+    # Either share is enough: who holds no memory runs nothing.
+    known = [
+        gpu
+        for gpu in gpus
+        if gpu.foreign_busy_percent is not None or gpu.foreign_memory_bytes is not None
+    ]
+    if not known:
+        return Unknown((_NO_SHARES, "GPU memory per process"))
+    at_work = [
+        gpu for gpu in known if gpu.own_busy_percent is None or gpu.own_busy_percent >= OWN_PERCENT
+    ]
+    taking = [gpu for gpu in at_work if (gpu.foreign_busy_percent or 0.0) >= BUSY_PERCENT]
+    holding = [gpu for gpu in at_work if (gpu.foreign_memory_bytes or 0.0) >= MEMORY_BYTES]
+    if taking:
+        return _taking(job.job, taking)
+    if holding:
+        return _holding(holding)
+    if not at_work:
+        return Clear("the job itself runs nothing")
+    if len(known) < len(gpus):
+        return Unknown((_NO_SHARES,))
+    return Clear("no other process uses its GPU" + ("" if len(gpus) == 1 else "s"))
+
+
+def _others(gpus: list[GpuFacts]) -> list[str]:
+    """Return the names of the processes that use most."""
+    there = [one for gpu in gpus for one in gpu.others or ()]
+    there.sort(key=lambda one: (-(one.gpu_busy_percent or 0.0), -(one.gpu_memory_bytes or 0)))
+    names = list({one.pid: words.program(one) for one in there}.values())
+    return names[:NAMED_MOST] or ["the others (nvidia-smi lists the processes)"]
+
+
+def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
+    share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
+    # In an order that is the same for all of them, so that they say one thing.
+    own = words.highest([gpu.own_busy_percent for gpu in gpus])
+    taken = " and ".join([f"{one:.0f}%" for one in sorted([share, own or 0.0], reverse=True)])
+    taken = f"{share:.0f}% goes to others" if own is None else f"{taken} of the time"
+    move = Advice(
+        f"Move {units.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
+        "or agree on times.",
+        why="processes on one GPU take turns, and each waits for the other",
+    )
+    return Firing(
+        summary=f"{GPUS} {IS} shared by several programs that take turns: {taken}",
+        evidence=_evidence(gpus),
+        advice=(move,),
+        strength=0.75 + 0.25 * words.ramp(share, BUSY_PERCENT, 25.0),
+        gpus=words.keys(gpus),
+        lost_share=words.clamp(share / 100.0),
+    )
+
+
+def _holding(gpus: list[GpuFacts]) -> Firing:
+    held = words.highest([gpu.foreign_memory_bytes for gpu in gpus]) or 0.0
+    ask = Advice(
+        f"Before trying a larger batch, ask whether {units.listed(_others(gpus))} can free it, or "
+        "use another GPU.",
+        why="memory that others hold cannot be used here",
+    )
+    blind = any(gpu.foreign_busy_percent is None for gpu in gpus)
+    little = "" if blind else f" and {either('use it', 'use them')} little"
+    return Firing(
+        severity=None if any(_is_crowded(gpu) for gpu in gpus) else "info",
+        summary=f"Other processes hold {words.gib(held)} of memory on {GPUS}{little}",
+        evidence=_evidence(gpus),
+        advice=(ask,),
+        strength=0.7,
+        missing=(_NO_SHARES,) if blind else (),
+        gpus=words.keys(gpus),
+        explains={"memory_nearly_full"},
+    )
+
+
+def _is_crowded(gpu: GpuFacts) -> bool:
+    total, used = gpu.identity.memory_total_bytes, gpu.memory_used_bytes
+    return total is not None and used is not None and used >= CROWDED * total
+
+
+def _evidence(gpus: list[GpuFacts]) -> list[Evidence]:
+    rows = []
+    for gpu in gpus:
+        name, busy, memory = words.named([gpu]), gpu.foreign_busy_percent, gpu.foreign_memory_bytes
+        rows += [
+            Evidence(f"{name} SM share of others", words.rounded(busy), "%", BUSY_PERCENT,
+                     supports=(busy or 0.0) >= BUSY_PERCENT),
+            Evidence(f"{name} SM share of this job", gpu.own_busy_percent, "%"),
+            Evidence(f"{name} memory of others", memory, "bytes", float(MEMORY_BYTES),
+                     supports=(memory or 0.0) >= MEMORY_BYTES),
+        ]  # fmt: skip
+    return rows

@@ -1,1 +1,0 @@
-"""Jobs whose GPU waits for something else than data: requests, environments."""

@@ -1,0 +1,155 @@
+"""Causes that stay open: what a GPU that waits may be waiting for, by all that is known in the
+window, and what would decide between the causes left. A cause is named only if nothing known speaks
+against it."""
+
+from collections.abc import Callable, Sequence
+
+from gpuwatch.diagnosis.facts.window import JobFacts, RankFacts, Window
+from gpuwatch.diagnosis.rules.shared import loaders, words
+from gpuwatch.diagnosis.rules.shared.loading import (
+    FED_SHARE,
+    OTHER_INPUTS,
+    STACKS_LOADING_PERCENT,
+    no_loader,
+    reported_wait,
+)
+
+BESIDE = "the job's processes (gpuwatch beside the job)"
+RESTING_PERCENT = 25.0
+"""Percent of a core each, or of their time in disk wait: nobody waits for what does less, unless it
+waits for a network."""
+IN_PHASE = 0.4
+"""Correlation of the main thread's CPU with the GPU's utilisation."""
+WRITES_BYTES_PER_SECOND = 50e6
+"""A process that writes this while its GPU idles saves a checkpoint."""
+MAIN_COMPUTES_PERCENT = 60.0
+"""Percent of a core, while the GPU idles: waiting for anything takes less."""
+SAVES = ("saves", "a save")
+FROM_OUTSIDE = ("data", "requests", "work on the CPU", "other GPUs of the job", "saves")
+"""Causes of which nothing can be known from a GPU alone."""
+
+
+def reduces_on_cpu(job: JobFacts) -> bool:
+    """Check whether its ranks exchange gradients over gloo, which computes on the CPU."""
+    return len(job.ranks) > 1 and job.job.collectives == "gloo"
+
+
+def against_loader(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
+    """Why the loader is not what the GPUs wait for, as a clause; ``None``: it may be."""
+    why, wait = no_loader(job), reported_wait(ranks)
+    if why is not None:
+        return why
+    if wait is not None:
+        fed = wait < FED_SHARE
+        return f"the job reports waiting for data {wait:.0%} of the time" if fed else None
+    loading = job.stack_percent("waiting_for_data", "loading_data")
+    if loading is not None:
+        name, share, line = max(job.stacks, key=lambda one: one[1])
+        where = f" at {line}" if line else ""
+        shows = f"its stacks show {name.replace('_', ' ')} {share:.0f}% of the time{where}"
+        return shows if loading < STACKS_LOADING_PERCENT else None
+    return _resting(job, ranks)
+
+
+def _resting(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
+    if waits_outside(job, ranks):
+        return "there are no loader workers, and the main thread rests"
+    if job.workers is not None and (job.workers.at_work_share or 0.0) >= RESTING_PERCENT / 100.0:
+        return None
+    need, disk = loaders.wanted(job.workers), job.workers and loaders.in_disk_wait(job.workers)
+    if need is None or need + float(disk or 0.0) >= RESTING_PERCENT:
+        return None
+    return f"the loader workers rest ({need:.0f}% of a core)"
+
+
+def waits_outside(job: JobFacts, ranks: Sequence[RankFacts]) -> bool:
+    """Check whether nothing of the job works while its GPUs idle: it waits for a network, a person,
+    or another machine; or it is a server, which waits for others."""
+    if job.job.serves is not None:
+        return True
+    idle = job.main_thread_when_idle_percent
+    main = job.main_thread_percent if idle is None else idle
+    if main is None or not ranks or any(rank.loader_workers != 0 for rank in ranks):
+        return False
+    waits = [
+        words.mean(one.run_queue_wait_percent for one in ranks),
+        words.mean(one.disk_wait_percent for one in ranks),
+        loaders.wanted(job.own_workers),
+    ]
+    # A thread that works when the GPU does rests when it does not: coarse samples smear it.
+    limit = (2.0 if (job.main_thread_phase or 0.0) >= IN_PHASE else 1.0) * RESTING_PERCENT
+    return main + sum(wait or 0.0 for wait in waits) < limit
+
+
+def causes(window: Window, ranks: Sequence[RankFacts]) -> Sequence[str]:
+    """Return what the GPUs of ``ranks`` may be waiting for, in the order of how soon a person
+    would look there."""
+    job = window.job
+    if job is None:
+        return FROM_OUTSIDE
+    return [cause for find in _CAUSES if (cause := find(job, ranks)) is not None]
+
+
+def _requests(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    return None if job.job.serves is None else "requests"
+
+
+def _own_processes(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    at_work = words.is_at_least(loaders.wanted(job.own_workers), RESTING_PERCENT)
+    if job.job.simulates is not None or at_work:
+        return "environments or other worker processes of its own"
+    return OTHER_INPUTS.get(job.job.framework or "") if job.job.serves is None else None
+
+
+def _loading(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
+    if against_loader(job, ranks) is not None:
+        return None
+    without = bool(ranks) and all(rank.loader_workers == 0 for rank in ranks)
+    return "work of its main thread, such as loading" if without else "its data loader"
+
+
+def _other_ranks(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    if len(job.job.ranks) < 2 and (job.job.world_size or 0) < 2:
+        return None
+    return "the exchange of gradients over gloo" if job.job.collectives == "gloo" else "other ranks"
+
+
+def _a_core(_job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
+    queue = words.mean([rank.run_queue_wait_percent for rank in ranks])
+    crowded = words.is_at_least(queue, RESTING_PERCENT)
+    return "a free core (the machine is crowded)" if crowded else None
+
+
+def _a_save(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    saves = words.is_at_least(job.write_when_idle_bytes_per_second, WRITES_BYTES_PER_SECOND)
+    return "a save" if saves else None
+
+
+def _outside(job: JobFacts, ranks: Sequence[RankFacts]) -> str | None:
+    against = against_loader(job, ranks)
+    rests = against is not None and against == _resting(job, ranks)
+    return "something outside (a network, a person)" if rests else None
+
+
+def _synchronisation(job: JobFacts, _ranks: Sequence[RankFacts]) -> str | None:
+    open_to_it = not job.stacks and job.job.serves is None and job.job.simulates is None
+    return "a synchronisation in each step" if open_to_it else None
+
+
+_CAUSES: tuple[Callable[[JobFacts, Sequence[RankFacts]], str | None], ...] = (
+    _requests, _own_processes, _loading, _other_ranks, _a_core, _a_save, _outside, _synchronisation,
+)  # fmt: skip
+
+
+def what_decides(window: Window, ranks: Sequence[RankFacts] = ()) -> str:
+    """The one reading that would tell the open causes apart."""
+    job = window.job
+    if job is None:
+        return BESIDE
+    if job.main_thread_percent is None:
+        return "permission to read its processes"
+    if not job.stacks:
+        return "stacks of its main thread (gpuwatch diagnose --stacks)"
+    if job.job.framework not in OTHER_INPUTS and reported_wait(ranks or job.ranks) is None:
+        return "the loop's own waits (gpuwatch.torch in the training script)"
+    return "a longer observation"

@@ -1,0 +1,143 @@
+"""Training pauses at validations or at the ends of epochs.
+
+What it checks
+    Pauses of a steadily busy GPU (it idles, or works less than before), at least two, in which
+    little was written or sent, and something was computed: by the GPU, the main thread or a
+    worker. Where the GPU rests in them and no loader worker ends or begins: three, in a rhythm.
+
+Why it matters
+    This is information: the idle time is explained, and it is not a starved loader. What can be
+    saved is restarting the loader at every epoch.
+
+Evidence needed
+    Two pauses or more, and what was written during them. Stronger with a third (a rhythm) and with
+    stacks (evaluating, starting workers). A pause that the job reports as validation is one, even
+    the first; one reported as a checkpoint is not.
+
+When it is wrong
+    A save through a daemon of the storage can look the same, and so can a queue of jobs (the trials
+    of a sweep), which pauses in a rhythm: where nothing but that shows, pauses in which GPU memory
+    was freed, or that take 30% of the time, are left open. Long waits for a loader whose workers
+    are at their limit, or of which a single one makes a slow batch, are not counted.
+
+What to do
+    Nothing, if the share is what you expect. Otherwise, where workers were seen to end and begin:
+    persistent_workers=True (with large datasets a start takes seconds); validate less often
+    or on a subset; a larger batch under torch.inference_mode().
+
+Thresholds
+    Two pauses: one is no pattern. 5% of the time lost before a change is suggested: what
+    TensorFlow's profiler calls moderate.
+
+Sources
+    PyTorch, torch.utils.data.DataLoader: persistent_workers keeps the workers after an epoch.
+"""
+
+from collections.abc import Callable, Sequence
+
+from gpuwatch.diagnosis.finding import Pause
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import pauses, words
+from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
+
+RULE = Rule(
+    title="validation pauses",
+    severity="info",
+    cure=(
+        Advice(
+            "Set persistent_workers=True.",
+            setting="persistent_workers",
+            wanted="True",
+            why="the loader's workers end and start again with every epoch",
+        ),
+        Advice(
+            "Validate less often or on part of the data, with a larger batch.",
+            why="the pauses take a noticeable share of the time",
+        ),
+    ),
+    explains={"oscillation"},
+    of_pauses=True,
+    look_alike=6,
+    chart="write",
+    chart_seconds=180.0,
+)
+UNSEEN = "stacks in a pause: where its GPU rests, a job may have nothing to do, or wait for others"
+LEAST_PAUSES = 2
+"""One is no pattern."""
+ADVISED_SHARE = 0.05  # of the time
+
+
+def check(window: Window) -> Verdict:
+    if window.job is None and not window.pauses:
+        return Unknown(NO_JOB)
+    quiet = [pause for pause in pauses.real_pauses(window) if not pauses.is_save(pause)]
+    reported = any(pause.phase == "validation" for pause in quiet)
+    if not quiet:
+        many = len(window.pauses) >= LEAST_PAUSES
+        explained = "saves, or workers at their limit, explain the pauses"
+        return Clear(explained if many else "there was no pause without writes")
+    if len(quiet) < LEAST_PAUSES and not reported:
+        return Clear("one pause is no pattern")
+    if all(pause.wrote_bytes is None for pause in quiet) and not reported:
+        return Unknown(("what was written during the pauses",))
+    evaluating = None if window.job is None else window.job.stack_percent("evaluating")
+    guessed = not evaluating and not _mostly(quiet, pauses.is_interruption)
+    if guessed and _may_be_rest(window, quiet):
+        return Unknown((UNSEEN,))
+    return _firing(window, quiet, evaluating, reported=reported, guessed=guessed)
+
+
+def _mostly(quiet: Sequence[Pause], test: Callable[[Pause], bool]) -> bool:
+    return 2 * sum(map(test, quiet)) >= len(quiet)
+
+
+def _may_be_rest(window: Window, quiet: Sequence[Pause]) -> bool:
+    """Check whether pauses that nothing shows to be validations may as well be a lack of work: they
+    have no rhythm, or nothing of the job worked in most of them, or they speak against it."""
+    silent = 2 * sum(map(pauses.is_silent, quiet)) > len(quiet)
+    return pauses.rhythm(quiet) is None or silent or pauses.against_saving(window) is not None
+
+
+def _firing(
+    window: Window,
+    quiet: Sequence[Pause],
+    evaluating: float | None,
+    *,
+    reported: bool,
+    guessed: bool,
+) -> Firing:
+    lost, every = pauses.lost_share(window, quiet), pauses.rhythm(quiet)
+    longest = max(pause.seconds for pause in quiet)
+    times = words.counted(len(quiet), "time") if every is None else f"every {words.lasting(every)}"
+    # Nobody restarts workers that are seen to stay.
+    advice = RULE.cure if any(pause.workers_changed for pause in quiet) else RULE.cure[1:]
+    evidence = [
+        pauses.reported_evidence(quiet, "validation"),
+        Evidence("pauses without writes", float(len(quiet)), None,
+                 None if len(quiet) < LEAST_PAUSES else float(LEAST_PAUSES),
+                 f"in the last {words.lasting(pauses.watched_seconds(window))}"),
+        Evidence("longest pause", round(longest, 1), "s",
+                 says="the GPU had less work" if window.gpus else "no training step ran"),
+        Evidence("written in a pause", round(max(pause.wrote_bytes or 0.0 for pause in quiet)),
+                 "bytes", pauses.SAVE_BYTES, "too little for a checkpoint"),
+        Evidence("time lost", words.percent_of(lost), "%", says="of the time watched"),
+        words.measured("stacks in an evaluation", evaluating, "%",
+                       says="of the main thread's samples were in an evaluation",
+                       supports=bool(evaluating)),
+    ]  # fmt: skip
+    return Firing(
+        summary=f"{pauses.who_paused(window)} paused {times}, up to {words.lasting(longest)}, "
+        f"without writing: {'validation' if reported else 'validation or ends of epochs'} "
+        f"({lost:.0%} of the time)",
+        evidence=evidence,
+        advice=advice if lost >= ADVISED_SHARE else (),
+        strength=words.strength(
+            1.0 if reported else words.ramp(len(quiet), 1.0, 4.0),
+            1.0 if every is not None or reported else 0.2,
+            1.0 if evaluating or reported else 0.5,
+            missing=int(guessed),
+        ),
+        missing=("stacks in a pause",) if guessed else (),
+        lost_share=lost,
+        pauses=tuple(quiet),
+    )

@@ -1,0 +1,93 @@
+"""A server waits for requests: its quiet GPU is no fault.
+
+What it checks
+    A process of the job listens on a TCP port that somebody chose, and none of them runs backward
+    passes or has a data loader; its GPUs idle for 10% of the time or more, and its main thread
+    rests meanwhile.
+
+Why it matters
+    The utilisation of an inference server follows its requests. Advice on data loading, on larger
+    batches or to end the process would be wrong.
+
+Evidence needed
+    The sockets of the job's processes (its own user or root may read them), the GPUs' utilisation,
+    the main thread's CPU.
+
+When it is wrong
+    A script that trains can listen, too (a debugger, a page of metrics). Its threads of autograd,
+    loader workers or reports (gpuwatch.torch) show that it trains; the port is named to be checked.
+
+What to do
+    Nothing, where answers come in time. Else more requests at once, or another job on the GPU.
+
+Thresholds
+    idle 10%: see loader_cpu_bound. Main thread below 60% of a core while the GPU idles: with more
+    it prepares answers, and may itself be the limit. While no kernel has run (below 1% busy), 10
+    MB/s read, or a mean of GPU memory below 90% of its highest: it is still loading. Ports below
+    32768: above, the kernel hands them out, and collectives of training jobs listen there.
+
+Sources
+    Linux, net.ipv4.ip_local_port_range.
+"""
+
+from gpuwatch.diagnosis.facts.window import GpuFacts
+from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
+from gpuwatch.diagnosis.rules.shared import loading, open_causes, words
+from gpuwatch.diagnosis.signals.waveform import SILENT_PERCENT
+
+_LEAVE = Advice(
+    "Leave it as it is if answers come in time: its own counters of waiting requests say so.",
+    why="the GPU of a server is as busy as its requests make it",
+)
+RULE = Rule(
+    title="waits for requests",
+    severity="info",
+    settles=True,
+    cure=(_LEAVE,),
+    explains={"oscillation", "idle_holding_memory", "batch_too_small"},
+    has_look_alikes=False,
+)
+LOADS_BYTES_PER_SECOND = 10e6
+"""Read from storage: logs and swapped-in code are far below, weights far above."""
+FILLED_SHARE = 0.9
+"""The mean of memory in use, of its highest in the window."""
+
+
+def check(window: Window) -> Verdict:
+    found = loading.underfed(window)
+    sign, main = found.job.job.serves, found.main_idle_percent
+    if sign is None:
+        return Clear("nothing shows that the job serves requests")
+    if main is not None and main >= open_causes.MAIN_COMPUTES_PERCENT:
+        return Clear(f"the main thread works ({main:.0f}% of a core) while the GPU idles")
+    if _still_loads(found):
+        return Clear("it is still loading: its GPU has run nothing, and it reads its model")
+    missing = loading.NO_MAIN if main is None else ()
+    known = 1.0 if sign.startswith("it is") else 0.5
+    rests = 0.5 if main is None else words.ramp(main, open_causes.MAIN_COMPUTES_PERCENT, 20.0)
+    return Firing(
+        summary=f"{found.complaint}: PID {found.job.job.pid} serves requests ({sign}), and there "
+        "were no more requests",
+        evidence=[
+            found.evidence,
+            Evidence("serves requests", True, says=sign),
+            Evidence("main thread's CPU while the GPU idles", main and round(main, 1),
+                     "% of a core", open_causes.MAIN_COMPUTES_PERCENT, supports=main is not None),
+        ],
+        strength=words.strength(found.clearness, rests, known, missing=len(missing)),
+        missing=missing,
+        gpus=found.keys,
+    )  # fmt: skip
+
+
+def _still_loads(found: loading.Underfed) -> bool:
+    """Check whether a server that listens already loads what it serves: no kernel has run, and it
+    reads much or its GPU memory is filling."""
+    silent = all(words.is_below(gpu.busy_percent, SILENT_PERCENT) for gpu in found.gpus)
+    reads = words.is_at_least(found.job.read_bytes_per_second, LOADS_BYTES_PER_SECOND)
+    return silent and (reads or any(_is_filling(gpu) for gpu in found.gpus))
+
+
+def _is_filling(gpu: GpuFacts) -> bool:
+    used, highest = gpu.memory_used_bytes, gpu.memory_highest_bytes
+    return used is not None and highest is not None and used < FILLED_SHARE * highest
