@@ -72,6 +72,6 @@ async def test_what_has_piled_up_is_freed_now_and_then(monkeypatch: pytest.Monke
     """While the dashboard runs, a timer does it."""
     tidied = asyncio.Event()
     monkeypatch.setattr(app_module, "_TIDY_SECONDS", 0.001)
-    monkeypatch.setattr(app_module.lean, "tidy", tidied.set)
+    monkeypatch.setattr(app_module.memory_trim, "tidy", tidied.set)
     async with driven():
         await asyncio.wait_for(tidied.wait(), 60)

@@ -1,6 +1,6 @@
 """GPUs as rules look at them: memory, clocks, links, and how hard they work while busy."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuwatch.core.model import PIDS_OF_A_MACHINE
 from gpuwatch.core.throttling import REASONS
@@ -116,13 +116,6 @@ def who(window: Window, gpu: GpuFacts) -> str:
 
 def name_of(rank: RankFacts) -> str:
     return f"PID {rank.pid % PIDS_OF_A_MACHINE}" if rank.rank is None else f"rank {rank.rank}"
-
-
-def evidence_of_each(
-    gpus: Iterable[GpuFacts], rows: Callable[[GpuFacts], Sequence[Evidence]]
-) -> list[Evidence]:
-    """The rows of evidence of one GPU after the other."""
-    return [row for gpu in gpus for row in rows(gpu)]
 
 
 def memory_most(gpu: GpuFacts) -> float | None:
