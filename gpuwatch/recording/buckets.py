@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuwatch.core.bounds import Seconds, UnixSeconds
 from gpuwatch.core.model import GpuKey
 from gpuwatch.core.store import Column
-from gpuwatch.recording.statistics import Cell, Course, Part, rounded
+from gpuwatch.recording.statistics import Course, Courses, Part
 
 BUCKET_SECONDS = 30.0
 
@@ -34,15 +33,19 @@ _OPEN_MOST = 3
 """Half minutes to which the next part may still add: its cells begin a few seconds before it."""
 
 
+_Row = list[float]
+"""[seconds in which it was read, values times seconds, lowest, highest]."""
+
+
 class Overview:
     """Half minutes of a recording, from its parts."""
 
     def __init__(self) -> None:
         self._closed: list[Bucket] = []
-        self._open: dict[float, dict[tuple[GpuKey | None, str], Cell]] = {}
+        self._open: dict[float, dict[tuple[GpuKey | None, str], _Row]] = {}
         """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
 
-    def add_part(self, part: Part) -> None:
+    def add_part(self, part: Part | Courses) -> None:
         for gpu in part.gpus:
             self._add_courses(gpu.identity.uuid, gpu.profiles)
         if part.host is not None:
@@ -62,30 +65,29 @@ class Overview:
         return tuple(sorted(found, key=lambda bucket: bucket.begin_unix_seconds))
 
     def _add_courses(self, uuid: GpuKey | None, courses: Mapping[str, Course]) -> None:
+        halves = self._open
         for name, course in courses.items():
-            for cell in course.cells():
-                begin = math.floor((cell.begin + cell.end) / 2 / BUCKET_SECONDS) * BUCKET_SECONDS
-                rows = self._open.setdefault(begin, {})
-                held = rows.get((uuid, name))
-                rows[uuid, name] = cell if held is None else _together(held, cell)
+            key = (uuid, name)
+            # Hours of many GPUs have hundred thousands of cells.
+            for middle, seconds, mean, low, high in course.middles():
+                begin = middle // BUCKET_SECONDS * BUCKET_SECONDS
+                rows = halves.get(begin)
+                if rows is None:
+                    rows = halves[begin] = {}
+                row = rows.get(key)
+                if row is None:
+                    rows[key] = [seconds, seconds * mean, low, high]
+                    continue
+                row[0] += seconds
+                row[1] += seconds * mean
+                row[2] = min(row[2], low)
+                row[3] = max(row[3], high)
 
 
-def _together(one: Cell, other: Cell) -> Cell:
-    return Cell(
-        one.begin,
-        other.end,
-        one.seconds + other.seconds,
-        one.sum + other.sum,
-        min(one.low, other.low),
-        max(one.high, other.high),
-    )
-
-
-def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], Cell]) -> Bucket:
+def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], _Row]) -> Bucket:
     gpus: dict[GpuKey, dict[str, Column]] = {}
     host: dict[str, Column] = {}
-    for (uuid, name), cell in rows.items():
-        mean = max(cell.low, min(cell.high, cell.sum / cell.seconds))
+    for (uuid, name), (seconds, sum_, low, high) in rows.items():
         columns = host if uuid is None else gpus.setdefault(uuid, {})
-        columns[name] = Column(rounded(cell.low), rounded(mean), rounded(cell.high))
+        columns[name] = Column(low, max(low, min(high, sum_ / seconds)), high)
     return Bucket(begin_unix_seconds=begin, seconds=BUCKET_SECONDS, gpus=gpus, host=host)

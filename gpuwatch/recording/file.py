@@ -24,7 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -39,7 +39,7 @@ from gpuwatch.core.text import SentenceError, clean
 from gpuwatch.diagnosis.finding import Unchecked, names_among
 from gpuwatch.diagnosis.ledger import Episode, EpisodeKey, Ledger, Page, by_cause
 from gpuwatch.recording.buckets import BUCKET_SECONDS, Overview
-from gpuwatch.recording.statistics import Part, Statistics
+from gpuwatch.recording.statistics import Courses, Part, Statistics
 from gpuwatch.sources.logs import text as log_text
 from gpuwatch.sources.logs.text import (
     STANDARD_INPUT,
@@ -104,12 +104,22 @@ class Mark(NamedTuple):
         """Whether the entry is still there: not once the file was put aside, and another has its
         name."""
         with suppress(OSError), self.file.open("rb", buffering=0) as file:
-            entry = _entry(_text_at(file.fileno(), self.offset))
+            entry = _entry(_text_at(file.fileno(), self.offset), _OVERVIEW_DECODER)
             return entry is not None and entry.begin_unix_seconds == self.begin_unix_seconds
         return False
 
 
-_DECODER = EntryDecoder(Entry)
+class OverviewEntry(Struct, frozen=True, kw_only=True):
+    """What an overview needs of an ``Entry``: opening a recording of hours reads hundreds."""
+
+    run: Text
+    begin_unix_seconds: UnixSeconds | None = None
+    part: Courses | None = None
+    ledger: Page = Page()
+
+
+_DECODER, _OVERVIEW_DECODER = EntryDecoder(Entry), EntryDecoder(OverviewEntry)
+E = TypeVar("E", Entry, OverviewEntry)
 
 
 def compressor() -> zstd.ZstdCompressor:
@@ -149,15 +159,19 @@ def _ends(data: bytes) -> bool:
 
 def entries_of(path: str) -> Iterator[tuple[Path, int, Entry]]:
     """Read all entries of a recording, with the file and place of each: none of any other file."""
+    return _all_entries(path, _DECODER)
+
+
+def _all_entries(path: str, decoder: EntryDecoder[E]) -> Iterator[tuple[Path, int, E]]:
     # A pipe is not opened to see.
     if Path(path).is_file():
         with suppress(OSError), closing(FileSet(path)) as files:
             for file in files:
-                for offset, entry in _entries(file):
+                for offset, entry in _entries(file, decoder):
                     yield Path(file.name), offset, entry
 
 
-def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
+def _entries(file: BinaryIO, decoder: EntryDecoder[E]) -> Iterator[tuple[int, E]]:
     descriptor, at = file.fileno(), 0
     if os.pread(descriptor, len(ENTRY), 0) != ENTRY:
         return
@@ -167,7 +181,7 @@ def _entries(file: BinaryIO) -> Iterator[tuple[int, Entry]]:
         while left > 0 and (place := data.find(ENTRY, place + 1)) >= 0:
             text = _text_at(descriptor, at + place)
             left -= len(text)
-            entry = _entry(text)
+            entry = _entry(text, decoder)
             if entry is not None:
                 yield at + place, entry
         at += max(1, len(data) - len(ENTRY) + 1) if len(data) == _CHUNK_BYTES else len(data)
@@ -186,14 +200,14 @@ def _text_at(descriptor: int, offset: int) -> bytes:
         return b""
 
 
-def _entry(text: bytes) -> Entry | None:
+def _entry(text: bytes, decoder: EntryDecoder[E]) -> E | None:
     try:
-        return decoded(_DECODER, safe(text.decode())) if text else None
+        return decoded(decoder, safe(text.decode())) if text else None
     except (CodecError, UnicodeError):
         return None
 
 
-def marks_of(entries: Sequence[tuple[Path, int, Entry]]) -> list[Mark]:
+def marks_of(entries: Sequence[tuple[Path, int, OverviewEntry]]) -> list[Mark]:
     """Return the marks of a recording in the order of the file. Their times never go back, so that
     a clock that was set back hides nothing before it."""
     marks: list[Mark] = []
@@ -588,7 +602,7 @@ class RecordingIndex:
             raise LogError("Standard input can be read once only: it has no overview.")
         self.path = path
         self.shown = clean(path, 200)
-        entries = list(entries_of(path))
+        entries = list(_all_entries(path, _OVERVIEW_DECODER))
         self._marks = marks_of(entries)
         overview = Overview()
         for _, _, entry in entries:
@@ -625,7 +639,7 @@ class RecordingIndex:
         """Return where to begin to read for what was taken from ``unix_seconds`` on."""
         mark = mark_before(self._marks, unix_seconds)
         if mark is not None and not mark.is_there:
-            self._marks = marks_of(list(entries_of(self.path)))
+            self._marks = marks_of(list(_all_entries(self.path, _OVERVIEW_DECODER)))
             mark = mark_before(self._marks, unix_seconds)
         return None if mark is None else (mark.file, mark.offset)
 
@@ -666,7 +680,8 @@ class RecordingIndex:
 
 def is_indexed(path: str) -> bool:
     """Whether ``record`` wrote the file, of which opening it reads no more than the last minute."""
-    return path != STANDARD_INPUT and next(entries_of(path), None) is not None
+    first = _all_entries(path, _OVERVIEW_DECODER)
+    return path != STANDARD_INPUT and next(first, None) is not None
 
 
 def new_engine() -> Engine:
@@ -676,10 +691,10 @@ def new_engine() -> Engine:
     return Engine()
 
 
-def ledger_of(entries: Iterable[Entry], *, newest: bool = True) -> Ledger:
+def ledger_of(entries: Iterable[Entry | OverviewEntry], *, newest: bool = True) -> Ledger:
     """Return the ledger of a recording, as its entries say."""
     ledger = Ledger(newest=newest)
-    before: Entry | None = None
+    before: Entry | OverviewEntry | None = None
     last = 0.0
     for entry in entries:
         if before is not None and entry.run != before.run:

@@ -355,18 +355,20 @@ class Course(Struct, array_like=True):
     """Width of each."""
     packed: list[PackedCell]
 
-    def cells(self) -> Iterator[Cell]:
-        """Yield the cells with a value."""
-        for place, cell in enumerate(self.packed):
-            begin = self.begin + place * self.seconds
-            end = begin + self.seconds
-            if not cell:
-                continue
-            mean = cell[0]
-            low, high = cell[1:3] if len(cell) >= 3 else (mean, mean)
-            seconds = min(self.seconds, cell[3]) if len(cell) == 4 else self.seconds
-            if seconds > 0.0:
-                yield Cell(begin, end, seconds, seconds * mean, low, high)
+    def middles(self) -> Iterator[tuple[float, float, float, float, float]]:
+        """Yield (the middle, seconds with a value, mean, lowest, highest) of each cell with a
+        value."""
+        width = self.seconds
+        middle = self.begin - 0.5 * width
+        for cell in self.packed:
+            middle += width
+            count = len(cell)
+            if count == 1:
+                yield middle, width, cell[0], cell[0], cell[0]
+            elif count >= 3:
+                seconds = width if count == 3 else min(width, cell[3])
+                if seconds > 0.0:
+                    yield middle, seconds, cell[0], cell[1], cell[2]
 
 
 class Grid:
@@ -435,8 +437,9 @@ class Profile:
             since, bucket = edge, bucket + 1
 
     def add_course(self, added: Course) -> None:
-        for begin, _, seconds, sum_, low, high in added.cells():
-            self._add(begin, begin + seconds, sum_ / seconds, low, high)
+        for middle, seconds, mean, low, high in added.middles():
+            begin = middle - 0.5 * added.seconds
+            self._add(begin, begin + seconds, mean, low, high)
 
     def halve(self) -> None:
         merged: tuple[tuple[array[float], Callable[[float, float], float], float], ...] = (
@@ -1670,7 +1673,7 @@ LIVE_BUCKETS = 240
 """Buckets of the time profiles of a live report: as fine as a terminal shows them."""
 PART_CELLS_MOST = 480
 """A part's cells are as wide as those of a report of all the time so far would be, within"""
-PART_CELL_SECONDS = (2.0, 5.0, 10.0)
+PART_CELL_SECONDS = (2.0, 5.0, 10.0, 15.0, 30.0)
 """these (divisors of ``OVERVIEW_SECONDS``), so that the parts of a short recording are fine and
 those of a long one small."""
 PART_BUCKETS = 64
@@ -1691,6 +1694,23 @@ class Part(Struct, omit_defaults=True, kw_only=True):
     host: HostPart | None = None
     loop_seconds: Seconds = 0.0
     problems: list[Text] = field(default_factory=list)
+
+
+class _GpuCourses(Struct):
+    identity: GpuIdentity
+    profiles: dict[str, Course]
+
+
+class _HostCourses(Struct):
+    profiles: dict[str, Course]
+
+
+class Courses(Struct, kw_only=True):
+    """Courses of a ``Part``, to be read without the rest of it."""
+
+    time: TimeSums
+    gpus: list[_GpuCourses]
+    host: _HostCourses | None = None
 
 
 class Statistics:
