@@ -67,7 +67,7 @@ class GpuTrack:
         self._not_before = not_before
         self._began = math.inf
         self._reasons = Table(_REASONS, tiers=(), keep_seconds=WINDOW_SECONDS)
-        """Share of the time in which each reason held (0 to 1)."""
+        """Share of the time in which each reason held (0 to 1), of the rows in which it did."""
         self._last = GpuReading()
         self._boiled_down: tuple[tuple[float, float], dict[str, Any]] | None = None
         """The newest facts, and of when."""
@@ -192,11 +192,13 @@ class GpuTrack:
             return
         held = dict.fromkeys(reasons or (), 1.0)
         for name, length in durations or ():
-            held[name] = min(1.0, max(0.0, length) / seconds)
+            held.pop(name, None)
+            if length > 0.0:
+                held[name] = min(1.0, length / seconds)
         if not held.keys() <= set(self._reasons.names):
             self._reasons.name(tuple(dict.fromkeys([*self._reasons.names, *held])))
         names = self._reasons.names
-        self._reasons.add_row(at, seconds, [held.get(str(name), 0.0) for name in names])
+        self._reasons.add_row(at, seconds, [held.get(str(name)) for name in names])
 
     @property
     def is_sampled(self) -> bool:
@@ -283,7 +285,7 @@ class GpuTrack:
             [
                 ReasonSeconds(str(name), stat.mean * stat.seconds)
                 for name, stat in held
-                if stat is not None and stat.mean > 0.0
+                if stat is not None
             ]
         )
 
