@@ -69,7 +69,8 @@ def stat_of(values: Sequence[float], seconds: Sequence[float]) -> Stat | None:
         value = values[0] if values else NAN
         return _make(Stat, (value, value, value, seconds[0])) if math.isfinite(value) else None
     total = sum(seconds)
-    mean = sum(map(mul, values, seconds)) / total
+    # Readings that speak for no time count alike.
+    mean = sum(map(mul, values, seconds)) / total if total > 0.0 else sum(values) / len(values)
     if math.isfinite(mean):
         return _make(Stat, (min(values), mean, max(values), total))
     read = [pair for pair in zip(values, seconds, strict=True) if math.isfinite(pair[0])]
@@ -82,7 +83,7 @@ def merged(stats: Sequence[Stat]) -> Stat | None:
         return stats[0] if stats else None
     lows, means, highs, seconds = zip(*stats, strict=True)
     total = sum(seconds)
-    mean = sum(map(mul, means, seconds)) / total
+    mean = sum(map(mul, means, seconds)) / total if total > 0.0 else sum(means) / len(means)
     return Stat(min(lows), mean, max(highs), total)
 
 

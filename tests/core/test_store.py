@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample, Host, Job, JobMember, Process, Snapshot
-from gpuwatch.core.store import JOBS_KEPT, Column, SampledSeries, Series, Store, Table, bucket_index
+from gpuwatch.core.store import (
+    JOBS_KEPT,
+    Column,
+    SampledSeries,
+    Series,
+    Stat,
+    Store,
+    Table,
+    bucket_index,
+    merged,
+    stat_of,
+)
 from tests.support.snapshots import gpu, snapshot
 
 
@@ -23,6 +34,12 @@ def polled(values: list[float | None], start: float = 0.0, step: float = 1.0) ->
     for place, value in enumerate(values):
         series.add_reading(start + (place + 1) * step, value, start + place * step)
     return series
+
+
+def test_readings_that_speak_for_no_time_count_alike() -> None:
+    """Two at one moment have a mean; no time is divided by."""
+    assert stat_of([10.0, 30.0], [0.0, 0.0]) == Stat(10.0, 20.0, 30.0, 0.0)
+    assert merged([Stat(1.0, 1.0, 1.0, 0.0), Stat(3.0, 3.0, 3.0, 0.0)]) == Stat(1.0, 2.0, 3.0, 0.0)
 
 
 # --- buckets ----------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ class GpuTrack:
 
     def _take_reasons(self, reading: GpuReading, at: float, seconds: float) -> None:
         durations, reasons = reading.throttle_durations, reading.throttle_reasons
-        if durations is None and reasons is None:
+        if seconds <= 0.0 or (durations is None and reasons is None):
             return
         held = dict.fromkeys(reasons or (), 1.0)
         for name, length in durations or ():

@@ -156,7 +156,7 @@ class Choice:
         before = self._followed or frozenset()
         asked_for = all(job.key in before for job in snapshot.jobs if job.attached)
         due = not asked_for or at >= self._chosen_at + CHOSEN_SECONDS
-        if due or self._seconds >= LOOK_SECONDS:
+        if (due or self._seconds >= LOOK_SECONDS) and self._seconds > 0.0:
             self._take_use(snapshot.jobs)
         if not due:
             return

@@ -310,7 +310,8 @@ def processes(written: bytes, count: int) -> tuple[ProcessList, int]:
         listed = list(_processes(written, size, count))
         return (listed, size) if listed else ([], 0)
     for other in (size, *_PROCESS_BYTES):
-        if 0 < other <= PROCESS_BYTES_MAX and other * count <= len(written):
+        known = min(PROCESS_RECORDS) <= other <= PROCESS_BYTES_MAX
+        if known and other * count <= len(written):
             listed = list(_processes(written, other, count))
             if len(listed) == count:
                 return listed, other

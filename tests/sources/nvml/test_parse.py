@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuwatch.core.model import BusySample
@@ -34,7 +34,8 @@ def test_no_bytes_can_break_the_samples(raw: bytes, value_type: int, now: float)
     assert all(0 < sample.at_unix_seconds <= now + 61 for sample in found)
 
 
-@given(st.binary(max_size=600), st.integers(1, 40))
+@example(written=bytes(8), count=1)
+@given(written=st.binary(max_size=600), count=st.integers(1, 40))
 def test_no_bytes_can_break_process_lists(written: bytes, count: int) -> None:
     """At most as many processes come out as the driver counted, each with a PID there can be, and
     none from behind what it wrote."""
