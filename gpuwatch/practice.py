@@ -83,7 +83,7 @@ class Cause:
     fixed: Mapping[str, Any]
     """Settings that the cure changes."""
     fixed_with_room: Mapping[str, Any] = field(default_factory=dict)
-    """The same on ``ROOMY_CORES`` and more, where that is another cure."""
+    """Settings that the cure changes on ``ROOMY_CORES`` and more, where that is another cure."""
     needs_gpu: bool = False
     """On the CPU nothing names it."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PORT = 19400
 """Prometheus' own list of exporters has no free number left (9100 to 9999)."""
 STALE_INTERVALS, STALE_SECONDS = 3.0, 5.0
-"""What is older than both is not served as if it held."""
+"""Age beyond both of which a snapshot is not served as if it held."""
 FILES = ["alerts.yml", "dashboard.json", "gpuwatch.service", "Containerfile", "daemonset.yml"]
 
 

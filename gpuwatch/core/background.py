@@ -24,7 +24,7 @@ class Task(Generic[T]):
         self._done = threading.Event()
         self._result: T | None = None
         self.error: BaseException | None = None
-        """What the call raised."""
+        """Exception that the call raised."""
         self.run_seconds: float | None = None
         """How long the call took on its thread, once it is done."""
 

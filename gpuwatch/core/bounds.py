@@ -12,7 +12,7 @@ Text = Annotated[str, Meta(max_length=4096)]
 """As long as ``text.clean`` leaves it."""
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, lt=1e18)]
-"""Of anything that is measured but a temperature: squares of more overflow in sums."""
+"""A measured value, temperatures apart: squares of more overflow in sums."""
 _MOMENTS = (-6.2e10, 1e11)
 UnixSeconds = Annotated[float, Meta(gt=_MOMENTS[0], lt=_MOMENTS[1])]
 """Between the years 5 and 5138: calendars end at 1 and 9999, local time up to a day off."""
@@ -33,7 +33,7 @@ def total(values: Iterable[float | None]) -> float | None:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
+    """Return the mean of the values that are known; ``None`` if none is."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

@@ -37,7 +37,7 @@ _READS_NEEDED = 3
 
 class _Outcome(NamedTuple):
     found: Snapshot | BaseException
-    """What was read, or what escaped from the source."""
+    """Snapshot that was read, or exception that escaped from the source."""
     read_seconds: float
 
 
@@ -68,7 +68,7 @@ class Sampler:
         self._sleep = sleep
         self._worker = DaemonWorker("gpuwatch-sampler")
         self._in_use = threading.Lock()
-        """Held by whoever reads or closes the source."""
+        """Lock of whoever reads or closes the source."""
         self._opening: Task[None] | None = None
         self._wake: asyncio.Event | None = None
         self._interval_seconds = checked_interval(interval_seconds)

@@ -14,7 +14,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class SentenceError(Exception):
-    """What was asked for cannot be done: a sentence for a person, and a command's exit code."""
+    """Refusal of what was asked for: a sentence for a person, and a command's exit code."""
 
     def __init__(self, sentence: str, exit_code: int = 2) -> None:
         super().__init__(sentence)

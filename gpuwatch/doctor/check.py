@@ -27,7 +27,7 @@ class Measured(NamedTuple):
     value: Value
     unit: str | None = None
     label: str = ""
-    """What stands before it in a sentence."""
+    """Words before it in a sentence."""
     after: str = ""
     said: bool = True
     """``False``: it is for programs alone."""
@@ -86,7 +86,7 @@ _UNITS = (
 
 
 def unit_of(field_name: str) -> tuple[str, str | None]:
-    """What a field of a reading is in words, and its unit, by how its name ends."""
+    """Return the name of a reading's field in words, and its unit, by how the name ends."""
     for ending, unit in _UNITS:
         if field_name.endswith(ending):
             return field_name.removesuffix(ending).replace("_", " "), unit
@@ -153,8 +153,8 @@ class Facts:
 
 
 def of_problem(problem: Problem, group: str, name: str, status: str | None = None) -> Check:
-    """What the dashboard says of a problem: most of its sentences are of the form "what is wrong:
-    what to do"."""
+    """Return a problem of the dashboard as a check: most of its sentences have the form "what is
+    wrong: what to do"."""
     known = {"error": FAIL, "warning": WARN, "info": WARN}
     reason, colon, cure = problem.message.partition(": ")
     return Check(

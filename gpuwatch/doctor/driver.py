@@ -41,7 +41,7 @@ _WORDS_OF_SMI = (
     "Failed to initialize NVML", "NVIDIA-SMI has failed", "No devices were found",
     "Unable to determine the device handle", "it has not answered", "it ended with exit code",
 )  # fmt: skip
-"""What is safe to hand on of its words; a script in its place can print anything."""
+"""Words of its answer that are safe to hand on: a script in its place can print anything."""
 _REPORT = (
     "See whether `nvidia-smi -q` has it, and look in `dmesg`; `gpuwatch doctor --bundle FILE` "
     "collects what a bug report needs."
@@ -223,7 +223,7 @@ def event_sets(facts: Facts) -> Iterator[Check]:
 
 
 def whatever_else(facts: Facts) -> Iterator[Check]:
-    """What the dashboard says of the driver and no check above has said."""
+    """Yield what the dashboard says of the driver and no check above has said."""
     survey = facts.survey
     if survey is not None and survey.broke_off is not None:
         reason = f"not everything could be asked for: {survey.broke_off}"

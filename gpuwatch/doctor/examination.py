@@ -53,7 +53,7 @@ def both_clocks() -> ClockPair:
 
 
 def checked(facts: Facts) -> tuple[Check, ...]:
-    """What all checks find; one that fails takes none of the others away."""
+    """Return what all checks find; one that fails takes none of the others away."""
     found: list[Check] = []
     for check in CHECKS:
         try:

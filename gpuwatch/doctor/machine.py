@@ -52,7 +52,7 @@ def itself(_facts: Facts) -> Iterator[Check]:
 
 
 def proc(facts: Facts) -> Iterator[Check]:
-    """What ``/proc`` shows of others."""
+    """Check how much ``/proc`` shows of others."""
     name = "/proc"
     if not (facts.root / "proc/self/stat").exists():
         cure = "Mount it (mount -t proc proc /proc): without it there are no processes and no host."

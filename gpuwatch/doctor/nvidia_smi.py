@@ -62,7 +62,7 @@ class NvidiaSmi:
 
     @property
     def answer(self) -> str:
-        """What came of it, in a few words."""
+        """Outcome in a few words."""
         if self.error is not None:
             return self.error
         return f"it answered in {duration(self.seconds)}"

@@ -85,7 +85,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     part: Part | None = None
     """Statistics of the time since the entry before."""
     ledger: Page = Page()
-    """What the ledger says of that time: findings that hold, and those that ended since."""
+    """Findings of that time: those that hold, and those that ended since."""
     unknown: tuple[Unchecked, ...] | None = None
     """Rules that could not be checked at its end; ``None``: nobody looked."""
 
@@ -110,7 +110,7 @@ class Mark(NamedTuple):
 
 
 class OverviewEntry(Struct, frozen=True, kw_only=True):
-    """What an overview needs of an ``Entry``: opening a recording of hours reads hundreds."""
+    """Part of an ``Entry`` that an overview needs: opening a recording of hours reads hundreds."""
 
     run: Text
     begin_unix_seconds: UnixSeconds | None = None

@@ -602,7 +602,7 @@ class RhythmSums(Sums):
 
 
 class GpuSums(Sums):
-    """What one GPU did while it was there (in a job's statistics: while the job was on it)."""
+    """Sums of one GPU while it was there (in a job's statistics: while the job was on it)."""
 
     seen_seconds: Seconds = 0.0
     watched_seconds: Seconds = 0.0
@@ -651,7 +651,7 @@ class GpuSums(Sums):
 
 
 class GpuPart(Struct, omit_defaults=True, kw_only=True):
-    """What one GPU did in one part of a time."""
+    """Statistics of one GPU in one part of a time."""
 
     identity: GpuIdentity
     sums: GpuSums
@@ -908,7 +908,7 @@ many."""
 
 
 class UsageSums(Sums):
-    """What jobs and processes have in common: who used how much."""
+    """Sums that jobs and processes have in common: who used how much."""
 
     pid: Annotated[Whole, _newer] = 0
     started_at_unix_seconds: Annotated[Number | None, _newer] = None
@@ -1359,7 +1359,7 @@ class LoopSums(Sums):
 
 
 class LoopsStatistics:
-    """What the ranks of a job report of their training loops."""
+    """Reports of a job's ranks on their training loops, added up."""
 
     def __init__(self, profile: Profile | None) -> None:
         self.sums = LoopSums()
@@ -1623,7 +1623,7 @@ class HostFacts(Sums):
 
 
 class HostPart(Struct, omit_defaults=True, kw_only=True):
-    """What the machine did in one part of a time."""
+    """Statistics of the machine in one part of a time."""
 
     facts: HostFacts
     readings: dict[str, Stat]

@@ -72,7 +72,7 @@ class Stopwatch:
             self._device.attempt(self._end, None)
 
     def poll(self) -> tuple[int, int, int]:
-        """What the GPU has done by now: nanoseconds, stretches measured and not measured."""
+        """Return the GPU's work by now: nanoseconds, stretches measured and not measured."""
         if self._running:
             self._device.attempt(self._poll, None)
         return self.ns, self.measured, self.skipped

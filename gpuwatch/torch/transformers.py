@@ -97,7 +97,7 @@ class GpuwatchCallback(TrainerCallback):  # type: ignore[misc]
         return min(self._steps, max(0, left))
 
     def _next_batches(self) -> int:
-        """Of the step that begins: the last of an epoch has what is left."""
+        """Return the batches of the step that begins: the last of an epoch has what is left."""
         together, left = self._together, self._left or 0
         self._left = max(0, left - together)
         return min(together, left) if left > 0 else together

@@ -91,7 +91,7 @@ def main(descriptor: int) -> None:
 
 
 class Measuring:
-    """What a measuring process holds: the loader's factory, the train step, the way back."""
+    """State of a measuring process: the loader's factory, the train step, the way back."""
 
     def __init__(self, channel: Channel, start: Start) -> None:
         self._channel = channel

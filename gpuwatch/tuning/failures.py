@@ -32,7 +32,7 @@ STACKS_SECONDS = 5.0
 """At most, until those that are stuck have written where they are: on a machine whose cores are
 all taken they are woken late."""
 _ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
-"""Of an object: it means nothing, and is another one each time."""
+"""Address of an object: it means nothing, and is another one each time."""
 _STACK = "(most recent call first):"
 _CRASHED = "Fatal Python error"
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
@@ -182,7 +182,8 @@ def _at(line: str | None) -> str:
 
 
 def from_exception(error: BaseException, start_method: str = "fork") -> Failure:
-    """Of a loader, dataset or step; ``start_method``: how workers are started."""
+    """Return the failure of a loader, dataset or step; ``start_method``: how workers are
+    started."""
     text, line = _text(error), own_line(error)
     if isinstance(error, RuntimeError):
         for one in ("" if error.__cause__ is None else _text(error.__cause__), text):
@@ -283,7 +284,7 @@ def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
 
 
 def of_memory(failure: Failure, *, on_cpu: bool) -> MeasureError:
-    """Of ``tune memory``: a step that ended, and may have run out of memory."""
+    """Return the error of ``tune memory`` for a step that ended, and may have run out of memory."""
     code, sentence = failure.code, failure.sentence
     if code in ("killed", "out_of_memory") and ("SIGKILL" in sentence or code == "out_of_memory"):
         # The kernel ends it where memory runs out faster than an exception can be raised.

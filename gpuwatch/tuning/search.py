@@ -35,7 +35,7 @@ HOPELESS_SHARE = 0.7
 """A setting that reaches less than this of the fastest is not visited again."""
 WORKERS_MOST = 64
 BUSY_SHARE = 0.85
-"""Of the usable cores: beyond it all of them count as in use."""
+"""Share of the usable cores beyond which all of them count as in use."""
 OTHERS_SHARE = 0.25
 WINDOW_SECONDS = (0.2, 8.0)
 VISITS_PLANNED = 40

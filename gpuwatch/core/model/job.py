@@ -16,7 +16,8 @@ resource tracker, shared-memory manager, compile or checkpoint worker, or (a gue
 of the program's own; ``other``: anything else in the job's tree."""
 Number = TypeVar("Number", int, float)
 COMPILES_PERCENT = 10.0
-"""Of a core, used by a compile worker: those without work sleep for as long as the job runs."""
+"""CPU use, in percent of a core, from which a compile worker works: others sleep as long as the job
+runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +43,13 @@ class JobMember(Identified):
     command: Text | None = None
     state: Text | None = None
     cpu_percent: Amount | None = None
-    """Of one core, all threads together."""
+    """CPU use of all its threads, in percent of one core."""
     children_cpu_percent: Amount | None = None
-    """Of one core, of a loader worker: all processes below it together, with those that lived and
-    ended between two looks (a decoder for each sample)."""
+    """CPU use of all processes below a loader worker, in percent of one core, with those that lived
+    and ended between two looks (a decoder for each sample)."""
     main_thread_cpu_percent: Amount | None = None
-    """Of one core: how close the thread that runs the Python loop is to its limit."""
+    """CPU use of the thread that runs the Python loop, in percent of one core, which is its
+    limit."""
     run_queue_wait_percent: Amount | None = None
     """Share of the time in which the main thread could have run and waited for a core."""
     disk_wait_percent: Amount | None = None
@@ -66,7 +68,7 @@ class JobMember(Identified):
     ``False``: it computed, or slept while it made one. Only of the attached job."""
     voluntary_switches_per_second: Amount | None = None
     involuntary_switches_per_second: Amount | None = None
-    """Of the main thread: it waited for something; it was pushed off its core."""
+    """Switches of the main thread: it waited for something; it was pushed off its core."""
     memory_resident_bytes: Whole | None = None
     memory_proportional_bytes: Whole | None = None
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
@@ -74,7 +76,7 @@ class JobMember(Identified):
 
     @property
     def whole_cpu_percent(self) -> float | None:
-        """Of one core, with what works for it below it."""
+        """CPU use in percent of one core, with that of the processes that work for it."""
         if self.cpu_percent is None:
             return None
         return self.cpu_percent + (self.children_cpu_percent or 0.0)
@@ -87,7 +89,7 @@ class JobMember(Identified):
 
     @property
     def compiles(self) -> bool:
-        """It is a compiler, or a worker of ``torch.compile`` that does not sleep."""
+        """Whether it is a compiler, or a worker of ``torch.compile`` that does not sleep."""
         works = (self.cpu_percent or 0.0) >= COMPILES_PERCENT
         return self.role_sign == "it is a compiler" or (
             works and self.role_sign == "it is a compile worker of torch.compile"
@@ -206,7 +208,7 @@ class Job(Identified):
     members: tuple[JobMember, ...] = ()
     """All processes, the topmost first, each after its parent."""
     loops: tuple[TrainingLoop, ...] = ()
-    """Of the ranks that use ``gpuwatch.torch``, in the order of ``ranks``."""
+    """Reports of the ranks that use ``gpuwatch.torch``, in the order of ``ranks``."""
     gpu_uuids: tuple[GpuKey, ...] = ()
     """The GPUs it uses or has used."""
     affinity_cores: Whole | None = None
@@ -251,7 +253,8 @@ class Job(Identified):
 
     @property
     def loader_workers(self) -> int | None:
-        """Of all ranks together; ``None`` if it is unknown for one, or there is no rank."""
+        """Loader workers of all ranks; ``None`` if they are unknown for one, or there is no
+        rank."""
         return _total([rank.loader_workers for rank in self.ranks])
 
     @property
@@ -262,7 +265,7 @@ class Job(Identified):
 
     @property
     def cpu_percent(self) -> float | None:
-        """Of one core, all processes together; those not yet measured are left out."""
+        """CPU use of all processes, in percent of one core; those not yet measured are left out."""
         known, counted = list[float | None](), set[int | None]()
         for member in self.members:
             if member.parent_pid in counted:
@@ -304,7 +307,7 @@ class Job(Identified):
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of all ranks that report their loop together; ``None`` while one lacks it."""
+        """Samples a second of all ranks that report their loop; ``None`` while one lacks it."""
         return _total([loop.samples_per_second for loop in self.loops])
 
 

@@ -44,7 +44,7 @@ class Process(Identified):
     state: Text | None = None
     """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
     cpu_percent: Amount | None = None
-    """Of one core: 250 is two and a half cores."""
+    """CPU use in percent of one core: 250 is two and a half cores."""
     memory_resident_bytes: Whole | None = None
     threads: Whole | None = None
     container: Text | None = None

@@ -15,7 +15,7 @@ class Host:
 
     name: Text
     cpu_percent: Amount | None = None
-    """Of all cores together, 0-100; waiting for a disk is not counted as busy."""
+    """CPU use of all cores together, 0-100; waiting for a disk is not counted as busy."""
     cpu_iowait_percent: Amount | None = None
     core_percents: tuple[Amount | None, ...] | None = None
     load_average_1_minute: Amount | None = None
@@ -74,7 +74,7 @@ class OwnCost:
     """Cost of watching, so that a person can judge it."""
 
     cpu_percent: Amount | None = None
-    """Of one core, over the time since the snapshot before."""
+    """CPU use in percent of one core, since the snapshot before."""
     memory_resident_bytes: Whole | None = None
     nvml_milliseconds_per_second: Amount | None = None
     """Time spent inside the driver's calls, a second of wall time."""

@@ -32,10 +32,10 @@ AHEAD_SECONDS = 1.0
 FINE_STALE_SECONDS = 10.0
 """A driver that has brought no sample for so long is polled."""
 SPAN = 1 / 3
-"""Of the time watched is what samples must span: two seconds of them say nothing of a minute."""
+"""Share of the time watched that samples must span: two seconds say nothing of a minute."""
 NOW_SECONDS = 5.0
 QUIET_SECONDS = 5.0
-"""What is gained on a GPU that has run nothing for so long was loaded, not left behind by steps."""
+"""Rest after which memory that a GPU gains was loaded, not left behind by steps."""
 USERS_SECONDS = 2.9
 """How much of a GPU each process uses is a mean of seconds; and jobs are read as seldom."""
 
@@ -49,7 +49,7 @@ class GpuTrack:
         self.allocated_to, self._since = gpu.allocated_to, not_before
         self.seen_at = -math.inf
         self.uses = 0
-        """So many share it."""
+        """Number of ``JobOnGpu`` that share it."""
         self.watched_seconds = 0.0
         self.read_at: float | None = None
         """When its utilisation was read last."""
@@ -290,7 +290,7 @@ class GpuTrack:
         )
 
 
-class GpuUse:
+class JobOnGpu:
     """A GPU as one job uses it, or nobody does."""
 
     def __init__(self, track: GpuTrack) -> None:

@@ -10,7 +10,7 @@ from gpuwatch.core.bounds import lowest, mean, total
 from gpuwatch.core.model import Job, JobMember, JobRank, ProcessKey, TrainingLoop
 from gpuwatch.diagnosis.facts import startup
 from gpuwatch.diagnosis.facts.cpu_vs_gpu import HELD_SECONDS, JobSamples, Shape, rows_of, usual_step
-from gpuwatch.diagnosis.facts.gpu import GpuTrack, GpuUse
+from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.window import (
     PAST_SECONDS,
     STOPPED_STATES,
@@ -28,7 +28,8 @@ from gpuwatch.diagnosis.signals.trend import Trend
 PHASES_KEPT = 512
 """Changes of phase, two for each pause: the 15 minutes of which pauses are remembered."""
 PAUSE_SHARE = 0.3
-"""Of a pause: the phase is seen once a snapshot, the pause with the driver's fine samples."""
+"""Share of a pause that a phase must cover: it is seen once a snapshot, the pause in fine
+samples."""
 PAUSES = ("checkpoint", "validation")
 
 RESTS_SECONDS = 12.0
@@ -38,13 +39,13 @@ LATE_SECONDS = 60.0
 """One that was seen to work before: while one slow batch is made, the others rest as well, but
 hardly for so long."""
 APART_RESTS_SECONDS = 5.0
-"""The same for workers that began apart from those that work."""
+"""Shorter rest that is asked of workers that began apart from those that work."""
 APART_SECONDS = 1.0
 """Workers of one loader are started one right after the other: a longer time lies between two
 loaders."""
 RESTS_PERCENT = 1.0
-"""Of a core: one that waits for its next batch wakes every few seconds to see whether its training
-process still lives."""
+"""CPU use, in percent of a core, below which a worker rests: one that waits for its next batch
+wakes every few seconds to see whether its training process still lives."""
 RESTS_SWITCHES_PER_SECOND = 5.0
 """A few with each of those wakes, and switches are counted over two seconds."""
 
@@ -224,7 +225,7 @@ class Rank:
         self._loop: TrainingLoop | None = None
         self.workers = Workers()
         self.recovery = Recovery()
-        """Of its waiting for data, as it reports itself."""
+        """Recovery by its waits for data, as it reports them itself."""
         self._state: str | None = None
         self._stopped_at: float | None = None
         self.stopped_seconds: float | None = None
@@ -336,7 +337,7 @@ LATELY_SECONDS = 8.0
 LAG_SECONDS = 3.0
 """Jobs that nobody is attached to are read every three seconds: what they did is known later."""
 RESUMES_SECONDS = 15.0
-"""What a job reports is of the last ten seconds or a little more: of a stop, too, that is over."""
+"""Time after a stop in which a job's reports still cover it: they are about ten seconds or more."""
 
 
 class JobTrack:
@@ -568,7 +569,7 @@ class JobTrack:
         )
 
 
-def is_starting(job: JobTrack, uses: Sequence[GpuUse], now: float) -> bool:
+def is_starting(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> bool:
     """Check whether the job is still in its start-up; if it just came out, what was before is left
     out from now on."""
     gpus = [use.track for use in uses]
@@ -595,7 +596,7 @@ def is_starting(job: JobTrack, uses: Sequence[GpuUse], now: float) -> bool:
     return False
 
 
-def _steps_from(job: JobTrack, uses: Sequence[GpuUse], now: float) -> float | None:
+def _steps_from(job: JobTrack, uses: Sequence[JobOnGpu], now: float) -> float | None:
     reported = job.steps_since
     if reported is not None and now - reported >= startup.WORK_SECONDS:
         if not uses:

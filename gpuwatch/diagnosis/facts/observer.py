@@ -13,7 +13,7 @@ from itertools import groupby
 from gpuwatch.core.bounds import highest
 from gpuwatch.core.model import Gpu, GpuKey, Host, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Table, spoken_for
-from gpuwatch.diagnosis.facts.gpu import GpuTrack, GpuUse
+from gpuwatch.diagnosis.facts.gpu import GpuTrack, JobOnGpu
 from gpuwatch.diagnosis.facts.job import (
     BUSIEST,
     CHANGED,
@@ -103,13 +103,13 @@ FOLLOWED_JOBS_MAX = 16
 those that use GPUs most are followed, the attached one always."""
 CHOSEN_SECONDS = 30.0
 USE_SECONDS = 30.0
-"""What counts is the use over about so long: of jobs whose GPUs swing, each is the busiest for a
+"""Time over which the use of a job counts: where GPUs swing, each job is the busiest for a
 moment."""
 KEPT_PERCENT = 5.0
-"""Those that are followed keep their place against others that are about as busy."""
+"""Lead of the jobs that are followed over others that are about as busy."""
 
 HELD_BYTES = 2 * 1024**3
-"""What no driver or desktop holds by itself."""
+"""Memory that no driver or desktop holds by itself."""
 ALIKE_BYTES, ALIKE_SHARE = 1.5 * 1024**3, 0.1
 """By how much the memory of data-parallel ranks may differ: the first gathers, logs and keeps
 contexts of the others; sequences of different lengths leave caches of different sizes."""
@@ -382,7 +382,7 @@ def _excess(host: HostTrack, begin: float, end: float) -> float | None:
 FORGOTTEN_SECONDS = 60.0
 """After the last snapshot it was in, a job or GPU begins anew."""
 MOVED_PERCENT = 10.0
-"""Of ten seconds against a minute: in so few, a swing of seconds is cut anywhere."""
+"""Difference of ten seconds from a minute: in so few, a swing of seconds is cut anywhere."""
 GROWS_ERRORS = 3.0
 """A slope of so many of its errors: rules ask for four."""
 
@@ -400,7 +400,7 @@ class Observer:
     def _begin(self) -> None:
         self._last: Snapshot | None = None
         self._jobs: dict[ProcessKey, JobTrack] = {}
-        self._gpus: dict[tuple[GpuKey, ProcessKey | None], GpuUse] = {}
+        self._gpus: dict[tuple[GpuKey, ProcessKey | None], JobOnGpu] = {}
         self._host = HostTrack()
         self._choice = Choice()
         self._groups = Groups()
@@ -523,7 +523,7 @@ class Observer:
         at: float,
         offset: float,
         new: dict[tuple[GpuKey, float], GpuTrack],
-    ) -> GpuUse:
+    ) -> JobOnGpu:
         """Return a GPU as a job uses it. One that begins shares the track with those ``new`` ones
         of which the driver remembers the same."""
         key = (gpu.uuid, None if job is None else job.job.key)
@@ -536,7 +536,7 @@ class Observer:
             stamps = [stamp - offset for stamp, _ in gpu.reading.busy_samples or ()]
             first = min([one for one in stamps if one > since], default=since)
             track = new.setdefault((gpu.uuid, first), GpuTrack(gpu, since))
-            use = self._gpus[key] = GpuUse(track)
+            use = self._gpus[key] = JobOnGpu(track)
         return use
 
     def _forget(self, at: float) -> None:
@@ -567,7 +567,7 @@ class Observer:
         return made if uses or track.ended else replace(made, unused=self._unused(snapshot))
 
     def _as_of_job(
-        self, host: HostFacts, job: JobTrack, uses: Sequence[GpuUse], now: float
+        self, host: HostFacts, job: JobTrack, uses: Sequence[JobOnGpu], now: float
     ) -> HostFacts:
         """Return the machine's facts with the growth of its memory since the job works: what was
         loaded before is none."""
@@ -589,7 +589,7 @@ class Observer:
     def _window(
         self,
         snapshot: Snapshot,
-        uses: Sequence[GpuUse],
+        uses: Sequence[JobOnGpu],
         host: HostFacts,
         job: JobTrack | None,
         now: float,

@@ -54,14 +54,15 @@ DELIVERED_SECONDS = 5.0
 """While loader workers load, work early and late in twice that time is enough: tuning needs no
 batches."""
 LOADS_PERCENT = 50.0
-"""Of the time of the worker that loads most."""
+"""Share of its time for which the worker that loads most must load."""
 RESTS_SECONDS = 3.0
 """A GPU that has worked and rests for so long, while loader workers load and the main thread
 sleeps, waits for its next batch: the work was steps."""
 BURST_SECONDS = 0.3
-"""Of a GPU's time: less initialises weights, or copies."""
+"""Shortest work that is a step: less initialises weights, or copies."""
 SLEEPS_PERCENT = 25.0
-"""Of a core: a main thread that compiles, tunes, imports or saves does more."""
+"""CPU use, in percent of a core, up to which a main thread sleeps: compiling, tuning, importing and
+saving take more."""
 
 
 def steps_from(

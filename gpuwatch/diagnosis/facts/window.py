@@ -70,7 +70,8 @@ class FactTable(Table):
 
 
 COMPILE_SHARE = 0.2
-"""Of the looks: many compilers live for less than a second, and few looks catch one."""
+"""Share of the looks that is enough: many compilers live for less than a second, and few looks
+catch one."""
 STOPPED_STATES = ("T", "t")
 """By a signal, and held by a debugger: of the kernel's letters for what a process does."""
 
@@ -83,12 +84,12 @@ class GpuFacts:
     """Batch jobs, as in ``Gpu``, for so many seconds as far as was seen:"""
     allocated_seconds: float | None = None
     busy: Waveform | None = None
-    """Of the driver's fine samples where there are any, else of the polls; ``None`` for fewer than
-    two in the window."""
+    """Waveform of the driver's fine samples where there are any, else of the polls; ``None`` for
+    fewer than two in the window."""
     busy_read: bool = False
     """A reading of utilisation is known, be it from before the window."""
     busy_now_percent: float | None = None
-    """Of the newest few seconds."""
+    """Mean of the newest few seconds."""
     unread_seconds: float = 0.0
     """For how long it has not been read any more, though it had been: the driver is silent, or
     refuses it."""
@@ -168,13 +169,13 @@ class WorkerFacts:
     count: float = mean_of()
     """Mean number alive."""
     cpu_percent: float | None = mean_of()
-    """Of one core, mean of all; with their child processes, which may use more than one."""
+    """Mean CPU use in percent of one core; with child processes, which may use more than one."""
     run_queue_wait_percent: float | None = mean_of()
     disk_wait_percent: float | None = mean_of()
     in_disk_wait_share: float | None = mean_of()
     """Share of looks that found one of them in state D."""
     awaits_network_share: float | None = mean_of()
-    """Of their time, mean of all: an answer was due on a connection of theirs."""
+    """Mean share of their time in which an answer was due on a connection of theirs."""
     at_work_share: float | None = mean_of()
     """0 to 1, mean of all, at least: of the looks that found one making a batch, be it asleep, and
     not waiting to be asked for one."""
@@ -183,7 +184,7 @@ class WorkerFacts:
     involuntary_switches_per_second: float | None = mean_of()
     """Mean of all."""
     memory_slope_bytes_per_second: float | None = None
-    """Of their PSS, all together."""
+    """Growth of the PSS of all together."""
     memory_slope_error_bytes_per_second: float | None = None
     orphaned: int = 0
 
@@ -211,7 +212,7 @@ class RankFacts:
     run_queue_wait_percent: float | None = mean_of("run_queue_wait_percent")
     disk_wait_percent: float | None = mean_of("disk_wait_percent")
     awaits_network_share: float | None = mean_of("awaits_network")
-    """Of the time: an answer was due on a connection that it made."""
+    """Share of the time in which an answer was due on a connection that it made."""
     write_bytes_per_second: float | None = mean_of("write_bytes_per_second")
     collectives_behind: float | None = mean_of()
     """How many collectives fewer than the rank that was ahead it had launched, by NCCL's count."""
@@ -323,14 +324,14 @@ class Window:
     starting: bool = False
     """The job is in its start-up: no steps have been seen yet."""
     pauses: tuple[Pause, ...] = ()
-    """Of the last 15 minutes, oldest first."""
+    """Pauses of the last 15 minutes, oldest first."""
     gathered_seconds: float = 0.0
     """Over how long those of a GPU without a job were looked for."""
     ongoing: tuple[Pause, ...] = ()
     """One for each GPU that has left its usual work and may come back to it: a pause that is not
     over, or the beginning of another regime. Not for longer than a minute or two."""
     unused: tuple[GpuFacts, ...] = ()
-    """Of a job without a GPU: those of the machine that no job uses."""
+    """GPUs of the machine that no job uses, for a job without one."""
     steady_seconds: float = 0.0
     """How long the job has been watched past its start-up."""
     busy_together: float | None = None

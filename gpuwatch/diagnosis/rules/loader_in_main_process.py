@@ -74,7 +74,8 @@ RULE = Rule(
 )
 MAIN_LOADS_PERCENT = 60.0  # of a core
 OTHERS_PERCENT = 8.0
-"""Of SM time, as of other_tenant: when such a GPU idles or works is not this job's doing alone."""
+"""SM time of others, as for other_tenant, from which a GPU's idling is not this job's doing
+alone."""
 UNPROVEN = 0.7
 """Factor of its strength where neither stacks nor the job itself show that it loads: a loop that
 makes text, steps an environment or computes metrics takes turns with its GPU just so."""

@@ -18,7 +18,7 @@ LOAD_SECONDS = 185.0
 CELL_SECONDS = 0.5
 """As long as the periods over which most drivers average."""
 LEAST_CELLS = 16
-"""Of both: fewer agree by chance."""
+"""Fewest cells of each of the two: fewer agree by chance."""
 LEAST_SPREAD = 0.08
 """Standard deviation over mean: a reading that moves less has noise to show, and no steps."""
 RESIDENT_PERCENT = 90.0
@@ -26,17 +26,17 @@ RESIDENT_PERCENT = 90.0
 PLATEAU = 0.95
 """Percentile of the power that it draws at work, where it works at times."""
 SPINS_POWER = 0.5
-"""Of what it draws at work: a kernel of NCCL that waits draws 0.2 to 0.45 of it."""
+"""Share of its power at work: a kernel of NCCL that waits draws 0.2 to 0.45 of it."""
 POWER_BIN_WATTS = 5.0
 POWER_BINS_MAX = 1000
 
 MEMORY_PERCENT = 10.0
 """A memory controller that is never busier shows no work that could rest."""
 MEMORY_RESTS = 0.15
-"""Of how busy it is at work: with less in the quietest twentieth of the time, work and waits are
+"""Share of its load at work: with less in the quietest twentieth of the time, work and waits are
 seen apart. Steps that are shorter than a sample stay in between."""
 AGAINST_CELLS = 40
-"""Of less, GPUs and traffic move against each other by chance."""
+"""Fewest cells: in fewer, GPUs and traffic move against each other by chance."""
 LEAST_MOVE = 0.02
 """Standard deviation over mean of a traffic that moves."""
 FALLS = -0.7

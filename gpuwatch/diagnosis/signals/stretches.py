@@ -15,7 +15,8 @@ from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT, IDLE_PERCENT, perc
 LEAST_SECONDS = 3.0
 """Shorter idling is a wait for a batch, a logging step, a garbage collection."""
 LEAST_SAMPLES = 1.5
-"""Of a log with seldom samples one low sample, which speaks for a second, is no pause."""
+"""Fewest samples of a pause: in a log with few, one low sample, which speaks for a second, is
+none."""
 USUAL_FACTOR = 4.0
 """How many times longer than nine of ten of its idle runs a pause is."""
 WORK_BEFORE_SECONDS = 10.0
@@ -53,7 +54,7 @@ OPEN_MAX_SECONDS = 90.0
 """How long what may be a pause is waited for: most validation passes are over by then, and a job
 that got slower for good is not kept from being found for longer."""
 OPEN_FACTOR = 2.0
-"""Of the longest pause that was seen, if that is more."""
+"""Multiple of the longest pause that was seen, if that is more."""
 
 
 Sample = tuple[float, float, float]
@@ -77,7 +78,7 @@ class PauseWatch:
 
     def __init__(self) -> None:
         self.found: deque[Stretch] = deque(maxlen=PAUSES_MAX)
-        """Those that are over, by their end."""
+        """Pauses that are over, by their end."""
         self._usual, self._levels = array("f"), array("f")
         """Lengths of its idle runs, and how busy the last cells were."""
         self._level = -math.inf
@@ -235,13 +236,13 @@ def _usual_level(levels: Sequence[float]) -> float:
 FED_CELL_SECONDS = 2.0
 """Long enough for a fed GPU's logging and optimizer gaps to be a small part."""
 FULL_PERCENT = 90.0
-"""Of a cell: nothing is missing."""
+"""Busy share of a cell in which nothing is missing."""
 FED_CELLS = 6
 """Twelve seconds on end: loaders catch up for a while after each epoch."""
 LATELY_CELLS = 5
 REMEMBERED_CELLS = 36
 BEFORE_CELLS = 8
-"""So much is looked at, at least, to know what was usual before."""
+"""Fewest cells that show what was usual before."""
 RUN_CELLS = 2
 """A GPU that was ever fed for longer in that time waits in pauses, not in its steps."""
 POOR_PERCENT = 80.0
@@ -258,7 +259,7 @@ class Recovery:
         self.at: float | None = None
         """Since when it has been fed, the last time that it came to be."""
         self.full_cells = 0
-        """So many in a row, up to now."""
+        """Number of full cells in a row, up to now."""
         self._cells: deque[tuple[float, float]] = deque(maxlen=REMEMBERED_CELLS)
         self._area = self._seconds = 0.0
 

@@ -18,7 +18,7 @@ RECOMPUTED_BUCKETS = 4
 LATELY_PART = 4
 """The newest quarter, and half a minute at least, says whether it still grows."""
 STOPPED = 0.5
-"""Of the slope over all of the time: plainly less than that lately is growth that is over."""
+"""Share of the slope over all of the time: plainly less lately is growth that is over."""
 SURE_ERRORS = 2.0
 
 

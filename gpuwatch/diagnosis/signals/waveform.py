@@ -71,7 +71,7 @@ CLEAR = 0.4
 """Least correlation at the period. White noise over 60 samples stays below 0.3; edges that wander
 by a tenth of the period leave 0.7, by a quarter 0.4."""
 BY_CHANCE = 2.1
-"""Of few cycles more is asked: twice the standard error of a correlation (1 over the root of their
+"""Correlation that few cycles reach by chance: twice its standard error (1 over the root of their
 number) and a little. A line of a few runs of any length reaches 0.4 to 0.6 at some lag."""
 ALIKE, LESS_IF_ALIKE = 0.25, 0.7
 """Less where the distances of its turns to busy are alike (standard deviation over mean): steps
@@ -266,8 +266,8 @@ short ones, some of which samples hit by chance."""
 END_LOW_PERCENT = 10.0
 END_HIGH_PERCENT = 90.0
 NEITHER_END_SHARE = 0.6
-"""What swings between idle and busy slower than twice the sample distance fills whole samples
-with either; with six of ten samples at neither end it is partial use, or faster."""
+"""Share of samples at neither end from which a signal is partial use, or swings faster than can be
+seen: a slower swing fills whole samples with either."""
 NEIGHBOURS_DIFFER_PERCENT = 40.0
 """Mean step between neighbours up to which such a line counts as one. A swing of 1.5 samples
 beats with the sampling and still steps 35; one that is seen steps more, or reaches the ends."""

@@ -1,4 +1,4 @@
-"""What is logged of a job, and the process that hands it to the tool.
+"""Rows that are logged of a job, and the process that hands them to the tool.
 
 A row covers 15 seconds, and none covers less: tools show the last row as a run's own value. What
 the run shows instead is its summary, which covers all of it, also the seconds after the last row.
@@ -119,9 +119,9 @@ class ExperimentLog:
         self._tool, _, folder = tool.partition(":")
         self._job, self._uuids = key, frozenset[GpuKey]()
         self._interval, self._run = Spreads(Spread), Spreads(Spread)
-        """What was read since the last row, and in the whole run."""
+        """Readings since the last row, and in the whole run."""
         self._episodes: tuple[Episode, ...] = ()
-        """What the ledger says of the job."""
+        """Episodes of the job, by the ledger."""
         self._said: set[str] = set()
         """Rules whose sentences were sent."""
         self._began = self._due = 0.0

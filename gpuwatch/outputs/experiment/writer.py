@@ -25,8 +25,8 @@ from typing import Any
 _PACKET_MOST = 1 << 20
 Given = dict[str, Any]
 Writers = tuple[Callable[[Given], object], Callable[[Given], object]]
-"""What takes a row (``at``, ``step``, ``values`` and ``texts`` by name), and what ends the run:
-that takes the ``exit_code`` and, if gpuwatch saw the job and its end, the summary, as a row."""
+"""Two functions: one takes a row (``at``, ``step``, ``values`` and ``texts`` by name), one ends the
+run, with the ``exit_code`` and, if gpuwatch saw the job and its end, the summary as a row."""
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 

@@ -244,7 +244,7 @@ class Metrics:
 
 
 def job_name(key: ProcessKey) -> str:
-    """The same while the job runs, also after the exporter was started anew."""
+    """Return a name that stays while the job runs, also after the exporter was started anew."""
     return blake2b(f"{key[0]} {key[1]}".encode(), digest_size=4).hexdigest()
 
 

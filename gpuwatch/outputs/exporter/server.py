@@ -126,7 +126,7 @@ class Server(ThreadingMixIn, TCPServer):
             self._free.release()
 
     def handle_error(self, *_: Any) -> None:
-        """Of who hangs up nothing is said; anything else is a bug."""
+        """Say nothing of a client that hangs up; report anything else as a bug."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             bug = f"gpuwatch: a request failed: {bug_place(error)}. This is a bug in gpuwatch."
@@ -183,4 +183,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """What anybody can send is not written to a log."""
+        """Write no log: anybody can send a request, with any text."""

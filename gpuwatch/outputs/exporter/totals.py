@@ -1,4 +1,5 @@
-"""What is kept from snapshot to snapshot: how busy each GPU was lately, and all that adds up."""
+"""Memory of the exporter from snapshot to snapshot: how busy each GPU was lately, and all that adds
+up."""
 
 from array import array
 from collections import defaultdict, deque
@@ -13,7 +14,7 @@ from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
-"""Of any scraper; of one that was not seen before."""
+"""Longest window of a scraper; window of one that was not seen before."""
 LATE_SECONDS = 2.5
 """The driver's samples come so late at most."""
 SCRAPERS_KEPT, GPUS_KEPT = 16, 256
@@ -49,8 +50,8 @@ class BusyWindows:
             self._looks.popleft()
 
     def of(self, scraper: str, seconds: float | None) -> Mapping[GpuKey, Percents]:
-        """Of so many ``seconds``; ``None``: since ``scraper`` asked last in this way. Who asks
-        before there is anything new gets the newest again."""
+        """Return the busy percents of each GPU in the last ``seconds``; ``None``: since ``scraper``
+        asked last in this way. Who asks before there is anything new gets the newest again."""
         newest = self._looks[-1][0]
         if seconds is None:
             since = self._scrapers.pop(scraper, newest - FIRST_WINDOW_SECONDS)

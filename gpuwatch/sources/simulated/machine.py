@@ -51,7 +51,7 @@ _LEAK_SECONDS = 6.0
 CONTEXT_BYTES = 0.52 * GIB
 """Taken by a CUDA context and its libraries on a card before the first tensor."""
 RESERVED_BYTES = int(0.46 * GIB)
-"""Held by the driver itself on a card."""
+"""Memory that the driver itself holds on a card."""
 
 
 # -- what a scenario asks for ----------------------------------------------------------------------

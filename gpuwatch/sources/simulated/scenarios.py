@@ -177,7 +177,7 @@ def lost(gpus: int) -> Setup:
 
 
 def rerun(gpus: int) -> Setup:
-    """The same command again, a quarter of a minute later, with the workers it needs."""
+    """Return a job that ends, and its command again with the workers it needs, 15 s later."""
     first = tuple(replace(job, end=FIRST_END_SECONDS) for job in one_job(gpus, STARVED))
     fed = replace(STARVED, workers=6, pinned=True, copy_bytes_per_second=24 * GB)
     begin = FIRST_END_SECONDS + 15.0

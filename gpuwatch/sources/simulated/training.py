@@ -310,8 +310,8 @@ WINDOW_SECONDS = 10.0
 KEPT_STEPS = 1024
 """A window of steps of a hundredth of a second."""
 ALLOCATED_SHARE, RESERVED_SHARE, PEAK_SHARE = 0.74, 0.93, 0.9
-"""Of the memory its process holds on the GPU: the rest is the CUDA context and what the allocator
-keeps for the next step."""
+"""Shares of the memory its process holds on the GPU: the rest is the CUDA context and what the
+allocator keeps for the next step."""
 
 
 class LoopStep(NamedTuple):

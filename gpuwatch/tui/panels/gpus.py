@@ -214,7 +214,7 @@ Answer = TypeVar("Answer")
 
 
 class State(NamedTuple):
-    """What a GPU does, in a word and a style of the palette."""
+    """Activity of a GPU, in a word and a style of the palette."""
 
     word: str
     style: str
