@@ -727,16 +727,23 @@ def frames_of(path: str) -> list[Frame]:
     """Return the frames of a recording in the order of the file: none of any other file."""
     found: list[Frame] = []
     for file, offset, entry in entries_of(path):
-        if found and found[-1].summed is None and found[-1].opening.run == entry.run:
+        if found and found[-1].summed is None and _sums_up(entry, found[-1]):
             found[-1] = found[-1]._replace(summed=entry)
         if entry.begin_unix_seconds is not None:
             found.append(Frame(file, offset, entry.begin_unix_seconds, entry, None))
     for place, frame in enumerate(found):
-        if frame.summed is None or frame.summed.part is None:
+        if frame.summed is None:
             before = found[place - 1] if place else None
             until = found[place + 1].begin_unix_seconds if place + 1 < len(found) else math.inf
             found[place] = _summed(path, before, frame, until)
     return found
+
+
+def _sums_up(entry: Entry, frame: Frame) -> bool:
+    """Whether ``entry`` is about all of the frame: not if one between them is damaged."""
+    begin = None if entry.part is None else entry.part.time.begin
+    own = entry.run == frame.opening.run
+    return own and begin is not None and begin <= frame.begin_unix_seconds
 
 
 def _summed(path: str, before: Frame | None, frame: Frame, until: float) -> Frame:

@@ -113,3 +113,27 @@ def test_a_kill_costs_at_most_a_minute_of_findings(
     assert one["rule"] == other["rule"]
     rate = 2.0 * 0.64
     assert one["cost_gpu_seconds"] == pytest.approx(other["cost_gpu_seconds"], abs=60.0 * rate)
+
+
+def test_a_damaged_summary_costs_nothing(path: str, tmp_path: Path, gpuwatch: Gpuwatch) -> None:
+    """Two minutes, one of whose summaries cannot be read, are summed up from their lines."""
+    data = bytearray(Path(path).read_bytes())
+    places = [offset for _, offset, _ in file.entries_of(path)]
+    middle = places[len(places) // 2]
+    data[middle + 30 : middle + 60] = bytes(30)
+    damaged = tmp_path / "damaged.jsonl.zst"
+    damaged.write_bytes(data)
+    assert len(list(file.entries_of(str(damaged)))) == len(places) - 1
+    one, other = (gpuwatch("report", str(name), "--json").json for name in (damaged, path))
+    assert one["time"]["snapshots"] == other["time"]["snapshots"]
+    assert one["time"]["gap_count"] == 0
+    assert one["total"]["busy_percent"] == pytest.approx(other["total"]["busy_percent"], abs=0.5)
+    costs = [
+        [
+            cause["cost_gpu_seconds"]
+            for cause in said["findings"]
+            if cause["rule"] == "loader_cpu_bound"
+        ]
+        for said in (one, other)
+    ]
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)
