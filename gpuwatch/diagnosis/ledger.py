@@ -206,6 +206,14 @@ class Ledger:
         self._holding = holding
         self._keep_bounds()
 
+    def leave_out_before(self, begin_unix_seconds: float, diagnosis: Diagnosis) -> None:
+        """Leave out what findings that held before this ledger begins have lost by the first
+        ``diagnosis``."""
+        for finding in diagnosis.findings:
+            since, cost = finding.since_unix_seconds, finding.cost_gpu_seconds
+            if cost is not None and since is not None and since < begin_unix_seconds:
+                self._counted[key_of(finding)] = cost, finding.watched_gpu_seconds or 0.0
+
     def finish(self, at_unix_seconds: float) -> None:
         """End what holds: nobody watches from here on."""
         self.finish_questions(at_unix_seconds)

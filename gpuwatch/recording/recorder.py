@@ -145,6 +145,9 @@ class Recorder:
 
     def _note_diagnosis(self, at_unix_seconds: float, diagnosis: Diagnosis) -> None:
         if diagnosis is not self._diagnosis:
+            if self._diagnosis is None:
+                # Whoever diagnoses may have watched before this recording began.
+                self._ledger.leave_out_before(at_unix_seconds, diagnosis)
             self._diagnosis = diagnosis
             self._ledger.add_diagnosis(diagnosis, at_unix_seconds)
 

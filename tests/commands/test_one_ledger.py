@@ -180,3 +180,31 @@ def test_commands_say_what_the_ledger_says(gpuwatch: Gpuwatch, tmp_path: Path) -
     ]
     said = [[(one["rule"], one["cost_gpu_seconds"]) for one in each["findings"]] for each in found]
     assert said[0] == said[1] != []
+
+
+def test_what_was_lost_before_is_in_no_report_or_recording(tmp_path: Path) -> None:
+    """Of a job that has starved for two minutes, when its page or a recording is opened then."""
+    taken = list(snapshots((Piece("starved", 150),), gpus=2, interval=1.0))
+    engine = Engine()
+    for one in taken[:120]:
+        engine.push(one)
+    path = tmp_path / "late.jsonl.zst"
+    job, recorder = JobRecorder(taken[0].jobs[0].key), Recorder(path)
+    before = by_rule(engine.ledger.episodes())["loader_cpu_bound"]
+    for one in taken[120:]:
+        engine.push(one)
+        job.push(one, engine.diagnosis)
+        recorder.push(one, engine.diagnosis)
+    engine.finish()
+    job.note_diagnosis(engine.diagnosis)
+    recorder.close()
+    lost = by_rule(engine.ledger.episodes())["loader_cpu_bound"] - before
+    report = job.report()
+    (use,) = report.findings
+    # The newest seconds before it may be counted only now.
+    assert use.cost_gpu_seconds == pytest.approx(lost, abs=8.0)
+    assert use.cost_gpu_seconds <= report.gpu_seconds
+    (episode,) = RecordingIndex(str(path)).findings
+    # It was told nothing after the engine's last look.
+    assert episode.cost_gpu_seconds is not None
+    assert 0.3 * lost < episode.cost_gpu_seconds < lost + 8.0

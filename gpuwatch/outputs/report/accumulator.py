@@ -123,6 +123,10 @@ class Accumulator:
         step = self._statistics.latest
         if diagnosis is self._diagnosis or step is None:
             return
+        if self._diagnosis is None:
+            # Whoever diagnoses may have watched before this report began.
+            begin = (self._statistics.time.begin or 0.0) + step.offset
+            self._ledger.leave_out_before(begin, diagnosis)
         self._diagnosis, self._unknown = diagnosis, diagnosis.unknown
         self._ledger.add_diagnosis(diagnosis, step.until, step.offset)
 
