@@ -33,6 +33,35 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """How much faster the job would be with a cure, as an estimate."""
+
+    factor: float | None
+    """Times its speed of now; ``None``: how much the cure gives is not known, only that it is
+    ``high`` at most."""
+    low: float
+    high: float
+    limited_by: str
+    """What the job would then run up to: ``8 cores``, ``the GPU``."""
+
+    @property
+    def worth(self) -> float:
+        """Times its speed of now, by which severity and order go."""
+        return self.high if self.factor is None else self.factor
+
+    @property
+    def brief(self) -> str:
+        """``about 1.8 times faster``, ``at most 1.3 times faster``."""
+        about = "at most" if self.factor is None else "about"
+        return f"{about} {self.worth:.{2 if self.worth < 1.095 else 1}f} times faster"
+
+    @property
+    def says(self) -> str:
+        """``about 1.8 times faster, limited by 8 cores``."""
+        return f"{self.brief}, limited by {self.limited_by}"
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """A change to make; ``setting`` names a knob where there is one (``num_workers``)."""
 
@@ -45,6 +74,8 @@ class Advice:
     wanted: str | None = None
     """Value to set it to."""
     why: str = ""
+    gain: Gain | None = None
+    """Gain of this change alone, where it can be estimated."""
 
     @property
     def change(self) -> str:
@@ -100,6 +131,8 @@ class Finding:
     """GPU time lost to it so far."""
     watched_gpu_seconds: float | None = None
     """GPU time that the share is of."""
+    gain: Gain | None = None
+    """Gain of its best cure; ``None``: it cannot be known, and nothing is promised."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
@@ -299,6 +332,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         job=first.job if len(jobs) == 1 else None,
         since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),
+        gain=_gain([one.gain for one in members]),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         watched_gpu_seconds=_watched(members),
@@ -323,7 +357,17 @@ def _one_advice(alike: Sequence[Advice]) -> Advice:
         action=united([one.action for one in alike]),
         present=alike[0].present and united(present),
         wanted=alike[0].wanted and united(wanted),
+        gain=_gain([one.gain for one in alike]),
     )
+
+
+def _gain(gains: Sequence[Gain | None]) -> Gain | None:
+    """Return one gain for those of several jobs: their middle, and the widest range."""
+    known = sorted([one for one in gains if one is not None], key=lambda one: one.worth)
+    if not known or len(known) < len(gains):
+        return None
+    middle = known[len(known) // 2]
+    return replace(middle, low=min([one.low for one in known]), high=known[-1].high)
 
 
 def _share(members: Sequence[Finding]) -> float | None:

@@ -34,6 +34,7 @@ from gpuwatch.diagnosis.rules.shared.words import amount, lasting, percent_of, r
 
 RULE = Rule(
     title="checkpoint pauses",
+    gives_back="all",
     cure=(
         Advice(
             "Save asynchronously (torch.distributed.checkpoint.async_save, or write from a "

@@ -78,6 +78,7 @@ from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, ranks, words
 
 RULE = Rule(
     title="waits for another rank",
+    gives_back="some",
     explains=cards.WAITING | {"memory_not_pinned", "sync_every_step", "too_many_workers"},
     lost_while_busy=True,
     look_alike=4,

@@ -47,6 +47,7 @@ from gpuwatch.diagnosis.sentence import GPUS, IS, either
 
 RULE = Rule(
     title="power or clocks capped",
+    gives_back="some",
     explains={"straggler", "collective_wait", "busy_without_work", "batch_too_small"},
     lost_while_busy=True,
     look_alike=2,

@@ -51,6 +51,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
 
 RULE = Rule(
     title="Python-bound",
+    gives_back="some",
     uses_workers=True,
     cure=(
         Advice(

@@ -49,6 +49,7 @@ from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, ve
 
 RULE = Rule(
     title="one rank is slower",
+    gives_back="some",
     explains={"busy_without_work", "batch_too_small", "oscillation"},
     lost_while_busy=True,
 )
