@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from gpuwatch.core import units
-from gpuwatch.core.bounds import highest, lowest, total
+from gpuwatch.core.bounds import highest, lowest, mean, total
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
 from gpuwatch.diagnosis.sentence import filled, shape, united
 
@@ -59,6 +59,12 @@ class Gain:
     def says(self) -> str:
         """``about 1.8 times faster, limited by 8 cores``."""
         return f"{self.brief}, limited by {self.limited_by}"
+
+    @property
+    def in_full(self) -> str:
+        """``about 1.8 times faster (1.5 to 2.0), limited by 8 cores``."""
+        between = "" if self.factor is None else f" ({self.low:.1f} to {self.high:.1f})"
+        return f"{self.brief}{between}, limited by {self.limited_by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,8 @@ class Finding:
     """GPU time that the share is of."""
     gain: Gain | None = None
     """Gain of its best cure; ``None``: it cannot be known, and nothing is promised."""
+    lost_watts: float | None = None
+    """Power of one of its GPUs in the time that is lost; ``None``: not read."""
     says: str = ""
     """The summary with places for its GPUs (``sentence.filled``)."""
     members: tuple[Finding, ...] = ()
@@ -141,6 +149,31 @@ class Finding:
     @property
     def key(self) -> FindingKey:
         return FindingKey(self.rule, self.gpus, self.job)
+
+    @property
+    def lost_joules(self) -> float | None:
+        """Energy of its GPUs in the time lost so far."""
+        if self.cost_gpu_seconds is None or self.lost_watts is None:
+            return None
+        return self.cost_gpu_seconds * self.lost_watts
+
+    @property
+    def promise(self) -> str:
+        """``num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores``; empty where nothing
+        is promised."""
+        if self.gain is None:
+            return ""
+        change = next(
+            (one.change for one in self.advice if one.gain == self.gain and one.wanted), None
+        )
+        if change is None:
+            return f"a fix would make it {self.gain.says}"
+        return f"{change}: {self.gain.says}"
+
+    @property
+    def headline(self) -> str:
+        """The summary with the promise."""
+        return "; ".join(filter(None, (self.summary.rstrip("."), self.promise)))
 
 
 def rank(
@@ -333,6 +366,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         since_unix_seconds=lowest(one.since_unix_seconds for one in members),
         advice=_advice(members),
         gain=_gain([one.gain for one in members]),
+        lost_watts=mean(one.lost_watts for one in members),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
         watched_gpu_seconds=_watched(members),

@@ -47,9 +47,7 @@ def with_gains(window: Window, rule: Rule, firing: Firing) -> Firing:
     return replace(firing, advice=advice, gain=_best(window, rule, firing, advice))
 
 
-def _best(
-    window: Window, rule: Rule, firing: Firing, advice: Sequence[Advice]
-) -> Gain | None:
+def _best(window: Window, rule: Rule, firing: Firing, advice: Sequence[Advice]) -> Gain | None:
     known = [one.gain for one in advice if one.gain is not None]
     best = max(known, key=lambda gain: gain.worth, default=None)
     if best is not None and best.worth >= WORTH_SAYING:
@@ -139,15 +137,18 @@ def _main_thread(job: JobFacts) -> list[_Limit]:
 def _cores(window: Window, job: JobFacts, cost: float = 1.0) -> list[_Limit]:
     """The cores that the job may use and others leave free, against what it uses now; ``cost``:
     how many times the CPU a step takes then."""
-    cores, used = loaders.usable_cores(window.host, job), job.cpu_cores
+    cores, used, workers = loaders.usable_cores(window.host, job), job.cpu_cores, job.workers
     if cores is None or not used:
         return []
+    queued = 0.0 if workers is None else workers.run_queue_wait_percent or 0.0
+    processes = len(job.ranks) + (0.0 if workers is None else workers.count)
+    if processes > cores and queued >= loaders.QUEUED_PERCENT:
+        # What they do not get now, more or fewer of them would not get either.
+        return [_Limit(words.cores_of(cores), 1.0 / cost, high=1.2)]
     return [_Limit(words.cores_of(cores), cores / (cost * used))]
 
 
-def _workers(
-    window: Window, job: JobFacts, present: float, wanted: float
-) -> list[_Limit] | None:
+def _workers(window: Window, job: JobFacts, present: float, wanted: float) -> list[_Limit] | None:
     if present < 1.0:
         return _first_workers(window, job, wanted)
     workers = job.workers
@@ -195,6 +196,19 @@ def _quota(job: JobFacts, wanted: float) -> list[_Limit] | None:
         most = 100.0 * loaders.cores_each(workers)
         limits.append(_Limit(number, most / workers.cpu_percent))
     return limits
+
+
+def lost_watts(window: Window, firing: Firing, *, while_busy: bool) -> float | None:
+    """Return the power of a GPU in the time that is lost: while it idles, or is busy in vain."""
+    watts = []
+    for gpu in window.gpus:
+        mean, busy, idle = gpu.power_mean_watts, gpu.power_busy_watts, gpu.idle_share
+        if firing.lost_share is None or (firing.gpus and gpu.uuid not in firing.gpus):
+            continue
+        if not while_busy and mean is not None and busy is not None and idle > 0.0:
+            mean = max(0.0, min(mean, (mean - (1.0 - idle) * busy) / idle))
+        watts.append(mean)
+    return words.mean(watts)
 
 
 # -- how grave it is -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """``python -m tests.evaluation.gains``: predicted gains beside measured ones.
 
-Real PyTorch jobs on the virtual GPU, at each setting of one knob. Each is recorded by gpuwatch, which
-sees it from outside only, while it counts its own steps; then the recording of each setting
+Real PyTorch jobs on the virtual GPU, at each setting of one knob. Each is recorded by gpuwatch,
+which sees it from outside only, while it counts its own steps; then the recording of each setting
 predicts how much faster the others would be, and their steps say how much faster they are.
 
     python -m tests.evaluation.gains measure FOLDER [KIND...]    # minutes for each kind; appends
@@ -17,8 +17,6 @@ import json
 import os
 import re
 import socket
-import socketserver
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +24,7 @@ import threading
 import time
 import urllib.request
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +34,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from gpuwatch.core.bounds import total
+from gpuwatch.core.model import Snapshot
+from gpuwatch.diagnosis.catalogue import find
+from gpuwatch.diagnosis.engine import Engine
+from gpuwatch.diagnosis.facts.observer import Observer
+from gpuwatch.diagnosis.facts.window import Window
+from gpuwatch.diagnosis.finding import Advice, Gain
+from gpuwatch.diagnosis.gain import with_gains
+from gpuwatch.diagnosis.rule import Firing, Rule
 from gpuwatch.practice import Settings
+from gpuwatch.recording.file import open_any
 from tests.evaluation.experiments import ROOT, machine
 
 SECONDS = 40
@@ -297,8 +305,9 @@ def _run(job: Mapping[str, Any], file: Path) -> float:
         command = [sys.executable, "-m", "tests.evaluation.gains", "job", json.dumps(job)]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
-            preexec_fn=_hurry,
+            start_new_session=True
         )  # fmt: skip
+        _hurry(process)
         steps: list[tuple[float, int]] = []
 
         def count() -> None:
@@ -314,10 +323,12 @@ def _run(job: Mapping[str, Any], file: Path) -> float:
             time.sleep(WARM_SECONDS)
             began = len(steps)
             words = f"record --pid {process.pid} --for {SECONDS}s -o {file}"
-            subprocess.run(
+            recorder = subprocess.Popen(
                 [sys.executable, "-m", "gpuwatch", *words.split()], cwd=ROOT, env=environment,
-                check=True, stdout=subprocess.DEVNULL, preexec_fn=_hurry
+                stdout=subprocess.DEVNULL, start_new_session=True
             )  # fmt: skip
+            _hurry(recorder)
+            recorder.wait()
             (first, one), (last, other) = steps[began - 1], steps[-1]
         finally:
             process.terminate()
@@ -326,12 +337,107 @@ def _run(job: Mapping[str, Any], file: Path) -> float:
     return (other - one) / (last - first)
 
 
-def _hurry() -> None:
-    """Come before all else on this machine, in a session of its own: sched(7), autogroups."""
-    os.setsid()
+def _hurry(process: subprocess.Popen[Any]) -> None:
+    """Let it come before all else on this machine; it leads a session, which has a group of its own
+    for the scheduler (sched(7), autogroups)."""
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
-        Path("/proc/self/autogroup").write_text(str(NICE))
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(NICE))
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+CLOSE = 0.25
+"""Of the measured gain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    kind: str
+    change: str
+    said: str
+    """Rule that speaks first of the slow one; ``-``: none does."""
+    predicted: Gain | None
+    measured: float
+
+    @property
+    def is_close(self) -> bool | None:
+        """``None``: nothing was promised."""
+        if self.predicted is None or self.predicted.factor is None:
+            return None
+        return abs(self.predicted.factor / self.measured - 1.0) <= CLOSE
+
+
+def compare(folder: Path) -> Iterator[Compared]:
+    """Yield each change of a setting to each other one of its kind."""
+    rows = [json.loads(line) for line in (folder / "measured.jsonl").read_text().splitlines()]
+    measured = [Measured(**row) for row in rows]
+    for one in measured:
+        others = [it for it in measured if it.kind == one.kind and it.value not in (0, one.value)]
+        said, window, rule, firing = _seen(folder / one.file)
+        for other in others:
+            predicted = None
+            if rule is not None and firing is not None:
+                predicted = _predicted(KINDS[one.kind], one, other, window, rule, firing)
+            yield Compared(
+                kind=one.kind,
+                change=f"{KINDS[one.kind].setting} {one.value} -> {other.value}",
+                said=said,
+                predicted=predicted,
+                measured=other.steps_per_second / one.steps_per_second,
+            )
+
+
+def _predicted(
+    knob: Knob, one: Measured, other: Measured, window: Window, rule: Rule, firing: Firing
+) -> Gain | None:
+    """Return the gain of the change to just this setting, whatever was advised."""
+    names = {"workers": "num_workers", "quota": "cpu quota"}
+    if knob.setting not in names:
+        return firing.gain if other.value == knob.values[-1] else None
+    change = Advice(
+        "Try it.", setting=names[knob.setting], present=str(one.value), wanted=str(other.value)
+    )
+    return with_gains(window, rule, replace(firing, advice=(change,), gain=None)).gain
+
+
+def _seen(file: Path) -> tuple[str, Window, Rule | None, Firing | None]:
+    """Return what is said first at the end of a recording, with the window that it is said of."""
+    engine, observer = Engine(), Observer()
+    with open_any(str(file)) as opened:
+        for snapshot in map(_alone, opened.snapshots):
+            engine.push(snapshot)
+            observer.push(snapshot)
+    (window,) = [one for one in observer.windows() if one.job is not None]
+    findings = engine.diagnosis.findings
+    rule = find(findings[0].rule) if findings else None
+    verdict = None if rule is None else rule.check(window)
+    if rule is None or not isinstance(verdict, Firing):
+        return "-", window, None, None
+    return rule.name, window, rule, with_gains(window, rule, verdict)
+
+
+def _alone(snapshot: Snapshot) -> Snapshot:
+    """Leave out what else the machine did: the job came before it."""
+    used = total(job.cpu_percent for job in snapshot.jobs)
+    if used is None or not snapshot.host.core_count:
+        return snapshot
+    host = replace(snapshot.host, cpu_percent=min(100.0, used / snapshot.host.core_count))
+    return replace(snapshot, host=host)
+
+
+def table(rows: Iterable[Compared]) -> Iterator[str]:
+    yield "| job | change | said of it | predicted | range | limited by | measured | within 25% |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for one in rows:
+        gain = one.predicted
+        figures = ["-", "-", "-"]
+        if gain is not None:
+            factor = "at most" if gain.factor is None else f"{gain.factor:.2f}"
+            figures = [factor, f"{gain.low:.2f} to {gain.high:.2f}", gain.limited_by]
+        close = {None: "-", True: "yes", False: "no"}[one.is_close]
+        cells = [one.kind, one.change, one.said, *figures, f"{one.measured:.2f}", close]
+        yield f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -351,6 +457,12 @@ def main() -> None:
                 for one in measure(folder, kind):
                     print(json.dumps(vars(one)), file=file, flush=True)
                     print(json.dumps(vars(one)), flush=True)
+        return
+    rows = list(compare(folder))
+    print("\n".join(table(rows)))
+    promised = [one for one in rows if one.is_close is not None]
+    close = sum(one.is_close is True for one in promised)
+    print(f"\n{close} of {len(promised)} predictions within {CLOSE:.0%} of what was measured")
 
 
 if __name__ == "__main__":
