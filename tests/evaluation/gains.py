@@ -219,7 +219,7 @@ def train(job: Mapping[str, Any]) -> None:
 
 
 def _log(port: int) -> None:
-    urllib.request.urlopen(f"http://127.0.0.1:{port}/40", data=b"loss 0.5", timeout=10).read()
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/100", data=b"loss 0.5", timeout=10).read()
 
 
 class _Server(BaseHTTPRequestHandler):
