@@ -59,6 +59,7 @@ FETCHING = small(
 )  # fmt: skip
 CHILDREN = small(8, 2.1, workers=busy_workers(2, 100.0))
 ALONE = small(2, 1.0, workers=busy_workers(1, 96.0))
+ROOMY = small(64, 2.2, workers=busy_workers(2))
 NONE = small(2, 1.0, 98.0, workers=None)
 
 
@@ -74,7 +75,7 @@ NONE = small(2, 1.0, 98.0, workers=None)
         ("loader_in_main_process", NONE, 0.9, (0, 1), 0.84, "1 worker"),
         ("loader_in_main_process", NONE, 0.9, (0, 2), 1.66, "2 cores"),
         ("loader_in_main_process", NONE, 0.9, (0, 2), 1.27, "2 cores"),
-        ("loader_cpu_bound", small(64, 2.2, workers=busy_workers(2)), 0.25, (2, 8), 1.31, "the GPU"),
+        ("loader_cpu_bound", ROOMY, 0.25, (2, 8), 1.31, "the GPU"),
     ],
 )  # fmt: skip
 def test_other_numbers_of_workers(

@@ -462,13 +462,11 @@ def mark_line(view: View, width: int) -> Line:
 
 
 def _add_gain(row: Row, before: BeforeOrAfter, after: BeforeOrAfter) -> None:
-    """Add how much faster it is, beside what was predicted."""
-    measured = after.times(before)
-    if measured is None:
+    """Add how many times as fast it is, beside what was predicted."""
+    measured, gain = after.times(before), before.predicted
+    if measured is None or gain is None or gain.factor is None:
         return
-    text, gain = f"{measured:.2f} times as fast", before.predicted
-    if gain is not None and gain.factor is not None:
-        text += f", {gain.factor:.1f} predicted"
+    text = f"{measured:.1f}x as fast ({gain.factor:.1f}x predicted)"
     if row.room >= len(text) + 3:
         row.add("  ").add(text, "label")
 
