@@ -81,9 +81,10 @@ class RuleState:
         self, verdict: Verdict, seconds: float, unix_seconds: float, watched_seconds: float = 0.0
     ) -> None:
         """``seconds``: since the evaluation before; ``watched_seconds``: of the window."""
-        if isinstance(verdict, Firing) and not gains.is_worth_saying(
-            verdict.gain, said=self.raised
-        ):
+        worth = isinstance(verdict, Firing) and (
+            self.rule.harms or gains.is_worth_saying(verdict.gain, said=self.raised)
+        )
+        if isinstance(verdict, Firing) and not worth:
             verdict = Clear()
         fired_before = self.fires_now
         self.fires_now = isinstance(verdict, Firing)

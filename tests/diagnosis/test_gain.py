@@ -244,6 +244,13 @@ def test_harm_keeps_its_severity() -> None:
     assert [one.severity for one in held(0.15, severity="error")] == ["error"]
 
 
+def test_what_harms_is_said_for_any_gain() -> None:
+    """Heat that costs 5% is information."""
+    rule = replace(CURED, harms=True, check=lambda _: e.firing(lost_share=0.05))
+    (found,) = e.play(e.Scripted([rule]), range(30))[-1].findings
+    assert found.severity == "info"
+
+
 def test_information_of_a_rule_stays_information() -> None:
     """What the rule itself only tells is no warning, however much it costs."""
     assert [one.severity for one in held(0.5, severity="info")] == ["info"]

@@ -145,7 +145,6 @@ def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
         why="the cap lowers the clocks",
     )
     return Firing(
-        severity="info" if loss is not None and loss < SLIGHT else None,
         summary=f"{GPUS} {IS} capped at {limit:.0f} W; the card's own limit is {default:.0f} W"
         f"{slower}",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],

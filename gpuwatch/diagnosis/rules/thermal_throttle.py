@@ -54,6 +54,7 @@ RULE = Rule(
     },
     lost_while_busy=True,
     slows_clocks=True,
+    harms=True,
     look_alike=1,
     chart="temperature_celsius",
     chart_seconds=180.0,
