@@ -288,18 +288,18 @@ class View:
         window: TimeWindow | None = None,
         held: Sequence[Held] | None = None,
         *,
-        solid: bool = False,
+        braille: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
         first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
-        chart of how busy a GPU is has the colours of what ``held`` it up. ``solid``: one row has no
-        neighbour above or below that it could be taken for."""
+        chart of how busy a GPU is has the colours of what ``held`` it up. ``braille``: for one
+        row of a list."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
         glyphs = self.glyphs
-        return strip.draw(series, window, width, limit, glyphs, style, rows, held, solid=solid)
+        return strip.draw(series, window, width, limit, glyphs, style, rows, held, braille=braille)
 
     @property
     def column_seconds(self) -> float:

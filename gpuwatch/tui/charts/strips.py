@@ -6,8 +6,8 @@ from there up to the maximum: the solid part is the work done, and a GPU that fl
 looks like. Where there are no tones to be had, dots reach from the minimum to the maximum. Zero is
 a base line, a missing reading is a blank: they differ in shape, not only in colour.
 
-A chart of one row is drawn in braille, two columns a cell: twice the time shows in the same width,
-and rows that stand one below the other stay apart.
+In a list a chart of one row is drawn in braille, two columns a cell: that shows shorter waves in
+the same width, and rows one below the other stay apart.
 
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
 column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart only
@@ -343,12 +343,12 @@ class Strip:
         rows: int = 1,
         held: Sequence[Held] | None = None,
         *,
-        solid: bool = False,
+        braille: bool = False,
     ) -> list[list[Run]]:
         """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
         ``held`` zero has the quiet style of what is idle, and what held things up its own.
-        ``solid``: one row stands alone, so it need not be braille."""
-        braille = rows == 1 and glyphs.tones and not solid
+        ``braille``: two columns a cell in one row, where the glyphs have it."""
+        braille = braille and rows == 1 and glyphs.tones
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:

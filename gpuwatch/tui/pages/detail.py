@@ -242,7 +242,7 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
     cells, rows = max(1, width - _LEAD - 1), height - 2
     series, key = view.history.gpu(gpu.uuid, chart.name), ("detail", gpu.uuid, chart.name)
     held = held_up(view, gpu) if chart.name == "busy_percent" else None
-    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held, solid=True)
+    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):
         shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}

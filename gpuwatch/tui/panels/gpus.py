@@ -494,13 +494,13 @@ class GpuPainter:
         return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
 
     def _chart(
-        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, solid: bool = True
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, braille: bool = False
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
         series = view.history.gpu(gpu.uuid, metric.name)
         held = held_up(view, gpu) if metric.name == "busy_percent" else None
         key = gpu.uuid, metric.name
-        return view.chart(key, series, width, limit, style, rows, window, held, solid=solid)
+        return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 
     def _busy(
         self,
@@ -511,11 +511,13 @@ class GpuPainter:
         width: int,
         rows: int,
         *,
-        solid: bool = True,
+        braille: bool = False,
     ) -> tuple[list[Sequence[Run]], list[Run]]:
         """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
         self.spans.append((lead, width))
-        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, FED.style, width, rows, solid=solid)]
+        lines: list[Sequence[Run]] = [
+            *self._chart(gpu, busy, FED.style, width, rows, braille=braille)
+        ]
         series = self._view.history.gpu(gpu.uuid, busy.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
@@ -528,7 +530,7 @@ class GpuPainter:
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append((f"range {right(reach, 7)}", "dim"))
         # Braille has two columns a cell.
-        text = bursts(self._view, gpu, self._window, width if solid else 2 * width)
+        text = bursts(self._view, gpu, self._window, width * (1 + braille))
         if text is not None and len(text) + 2 <= width:
             lines[0] = written_over(lines[0], f" {text} ")
         return lines, words
@@ -616,7 +618,7 @@ class GpuPainter:
         cells = cells[: 1 if width < _NARROW else 3]
         row.add(*self._value(busy, 5)).add(glyphs.separator, "rule")
         room = max(0, width - row.used - sum(size for _, size in cells) - 3)
-        chart, _ = self._busy(gpu, busy, state, row.used, room, 1, solid=False)
+        chart, _ = self._busy(gpu, busy, state, row.used, room, 1, braille=True)
         row.add_runs(chart[0], room).add(" ")
         late = _late_text(gpu.reading) if width >= _NARROW else None
         for metric, size in cells[: None if late is None else 1]:

@@ -331,11 +331,8 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
         limit, top = _scale(trace, window, chart_width)
         scale = f" {glyphs.up}{top}"
     key = "job", trace.kind, trace.label
-    held, solid = trace.held, trace.held is not None and rows > 1
-    style = trace.style if held is None else FED.style
-    chart = view.chart(
-        key, trace.series, chart_width, limit, style, rows, window, held, solid=solid
-    )
+    held, style = trace.held, trace.style if trace.held is None else FED.style
+    chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
     if trace.idle is not None and trace.series is not None and chart_width:
         chart = _written(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []
