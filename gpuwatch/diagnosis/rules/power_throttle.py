@@ -28,9 +28,9 @@ Thresholds
     clocks to half or less (NVML), so one second per minute is worth a line. Without the reasons,
     power at 95% of the limit: the driver keeps it a few percent below.
 
-    clock 3% lower for a warning: less is not worth one. 35% below the maximum where no reason is
-    given: cards without a cap run within 20% of it, some consumer cards a little lower. All but
-    NVML's "half" are this project's choice.
+    clock 3% lower to be called slower; below 9% nothing is said, since less than 10% would be
+    gained. 35% below the maximum where no reason is given: cards without a cap run within 20% of
+    it, some consumer cards a little lower. All but NVML's "half" are this project's choice.
 
 Sources
     NVML clocks-event reasons: SwPowerCap (clocks are lowered to stay within the power limit),
