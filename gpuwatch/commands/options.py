@@ -196,7 +196,7 @@ def _preferred_price() -> float | None:
         price = tomllib.loads(read_own(path.resolve(), 65_536).decode()).get("price")
     except (OSError, ValueError):
         return None
-    return float(price) if is_price(price) else None
+    return None if price is None or not is_price(price) else float(price)
 
 
 def option_ascii() -> Decorator:

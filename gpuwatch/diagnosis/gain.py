@@ -24,8 +24,8 @@ FULL_CORE_PERCENT = 85.0
 LATENCY_BYTES_PER_SECOND = 100e6
 """Up to this rate any network that a GPU machine has (1 Gbit/s) delivers: what waits below it waits
 for answers, of which more can be on their way at once."""
-NEARLY_ALL = 0.97
-"""Share of the time that a GPU works when nothing holds it up: launching and logging take 3%."""
+LEAST_BUSY_SHARE = 0.03
+"""Of the time: with less, how often that goes into all of it is mostly a matter of chance."""
 
 
 class _Limit(NamedTuple):
@@ -102,7 +102,7 @@ def _lowest(limits: Sequence[_Limit]) -> Gain:
 
 def _always(window: Window, rule: Rule, firing: Firing) -> Iterator[_Limit]:
     """Yield what limits it whatever the cure is."""
-    most = 1.0 / max(1.0 - NEARLY_ALL, 1.0 - (firing.lost_share or 0.0))
+    most = 1.0 / max(LEAST_BUSY_SHARE, 1.0 - (firing.lost_share or 0.0))
     yield _Limit("the GPU" if window.gpus else "the steps themselves", most, low=0.9, high=1.0)
     if rule.lost_while_busy or firing.lost_while_busy:
         powers = [
@@ -124,7 +124,7 @@ def _always(window: Window, rule: Rule, firing: Firing) -> Iterator[_Limit]:
         if gpu.busy is not None and gpu.spins_share
     ]
     if ranks > 1 and others and len(works) == len(others):
-        yield _Limit("the slowest rank", 1.0 / max(0.03, *works))
+        yield _Limit("the slowest rank", 1.0 / max(LEAST_BUSY_SHARE, *works))
 
 
 def _main_thread(job: JobFacts) -> list[_Limit]:
@@ -140,12 +140,15 @@ def _cores(window: Window, job: JobFacts, cost: float = 1.0) -> list[_Limit]:
     cores, used, workers = loaders.usable_cores(window.host, job), job.cpu_cores, job.workers
     if cores is None or not used:
         return []
+    may_use = job.job.usable_cores or window.host.core_count or cores
+    by = words.cores_of(cores)
+    by = f"the {by} that others leave" if cores < may_use - 0.5 else by
     queued = 0.0 if workers is None else workers.run_queue_wait_percent or 0.0
     processes = len(job.ranks) + (0.0 if workers is None else workers.count)
     if processes > cores and queued >= loaders.QUEUED_PERCENT:
         # What they do not get now, more or fewer of them would not get either.
-        return [_Limit(words.cores_of(cores), 1.0 / cost, high=1.2)]
-    return [_Limit(words.cores_of(cores), cores / (cost * used))]
+        return [_Limit(by, 1.0 / cost, high=1.2)]
+    return [_Limit(by, cores / (cost * used))]
 
 
 def _workers(window: Window, job: JobFacts, present: float, wanted: float) -> list[_Limit] | None:

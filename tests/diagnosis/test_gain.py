@@ -104,7 +104,7 @@ def test_others_on_the_machine_leave_fewer_cores() -> None:
     job = w.job(cpu_cores=1.0, main_thread_percent=4.0, workers=busy_workers(1))
     crowded = w.window(job=job, host=w.host(core_count=8, cpu_percent=87.5))
     gain = workers_to("loader_cpu_bound", crowded, 0.9, 1, 8)
-    assert (gain.factor, gain.limited_by) == (2.0, "2 cores")
+    assert (gain.factor, gain.limited_by) == (2.0, "the 2 cores that others leave")
 
 
 def test_a_disk_allows_no_estimate() -> None:
