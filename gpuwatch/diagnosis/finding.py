@@ -160,8 +160,8 @@ class Finding:
     @property
     def promise(self) -> str:
         """``num_workers 2 -> 8: about 1.8 times faster, limited by 8 cores``; empty where nothing
-        is promised."""
-        if self.gain is None:
+        is promised: idle time alone would promise far more than a cure gives."""
+        if self.gain is None or self.gain.factor is None:
             return ""
         change = next(
             (one.change for one in self.advice if one.gain == self.gain and one.wanted), None
@@ -171,9 +171,16 @@ class Finding:
         return f"{change}: {self.gain.says}"
 
     @property
+    def gain_in_words(self) -> str:
+        """The promise, or what is known instead; empty where nothing is."""
+        if self.promise or self.gain is None:
+            return self.promise
+        return f"not known: {self.gain.says}"
+
+    @property
     def headline(self) -> str:
         """The summary with the promise."""
-        return "; ".join(filter(None, (self.summary.rstrip("."), self.promise)))
+        return f"{self.summary.rstrip('.')}; {self.promise}" if self.promise else self.summary
 
 
 def rank(

@@ -99,7 +99,7 @@ class Rule:
     slows_clocks: bool = False
     """Whether the cure is a higher clock, for which there must be power."""
     harms: bool = False
-    """Whether it does harm beside the time it costs: it is said however little would be gained."""
+    """Whether it does harm beside the time it costs: it is as grave however little is gained."""
     covers: Set[str] = frozenset()
     """Rules whose findings about the same GPUs only repeat it, also those of other windows."""
     trust: float = 1.0

@@ -63,7 +63,7 @@ class RuleState:
     def severity(self) -> str:
         """The rule's, or a milder one by what is to be gained."""
         own = (self.firing and self.firing.severity) or self.rule.severity
-        gain = None if self.firing is None else self.firing.gain
+        gain = None if self.firing is None or self.rule.harms else self.firing.gain
         return gains.severity(own, gain, self.severity_before)
 
     @property

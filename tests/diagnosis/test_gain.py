@@ -162,7 +162,9 @@ def test_of_some_cures_only_the_most_is_known() -> None:
     """A batch size, or compiling, gives up to what the GPU idles."""
     gain = of_rule("python_bound", small(8, 1.0, 99.0), 0.5)
     assert gain == Gain(factor=None, low=1.0, high=2.0, limited_by="the GPU")
-    assert gain.says == "at most 2.0 times faster, limited by the GPU"
+    found = Finding(rule="", severity="", confidence=0.9, summary="Slow.", gain=gain)
+    assert found.headline == "Slow."
+    assert found.gain_in_words == "not known: at most 2.0 times faster, limited by the GPU"
 
 
 def test_the_slowest_rank_is_a_limit() -> None:
@@ -245,10 +247,10 @@ def test_harm_keeps_its_severity() -> None:
 
 
 def test_what_harms_is_said_for_any_gain() -> None:
-    """Heat that costs 5% is information."""
+    """Heat that costs 5% is a warning all the same."""
     rule = replace(CURED, harms=True, check=lambda _: e.firing(lost_share=0.05))
     (found,) = e.play(e.Scripted([rule]), range(30))[-1].findings
-    assert found.severity == "info"
+    assert found.severity == "warning"
 
 
 def test_information_of_a_rule_stays_information() -> None:
@@ -293,7 +295,7 @@ def test_the_verdict_names_the_change_and_its_limit() -> None:
     assert found.headline == f"GPU 0 waits; {promise}"
     no_knob = replace(found, advice=(Advice("Save in a thread.", gain=gain),))
     assert no_knob.promise == "a fix would make it about 1.8 times faster, limited by 8 cores"
-    assert replace(found, gain=None).headline == "GPU 0 waits"
+    assert replace(found, gain=None).headline == "GPU 0 waits."
 
 
 def test_one_finding_of_several_jobs_has_their_range() -> None:

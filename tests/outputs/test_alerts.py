@@ -66,12 +66,12 @@ def test_what_holds_is_raised_once_and_cleared_once() -> None:
 
 def test_an_event_says_what_is_to_be_gained() -> None:
     """As long as it holds."""
-    gain = Gain(factor=None, low=1.0, high=1.3, limited_by="the GPU")
+    gain = Gain(factor=1.3, low=1.1, high=1.3, limited_by="the GPU")
     found = finding(gain=gain)
     watched = alerts()
     (raised,) = [one for _, one in events(watched, range(100), found)]
     assert raised.text.endswith(
-        "Gain: a fix would make it at most 1.3 times faster, limited by the GPU."
+        "Gain: a fix would make it about 1.3 times faster, limited by the GPU."
     )
     assert raised.finding.gain == gain
     (cleared,) = [one for _, one in events(watched, range(100, 300))]

@@ -313,7 +313,7 @@ class Group:
             against,
             [f"{other.rule}: {other.why}" for other in self.cause.ruled_out],
             f"{100.0 * self.cause.confidence:.0f}%",
-            self.cause.promise,
+            self.cause.gain_in_words,
         )
 
     def lane(self) -> Lane:

@@ -209,7 +209,8 @@ def _standing(view: View, finding: Finding) -> list[str]:
             text += f" ({units.age(view.snapshot.taken_at_unix_seconds - since)})"
         parts.append(text)
     if finding.gain is not None:
-        parts.append(clean(finding.gain.in_full))
+        unknown = "gain not known, " if finding.gain.factor is None else ""
+        parts.append(clean(unknown + finding.gain.in_full))
     parts += lost_sentence(finding, view.price_per_gpu_hour)
     who = whose(finding, () if view.snapshot is None else view.snapshot.jobs)
     return [*parts, who] if who else parts

@@ -152,7 +152,7 @@ def gain_in(finding: Finding, room: int) -> str:
     """Return ``about 1.8 times faster, limited by 8 cores``, with the limit where that fits in
     ``room``; nothing where nothing is promised, or there is no room at all."""
     gain = finding.gain
-    texts = () if gain is None else (clean(gain.says), gain.brief)
+    texts = () if gain is None or gain.factor is None else (clean(gain.says), gain.brief)
     return next((text for text in texts if width_of(text) <= room), "")
 
 
