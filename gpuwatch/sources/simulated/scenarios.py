@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.sources.simulated.gpus import A100, GB10, GIB, RTX_4090, Activity, Slot
+from gpuwatch.sources.simulated.gpus import A100, GIB, H200, RTX_4090, Activity, Slot
 from gpuwatch.sources.simulated.machine import TRAIN, JobPlan, Setup
 from gpuwatch.sources.simulated.training import GB, Training
 
@@ -38,10 +38,11 @@ IN_MAIN_PROCESS = replace(
 UNPINNED = replace(
     HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
 )
-UNIFIED = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
 NOTEBOOK = "python -m ipykernel_launcher -f kernel.json"
 FIRST_END_SECONDS = 60.0
 COOLING_FAILS_AT = 4.0
+MUTE = ("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations")
+"""Readings that the mute card does not give."""
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def shared(gpus: int, training: Training) -> tuple[JobPlan, ...]:
 
 def one_job(gpus: int, training: Training) -> tuple[JobPlan, ...]:
     """Return one data-parallel job on all GPUs."""
-    return (JobPlan(gpus=tuple(range(gpus)), training=training),)
+    return (JobPlan(gpus=tuple(range(gpus)), training=training),) if gpus else ()
 
 
 def single_jobs(gpus: int, training: Training) -> tuple[JobPlan, ...]:
@@ -140,29 +141,6 @@ def throttled(gpus: int) -> Setup:
     return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
 
 
-def leak(gpus: int) -> Setup:
-    jobs = list(shared(gpus, HEALTHY))
-    jobs[:1] = [
-        replace(one, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB) for one in jobs[:1]
-    ]
-    return Setup(slots=plain(gpus), jobs=tuple(jobs))
-
-
-def orphans(gpus: int) -> Setup:
-    left = tuple(
-        JobPlan(
-            gpus=(gpu,),
-            orphaned=True,
-            memory_bytes=2.1 * GIB + number * 0.03 * GIB,
-            resident_bytes=1.1 * GIB,
-            age_seconds=7200.0,
-        )
-        for gpu in range(gpus)
-        for number in range(4)
-    )
-    return Setup(slots=plain(gpus), jobs=left)
-
-
 def lost(gpus: int) -> Setup:
     victim = min(1, gpus - 1)
     slots = list(plain(gpus))
@@ -199,7 +177,7 @@ def mixed(gpus: int) -> Setup:
         (Slot(cooling_fails_at=COOLING_FAILS_AT), HEALTHY),
         (
             Slot(
-                mute=("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations"),
+                card=replace(H200, lacks=H200.lacks + MUTE),
                 failing=(
                     ("power_watts", "power"),
                     ("temperature_celsius", "the temperature"),
@@ -241,17 +219,10 @@ def mig(gpus: int) -> Setup:
     return Setup(slots=slots, jobs=tuple(jobs))
 
 
-def unified(gpus: int) -> Setup:
-    boxes = max(1, gpus)
-    jobs = tuple(replace(job, memory_bytes=46.5 * GIB) for job in single_jobs(gpus, UNIFIED))
-    slots = tuple(Slot(card=GB10) for _ in range(gpus))
-    return Setup(slots=slots, jobs=jobs, cores=20 * boxes, memory_bytes=128 * GIB * boxes)
-
-
 def no_gpu(_gpus: int) -> Setup:
     """A machine without GPUs has none however many are asked."""
     training = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
-    job = JobPlan(gpus=(), training=training, command=TRAIN + " --device cpu", cpu_only=True)
+    job = JobPlan(gpus=(), training=training, command=TRAIN + " --device cpu")
     return Setup(slots=(), jobs=(job,))
 
 
@@ -271,13 +242,10 @@ BUILDERS: Mapping[str, tuple[str, Build]] = {
     ),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
     "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),
-    "leak": ("GPU memory grows step by step until the card is nearly full", leak),
-    "orphans": ("Loader workers outlived their job and hold GPU memory", orphans),
     "lost": ("One GPU falls off the bus after 20 s and is back a minute later", lost),
     "rerun": ("A starved job ends and is started again with more workers", rerun),
     "mixed": ("Eight cards, eight stories: other models, a mute one, a lost one", mixed),
     "mig": ("GPU 0 is split into three MIG instances", mig),
-    "unified": ("GB10: GPU and host share one memory", unified),
     "no_gpu": ("A machine without an NVIDIA driver: the host half only", no_gpu),
 }  # fmt: skip
 """Name: (one line for a person, what it builds for a number of GPUs)."""

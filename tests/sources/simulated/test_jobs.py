@@ -8,17 +8,12 @@ import pytest
 from gpuwatch.core.model import JOB_ROLES, BusySample, Job, JobMember, Snapshot
 from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
+from tests.support.simulated import looks
 
 
 @cache
 def run(scenario: str, gpus: int = 1, seconds: int = 60) -> tuple[Snapshot, ...]:
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
-    found = []
-    for _ in range(seconds + 1):
-        found.append(source.read())
-        clock.advance(1.0)
-    return tuple(found)
+    return tuple(looks(scenario, seconds + 1, gpus=gpus))
 
 
 def jobs(scenario: str, gpus: int = 1) -> list[Job]:
@@ -111,15 +106,6 @@ def test_a_fresh_job_does_not_know_its_workers_yet() -> None:
     assert early.ranks[0].loader_workers is None
     assert early.ranks[0].loader_workers_sign
     assert found[-1].jobs[0].ranks[0].loader_workers == 6
-
-
-def test_orphans_have_no_rank() -> None:
-    """Workers whose job has ended are found together, and are nobody's."""
-    (job,) = run("orphans", 2)[-1].jobs
-    assert job.ranks == ()
-    assert len(job.members) == 8
-    assert all(member.orphaned and member.role == "loader_worker" for member in job.members)
-    assert len(job.gpu_uuids) == 2
 
 
 def samples_of(found: list[Job], name: str) -> dict[float, float]:
