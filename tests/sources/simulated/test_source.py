@@ -18,17 +18,13 @@ def run(scenario: str, seconds: float = 40.0, step: float = 1.0, **more: object)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_same_seed_and_clock_give_equal_snapshots(scenario: str) -> None:
-    """Two sources that differ in nothing show the same machine."""
-    assert run(scenario, 6.0, gpus=2, seed=7) == run(scenario, 6.0, gpus=2, seed=7)
-
-
-def test_another_seed_gives_another_machine() -> None:
-    """The seed decides uuids and noise alike."""
-    one = run("starved", 3.0, seed=1)[-1].gpus[0]
-    other = run("starved", 3.0, seed=2)[-1].gpus[0]
-    assert one.uuid != other.uuid
-    assert one.reading.power_watts != other.reading.power_watts
+def test_snapshots_follow_from_the_seed_and_the_clock(scenario: str) -> None:
+    """Two sources that differ in nothing show the same machine; with another seed it is another."""
+    found = run(scenario, 6.0, gpus=2, seed=7)
+    assert run(scenario, 6.0, gpus=2, seed=7) == found
+    assert run(scenario, 6.0, gpus=2, seed=8)[-1].host != found[-1].host
+    assert [item.sequence for item in found] == list(range(7))
+    assert all(item.simulated for item in found)
 
 
 @pytest.mark.parametrize("scenario", ["starved", "throttled", "checkpoint"])
@@ -66,14 +62,6 @@ def test_first_snapshot_brings_the_past_of_the_buffer() -> None:
     assert len(samples) == 120
     assert samples[-1].at_unix_seconds <= first.taken_at_unix_seconds
     assert first.taken_at_unix_seconds - samples[0].at_unix_seconds == pytest.approx(20, abs=0.5)
-
-
-def test_snapshots_say_that_they_are_simulated() -> None:
-    """The mark is on the source and on each snapshot, which are numbered from zero."""
-    found = run("healthy", 2.0)
-    assert SimulatedSource("healthy", clock=ManualClock()).simulated
-    assert all(item.simulated for item in found)
-    assert [item.sequence for item in found] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -209,6 +197,7 @@ def test_own_cost_is_measured_only_against_real_time() -> None:
     """With an injected clock cost is unknown, so that snapshots stay equal; else it is real."""
     assert run("healthy", 1.0)[-1].own_cost == OwnCost()
     source = SimulatedSource("healthy", clock=SystemClock())
+    assert source.simulated
     source.read()
     cost = source.read().own_cost
     assert cost.memory_resident_bytes is not None
