@@ -38,7 +38,7 @@ from gpuwatch.sources.simulated.gpus import (
     Slot,
     problems_now,
 )
-from gpuwatch.sources.simulated.training import Meter, Rank, Ranks, Training, Usage
+from gpuwatch.sources.simulated.training import Meter, Rank, Ranks, Training, Usage, loop_report
 
 MIB = 1024**2
 TRAIN = "python train.py --config configs/resnet50.yaml"
@@ -344,12 +344,12 @@ class SimulatedJob:
         )
 
     def _loops(self, living: list[Task], moment: Moment) -> Iterable[TrainingLoop]:
+        plan, now = self.plan.training, moment.now
         for task in living:
-            log = None if task.rank is None else task.rank.loop
-            if log is not None and self.plan.training is not None:
-                key, held = (task.pid, task.started_unix), task.gpu_bytes(moment.now)
-                now, zero = moment.now, moment.unix_at_zero
-                if (loop := log.report(key, now, zero, self.plan.training, held)) is not None:
+            if plan is not None and plan.reports_loop and task.rank is not None:
+                key, held = (task.pid, task.started_unix), task.gpu_bytes(now)
+                loop = loop_report(task.rank, plan, key, now, moment.unix_at_zero, held)
+                if loop is not None:
                     yield loop
 
 

@@ -32,6 +32,8 @@ REDUCE_SECONDS = 0.02
 FIRST_SAVE_SECONDS, SAVE_EVERY_SECONDS, SAVE_SECONDS = 12.0, 45.0, 8.0
 """When the first checkpoint starts, the time between two, and how long one takes."""
 SAVED_BYTES_PER_SECOND = 2 * GB
+KEPT_STEPS = 128
+"""More than any job here makes in the window of a report."""
 
 FULL_WORK = Activity(0.995, 0.94, 0.93, 0.42, 0.46, 0.52)
 """A convolution or transformer step with a batch that fills the card."""
@@ -152,6 +154,17 @@ class Loader:
         self._ready.append(done)
 
 
+class Step(NamedTuple):
+    """When a step began to wait for its batch, had it, computed on it and ended."""
+
+    begin: float
+    batch_at: float
+    computes_at: float
+    end: float
+    number: int = 0
+    """Counted from 1."""
+
+
 @dataclass(slots=True)
 class Rank:
     """One training process."""
@@ -161,7 +174,8 @@ class Rank:
     loader: Loader | None
     slowness: float
     usage: Usage = field(default_factory=Usage)
-    loop: LoopLog | None = None
+    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
+    """The last ones, some of which may lie ahead."""
 
     def use_gpu(self, start: float, end: float, activity: Activity) -> None:
         if self.gpu is not None:
@@ -191,7 +205,6 @@ class Ranks:
                 gpu,
                 Loader(plan, late.get(number, 1.0), rng, begin) if plan.workers else None,
                 slow.get(number, 1.0),
-                loop=LoopLog() if plan.reports_loop else None,
             )
             for number, gpu in enumerate(gpus)
         ]
@@ -221,25 +234,22 @@ class Ranks:
 
     def _step(self) -> None:
         begin = self._free_at
-        done = [self._compute(rank, begin) for rank in self.ranks]
-        end = max(done)
-        if len(self.ranks) > 1:
-            reduced = end + REDUCE_SECONDS
-            for rank, at in zip(self.ranks, done, strict=True):
-                rank.use_gpu(at, end, WAITING_FOR_OTHERS)
-                rank.use_gpu(end, reduced, REDUCING)
-                rank.usage.compute(at, reduced, 0.6)
-            end = reduced
-        for rank in self.ranks:
-            if rank.loop is not None:
-                rank.loop.end_step(end)
+        steps = [self._compute(rank, begin) for rank in self.ranks]
+        slowest = max(step.end for step in steps)
+        end = slowest + REDUCE_SECONDS if len(steps) > 1 else slowest
         self._steps += 1
+        for rank, step in zip(self.ranks, steps, strict=True):
+            if len(steps) > 1:
+                rank.use_gpu(step.end, slowest, WAITING_FOR_OTHERS)
+                rank.use_gpu(slowest, end, REDUCING)
+                rank.usage.compute(step.end, end, 0.6)
+            rank.steps.append(step._replace(end=end, number=self._steps))
         self._free_at = end + GAP_SECONDS
         if self._steps % LOG_EVERY_STEPS == 0:
             self._free_at += LOG_SECONDS
 
-    def _compute(self, rank: Rank, asked: float) -> float:
-        """Make one rank's own part of a step; return when its GPU is done with it."""
+    def _compute(self, rank: Rank, asked: float) -> Step:
+        """Return one rank's own part of a step, which ends when its GPU is done with it."""
         plan, compute = self.plan, self.plan.compute
         at = start = self._batch(rank, asked)
         copy = plan.batch_bytes / plan.copy_bytes_per_second
@@ -250,9 +260,7 @@ class Ranks:
             at += copy
             rank.use_gpu(start, at, Activity(power=0.2, rx=plan.copy_bytes_per_second))
             rank.usage.compute(start, at, plan.main_cpu)
-        if rank.loop is not None:
-            rank.loop.begin_step(asked, waited=start - asked, copied=copy, works_at=at)
-        end = at + work
+        computes_at, end = at, at + work
         rank.usage.compute(at, end, plan.main_cpu, LAUNCHING_SHARE)
         if plan.ramp and start - asked > 0.15:
             for share, seconds in ((0.5, 0.14), (0.8, 0.14)):
@@ -265,7 +273,7 @@ class Ranks:
             rank.use_gpu(at, until, compute._replace(rx=plan.copy_bytes_per_second))
             at = until
         rank.use_gpu(at, end, compute)
-        return end
+        return Step(asked, start, computes_at, end)
 
     def _batch(self, rank: Rank, asked: float) -> float:
         if rank.loader is not None:
@@ -287,72 +295,44 @@ ALLOCATED_SHARE, RESERVED_SHARE, PEAK_SHARE = 0.74, 0.93, 0.9
 allocator keeps for the next step."""
 
 
-class LoopStep(NamedTuple):
-    """A step; ``waited``, ``copied`` and ``computed`` are seconds of it."""
+def loop_report(
+    rank: Rank, plan: Training, key: ProcessKey, now: float, unix_at_zero: float, held_bytes: int
+) -> TrainingLoop | None:
+    """Return what the steps that have ended by ``now`` say; ``None`` before the first."""
+    ended = [step for step in rank.steps if step.end <= now]
+    if not ended:
+        return None
+    last = ended[-1]
+    recent = [step for step in ended if step.end > last.end - WINDOW_SECONDS]
+    seconds = last.end - recent[0].begin
+    rate = len(recent) / seconds
+    epoch, before = divmod(last.number - 1, STEPS_AN_EPOCH)
 
-    begin: float
-    end: float
-    waited: float
-    copied: float
-    computed: float
-    number: int
-    """Counted from 1."""
+    def share(spent: float) -> float:
+        return round(min(1.0, spent / seconds), 4)
 
-
-class LoopLog:
-    """The last steps of one rank, some of which may lie ahead."""
-
-    def __init__(self) -> None:
-        self._steps: deque[LoopStep] = deque(maxlen=1024)
-        self._begun = (0.0, 0.0, 0.0, 0.0)
-        self._count = 0
-
-    def begin_step(self, asked: float, *, waited: float, copied: float, works_at: float) -> None:
-        self._begun = (asked, waited, copied, works_at)
-
-    def end_step(self, end: float) -> None:
-        """Its last kernel, the collective's included, has ended; it computed since the copy."""
-        begin, waited, copied, works_at = self._begun
-        self._count += 1
-        self._steps.append(LoopStep(begin, end, waited, copied, end - works_at, self._count))
-
-    def report(
-        self, key: ProcessKey, now: float, unix_at_zero: float, plan: Training, held_bytes: int
-    ) -> TrainingLoop | None:
-        """Return what the steps that have ended by ``now`` say; ``None`` before the first."""
-        ended = [step for step in self._steps if step.end <= now]
-        if not ended:
-            return None
-        last = ended[-1]
-        recent = [step for step in ended if step.end > last.end - WINDOW_SECONDS]
-        seconds = last.end - recent[0].begin
-        rate = len(recent) / seconds
-        epoch, before = divmod(last.number - 1, STEPS_AN_EPOCH)
-        waited, copied, computed = [
-            round(min(1.0, sum(step[place] for step in recent) / seconds), 4) for place in (2, 3, 4)
-        ]
-        return TrainingLoop(
-            pid=key[0],
-            started_at_unix_seconds=key[1],
-            window_seconds=round(seconds, 3),
-            steps=last.number,
-            steps_per_second=round(rate, 3),
-            samples_per_second=round(rate * BATCH_SAMPLES, 1),
-            data_wait_share=waited,
-            copy_share=copied,
-            compute_share=computed,
-            compute_on_device=True,
-            phase="train",
-            validation_share=0.0,
-            checkpoint_share=0.0,
-            epoch=epoch,
-            step_in_epoch=before + 1,
-            steps_in_epoch=STEPS_AN_EPOCH,
-            batch_size=BATCH_SAMPLES,
-            loader_workers=plan.workers,
-            pinned_memory=plan.pinned,
-            memory_allocated_bytes=int(held_bytes * ALLOCATED_SHARE),
-            memory_reserved_bytes=int(held_bytes * RESERVED_SHARE),
-            memory_peak_bytes=int(held_bytes * PEAK_SHARE),
-            reported_at_unix_seconds=round(unix_at_zero + last.end, 3),
-        )
+    return TrainingLoop(
+        pid=key[0],
+        started_at_unix_seconds=key[1],
+        window_seconds=round(seconds, 3),
+        steps=last.number,
+        steps_per_second=round(rate, 3),
+        samples_per_second=round(rate * BATCH_SAMPLES, 1),
+        data_wait_share=share(sum(step.batch_at - step.begin for step in recent)),
+        copy_share=share(len(recent) * plan.batch_bytes / plan.copy_bytes_per_second),
+        compute_share=share(sum(step.end - step.computes_at for step in recent)),
+        compute_on_device=True,
+        phase="train",
+        validation_share=0.0,
+        checkpoint_share=0.0,
+        epoch=epoch,
+        step_in_epoch=before + 1,
+        steps_in_epoch=STEPS_AN_EPOCH,
+        batch_size=BATCH_SAMPLES,
+        loader_workers=plan.workers,
+        pinned_memory=plan.pinned,
+        memory_allocated_bytes=int(held_bytes * ALLOCATED_SHARE),
+        memory_reserved_bytes=int(held_bytes * RESERVED_SHARE),
+        memory_peak_bytes=int(held_bytes * PEAK_SHARE),
+        reported_at_unix_seconds=round(unix_at_zero + last.end, 3),
+    )
