@@ -13,13 +13,12 @@ def looks(
     *,
     gpus: int = 1,
     interval: float = 1.0,
-    begin: float = 0.0,
     seed: int = 0,
-    all_processes: bool = False,
+    clock: ManualClock | None = None,
 ) -> Iterator[Snapshot]:
-    """Yield ``count`` snapshots, ``interval`` seconds apart, from ``begin`` on."""
-    clock = ManualClock(seconds=begin)
-    options = ReadOptions(interval_seconds=interval, all_processes=all_processes)
+    """Yield ``count`` snapshots, ``interval`` seconds apart, which pass on ``clock``."""
+    clock = clock or ManualClock()
+    options = ReadOptions(interval_seconds=interval)
     source = SimulatedSource(scenario, gpus, seed, clock=clock, options=options)
     for _ in range(count):
         yield source.read()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.core.model import Snapshot
+from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.file import RecordingIndex, open_any
 from tests.support.simulated import looks
 from tests.tui.diagnoses import HandEngine, several
@@ -18,7 +19,7 @@ from tests.tui.scenes import scene
 
 def simulated(seconds: int, scenario: str = "starved", start: float = 5000.0) -> list[Snapshot]:
     """Snapshots a second apart."""
-    return list(looks(scenario, seconds, gpus=2, begin=start))
+    return list(looks(scenario, seconds, gpus=2, clock=ManualClock(seconds=start)))
 
 
 def recorded_in(folder: Path) -> Path:
