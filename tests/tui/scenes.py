@@ -41,6 +41,7 @@ def with_unified_memory(one: Snapshot) -> Snapshot:
             each,
             identity=replace(
                 each.identity,
+                name="NVIDIA GB10",
                 memory_total_bytes=None,
                 memory_unified=True,
                 power_limit_default_watts=None,

@@ -130,7 +130,7 @@ def throttled(gpus: int) -> Setup:
 
 
 def lost(gpus: int) -> Setup:
-    slots, plans = map(list, plain(gpus, *jobs(apart(gpus), HEALTHY)))
+    slots, plans = [Slot() for _ in range(gpus)], list(jobs(apart(gpus), HEALTHY))
     if gpus:
         victim = min(1, gpus - 1)
         slots[victim] = Slot(lost_from=LOST_FROM, lost_until=LOST_UNTIL)
