@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -151,13 +151,16 @@ class Timeline(Generic[Value]):
         if end > start:
             self._intervals.append((start, end, value))
 
-    def between(self, begin: float, end: float) -> Iterator[tuple[float, Value]]:
-        """Yield (seconds, value) of what holds between two moments, the newest first."""
+    def between(self, begin: float, end: float) -> list[tuple[float, Value]]:
+        """Return (seconds, value) of all that holds between two moments, the newest first."""
+        found: list[tuple[float, Value]] = []
         for start, stop, value in reversed(self._intervals):
             if stop <= begin:
                 break
             if start < end:
-                yield (stop if stop < end else end) - (start if start > begin else begin), value
+                seconds = (stop if stop < end else end) - (start if start > begin else begin)
+                found.append((seconds, value))
+        return found
 
     def at(self, now: float) -> Value | None:
         """Return what holds at a moment."""

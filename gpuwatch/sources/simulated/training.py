@@ -75,7 +75,10 @@ class Meter(Timeline[float]):
 
     def used(self, begin: float, end: float) -> float:
         """Return how much is used between two moments."""
-        return sum(seconds * rate for seconds, rate in self.between(begin, end))
+        total = 0.0
+        for seconds, rate in self.between(begin, end):
+            total += seconds * rate
+        return total
 
 
 @dataclass(slots=True)
