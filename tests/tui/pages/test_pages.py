@@ -74,8 +74,8 @@ def seen(what: Scene, **fields: object) -> View:
 
 MACHINES = (
     *(("starved", gpus) for gpus in (0, 1, 8, 16)),
-    *((scenario, 1) for scenario in ("main_process", "orphans", "rerun", "unified")),
-    *((scenario, 2) for scenario in ("lost", "throttled", "mig", "no_gpu", "leak")),
+    *((scenario, 1) for scenario in ("main_process", "rerun", "unified")),
+    *((scenario, 2) for scenario in ("lost", "throttled", "mig", "no_gpu")),
     *(("mixed", 8), ("imbalanced", 8), ("reported", 1)),
 )
 

@@ -152,7 +152,6 @@ WANTED: list[Wanted] = [
     *((a_job, "job", 8, size, "imbalanced", U) for size in SIZES),
     *((a_job, "job", 1, SMALL, scenario, U) for scenario in ("main_process", "no_gpu")),
     (a_job, "job", 1, MIDDLE, "unpinned", U),
-    (a_job, "job", 2, SMALL, "orphans", U),
     (a_job, "job", 2, SMALL, "starved", "ascii"),
     (a_job, "job", 2, TINY, "starved", "dots"),
     *((with_findings, "findings", g, s, "overview", U) for g in (1, 2, 8, 16) for s in SIZES),
