@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -19,6 +20,10 @@ settings.register_profile(
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
 _NUMBERS = count()
+# Where no compiled files may be kept, each of four workers would compile all tests, and each of the
+# hundreds of processes that they start all of gpuwatch and Textual: half of the time that tests take.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Times on screens and in reports are local: wherever tests run, local is UTC.
 os.environ["TZ"] = "UTC"
 time.tzset()

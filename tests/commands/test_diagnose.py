@@ -443,7 +443,7 @@ def test_a_worker_s_pid_finds_the_training_process_and_its_lines(diagnose: Gpuwa
     with training_job() as job:
         job.do("starving")
         worker = next(iter(children_of(job.pid)))
-        page = diagnose("--pid", str(worker), "--for", "8s", "--stacks", code=None).out
+        page = diagnose("--pid", str(worker), "--for", "5s", "--stacks", code=None).out
     for said in (
         f"PID {job.pid}: ", "waiting for data", "for _batch in loader:", "loader worker",
         "loading data in this process", "(augment)", "was never paused.",

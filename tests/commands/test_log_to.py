@@ -287,11 +287,6 @@ def test_what_cannot_be_logged_to_is_said_before_the_job_starts(
 @pytest.mark.parametrize(
     ("variables", "hidden", "says"),
     [
-        (
-            {},
-            "sqlalchemy",
-            "not installed, to store runs in a database: pip install 'gpuwatch-tui[",
-        ),
         ({}, "alembic", "not installed, to store runs in a database: pip install 'gpuwatch-tui["),
         ({"MLFLOW_TRACKING_URI": "file:./mlruns"}, "", "MLFLOW_ALLOW_FILE_STORE"),
     ],

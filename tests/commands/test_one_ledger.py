@@ -33,7 +33,6 @@ from tests.tui.scenes import history_of, view_of
 pytest.importorskip("prometheus_client")
 
 STORIES = {
-    "one job is starved": [Piece("starved", 150)],
     "starved, then well for two minutes, then starved": [
         Piece("starved", 150),
         Piece("healthy", 150),
