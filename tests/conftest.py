@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -32,6 +33,12 @@ time.tzset()
 def pytest_xdist_auto_num_workers() -> int:
     """Return twice the cores: more than half of a test's time is spent waiting for a process."""
     return 2 * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over the tests themselves: they are all kept to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
