@@ -314,11 +314,6 @@ def test_what_cannot_be_done_is_said_and_ends_with_2(
     assert sentence in diagnose(*arguments, code=2).err
 
 
-def test_a_log_that_holds_nothing_ends_with_2(tmp_path: Path, diagnose: Gpuwatch) -> None:
-    """It is neither a recording nor a log."""
-    assert "dear diary" in diagnose(logged(tmp_path, "dear diary\n"), code=2).err
-
-
 def test_this_machine_is_watched_for_as_long_as_asked(diagnose: Gpuwatch) -> None:
     """With real readings, whether it has a GPU or not."""
     found = diagnose("--for", "1s", "--interval", "0.2", "--json", code=None).json
