@@ -22,7 +22,7 @@ settings.register_profile("gpuwatch", settings.get_profile("search"), derandomiz
 settings.load_profile("gpuwatch")
 _NUMBERS = count()
 # Where no compiled files may be kept, each of four workers would compile all tests, and each of the
-# hundreds of processes that they start all of gpuwatch and Textual: half of the time that tests take.
+# hundreds of processes that they start all of gpuwatch and Textual.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Times on screens and in reports are local: wherever tests run, local is UTC.

@@ -137,8 +137,8 @@ WORK, FREE = 30_000.0, 3.0
     ("parts", "code", "kinds", "says"),
     [
         # A quarter busy; and then its end.
-        ([(1800, 26, 472)], 3, "steady", "GPU 0 was 26% busy; the cause cannot"),
-        ([(1800, 26, WORK), (600, 0, FREE)], 3, "steady end", "ran nothing for the last 9m59"),
+        ([(600, 26, 472)], 3, "steady", "GPU 0 was 26% busy; the cause cannot"),
+        ([(900, 26, WORK), (600, 0, FREE)], 3, "steady end", "ran nothing for the last 9m59"),
         # Fed, then its end, or a pause.
         ([(900, 97, WORK), (600, 0, FREE)], 0, "steady end",
          "Nothing wrong was found. GPU 0 ran nothing for the last 9m59"),
