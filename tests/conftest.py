@@ -35,6 +35,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+# Real servers, most of whose time is waited for.
+_LONGEST = ("test_slurm.py", "test_exporter.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that wait longest, so that they are not waited for alone at the end."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector pass over the tests themselves: they are all kept to the end."""
     gc.collect()
