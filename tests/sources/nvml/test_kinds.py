@@ -83,6 +83,7 @@ def test_the_record_size_of_a_process_list_is_the_driver_s(
         watch.tick()
         expected = {pid: None if pid % 7 == 0 else pid << 20 for pid in range(1, count + 1)}
         assert sizes(watch) == expected
+        assert {row.mig_instance for row in watch.last.processes} == {None}
         assert watch.last.problems == ()
         watch.fake.gpu[0].processes = []
         assert watch.tick().processes == ()
