@@ -31,7 +31,6 @@ from pathlib import Path
 
 from gpuwatch.core.model import Job, JobMember
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.process_facts import read_link
 from gpuwatch.jobs.stacks.categories import Frame, Stack
 from gpuwatch.jobs.stacks.report import JobSource, StackReport, shares_of
 from gpuwatch.sources.linux import procfs
@@ -58,8 +57,6 @@ _NOT_ALLOWED = (
     "capability SYS_PTRACE), or, where the process is your own, allow it with sudo sysctl "
     "kernel.yama.ptrace_scope=0."
 )
-_PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)
-_MAPS_BYTES = 8 << 20
 
 
 def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -> str | None:
@@ -84,29 +81,22 @@ def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
             f"Process {pid} is stopped (by Ctrl-Z, SIGSTOP or a debugger), so its stack does not "
             f"change: continue it with kill -CONT {pid}."
         )
-    refused = None if _has_rights_of_its_own(py_spy) else probe_memory(pid)
-    if refused in (errno.ESRCH, errno.ENOENT):
-        return f"Process {pid} has ended."
-    if refused:
+    if not _has_rights_of_its_own(py_spy) and not may_read_memory(pid):
         return _NOT_ALLOWED.format(pid=pid)
-    # Only where it is sure: no file that it maps has ``python`` in its name.
-    maps = procfs.read_if_possible(proc / str(pid) / "maps", _MAPS_BYTES)
-    if stat.is_kernel_thread or (maps and not _PYTHON_FILE.search(maps)):
-        program = clean(read_link(pid, "exe", proc) or "another program", 200)
-        return f"Process {pid} is not Python: it runs {program}."
     return None
 
 
-def probe_memory(pid: int) -> int:
-    """Ask whether the kernel lets us read the memory of ``pid``: 0 or an error number.
+def may_read_memory(pid: int) -> bool:
+    """Ask whether the kernel lets us read the memory of ``pid``; one that has ended counts as
+    readable.
 
     The check is the one that py-spy's process_vm_readv(2) meets (PTRACE_MODE_ATTACH); nothing is
     read."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno or errno.EPERM
-    return 0
+        return error.errno in (errno.ESRCH, errno.ENOENT)
+    return True
 
 
 def _has_rights_of_its_own(program: str) -> bool:
