@@ -124,6 +124,11 @@ class _Measuring:
             raise MeasureError(f"PyTorch cannot be imported: {error}.") from None
         from gpuwatch.tuning.loader_factory import LoaderFactory  # noqa: PLC0415 - brings torch
 
+        with contextlib.suppress(ImportError, AttributeError):
+            from torch.utils.data._utils import signal_handling  # noqa: PLC0415
+
+            # DataLoader does so only once its workers run, and some crash at once.
+            signal_handling._set_SIGCHLD_handler()
         # From now on it is the user's own code that takes its time.
         self._alive()
         answer = Answer(kind="loaded", torch=clean(str(torch.__version__), 40))

@@ -32,6 +32,7 @@ _PR_SET_PDEATHSIG = 1
 _ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
 """Address of an object: it means nothing, and is another one each time."""
 _CRASHED = "Fatal Python error"
+_CRASH = re.compile(f"{_CRASHED}: ([^\\n]+)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt|Exit|\b)(:|$)")
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
@@ -276,11 +277,14 @@ def hung(doing: str, seconds: float, line: str | None) -> Failure:
 
 
 def completed(failure: Failure, output: str) -> Failure:
-    """Return the failure with the line at which a worker crashed and what was printed last."""
-    line = crashed_at(output) if failure.code == "worker_killed" else None
-    if line is not None:
-        sentence = f"{failure.sentence.removesuffix('.')}, at {line}."
-        failure = structs.replace(failure, sentence=sentence, line=line)
+    """Return the failure with what was printed last, and how and where a worker crashed: PyTorch
+    does not always hear of the signal."""
+    crash = _CRASH.search(output)
+    if crash is not None and failure.code in ("worker_killed", "worker_exited"):
+        name, line = clean(crash[1].strip(), 60), crashed_at(output)
+        words = _signal_words(_SIGNALS.get(name, 0), name)
+        sentence = f"A worker was killed by {words}{f', at {line}' if line else ''}."
+        failure = Failure(code="worker_killed", sentence=sentence, line=line)
     return structs.replace(failure, output=output_lines(output))
 
 

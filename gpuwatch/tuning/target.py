@@ -74,7 +74,8 @@ def _require_file(module: str) -> None:
     except FileNotFoundError:
         raise MeasureError(f"There is no file {shown}.") from None
     except (OSError, ValueError) as error:
-        raise MeasureError(f"{shown!r} cannot be read: {failures.named(error)}.") from None
+        why = str(getattr(error, "strerror", "it is no file's name")).lower()
+        raise MeasureError(f"{shown} cannot be read: {why}.") from None
 
 
 def load(text: str) -> Any:

@@ -163,7 +163,6 @@ class PairSampler(BatchSampler):
 numbers = DataLoader(Numbers(), batch_size=8, drop_last=True)
 shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
 collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
-crashes_spawned = loader(num_workers=1, multiprocessing_context="spawn")(crash)
 patient = loader(batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn")(
     number_of
 )

@@ -86,10 +86,11 @@ def spawn(
     ``mask`` is its signal mask. Raises ``CannotStartError``.
     """
     words = [os.fsencode(word) for word in command]
-    places = environment.get(b"PATH", _DEFAULT_PATH)
-    path = shutil.which(words[0], path=places)
+    places = os.fsdecode(environment.get(b"PATH", _DEFAULT_PATH))
+    path = shutil.which(command[0], path=places)
     if path is None:
-        raise _not_found(command[0], shutil.which(words[0], os.F_OK, places) is not None)
+        is_there = shutil.which(command[0], os.F_OK, places) is not None
+        raise _not_found(command[0], is_there)
     given: dict[str, Any] = {"setsigmask": mask, "setsigdef": _IGNORED_BY_PYTHON}
     if group == "own":
         given["setpgroup"] = 0
@@ -105,7 +106,9 @@ def spawn(
             if error.errno != errno.ENOEXEC:
                 raise
             # A script without a first line that says what runs it: the shell does.
-            return os.posix_spawn(SHELL, [SHELL, path, *words[1:]], environment, **given)
+            return os.posix_spawn(
+                SHELL, [SHELL, os.fsencode(path), *words[1:]], environment, **given
+            )
     except OSError as error:
         why = os.strerror(error.errno or errno.EINVAL).lower()
         if error.errno == errno.ENOENT:
