@@ -127,12 +127,12 @@ def _not_found(name: str, is_there: bool) -> CannotStartError:
             "executable (chmod +x).",
             EXIT_NOT_EXECUTABLE,
         )
+    if name in (".", "..") or ("/" in name and Path(name).is_dir()):
+        return CannotStartError(f"{shown} is a folder, not a command.", EXIT_NOT_EXECUTABLE)
     if "/" not in name:
         near = " (it is here: put ./ before it)" if Path(name).is_file() else ""
         said = f"The command {shown!r} was not found on PATH{near}."
         return CannotStartError(said, EXIT_NOT_FOUND)
-    if Path(name).is_dir():
-        return CannotStartError(f"{shown} is a folder, not a command.", EXIT_NOT_EXECUTABLE)
     return CannotStartError(f"There is no file {shown}.", EXIT_NOT_FOUND)
 
 
