@@ -24,7 +24,7 @@ from operator import attrgetter, mul
 from struct import pack_into, unpack
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.model import BusySample, Gpu, GpuKey, GpuReading, Job, ProcessKey, Snapshot
 
 # --- what a query answers ---------------------------------------------------------------------
 
@@ -139,6 +139,90 @@ def spoken_for(snapshot: Snapshot, before: float | None) -> float:
     passed = math.inf if before is None else snapshot.monotonic_seconds - before
     # A machine that was started again counts from zero.
     return spacing_of(snapshot).covered(passed if passed >= 0.0 else math.inf)
+
+
+# --- how busy a GPU was -----------------------------------------------------------------------
+
+
+class FineSample(NamedTuple):
+    """One of the samples that come several to a snapshot."""
+
+    at: float
+    value: float
+    seconds: float
+    """Time it speaks for: since the one before; 0 after a hole, of which nothing is known."""
+
+
+def fine_samples(
+    samples: Iterable[BusySample],
+    after: float,
+    *,
+    until: float = math.inf,
+    offset: float = 0.0,
+    most: float = math.inf,
+) -> list[FineSample]:
+    """Return the samples taken after ``after``. Their stamps are wall time, which ``offset`` takes
+    to the caller's; one after ``until`` is of a driver's clock that runs ahead. What is not
+    between 0 and ``most`` is no sample."""
+    found = []
+    for stamp, value in samples:
+        at = min(stamp - offset, until)
+        seconds = at - after
+        if seconds > 0.0 and 0.0 <= value <= most and value < math.inf:
+            known = seconds <= LONGEST_SAMPLE_SECONDS
+            found.append(FineSample(at, float(value), seconds if known else 0.0))
+            after = at
+    return found
+
+
+class BusyTime(NamedTuple):
+    """Time of which a snapshot says how busy a GPU was."""
+
+    until: float
+    seconds: float
+    percent: float
+    """Mean of these seconds."""
+    samples: Sequence[FineSample]
+    """What it is the mean of: the driver's fine samples, or the one reading that was polled."""
+
+    @property
+    def idle_seconds(self) -> float:
+        return self.seconds * (1.0 - self.percent / 100.0)
+
+
+def busy_time(
+    reading: GpuReading,
+    known_until: float,
+    at: float,
+    seconds: float,
+    *,
+    longest: float,
+    offset: float = 0.0,
+) -> BusyTime | None:
+    """Return how busy a GPU was in the time that its reading at ``at`` adds to what is known: after
+    ``known_until``, so that no second counts twice. ``None``: it adds none.
+
+    A polled reading speaks for ``seconds``. Fine samples speak up to the last of them, which may be
+    a second old. With seldom looks the driver's buffer holds only the newest part of the time
+    between two looks, and stands for all of it if that is no longer than ``longest``.
+    """
+    if reading.busy_samples is None:
+        percent = reading.busy_percent
+        if percent is None or not 0.0 <= percent <= 100.0 or at <= known_until:
+            return None
+        return BusyTime(at, seconds, percent, (FineSample(at, float(percent), seconds),))
+    samples = fine_samples(reading.busy_samples, known_until, until=at, offset=offset, most=100.0)
+    if not samples:
+        return None
+    covered = sum([one.seconds for one in samples])
+    # Those after a hole say nothing of a time, but for what was between them and the look before.
+    weights = [one.seconds if covered > 0.0 else 1.0 for one in samples]
+    percent = sum([one.value * weight for one, weight in zip(samples, weights, strict=True)])
+    until = samples[-1].at
+    passed = until - known_until
+    return BusyTime(
+        until, passed if passed <= longest else covered, percent / sum(weights), samples
+    )
 
 
 # --- rows of numbers in memory of their own ---------------------------------------------------
@@ -865,12 +949,14 @@ class SampledSeries(Series):
             known = value is not None and math.isfinite(value)
             table.add_row(at, max(at - since, MOMENT_SECONDS), (value if known else None,))
 
-    def add_samples(self, samples: Iterable[tuple[float, float]]) -> None:
-        """Take (time, value) samples that each speak for the time since the one before. Samples
-        more than a second apart have a gap between them."""
-        for at, value in samples:
-            before = self.table.latest_at
-            self.add_reading(at, value, before if at - before <= LONGEST_SAMPLE_SECONDS else None)
+    def add_samples(self, samples: Iterable[BusySample], offset: float = 0.0) -> None:
+        """Take fine samples, each for the time since the one before. Their stamps are wall time,
+        ``offset`` ahead of this table's. Samples more than a second apart have a gap between
+        them."""
+        table = self.table
+        after = max(table.latest_at, table.folded_until)
+        for at, value, seconds in fine_samples(samples, after, offset=offset):
+            table.add_row(at, max(seconds, MOMENT_SECONDS), (value,))
 
     def add_latest(
         self,
@@ -881,11 +967,11 @@ class SampledSeries(Series):
         spacing: Spacing,
     ) -> None:
         """Take the readings of a snapshot at ``at``: fine samples, else the one polled
-        ``value``. ``offset`` takes the samples' wall time to this table's."""
+        ``value``. ``offset`` is that of ``add_samples``."""
         table = self.table
         if samples is not None:
             table.kept = SAMPLES_KEPT
-            self.add_samples([(sample[0] + offset, sample[1]) for sample in samples])
+            self.add_samples(samples, offset)
         else:
             self.add_reading(at, value, at - spacing.covered(at - table.latest_at))
 
@@ -1030,7 +1116,7 @@ class Store:
         spacing = spacing_of(snapshot, self._interval_seconds)
         self._interval_seconds = snapshot.interval_seconds
         # The driver stamps samples with wall time.
-        offset = at - snapshot.taken_at_unix_seconds
+        offset = snapshot.taken_at_unix_seconds - at
         for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
             _add(self._gpu_table(uuid), at, spacing, _gpu_values(reading))

@@ -38,7 +38,13 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
-from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
+from gpuwatch.core.store import (
+    GAP_INTERVALS,
+    LONGEST_SAMPLE_SECONDS,
+    busy_time,
+    fine_samples,
+    without_late,
+)
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
 
@@ -558,6 +564,7 @@ GPU_READINGS = (
     *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
     *("sm_active_percent", "tensor_active_percent", "memory_clock_mhz"),
     *("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+    *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
 )
 GPU_PROFILES = (
     *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
@@ -728,10 +735,12 @@ class GpuStatistics:
         reading = gpu.reading
         if step.is_gap:
             # The driver's buffer remembers the last part of the time nobody looked.
-            self.add_samples(reading.busy_samples or (), step)
+            if reading.busy_samples is not None:
+                self.add_busy(reading, step)
             self._add_energy(sane(reading.energy_joules), None, 0.0)
             return
-        self._add_busy(reading, step)
+        sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
+        self.add_busy(reading, step)
         if reading.power_limit_watts is not None:
             sums.power_limit_watts = sane(reading.power_limit_watts)
         self.readings.add_readings(reading, step)
@@ -778,55 +787,26 @@ class GpuStatistics:
             sums.tenants_peak = max(sums.tenants_peak, len(others))
             sums.users = _union(sums.users, list(filter(None, others)))
 
-    def _add_busy(self, reading: GpuReading, step: Step) -> None:
+    def add_busy(self, reading: GpuReading, step: Step) -> None:
+        """Add how busy it was, as far as that is not known already."""
         sums = self.sums
-        sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
-        if reading.busy_samples is not None:
-            self.add_samples(reading.busy_samples, step)
+        seconds, offset = step.seconds, step.offset
+        new = busy_time(
+            reading, sums.busy_until, step.until, seconds, longest=step.longest, offset=offset
+        )
+        if new is None:
             return
-        percent = sane(reading.busy_percent, 100.0)
-        sums.busy_last_percent = _latest(sums.busy_last_percent, percent)
-        if percent is None or step.until <= sums.busy_until:
-            return
-        # Samples never reach beyond the look before, so no time is counted twice.
-        self._count_busy(percent, step.seconds)
-        self.busy_profile.add_value(step.since, step.until, percent)
-        self._rhythm.add_sample(step.until, percent, step.longest)
-        sums.busy_until = step.until
-
-    def add_samples(self, samples: Sequence[BusySample], step: Step) -> None:
-        """Add fine samples. They come up to a second late, so time is counted up to the last of
-        them, not up to the snapshot; each speaks for the time since the one before."""
-        sums = self.sums
-        since, covered, busy = sums.busy_until, 0.0, 0.0
-        percents = []
-        for stamp, percent in samples:
-            # A stamp in the future is the driver's clock running ahead.
-            at = min(stamp - step.offset, step.until)
-            length = at - sums.busy_until
-            if not (length > 0.0 and 0.0 <= percent <= 100.0):
-                continue
-            self._rhythm.add_sample(at, percent, LONGEST_SAMPLE_SECONDS)
-            # Of what lies in a hole nothing is known.
-            if length <= LONGEST_SAMPLE_SECONDS:
-                self.busy_profile.add_value(sums.busy_until, at, percent)
-                covered += length
-                busy += length * percent
-            sums.busy_until = at
-            percents.append(percent)
-        if not percents:
-            return
-        sums.busy_last_percent = percents[-1]
-        sums.sampled = True
-        mean = busy / covered if covered > 0 else sum(percents) / len(percents)
-        # With seldom looks the driver's buffer holds only the newest part of the time.
-        passed = sums.busy_until - since
-        self._count_busy(mean, passed if passed <= step.longest else covered)
-
-    def _count_busy(self, percent: float, seconds: float) -> None:
-        if seconds > 0:
-            self.sums.watched_seconds += seconds
-            self.sums.busy_seconds += seconds * min(100.0, percent) / 100.0
+        sampled = reading.busy_samples is not None
+        sums.sampled = sums.sampled or sampled
+        for at, percent, held in new.samples:
+            longest = LONGEST_SAMPLE_SECONDS if sampled else step.longest
+            self._rhythm.add_sample(at, percent, longest)
+            if held > 0.0:
+                self.busy_profile.add_value(at - held, at, percent)
+        sums.busy_until, sums.busy_last_percent = new.until, new.samples[-1].value
+        if new.seconds > 0.0:
+            sums.watched_seconds += new.seconds
+            sums.busy_seconds += new.seconds - new.idle_seconds
 
 
 def _hold(held: dict[str, float], reason: str, seconds: float | None) -> None:
@@ -1194,14 +1174,10 @@ class FineProfile:
                 self.profile.add_value(step.since, step.until, value)
                 self._until = step.until
             return
-        for sample in samples:
-            value = sane(sample[1])
-            at = min(sample[0] - step.offset, step.until)
-            passed = at - self._until
-            if value is None or not passed > 0:
-                continue
-            if passed <= LONGEST_SAMPLE_SECONDS:
-                self.profile.add_value(self._until, at, value)
+        fine = fine_samples(samples, self._until, until=step.until, offset=step.offset)
+        for at, value, held in fine:
+            if held > 0.0:
+                self.profile.add_value(at - held, at, value)
             self._until = at
 
 
@@ -1756,6 +1732,13 @@ class Statistics:
         step = self._steps.step(snapshot, since=since, until=job.ended_at_unix_seconds)
         self._add(snapshot, step, gpus, (job,))
 
+    def add_gpus(self, snapshot: Snapshot) -> None:
+        """Add the GPUs of the next snapshot, and nothing else of it."""
+        step = self._steps.step(snapshot)
+        grid = self._grid(step.since)
+        grid.reach(step.until)
+        self._add_gpus(snapshot, step, snapshot.gpus, (), grid)
+
     def add_late(self, gpus: Iterable[Gpu], job: Job) -> None:
         """Add fine samples of the time before the end of the job, and nothing else."""
         assert self.latest is not None
@@ -1764,7 +1747,7 @@ class Statistics:
             one.add_fine(job, end)
         for gpu in gpus:
             if gpu.uuid in self.there and gpu.reading.busy_samples:
-                self.gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
+                self.gpus[gpu.uuid].add_busy(gpu.reading, end)
 
     def is_due(self, seconds: float) -> bool:
         """Whether what was counted since the part before has a time of so many seconds."""
@@ -1789,19 +1772,19 @@ class Statistics:
             problems=list(self.problems),
         )
         self.loop_seconds = 0.0
-        gone = [uuid for uuid in self.gpus if uuid not in self.there]
-        for uuid in gone:
-            self.grid.profiles = [
-                one
-                for one in self.grid.profiles
-                if all(one is not gone for gone in self.gpus[uuid].profiles.values())
-            ]
-            del self.gpus[uuid]
+        self.forget_gone_gpus()
         end = part.time.end
         for key in [key for key, one in self.jobs.items() if one.sums.last_unix_seconds < end]:
             del self.jobs[key]
         self._begin_cells(end)
         return part
+
+    def forget_gone_gpus(self) -> None:
+        """Forget the GPUs that were not in the last snapshot."""
+        gone = [self.gpus.pop(uuid) for uuid in [*self.gpus] if uuid not in self.there]
+        if gone and self.grid is not None:
+            forgotten = {id(profile) for gpu in gone for profile in gpu.profiles.values()}
+            self.grid.profiles = [x for x in self.grid.profiles if id(x) not in forgotten]
 
     def _begin_cells(self, now: float) -> None:
         """Have the next part's cells begin ``now``."""

@@ -74,11 +74,11 @@ def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapsho
     )
     for second in range(5):
         at = what.monotonic_seconds + second
-        runs.take_snapshot(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at), None)
+        runs.take_snapshot(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at))
     assert {runs.seen_seconds(job.key) for job in jobs} == {4.0}
     for gone in range(1, count):
         at = what.monotonic_seconds + 5 + gone
-        runs.take_snapshot(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at), None)
+        runs.take_snapshot(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at))
     kept = [job.pid for job in jobs if runs.seen_seconds(job.key) > 0.0]
     assert kept == [*range(36, 1 + count)]
 
