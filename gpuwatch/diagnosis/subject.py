@@ -181,7 +181,13 @@ class Subject:
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
-            idle_seconds_lost=tuple(self._idle_lost.get(ranked.name, {}).items()) if gpus else (),
+            idle_seconds_lost=tuple(
+                [
+                    (key, seconds)
+                    for key, seconds in self._idle_lost.get(ranked.name, {}).items()
+                    if isinstance(key, str)
+                ]
+            ),
             watched_gpu_seconds=time if gpus else None,
         )
 

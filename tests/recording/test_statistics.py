@@ -30,8 +30,8 @@ def figures(statistics: Statistics) -> dict[str, Any]:
         "jobs": sorted(jobs, key=lambda job: job.pid),
         "processes": by_weight(statistics.processes.used.values()),
         "host": host_usage(statistics.host, end),
-        "loops": statistics.loop_seconds,
-        "problems": list(statistics.problems),
+        "loops": statistics.noted.loop_seconds,
+        "problems": statistics.noted.problems,
     }
     return flat(msgspec.to_builtins(found))
 

@@ -89,8 +89,8 @@ def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None
     first = job_of(what, FIRST, "python train.py --seed 0")
     beside = job_of(what, (11, FIRST[1] + 5), "python train.py --seed 1")
     for second in range(20):
-        assert runs.take_snapshot(at(what, second, 41.0, first), None) is None
-    assert runs.take_snapshot(at(what, 20, 41.0, beside), None) is None
+        assert runs.take_snapshot(at(what, second, 41.0, first)) is None
+    assert runs.take_snapshot(at(what, 20, 41.0, beside)) is None
 
 
 async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:
