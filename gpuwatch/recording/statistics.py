@@ -336,18 +336,6 @@ PackedCell = Annotated[list[Number], Meta(max_length=4)]
 all the time, and where that was always the same, it alone; empty: nothing was read."""
 
 
-class Cell(NamedTuple):
-    """One reading in a short time, in which it was known for ``seconds``."""
-
-    begin: float
-    end: float
-    seconds: float
-    sum: float
-    """Values times seconds."""
-    low: float
-    high: float
-
-
 class Course(Struct, array_like=True):
     """Buckets of one width, each with the values of one reading."""
 
@@ -455,13 +443,13 @@ class Profile:
             values[:half] = array("d", map(merge, values[::2], values[1::2]))
             values[half:] = array("d", [empty]) * (len(values) - half)
 
-    def cells(self) -> Iterator[Cell]:
-        """Yield the buckets with a value."""
+    def cells(self) -> Iterator[tuple[float, float, Stat]]:
+        """Yield begin, end and statistic of each bucket with a value."""
         start, width = self._grid.start, self._grid.seconds
         for at, held in enumerate(self._held):
             if held > 0.0:
-                begin, end = start + at * width, start + (at + 1) * width
-                yield Cell(begin, end, held, self._sums[at], self._minima[at], self._maxima[at])
+                stat = Stat(self._minima[at], self._maxima[at], self._sums[at], held)
+                yield start + at * width, start + (at + 1) * width, stat
 
     def take_course(self) -> Course | None:
         """Return what was added, and forget it; ``None``: nothing was."""

@@ -102,10 +102,10 @@ def test_the_course_of_parts_is_that_of_the_whole() -> None:
     for statistics in (whole(taken), merged(parts_of(taken))):
         (gpu,) = statistics.gpus.values()
         found: dict[int, tuple[float, float]] = {}
-        for begin, end, held, sum_, _, _ in gpu.busy_profile.cells():
+        for begin, end, stat in gpu.busy_profile.cells():
             place = int((begin + end) / 2 // 32.0)
             seconds, busy = found.get(place, (0.0, 0.0))
-            found[place] = (seconds + held, busy + sum_)
+            found[place] = (seconds + stat.seconds, busy + stat.total)
         courses.append(found)
     assert courses[0].keys() == courses[1].keys()
     for place, (seconds, busy) in courses[0].items():

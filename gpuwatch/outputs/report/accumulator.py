@@ -318,11 +318,11 @@ def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
     """Return the spans of its work and rest, one after another, up to ``until``."""
     memory = gpu.readings.profiles.get("memory_used_bytes")
     buckets = () if memory is None else memory.cells()
-    held = {begin: sum_ / seconds for begin, _, seconds, sum_, _, _ in buckets}
+    held = {begin: stat.mean or 0.0 for begin, _, stat in buckets}
     return spans(
         [
-            Cell(begin, min(end, until), seconds, busy / 100.0, held.get(begin, 0.0))
-            for begin, end, seconds, busy, _, _ in gpu.busy_profile.cells()
+            Cell(begin, min(end, until), stat.seconds, stat.total / 100.0, held.get(begin, 0.0))
+            for begin, end, stat in gpu.busy_profile.cells()
         ]
     )
 

@@ -8,7 +8,7 @@ from gpuwatch.core.model import BusySample, GpuReading
 from gpuwatch.outputs.report.accumulator import gpu_usage
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.outputs.report.phases import SPANS_MOST, Cell, spans
-from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, Step
+from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, RhythmSums, Step
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0
@@ -71,7 +71,8 @@ def samples(begin: float, seconds: float, busy: int) -> list[tuple[float, float]
 
 def test_a_gap_is_in_no_window() -> None:
     """A GPU that was lost for a while has a window before and one after."""
-    rhythm = Rhythm()
+    rhythm, sums = Rhythm(), RhythmSums()
     for at, percent in samples(0.0, 15.0, 10) + samples(35.0, 15.0, 5):
-        rhythm.add_sample(at, percent, 0.5)
-    assert 14.0 < rhythm.closed().sums.oscillating_seconds < 16.0
+        rhythm.add_sample(at, percent, 0.5, sums)
+    rhythm.close(sums)
+    assert 14.0 < sums.oscillating_seconds < 16.0
