@@ -194,13 +194,9 @@ def spoken_for(snapshot: Snapshot, before: float | None) -> float:
 # --- how busy a GPU was -----------------------------------------------------------------------
 
 
-class FineSample(NamedTuple):
-    """One of the samples that come several to a snapshot."""
-
-    at: float
-    value: float
-    seconds: float
-    """Time it speaks for: since the one before; 0 after a hole, of which nothing is known."""
+FineSample = tuple[float, float, float]
+"""One of the samples that come several to a snapshot: when it was taken, its value, and the seconds
+it speaks for (since the one before; 0 after a hole, of which nothing is known)."""
 
 
 def fine_samples(
@@ -220,7 +216,7 @@ def fine_samples(
         seconds = at - after
         if seconds > 0.0 and 0.0 <= value <= most and value < math.inf:
             known = seconds <= LONGEST_SAMPLE_SECONDS
-            found.append(FineSample(at, float(value), seconds if known else 0.0))
+            found.append((at, float(value), seconds if known else 0.0))
             after = at
     return found
 
@@ -260,19 +256,19 @@ def busy_time(
         percent = reading.busy_percent
         if percent is None or not 0.0 <= percent <= 100.0 or at <= known_until:
             return None
-        return BusyTime(at, seconds, percent, (FineSample(at, float(percent), seconds),))
+        return BusyTime(at, seconds, percent, ((at, float(percent), seconds),))
     samples = fine_samples(reading.busy_samples, known_until, until=at, offset=offset, most=100.0)
     if not samples:
         return None
-    covered = sum([one.seconds for one in samples])
-    # Those after a hole say nothing of a time, but for what was between them and the look before.
-    weights = [one.seconds if covered > 0.0 else 1.0 for one in samples]
-    percent = sum([one.value * weight for one, weight in zip(samples, weights, strict=True)])
-    until = samples[-1].at
+    covered = sum([seconds for _, _, seconds in samples])
+    if covered > 0.0:
+        percent = sum([value * seconds for _, value, seconds in samples]) / covered
+    else:
+        # All lie behind holes.
+        percent = sum([value for _, value, _ in samples]) / len(samples)
+    until = samples[-1][0]
     passed = until - known_until
-    return BusyTime(
-        until, passed if passed <= longest else covered, percent / sum(weights), samples
-    )
+    return BusyTime(until, passed if passed <= longest else covered, percent, samples)
 
 
 # --- rows of numbers in memory of their own ---------------------------------------------------

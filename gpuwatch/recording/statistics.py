@@ -790,7 +790,7 @@ class GpuStatistics:
             self._rhythm.add_sample(at, percent, longest, sums.rhythm)
             if held > 0.0:
                 self.busy_profile.add_value(at - held, at, percent)
-        sums.busy_until, sums.busy_last_percent = new.until, new.samples[-1].value
+        sums.busy_until, sums.busy_last_percent = new.until, new.samples[-1][1]
         if new.seconds > 0.0:
             sums.watched_seconds += new.seconds
             sums.busy_seconds += new.seconds - new.idle_seconds
