@@ -98,6 +98,8 @@ class Finding:
     one job add up to 1 at most."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
+    idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
+    """Part of it in which no kernel was resident, of each GPU that it has been about."""
     watched_gpu_seconds: float | None = None
     """GPU time that the share is of."""
     says: str = ""
@@ -192,7 +194,7 @@ class Diagnosis:
 
 def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
     """Return the findings that name the job or a GPU of it, and those about the whole machine."""
-    return () if diagnosis is None else tuple(_about(diagnosis.findings, job))
+    return () if diagnosis is None else tuple(about(diagnosis.findings, job))
 
 
 def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
@@ -201,14 +203,24 @@ def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
         diagnosis,
         findings=about_job(diagnosis, job),
         causes=(),
-        unknown=tuple(_about(diagnosis.unknown, job)),
+        unknown=tuple(about(diagnosis.unknown, job)),
     )
 
 
-Said = TypeVar("Said", Finding, Unchecked)
+class OfGpus(Protocol):
+    """A finding, an episode of one, or a rule that could not be checked."""
+
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]: ...
+    @property
+    def job(self) -> ProcessKey | None: ...
 
 
-def _about(said: Iterable[Said], job: Job) -> Iterator[Said]:
+Said = TypeVar("Said", bound=OfGpus)
+
+
+def about(said: Iterable[Said], job: Job) -> Iterator[Said]:
+    """Yield those that name the job or a GPU of it, and those about the whole machine."""
     mine = set(job.gpu_uuids)
     for one in said:
         of_machine = not one.gpus or not mine.isdisjoint(one.gpus)
@@ -295,6 +307,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         advice=_advice(members),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
+        idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),
         members=tuple(members),
     )
