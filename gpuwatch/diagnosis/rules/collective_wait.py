@@ -225,8 +225,8 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
     if known is not None:
         late = f"{known} launches its collectives last"
     return Firing(
-        summary=f"{words.named(gpus)} wait for each other {words.in_percent(spun + idle)} of the time, "
-        f"in collectives: {late}{ranks.looks(window)}",
+        summary=f"{words.named(gpus)} wait for each other {words.in_percent(spun + idle)} of the "
+        f"time, in collectives: {late}{ranks.looks(window)}",
         evidence=[
             Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
@@ -263,8 +263,8 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     if share is None or share < LEAST_EXCHANGE_SHARE or not _do_equal_work(gpus):
         return None
     return Firing(
-        summary=f"{words.named(gpus)} wait for the network about {words.in_percent(share)} of the time, "
-        f"in collectives: {words.amount(sent)}/s leave the machine meanwhile",
+        summary=f"{words.named(gpus)} wait for the network about {words.in_percent(share)} of the "
+        f"time, in collectives: {words.amount(sent)}/s leave the machine meanwhile",
         evidence=[
             Evidence("waits", words.percent_of(share), "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
             Evidence("power, held against what is sent", round(phase, 2), "correlation",

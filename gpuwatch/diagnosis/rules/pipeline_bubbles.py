@@ -144,8 +144,9 @@ def _firing(
         says = f"where one {does}, the others do less"
         evidence = Evidence("turns", percent_of(turns), "%", 100.0 * TURNS, says)
     return Firing(
-        summary=f"{named(gpus)} work {how}, {number(at_once, 1)} of {number(len(gpus))} at a time: stages "
-        f"of a pipeline, or of one model split over GPUs, that wait for each other{looks(window)}",
+        summary=f"{named(gpus)} work {how}, {number(at_once, 1)} of {number(len(gpus))} at a time: "
+        f"stages of a pipeline, or of one model split over GPUs, that wait for each other"
+        f"{looks(window)}",
         evidence=[
             Evidence("GPUs at work at a time", round(at_once, 1), None, float(len(gpus)),
                      "on average; the others wait"),

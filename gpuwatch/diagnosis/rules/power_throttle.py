@@ -131,7 +131,9 @@ def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
 
 def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     first, loss = gpus[0], highest([cards.slowed(window, gpu) for gpu in gpus])
-    limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
+    # Both are known: it was lowered.
+    limit = first.power_limit_watts or 0.0
+    default = first.identity.power_limit_default_watts or 0.0
     blind = any(gpu.throttle_shares is None for gpu in gpus)
     slower = "" if not loss or loss < SLIGHT else f", and the clock is {in_percent(loss)} lower"
     alike = [one for one in gpus if one.identity.power_limit_default_watts == default]

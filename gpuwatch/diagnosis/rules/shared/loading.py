@@ -361,8 +361,8 @@ class Underfed:
         clear = (own, *_wait_clearness(wait)) if self.is_for_data else (own,)
         waits = None if self.reported_only else wait_evidence(wait)
         return Firing(
-            summary=f"{self.who} waited for data {words.in_percent(self.waited_share)} of the time: "
-            f"{cause}",
+            summary=f"{self.who} waited for data {words.in_percent(self.waited_share)} of the "
+            f"time: {cause}",
             evidence=(self.evidence, waits, *evidence, self._other_loader),
             advice=advice,
             strength=words.strength(*clear, *clearness, missing=len(missing)),
