@@ -12,7 +12,7 @@ from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unche
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
 from gpuwatch.diagnosis.rules.shared.words import named
-from gpuwatch.diagnosis.sentence import filled
+from gpuwatch.diagnosis.sentence import filled, template
 
 NEW_SHARE = 1 / 6
 """Share of a window that is new at its next look: ten seconds of a minute."""
@@ -169,7 +169,7 @@ class Subject:
             severity=state.severity,
             confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
             summary=said(window, firing, says),
-            says=says,
+            says=template(says),
             gpus=gpus,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=state.since_unix_seconds,
@@ -211,7 +211,7 @@ class Subject:
 def said(window: Window, firing: Firing, says: str) -> str:
     """Return a sentence of the firing with the names of its GPUs."""
     about = [gpu for gpu in window.gpus if not firing.gpus or gpu.uuid in firing.gpus]
-    return filled(says, named(about), len(about))
+    return filled(template(says), named(about), len(about))
 
 
 def _time_key(window: Window) -> Hashable:

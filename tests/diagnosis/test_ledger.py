@@ -25,7 +25,7 @@ def finding(rule: str = "starved", cost: float | None = 0.0, **fields: Any) -> F
         "severity": "warning",
         "confidence": 0.9,
         "summary": "GPU 0 waits for data 58% of the time",
-        "says": "{gpus} {gpus|waits|wait} for data 58% of the time",
+        "says": "{gpus} {gpus|waits|wait} for data {58}% of the time",
         "gpus": ("GPU-0",),
         "job": JOB,
         "evidence": (Evidence("busy", 42.0, "%"),),
