@@ -37,7 +37,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import present
 from gpuwatch.diagnosis.rules.shared.words import keys, named
-from gpuwatch.diagnosis.sentence import GPUS, either
+from gpuwatch.diagnosis.sentence import GPUS, either, number
 
 # There is nothing to weigh.
 RULE = Rule(title="hardware errors", trust=1.03, has_look_alikes=False)
@@ -92,12 +92,12 @@ def _firing(gpus: list[GpuFacts], severity: str, advice: list[Advice]) -> Firing
 def _troubles(gpu: GpuFacts) -> list[str]:
     troubles = []
     if gpu.ecc_uncorrected_new:
-        troubles.append(f"{gpu.ecc_uncorrected_new} uncorrectable since watching began")
+        troubles.append(f"{number(gpu.ecc_uncorrected_new)} uncorrectable since watching began")
     if gpu.remapped_rows_failed:
         troubles.append("a row remapping failed")
     if gpu.remapped_rows_pending:
         troubles.append("a row remapping is pending (it needs a reset)")
-    return troubles or [f"{gpu.ecc_corrected_new} corrected, a high number"]
+    return troubles or [f"{number(gpu.ecc_corrected_new or 0)} corrected, a high number"]
 
 
 def _evidence(gpu: GpuFacts) -> list[Evidence]:
