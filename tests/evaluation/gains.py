@@ -43,7 +43,7 @@ from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Advice, Gain
 from gpuwatch.diagnosis.gain import with_gains
 from gpuwatch.diagnosis.rule import Firing, Rule
-from gpuwatch.practice import Settings
+from gpuwatch.practice import CAUSES, Job, Settings, save
 from gpuwatch.recording.file import open_any
 from tests.evaluation.experiments import ROOT, machine
 
@@ -98,10 +98,8 @@ KINDS: Mapping[str, Knob] = {
     ),
     **{
         f"practice: {name}": Knob(setting="fixed", values=(False, True), job={"practice": name})
-        for name in (
-            "loader_in_main_process", "loader_cpu_bound", "too_many_workers", "checkpoint_pauses",
-            "sync_every_step",
-        )
+        for name, cause in CAUSES.items()
+        if not cause.needs_gpu
     },
 }  # fmt: skip
 
@@ -180,7 +178,6 @@ class Loads(Dataset[Any]):
 
 def train(job: Mapping[str, Any]) -> None:
     """Train until it is ended, and print the number of steps once in a second."""
-    from gpuwatch.practice import CAUSES, Job, save
     from tests.support.virtual_device import VirtualDevice
 
     torch.set_num_threads(1)
