@@ -38,6 +38,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.registry import unit_of
 from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
@@ -526,7 +527,7 @@ class Readings:
         taken = getattr(self, "sums", {})
         self.sums = {name: Stat() for name in self._names}
         self._rows = [
-            (stat, 100.0 if name.endswith("percent") else 1e18, self.profiles.get(name))
+            (stat, unit_of(name)[1].high, self.profiles.get(name))
             for name, stat in self.sums.items()
         ]
         return {name: stat for name, stat in taken.items() if stat.high is not None}

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
+from gpuwatch.core.registry import GPU
 from gpuwatch.core.store import GAP_INTERVALS, spoken_for
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.catalogue import RULES
@@ -18,11 +19,8 @@ WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
 LATE_SECONDS = 2.5
 """The driver's samples come so late at most."""
 SCRAPERS_KEPT, GPUS_KEPT = 16, 256
-LINKS = {
-    f"{link}_{doing}": f"{link}_{way}_bytes_per_second"
-    for link in ("pcie", "nvlink")
-    for doing, way in (("receive", "rx"), ("transmit", "tx"))
-}
+LINKS = {one.metric: one for one in GPU.values() if one.metric.endswith("_bytes_total")}
+"""Rates that are added up, by the metric that they become."""
 _SETTLES = frozenset([rule.name for rule in RULES if rule.settles])
 Percents: TypeAlias = "array[float]"
 
@@ -88,7 +86,7 @@ class GpuTotals:
 
     def add(self, reading: GpuReading, seconds: float) -> None:
         for name, field in LINKS.items():
-            rate = getattr(reading, field)
+            rate = getattr(reading, field.name)
             if rate is not None:
                 self.link_bytes[name] += rate * seconds
         # As the driver counts it; else by the reasons that are in force when it is looked.
