@@ -153,6 +153,8 @@ def _field(name: str, written_type: Any, metadata: Mapping[str, Row]) -> Field:
 
 GPU_FACTS = fields_of(GpuIdentity)
 GPU = fields_of(GpuReading)
+OF_GPU = {**GPU_FACTS, **GPU}
+"""Fields of a GPU, of what lasts and of what moves."""
 HOST = fields_of(Host)
 PROCESS = fields_of(Process)
 MEMBER = fields_of(JobMember)

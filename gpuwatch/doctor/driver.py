@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
-from gpuwatch.core.registry import GPU, GPU_FACTS, unit_of
+from gpuwatch.core.registry import OF_GPU, unit_of
 from gpuwatch.doctor.check import (
     FAIL,
     PASS,
@@ -34,7 +34,6 @@ CALL_MICROSECONDS = "call_microseconds"
 SLOW_WAKE_SECONDS = 1.0
 OLD_SAMPLE_SECONDS, FUTURE_SAMPLE_SECONDS = 10.0, 1.0
 """The driver adds samples several times a second, and stamps them by the machine's clock."""
-_FIELDS = {**GPU_FACTS, **GPU}
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 _VERSION = re.compile(r"\b\d{3}\.\d{1,3}(?:\.\d{1,3})?\b")
 _LIBRARY_FILE = re.compile(rb"/libnvidia-ml\.so\.(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
@@ -338,7 +337,7 @@ def _measured(reading: Reading, name: str, value: Any) -> Measured:
 
 def _named(name: str) -> tuple[str, str | None]:
     """Return the label of a field, and its unit."""
-    field = _FIELDS.get(name)
+    field = OF_GPU.get(name)
     bare, unit = unit_of(name)
     return (field and field.label) or bare.replace("_", " "), unit.symbol or None
 

@@ -127,10 +127,10 @@ class GpuReading:
     fan_percent: Amount | None = reading("fan", between=(0, 200), help="Fan speed, of its highest.")
     """Over 100 is possible: the speed is relative to the fan's nominal maximum."""
     sm_clock_mhz: Whole | None = reading(
-        "SM clock", limit="sm_clock_max_mhz", help="Clock of the SMs."
+        "SM clock", "clock", limit="sm_clock_max_mhz", help="Clock of the SMs."
     )
     memory_clock_mhz: Whole | None = reading(
-        "memory clock", limit="memory_clock_max_mhz", help="Clock of the memory."
+        "memory clock", "mem", limit="memory_clock_max_mhz", help="Clock of the memory."
     )
     performance_state: Whole | None = reading(
         "performance state", "pstate", between=(0, 15), form="P{}"
@@ -183,7 +183,7 @@ class GpuReading:
     )
     remapped_rows_failed: bool | None = reading("remap failed", help="1: no spare rows were left.")
     nvlink_rx_bytes_per_second: Amount | None = reading(
-        "NVLink rx", between=_LINKS, metric="nvlink_receive_bytes_total", help=_SUMMED
+        "NVLink rx", "NVLink", between=_LINKS, metric="nvlink_receive_bytes_total", help=_SUMMED
     )
     nvlink_tx_bytes_per_second: Amount | None = reading(
         "NVLink tx", between=_LINKS, metric="nvlink_transmit_bytes_total", help=_SUMMED

@@ -44,7 +44,7 @@ class JobMember(Identified):
     state: Text | None = None
     cpu_percent: Amount | None = reading("CPU", between=OF_ONE_CORE)
     """CPU use of all its threads, in percent of one core."""
-    children_cpu_percent: Amount | None = None
+    children_cpu_percent: Amount | None = reading("children's CPU", between=OF_ONE_CORE)
     """CPU use of all processes below a loader worker, in percent of one core, with those that lived
     and ended between two looks (a decoder for each sample)."""
     main_thread_cpu_percent: Amount | None = reading("main CPU", "main", between=OF_ONE_CORE)
@@ -60,14 +60,14 @@ class JobMember(Identified):
     awaits_network: bool | None = None
     """At the last look an answer was due on a TCP connection that it made to a process outside the
     job, or data was on its way; only of the attached job."""
-    network_receive_bytes_per_second: Amount | None = None
-    network_send_bytes_per_second: Amount | None = None
+    network_receive_bytes_per_second: Amount | None = reading("network in")
+    network_send_bytes_per_second: Amount | None = reading("network out")
     """On such connections, as far as they were still there when it was looked."""
     awaits_work: bool | None = None
     """At the last look a loader worker slept where one waits to be asked for its next batch;
     ``False``: it computed, or slept while it made one. Only of the attached job."""
-    voluntary_switches_per_second: Amount | None = None
-    involuntary_switches_per_second: Amount | None = None
+    voluntary_switches_per_second: Amount | None = reading("switches to wait")
+    involuntary_switches_per_second: Amount | None = reading("switches forced")
     """Switches of the main thread: it waited for something; it was pushed off its core."""
     memory_resident_bytes: Whole | None = reading("RSS")
     memory_proportional_bytes: Whole | None = reading("PSS")

@@ -20,8 +20,7 @@ OF_ONE_CORE = (0.0, float("inf"))
 
 
 class Row(NamedTuple):
-    """What is said of a field where it is declared. ``core.registry`` makes a ``Field`` of it and of
-    the unit in the field's name."""
+    """What is said of a field where it is declared; ``core.registry`` makes a ``Field`` of it."""
 
     label: str = ""
     """Name on a page with room for it."""

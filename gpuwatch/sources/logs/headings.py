@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from gpuwatch.core.registry import GPU, GPU_FACTS, UNITS
+from gpuwatch.core.registry import OF_GPU, UNITS
 from gpuwatch.core.text import clean
 from gpuwatch.sources.logs.stamps import StampReader
 from gpuwatch.sources.logs.text import LogError, LogStats
@@ -76,7 +76,6 @@ QUANTITIES = {
     "link": Quantity({"": 1.0, "x": 1.0}, whole=True),
     "pid": Quantity({"#": 1.0}, (1, 1 << 32), whole=True),
 }
-_FIELDS = {**GPU_FACTS, **GPU}
 _FLAGS = {
     **dict.fromkeys(("yes", "enabled", "active", "1", "true"), True),
     **dict.fromkeys(("no", "disabled", "not active", "0", "false"), False),
@@ -105,7 +104,7 @@ def parser(kind: str, unit: str = "", field: str = "") -> Parse:
     if quantity is None:
         return _TEXTS[kind]
     units, bounds, whole = quantity
-    known = _FIELDS.get(field)
+    known = OF_GPU.get(field)
     low, high = bounds or (known and known.range) or (UNITS[kind].low, UNITS[kind].high)
     usual = units.get(bare_unit(unit), _NOT_KNOWN) if unit else next(iter(units.values()))
 

@@ -54,11 +54,7 @@ def text(raw: bytes | str) -> str:
     return clean(raw.strip(), 256)
 
 
-RANGES = {
-    name: field.range
-    for name, field in {**registry.GPU_FACTS, **registry.GPU}.items()
-    if field.range is not None
-}
+RANGES = {name: field.range for name, field in registry.OF_GPU.items() if field.range is not None}
 """Range of each number, by field."""
 
 
