@@ -9,7 +9,7 @@ made from it; lists elsewhere only choose fields, by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -80,26 +80,15 @@ def unit_of(name: str) -> tuple[str, Unit]:
     return name, _NUMBER
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field(Row):
     """One field of the model, with all that is the same wherever it is shown or served."""
 
     name: str
-    label: str
-    """Name on a page with room for it; empty: it is only shown together with another field."""
-    short: str
     unit: Unit
-    limit: str
-    """Field with the value at which a gauge or a chart of it ends; empty: the unit says it."""
     range: tuple[float, float] | None
     """Lowest and highest value that can be, in the type of the field; ``None``: no bounds."""
-    charted: bool
-    """Whether it is kept for charts."""
     whole: bool
-    form: str
-    help: str
-    metric: str
-    """Name in Prometheus; empty: it is not served."""
-    kind: str
 
     def text(self, value: float | None, limit: float | None = None) -> str:
         """Return ``47%``; with a limit ``212/700W``; ``-`` for ``None``."""
@@ -126,31 +115,23 @@ def fields_of(model: type[Any]) -> Mapping[str, Field]:
 
 
 def _field(name: str, written_type: Any, metadata: Mapping[str, Row]) -> Field:
-    row = metadata.get("row")
-    label, short, limit, between, form, charted, help_, metric, kind = row or Row()
+    row = metadata.get("row", _NO_ROW)
     bare, unit = unit_of(name)
     type_ = written_type.removesuffix(" | None")
     is_number, whole = type_ in {"Amount", "Whole", "float"}, type_ == "Whole"
-    low, high = between or (unit.low, unit.high)
+    low, high = row.between or (unit.low, unit.high)
     number: Any = int if whole and high < _ENDLESS else float
-    kept = unit.charted if charted is None else charted
-    served_as = metric or (f"{bare}_{unit.metric}" if unit.metric else name)
-    return Field(
-        name=name,
-        label=label,
-        short=short,
-        unit=unit,
-        limit=limit,
-        range=(number(low), number(high)) if is_number and high < _ENDLESS else None,
-        charted=is_number and row is not None and kept,
-        whole=whole,
-        form=form,
-        help=help_,
-        metric=served_as if help_ else "",
-        kind=kind,
-    )
+    charted = unit.charted if row.charted is None else row.charted
+    served_as = row.metric or (f"{bare}_{unit.metric}" if unit.metric else name)
+    made = {
+        "charted": is_number and charted and row is not _NO_ROW,
+        "metric": served_as if row.help else "",
+        "range": (number(low), number(high)) if is_number and high < _ENDLESS else None,
+    }
+    return Field(name=name, unit=unit, whole=whole, **(asdict(row) | made))
 
 
+_NO_ROW = Row()
 GPU_FACTS = fields_of(GpuIdentity)
 GPU = fields_of(GpuReading)
 OF_GPU = {**GPU_FACTS, **GPU}

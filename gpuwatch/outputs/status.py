@@ -88,12 +88,6 @@ def _age(gpu: Gpu) -> str:
     return f"{units.age(max(ages))} ago" if ages else units.UNKNOWN
 
 
-def _against_limit(name: str) -> Callable[[Gpu], str]:
-    field = GPU[name]
-    limit = attrgetter(f"{'reading' if field.limit in GPU else 'identity'}.{field.limit}")
-    return lambda gpu: field.text(getattr(gpu.reading, name), limit(gpu))
-
-
 def _pcie_link(gpu: Gpu) -> str:
     generation, lanes = gpu.reading.pcie_generation, gpu.reading.pcie_width
     if generation is None or lanes is None:
@@ -116,14 +110,21 @@ def _column(field: Field, rank: int = 0, of: str = "", *, long: bool = False) ->
     return Column(heading, lambda item: field.text(read(item)), rank=rank)
 
 
+def _limited(field: Field, rank: int) -> Column[Gpu]:
+    """Return the column of a reading of a GPU with its limit."""
+    limit = attrgetter(f"{'reading' if field.limit in GPU else 'identity'}.{field.limit}")
+    read = attrgetter(f"reading.{field.name}")
+    return Column(field.short_heading, lambda gpu: field.text(read(gpu), limit(gpu)), rank=rank)
+
+
 _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("GPU", units.gpu_label),
     Column("NAME", lambda gpu: gpu.identity.name, "text", 3),
     Column(_BUSY.heading, lambda gpu: "lost" if gpu.lost else _BUSY.text(gpu.reading.busy_percent)),
     Column("READ", _age, rank=1),
     Column(GPU["memory_used_bytes"].heading, units.gpu_memory),
-    Column(GPU["power_watts"].heading, _against_limit("power_watts"), rank=1),
-    Column(GPU["temperature_celsius"].short_heading, _against_limit("temperature_celsius"), rank=2),
+    _limited(GPU["power_watts"], 1),
+    _limited(GPU["temperature_celsius"], 2),
     _column(GPU["sm_clock_mhz"], 5, "reading.", long=True),
     _column(GPU["performance_state"], 9, "reading."),
     _column(GPU["pcie_rx_bytes_per_second"], 6, "reading."),

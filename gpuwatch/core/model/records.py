@@ -1,7 +1,7 @@
 """Dataclasses of which hundreds are made every second, and the rows of the registry of fields."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["OF_ONE_CORE", "Row", "dataclass", "reading"]
 
@@ -19,15 +19,16 @@ OF_ONE_CORE = (0.0, float("inf"))
 """Range of CPU use in percent of one core: several are used at once."""
 
 
-class Row(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
     """What is said of a field where it is declared; ``core.registry`` makes a ``Field`` of it."""
 
     label: str = ""
-    """Name on a page with room for it."""
+    """Name on a page with room for it; empty: it is only shown together with another field."""
     short: str = ""
     """Name in narrow columns and beside charts."""
     limit: str = ""
-    """Field with the value at which a gauge or a chart of it ends."""
+    """Field with the value at which a gauge or a chart of it ends; empty: the unit says it."""
     between: tuple[float, float] | None = None
     """Lowest and highest value that can be, where they are not those of its unit."""
     form: str = ""
