@@ -46,27 +46,22 @@ _ALARMS = {"ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pendi
 
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     """Known readings, in a fixed order, and the labels of what this GPU does not report."""
-    found: list[tuple[str, Run | None]] = [
-        (OF_GPU[one].label, _written(gpu, one)) for one in _FACTS
-    ]
-    found.append(("UUID", (gpu.uuid, "dim")))
-    found += [(OF_GPU[name].label, _with_age(gpu, name)) for name in _SHOWN]
+    facts = [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
+    found = [*facts, ("UUID", (gpu.uuid, "dim"))]
     if gpu.allocated_to is not None:
         found.insert(0, ("allocated to", (_jobs(gpu.allocated_to), "text")))
+    ages = dict(gpu.reading.late_readings)
+    for name in _SHOWN:
+        written = _written(gpu, name)
+        if written is not None and name in ages:
+            written = f"{written[0]} ({units.age(ages[name])} old)", written[1]
+        found.append((OF_GPU[name].label, written))
     known = [(label, *written) for label, written in found if written is not None]
     return known, [label for label, written in found if written is None]
 
 
 def _jobs(numbers: Sequence[str]) -> str:
     return f"job {', '.join(numbers)}" if numbers else "no job"
-
-
-def _with_age(gpu: Gpu, name: str) -> Run | None:
-    """Return a reading with its age where it is late."""
-    written, ages = _written(gpu, name), dict(gpu.reading.late_readings)
-    if written is None or name not in ages:
-        return written
-    return f"{written[0]} ({units.age(ages[name])} old)", written[1]
 
 
 def _written(gpu: Gpu, name: str) -> Run | None:
