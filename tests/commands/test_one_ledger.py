@@ -26,14 +26,12 @@ from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.panels import findings as finding_words
 from gpuwatch.tui.panels.bars import lost_gpus
 from gpuwatch.tui.panels.gpus import state_of
-from tests.commands.conftest import Gpuwatch
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.scenes import history_of, view_of
 
 pytest.importorskip("prometheus_client")
 
 STORIES = {
-    "one job is starved": [Piece("starved", 150)],
     "starved, then well for two minutes, then starved": [
         Piece("starved", 150),
         Piece("healthy", 150),
@@ -165,21 +163,6 @@ def test_the_word_beside_a_gpu_is_that_of_its_leading_finding(told: Told) -> Non
     for gpu in last.gpus:
         leading = next(one for one in told.engine.diagnosis.findings if gpu.uuid in one.gpus)
         assert state_of(view, gpu).word == words[leading.rule]
-
-
-def test_commands_say_what_the_ledger_says(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
-    """``report`` and ``diagnose`` of one recording: one cause, and the same seconds."""
-    path = tmp_path / "run.jsonl.zst"
-    recorder = Recorder(path)
-    for one in snapshots([Piece("starved", 150)], gpus=2, interval=1.0):
-        recorder.push(one)
-    recorder.close()
-    found = [
-        json.loads(gpuwatch(*command, str(path), "--json", code=None).out)
-        for command in (("report",), ("diagnose",))
-    ]
-    said = [[(one["rule"], one["cost_gpu_seconds"]) for one in each["findings"]] for each in found]
-    assert said[0] == said[1] != []
 
 
 def test_what_was_lost_before_is_in_no_report_or_recording(tmp_path: Path) -> None:

@@ -9,13 +9,9 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.accumulator import gpu_usage, host_usage, job_usage
 from gpuwatch.recording.statistics import Part, Statistics, by_weight
-from tests.support.long_recording import Piece, snapshots
+from tests.support.recordings import simulated
 
 SCENARIOS = ("starved", "reported")
-
-
-def simulated(scenario: str, seconds: float, gpus: int = 2) -> list[Snapshot]:
-    return list(snapshots((Piece(scenario, seconds),), gpus=gpus, interval=1.0))
 
 
 def figures(statistics: Statistics) -> dict[str, Any]:
