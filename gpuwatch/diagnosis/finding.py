@@ -320,8 +320,8 @@ def about(said: Iterable[Said], job: Job) -> Iterator[Said]:
 
 # --- findings of one cause as one: the same fault of several jobs, or of GPUs of no known job -----
 #
-# They are of one cause if their rule and severity are one, and their sentences differ in names of
-# GPUs and numbers only: another reason, or another rank to look after, stays apart.
+# They are of one cause if their rule is one, and their sentences differ in names of GPUs and numbers
+# only: another reason, or another rank to look after, stays apart, and so does an error.
 
 STEADY = 0.25
 """Share of a loss: causes that differ by less keep their order. Two that share what is left of a
@@ -359,8 +359,9 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
 
 
 def cause_of(one: Described) -> tuple[str, ...]:
-    """Return what a finding shares with those of the same cause, also of other moments."""
-    return (one.rule, one.severity, shape(one.says or template(one.summary)))
+    """Return what a finding shares with those of the same cause, also of other moments. Whether so
+    much is gained that it is a warning, or little, differs from job to job."""
+    return (one.rule, "error" if one.severity == "error" else "", shape(one.says or template(one.summary)))
 
 
 def as_causes(
@@ -389,6 +390,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
     gpus = tuple(dict.fromkeys([uuid for one in members for uuid in one.gpus]))
     return replace(
         first,
+        severity=min([one.severity for one in members], key=severity_place),
         summary=filled(says, names(gpus), len(gpus), of=len(members)),
         confidence=min([one.confidence for one in members]),
         gpus=gpus,

@@ -299,7 +299,8 @@ def test_the_verdict_names_the_change_and_its_limit() -> None:
 
 
 def test_one_finding_of_several_jobs_has_their_range() -> None:
-    """The middle of their gains, with the widest range; unknown if one of them is."""
+    """The middle of their gains, with the widest range, unknown if one of them is; as grave as the
+    gravest."""
 
     def one(pid: int, gain: Gain | None) -> Finding:
         return Finding(
@@ -311,5 +312,6 @@ def test_one_finding_of_several_jobs_has_their_range() -> None:
     found = [one(number, gain) for number, gain in enumerate(gains)]
     (whole,) = as_causes(found, lambda _: "GPUs")
     assert whole.gain == Gain(factor=2, low=1.4, high=3.1, limited_by="2 cores")
-    (open_,) = as_causes([*found, one(4, None)], lambda _: "GPUs")
-    assert open_.gain is None
+    mild = replace(one(4, None), severity="info")
+    (open_,) = as_causes([mild, *found], lambda _: "GPUs")
+    assert (open_.gain, open_.severity) == (None, "warning")
