@@ -11,6 +11,8 @@ On a machine with other work, run ``measure`` as root: the jobs then run at nice
 the cores that they ask for, and what else the machine does is left out of their recordings.
 """
 
+from __future__ import annotations
+
 import argparse
 import io
 import json
@@ -39,10 +41,9 @@ from gpuwatch.core.model import Snapshot
 from gpuwatch.diagnosis.catalogue import find
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.observer import Observer
-from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Advice, Gain
 from gpuwatch.diagnosis.gain import with_gains
-from gpuwatch.diagnosis.rule import Firing, Rule
+from gpuwatch.diagnosis.rule import Firing
 from gpuwatch.practice import CAUSES, Job, Settings, save
 from gpuwatch.recording.file import open_any
 from tests.evaluation.experiments import ROOT, machine
@@ -385,47 +386,47 @@ def compare(folder: Path) -> Iterator[Compared]:
         same = [it for it in measured if it.kind == one.kind]
         # Nobody is advised to load in the main process.
         others = [it for it in same if str(it.value) not in ("0", str(one.value))]
-        said, window, rule, firing = _seen(folder / one.file)
+        with open_any(str(folder / one.file)) as opened:
+            seen = Seen(map(_alone, opened.snapshots))
         for other in others:
-            predicted = None
-            if rule is not None and firing is not None:
-                predicted = _predicted(KINDS[one.kind], one, other, window, rule, firing)
             yield Compared(
                 kind=one.kind,
                 change=f"{KINDS[one.kind].setting} {one.value} -> {other.value}",
-                said=said,
-                predicted=predicted,
+                said=seen.rule.name if seen.rule else "-",
+                predicted=_predicted(KINDS[one.kind], one, other, seen),
                 measured=other.steps_per_second / one.steps_per_second,
             )
 
 
-def _predicted(
-    knob: Knob, one: Measured, other: Measured, window: Window, rule: Rule, firing: Firing
-) -> Gain | None:
-    """Return the gain of the change to just this setting, whatever was advised."""
+def _predicted(knob: Knob, one: Measured, other: Measured, seen: Seen) -> Gain | None:
     names = {"workers": "num_workers", "quota": "cpu quota"}
-    if knob.setting not in names:
-        return firing.gain if other.value == knob.values[-1] else None
-    change = Advice(
-        "Try it.", setting=names[knob.setting], present=str(one.value), wanted=str(other.value)
-    )
-    return with_gains(window, rule, replace(firing, advice=(change,), gain=None)).gain
+    if knob.setting in names:
+        return seen.gain_of(names[knob.setting], str(one.value), str(other.value))
+    return seen.gain if other.value == knob.values[-1] else None
 
 
-def _seen(file: Path) -> tuple[str, Window, Rule | None, Firing | None]:
-    """Return what is said first at the end of a recording, with the window that it is said of."""
-    engine, observer = Engine(), Observer()
-    with open_any(str(file)) as opened:
-        for snapshot in map(_alone, opened.snapshots):
+class Seen:
+    """What is said first at the end of a recording, with the window that it is said of."""
+
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        engine, observer = Engine(), Observer()
+        for snapshot in snapshots:
             engine.push(snapshot)
             observer.push(snapshot)
-    (window,) = [one for one in observer.windows() if one.job is not None]
-    findings = engine.diagnosis.findings
-    rule = find(findings[0].rule) if findings else None
-    verdict = None if rule is None else rule.check(window)
-    if rule is None or not isinstance(verdict, Firing):
-        return "-", window, None, None
-    return rule.name, window, rule, with_gains(window, rule, verdict)
+        (self._window,) = [one for one in observer.windows() if one.job is not None]
+        findings = engine.diagnosis.findings
+        self.rule = find(findings[0].rule) if findings else None
+        self.gain = findings[0].gain if findings else None
+
+    def gain_of(self, setting: str, present: str, wanted: str) -> Gain | None:
+        """Return the gain of just this change, whatever was advised; ``None``: nothing is found, or
+        no gain is known."""
+        verdict = self.rule.check(self._window) if self.rule else None
+        if self.rule is None or not isinstance(verdict, Firing):
+            return None
+        change = Advice("Try it.", setting=setting, present=present, wanted=wanted)
+        alone = replace(verdict, advice=(change,))
+        return with_gains(self._window, self.rule, alone).gain
 
 
 def _alone(snapshot: Snapshot) -> Snapshot:
