@@ -65,7 +65,8 @@ def identity(index: int = 0, **fields: Any) -> GpuIdentity:
 def gpu(index: int = 0, **facts: Any) -> GpuFacts:
     """A GPU that is fed and works; ``identity=`` replaces its identity."""
     healthy = GpuFacts(
-        identity=identity(index), busy=steady(), power_mean_watts=610.0, power_busy_watts=620.0,
+        identity=identity(index), xid_errors=(), busy=steady(), power_mean_watts=610.0,
+        power_busy_watts=620.0,
         power_plateau_watts=640.0, power_limit_watts=700.0, sm_active_percent=88.0,
         tensor_active_percent=42.0, dram_active_percent=46.0, memory_controller_percent=45.0,
         memory_used_bytes=90.0 * GIB, memory_highest_bytes=91.0 * GIB,

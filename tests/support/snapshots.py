@@ -24,6 +24,7 @@ from gpuwatch.core.model import (
     ReasonSeconds,
     Snapshot,
     TrainingLoop,
+    XidError,
 )
 from gpuwatch.core.text import clean
 
@@ -55,6 +56,11 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
         tuple
     ),
 }
+
+
+_XIDS = st.lists(
+    st.builds(XidError, st.integers(0, 999), st.integers(0, 2**40), MOMENTS), max_size=3
+).map(tuple)
 
 
 @functools.cache
@@ -95,6 +101,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
             reading=any_of(GpuReading),
             lost=st.booleans(),
             allocated_to=st.none() | _BY_ANNOTATION["tuple[Text, ...]"],
+            xid_errors=st.none() | _XIDS,
         ),
         max_size=3,
         unique_by=lambda gpu: gpu.uuid,

@@ -13,6 +13,7 @@ from gpuwatch.core.model.gpu import (
     GpuReading,
     ReadingAge,
     ReasonSeconds,
+    XidError,
 )
 from gpuwatch.core.model.job import JOB_ROLES, Job, JobMember, JobRank, TrainingLoop
 from gpuwatch.core.model.process import PIDS_OF_A_MACHINE, Identified, Process, ProcessKey
@@ -21,5 +22,5 @@ from gpuwatch.core.model.snapshot import Host, OwnCost, Problem, Snapshot
 __all__ = [
     "JOB_ROLES", "PIDS_OF_A_MACHINE", "BusySample", "Gpu", "GpuIdentity", "GpuKey", "GpuReading",
     "Host", "Identified", "Job", "JobMember", "JobRank", "OwnCost", "Problem", "Process",
-    "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop",
+    "ProcessKey", "ReadingAge", "ReasonSeconds", "Snapshot", "TrainingLoop", "XidError",
 ]  # fmt: skip

@@ -10,7 +10,15 @@ from dataclasses import field, fields
 from operator import attrgetter
 from typing import Any
 
-from gpuwatch.core.model import GpuIdentity, GpuKey, Job, Process, ProcessKey, ReasonSeconds
+from gpuwatch.core.model import (
+    GpuIdentity,
+    GpuKey,
+    Job,
+    Process,
+    ProcessKey,
+    ReasonSeconds,
+    XidError,
+)
 from gpuwatch.core.model.records import dataclass
 from gpuwatch.core.store import Table, Values
 from gpuwatch.diagnosis.finding import Pause
@@ -80,6 +88,8 @@ STOPPED_STATES = ("T", "t")
 class GpuFacts:
     identity: GpuIdentity
     lost: bool = False
+    xid_errors: tuple[XidError, ...] | None = None
+    """As in ``Gpu``, now."""
     allocated_to: tuple[str, ...] | None = None
     """Batch jobs, as in ``Gpu``, for so many seconds as far as was seen:"""
     allocated_seconds: float | None = None

@@ -1,13 +1,15 @@
 """Detail of one GPU: its charts, every reading, its processes."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, XidError
 from gpuwatch.core.source import ReadOptions
+from gpuwatch.core.xids import xid_of
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
 from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled, has_boxes
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
@@ -37,6 +39,8 @@ def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     everything = [*_identity(gpu.identity), *_moving(gpu)]
     if gpu.allocated_to is not None:
         everything.insert(0, ("allocated to", _jobs(gpu.allocated_to), "text"))
+    if gpu.xid_errors:
+        everything.insert(0, _xids(gpu.xid_errors))
     known = [(label, text, style) for label, text, style in everything if text is not None]
     missing = [label for label, text, _ in everything if text is None]
     return known, missing
@@ -47,6 +51,18 @@ def _jobs(numbers: Sequence[str]) -> str:
 
 
 _Maybe = tuple[str, str | None, str]
+
+
+def _xids(errors: Sequence[XidError]) -> _Maybe:
+    """Return the driver's errors, the newest first: ``31 (12:04:31), 43 x2 (11:58:02)``."""
+    newest = sorted(errors, key=lambda error: -error.last_unix_seconds)
+    texts = [
+        f"{error.code}{f' x{error.count}' if error.count > 1 else ''}"
+        f" ({time.strftime('%H:%M:%S', time.localtime(error.last_unix_seconds))})"
+        for error in newest
+    ]
+    grave = any(xid_of(error.code).kind != "none" for error in errors)
+    return "Xid errors", ", ".join(texts), "error" if grave else "warn"
 
 
 def _identity(identity: GpuIdentity) -> list[_Maybe]:
