@@ -114,6 +114,7 @@ _MEMBER_LASTING = (
 )
 _JOB_READINGS = (
     *("cpu_throttled_percent", "ended_at_unix_seconds", "exit_code"),
+    *("pressure_cpu_some_percent", "pressure_io_some_percent", "pressure_memory_some_percent"),
     *("main_thread_samples", "loader_worker_samples"),
 )
 _ID = ("id", int)

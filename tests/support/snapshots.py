@@ -17,6 +17,7 @@ from gpuwatch.core.model import (
     Job,
     JobMember,
     JobRank,
+    NetworkMount,
     OwnCost,
     Problem,
     Process,
@@ -46,6 +47,9 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "tuple[Text, ...]": st.lists(TEXTS, max_size=3).map(tuple),
     "tuple[Whole, ...]": st.lists(st.integers(0, 64), max_size=3).map(tuple),
     "tuple[Amount | None, ...]": st.lists(st.none() | AMOUNTS, max_size=4).map(tuple),
+    "tuple[NetworkMount, ...]": st.lists(
+        st.builds(NetworkMount, TEXTS, TEXTS, *[AMOUNTS] * 5), max_size=2
+    ).map(tuple),
     "tuple[BusySample, ...]": st.lists(st.builds(BusySample, MOMENTS, AMOUNTS), max_size=4).map(
         tuple
     ),
