@@ -100,6 +100,29 @@ XIDS = Cases("xid_errors", {
 })  # fmt: skip
 
 
+def left(how: str | None, held: float = 9.0) -> GpuFacts:
+    dead = Process(pid=4711, unseen=how, gpu_uuid="GPU-0", gpu_memory_bytes=round(held * GIB))
+    return gpu(busy=steady(0.0), others=(dead,), foreign_memory_bytes=held * GIB)
+
+
+LEFT = Cases("memory_left_behind", {
+    "of a process that died": (
+        gpu_only(left("gone")),
+        {"gpus": ("GPU-0",), "summary": "holds 9.0 GiB of memory for PID 4711, which no longer",
+         "advice.0.action": "--gpu-reset", "explains": {"idle_holding_memory"},
+         "hold_seconds": 30.0},
+    ),
+    "beside a job that runs": (window(gpus=(left("gone"),)), {"gpus": ("GPU-0",)}),
+}, {
+    "its process is there": gpu_only(left(None)),
+    "a context that is just being given back": gpu_only(left("gone", 0.1)),
+}, {
+    "seen from inside a container": (gpu_only(left("elsewhere")), "outside this container"),
+    "hidden by hidepid": (gpu_only(left("hidden")), "of other users"),
+    "no list of processes": (gpu_only(gpu(others=None)), "the processes on the GPU"),
+})  # fmt: skip
+
+
 def asleep(cores: float | None = 0.02, **fields: Any) -> Window:
     idle = gpu(busy=steady(0.0), own_memory_bytes=18.0 * GIB)
     return window(gpus=(idle,), job=at_rest(cores), **fields)
