@@ -13,7 +13,7 @@ begins) begins anew with all of that: each line can be read with those since the
 
 ``busy_samples`` (and a job's ``main_thread_samples`` and ``loader_worker_samples``) are pairs
 ``[at_unix_seconds, percent]``, ``throttle_durations`` pairs ``[reason, seconds]``,
-``late_readings`` pairs ``[field, seconds]``, ``xid_errors`` triples ``[code, count,
+``late_readings`` pairs ``[field, seconds]``, ``xid_errors`` triples ``[code, times,
 last_unix_seconds]``. Reading ignores fields (and, after a header, kinds of
 lines) it does not know and takes a missing optional field as ``None``, so that a newer minor
 version is readable.

@@ -175,6 +175,14 @@ class ThrottleMeter:
 PRESSURES = ("cpu", "io", "memory")
 
 
+class JobPressure(NamedTuple):
+    """Shares of the time in which some task of a job's cgroup waited, as fields of ``Job``."""
+
+    pressure_cpu_some_percent: float | None = None
+    pressure_io_some_percent: float | None = None
+    pressure_memory_some_percent: float | None = None
+
+
 class PressureMeter:
     """Pressure (PSI) of the cgroup that a process is in, which containers, Slurm and systemd make
     one for each job (cgroup v2)."""
@@ -184,10 +192,9 @@ class PressureMeter:
         self._files: dict[str, procfs.KernelFile] = {}
         self._before: tuple[float, dict[str, int | None]] | None = None
 
-    def read(self, now: float) -> dict[str, float | None]:
-        """Return the shares of the time since the read before in which some task waited, by the
-        fields of ``Job``; ``now``: monotonic seconds. ``None`` at the first read, and where the
-        kernel or the cgroup has no such file."""
+    def read(self, now: float) -> JobPressure:
+        """Return the shares since the read before; ``now``: monotonic seconds. ``None`` at the
+        first read, and where the kernel or the cgroup has no such file."""
         if not self._files:
             own = cgroup.read_folders(self._pid, self._proc)[:1]
             self._files = {
@@ -196,12 +203,12 @@ class PressureMeter:
             }
         waited = {name: self._waited(name) for name in PRESSURES}
         before, self._before = self._before, (now, waited)
-        return {
-            f"pressure_{name}_some_percent": None
-            if before is None
-            else pressure_percent(before[1][name], total, now - before[0])
-            for name, total in waited.items()
-        }
+        if before is None:
+            return JobPressure()
+        at, old = before
+        return JobPressure(
+            *[pressure_percent(old[name], total, now - at) for name, total in waited.items()]
+        )
 
     def close(self) -> None:
         for file in self._files.values():

@@ -8,7 +8,7 @@ CAP_SYSLOG may read it (``kernel.dmesg_restrict``); a container needs the device
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,9 +68,9 @@ class KernelLog:
             logged.setdefault(bus, {})[code] = XidError(code, count, at)
         return tuple(
             [
-                replace(gpu, xid_errors=_merged(gpu, logged.get(same_bus(bus), {})))
-                if (bus := gpu.identity.pci_bus_id) is not None
-                else gpu
+                gpu
+                if gpu.identity.pci_bus_id is None
+                else replace(gpu, xid_errors=_merged(gpu, logged))
                 for gpu in gpus
             ]
         )
@@ -88,9 +88,10 @@ class KernelLog:
             del self.xids[next(iter(self.xids))]
 
 
-def _merged(gpu: Gpu, logged: Mapping[int, XidError]) -> tuple[XidError, ...]:
+def _merged(gpu: Gpu, logged: dict[str, dict[int, XidError]]) -> tuple[XidError, ...]:
     reported = {one.code: one for one in gpu.xid_errors or ()}
-    return tuple((reported | logged).values())
+    here = logged.get(same_bus(gpu.identity.pci_bus_id or ""), {})
+    return tuple((reported | here).values())
 
 
 def same_bus(pci_bus_id: str) -> str:

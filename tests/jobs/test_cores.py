@@ -190,12 +190,9 @@ def test_the_pressure_is_that_of_the_jobs_own_cgroup(fake: FakeProc, tmp_path: P
     folder = quota_v2(tmp_path, fake, "max 100000\n")
     (folder / "io.pressure").write_text("some avg10=0.00 total=1000000\nfull total=7\n")
     meter = PressureMeter(42, fake.root)
-    assert set(meter.read(10.0).values()) == {None}
+    assert set(meter.read(10.0)) == {None}
     (folder / "io.pressure").write_text("some avg10=0.00 total=1500000\nfull total=7\n")
-    assert meter.read(11.0) == {
-        "pressure_cpu_some_percent": None, "pressure_io_some_percent": 50.0,
-        "pressure_memory_some_percent": None,
-    }  # fmt: skip
+    assert meter.read(11.0) == (None, 50.0, None)
     meter.close()
 
 

@@ -21,7 +21,7 @@ def test_errors_of_the_log_are_put_with_those_of_the_drivers_events() -> None:
     card = replace(one, identity=replace(one.identity, pci_bus_id="00000000:18:00.0"))
     told = replace(card, xid_errors=(XidError(31, 1, 5.0), XidError(43, 1, 6.0)))
     found, other = log.with_xids((told, gpu("GPU-b")))
-    assert [(error.code, error.count) for error in found.xid_errors or ()] == [
+    assert [(error.code, error.times) for error in found.xid_errors or ()] == [
         (31, 2), (43, 1), (79, 1),
     ]  # fmt: skip
     assert other.xid_errors is None

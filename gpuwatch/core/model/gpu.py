@@ -39,7 +39,7 @@ class XidError(NamedTuple):
     """Xid errors of one code (``core/xids.py``): how many, and when the last was reported."""
 
     code: Whole
-    count: Whole
+    times: Whole
     last_unix_seconds: UnixSeconds
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gpuwatch.core.model import GpuKey, Job, JobMember, JobRank, Process, ProcessKey, TrainingLoop
 from gpuwatch.jobs.cores import (
-    PRESSURES,
     JobCores,
+    JobPressure,
     PressureMeter,
     ThrottleMeter,
     read_cores,
@@ -237,7 +237,7 @@ class SlowReadings:
         self._listeners = listeners
         self._ranks: tuple[ProcessKey, ...] = ()
         self._throttle: ThrottleMeter | None = None
-        self.pressures: dict[str, float | None] = {}
+        self.pressure = JobPressure()
         self._pressure: PressureMeter | None = None
         self._cores_due = self._surroundings_due = self._throttle_due = now
         self._times = 0.0
@@ -276,7 +276,7 @@ class SlowReadings:
             self.throttled_percent = self._throttle.read()
             if self._pressure is None:
                 self._pressure = PressureMeter(inside.pid, self._proc)
-            self.pressures = self._pressure.read(now)
+            self.pressure = self._pressure.read(now)
 
     def _read_purpose(self, now: float, members: Sequence[Member], ranks: Sequence[Member]) -> None:
         """Find out whether it serves or simulates. Whoever runs backward passes, or has a loader,
@@ -298,7 +298,7 @@ class SlowReadings:
         self._cores_due = 0.0
 
     def close(self) -> None:
-        self.throttled_percent, self.pressures = None, {}
+        self.throttled_percent, self.pressure = None, JobPressure()
         for meter in (self._throttle, self._pressure):
             if meter is not None:
                 meter.close()
@@ -477,7 +477,7 @@ class TrackedJob:
             **self._slow.cores._asdict(),
             **self._slow.surroundings._asdict(),
             cpu_throttled_percent=self._slow.throttled_percent,
-            **self._slow.pressures,
+            **self._slow.pressure._asdict(),
             inner_pid=self._slow.inner_pid,
         )
 
@@ -517,7 +517,7 @@ class TrackedJob:
             loops=(),
             gpu_uuids=before.gpu_uuids or self._gpus_so_far(at),
             cpu_throttled_percent=None,
-            **{f"pressure_{name}_some_percent": None for name in PRESSURES},
+            **JobPressure()._asdict(),
             ended_at_unix_seconds=self.ended_at,
         )
 

@@ -205,7 +205,7 @@ class Metrics:
         cards = [gpu for gpu in snapshot.gpus if gpu.identity.mig_parent_uuid is None]
         here = {same_bus(gpu.identity.pci_bus_id or ""): gpu for gpu in cards}
         errors = {
-            (bus, error.code): (error.count, error.last_unix_seconds)
+            (bus, error.code): (error.times, error.last_unix_seconds)
             for bus, gpu in here.items()
             for error in gpu.xid_errors or ()
         }

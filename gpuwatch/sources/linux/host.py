@@ -397,7 +397,7 @@ class Requests(NamedTuple):
     """Requests of a network mount since it was mounted, all together, without writes."""
 
     kind: str
-    count: int = 0
+    number: int = 0
     read_bytes: int = 0
     queue_milliseconds: int = 0
     round_trip_milliseconds: int = 0
@@ -443,7 +443,7 @@ def network_mounts(
     for place, requests in now.items():
         # A file system that was mounted anew counts from zero.
         old = before.get(place)
-        count = 0 if old is None else requests.count - old.count
+        count = 0 if old is None else requests.number - old.number
         if old is None or count <= 0:
             continue
         found.append(

@@ -714,8 +714,8 @@ def events(device: NvmlDevice) -> None:
         if kind & tables.EVENT_ECC:
             device.ecc_reported = True
         elif number in xids or (0 < number < XID_MOST and len(xids) < XIDS_KEPT):
-            count = xids[number].count if number in xids else 0
-            xids[number] = XidError(number, count + 1, device.unix)
+            times = xids[number].times if number in xids else 0
+            xids[number] = XidError(number, times + 1, device.unix)
 
 
 def ask_for_events(device: NvmlDevice) -> None:

@@ -216,7 +216,7 @@ def _values(device: NvmlDevice, reading: Reading) -> dict[str, Any]:
         return (
             {}
             if device.xids is None
-            else {"xid_errors": sum(x.count for x in device.xids.values())}
+            else {"xid_errors": sum(x.times for x in device.xids.values())}
         )
     if reading.name == readings.SAMPLES:
         return {}

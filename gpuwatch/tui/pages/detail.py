@@ -57,7 +57,7 @@ def _xids(errors: Sequence[XidError]) -> _Maybe:
     """Return the driver's errors, the newest first: ``31 (12:04:31), 43 x2 (11:58:02)``."""
     newest = sorted(errors, key=lambda error: -error.last_unix_seconds)
     texts = [
-        f"{error.code}{f' x{error.count}' if error.count > 1 else ''}"
+        f"{error.code}{f' x{error.times}' if error.times > 1 else ''}"
         f" ({time.strftime('%H:%M:%S', time.localtime(error.last_unix_seconds))})"
         for error in newest
     ]
