@@ -112,16 +112,10 @@ class Finding:
 
 def rank(
     severity: str, gpu_seconds: float | None, share: float | None = None, sure: float = 0.0
-) -> tuple[bool, float, float, int, float]:
-    """Return a key that sorts what is in danger first, then by what is lost. This is the order of
+) -> tuple[int, float, float, float]:
+    """Return a key that sorts the gravest first, then what loses most. This is the order of
     findings everywhere."""
-    return (
-        severity != "error",
-        -(gpu_seconds or 0.0),
-        -(share or 0.0),
-        severity_place(severity),
-        -sure,
-    )
+    return severity_place(severity), -(gpu_seconds or 0.0), -(share or 0.0), -sure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

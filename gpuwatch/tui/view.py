@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.core.model import Gpu, GpuKey, Job, Process, ProcessKey, Snapshot
 from gpuwatch.core.store import Store
 from gpuwatch.diagnosis.finding import Diagnosis, Finding, FindingKey, severity_place
-from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, StripCache, TimeWindow
+from gpuwatch.tui.charts.strips import UNICODE, Columns, Glyphs, Held, StripCache, TimeWindow
 from gpuwatch.tui.charts.timeline import FindingMark, Timeline
 from gpuwatch.tui.terminal.frame import Run
 from gpuwatch.tui.terminal.palette import GPUWATCH_DARK, Palette
@@ -273,8 +273,8 @@ class View:
         now = self.snapshot.monotonic_seconds if self.snapshot is not None else 0.0
         timeline = self.timeline
         span = timeline.span_seconds
-        # Little of the width is ever empty; more where every byte is slow.
-        step = min(span / 6, 30.0) if self.slow_link else min(span / 10, 6.0)
+        # What moves is sent again: where every byte is slow, seldom.
+        step = min(span / 6, 30.0) if self.slow_link else 0.0
         return TimeWindow(now, span, step, timeline.end_seconds, timeline.cursor_seconds)
 
     def chart(
@@ -286,14 +286,20 @@ class View:
         style: str,
         rows: int = 1,
         window: TimeWindow | None = None,
+        held: Sequence[Held] | None = None,
+        *,
+        braille: bool = False,
     ) -> list[list[Run]]:
         """Draw ``series`` from 0 to ``limit`` in ``rows`` lines of ``width`` cells, the top one
-        first; blank without a limit. What is drawn is kept for the next frame under ``key``."""
+        first; blank without a limit. What is drawn is kept for the next frame under ``key``. A
+        chart of how busy a GPU is has the colours of what ``held`` it up. ``braille``: for one
+        row of a list."""
         if limit is None:
             return [[(" " * max(0, width), "text")]] * rows
         strip = self.strips.get((*key, width, rows))
         window = self.window if window is None else window
-        return strip.draw(series, window, width, limit, self.glyphs, style, rows)
+        glyphs = self.glyphs
+        return strip.draw(series, window, width, limit, glyphs, style, rows, held, braille=braille)
 
     @property
     def column_seconds(self) -> float:

@@ -6,20 +6,23 @@ from there up to the maximum: the solid part is the work done, and a GPU that fl
 looks like. Where there are no tones to be had, dots reach from the minimum to the maximum. Zero is
 a base line, a missing reading is a blank: they differ in shape, not only in colour.
 
+In a list a chart of one row is drawn in braille, two columns a cell: that shows shorter waves in
+the same width, and rows one below the other stay apart.
+
 All charts of a frame show the same stretch of time, each in as many columns as it is wide. A
-column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart
-only gains columns on the right. The window moves on in steps of several columns ("pages") rather
-than one by one, so between two steps only the newest column changes on the screen, which keeps
-the picture calm and the bytes few.
+column covers a fixed part of the clock, so what was drawn never reshuffles: with time a chart only
+moves to the left, which the terminal does by itself (``terminal/canvas.py``). Over a slow link it
+moves in steps of several columns.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import ceil
-from typing import Protocol
+from operator import or_
+from typing import NamedTuple, Protocol
 
 from gpuwatch.core.store import bucket_index
 from gpuwatch.tui.terminal.frame import Run, on_ground
@@ -31,6 +34,14 @@ LEVELS_PER_ROW = 8
 
 # Braille dots of both columns from the bottom row up: bit values as Unicode defines them.
 _BRAILLE_ROWS = (0xC0, 0x24, 0x12, 0x09)
+_BRAILLE = 0x2800
+_LEFT_DOTS, _RIGHT_DOTS = (
+    tuple(accumulate([row & side for row in _BRAILLE_ROWS], or_, initial=0))
+    for side in (0x47, 0xB8)
+)
+"""Dots of one column of a cell, filled to each height."""
+_DOTS_HIGH = 4
+_BRAILLE_ZERO = chr(_BRAILLE + _BRAILLE_ROWS[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,6 +223,16 @@ class Columns(Protocol):
     def columns(self, end: float, column_seconds: float, count: int) -> Sequence[Column | None]: ...
 
 
+class Held(NamedTuple):
+    """Stretch of time in which something held up what a chart shows."""
+
+    begin_seconds: float
+    end_seconds: float
+    style: str
+    of_busy: bool
+    """The columns have its hue: what they show was no work. Else the room above them has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Columns of one chart, by the numbers of their buckets (see ``bucket_index``): ``first`` at
@@ -243,6 +264,11 @@ class Grid:
     def columns_of(self, series: Columns) -> Sequence[Column | None]:
         """Values of ``series`` in these columns, oldest first."""
         return series.columns(self.moment, self.column_seconds, self.count)
+
+    def halves_of(self, series: Columns, count: int) -> Sequence[Column | None]:
+        """Values of ``series`` in both halves of the last ``count`` columns."""
+        half = self.column_seconds / 2
+        return series.columns((2 * self.last + 1.5) * half, half, 2 * count)
 
     def place(self, at: float) -> int:
         """Return the cell of the moment ``at``, from the left; it may lie outside of the chart."""
@@ -304,7 +330,7 @@ class Strip:
         self._series: Columns | None = None
         """Reference that keeps the series alive, so that no later one is taken for it."""
         self._drawn: list[list[Run]] = []
-        self._drawn_of: list[tuple[str, str, str]] = []
+        self._drawn_of: tuple[object, ...] = ()
 
     def draw(
         self,
@@ -315,22 +341,31 @@ class Strip:
         glyphs: Glyphs,
         style: str,
         rows: int = 1,
+        held: Sequence[Held] | None = None,
+        *,
+        braille: bool = False,
     ) -> list[list[Run]]:
-        """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first."""
+        """Return ``rows`` lines of runs, each exactly ``width`` cells, the top one first. With
+        ``held`` zero has the quiet style of what is idle, and what held things up its own.
+        ``braille``: two columns a cell in one row, where the glyphs have it."""
+        braille = braille and rows == 1 and glyphs.tones
         if width <= 0:
             return [[] for _ in range(rows)]
         if series is None:
             return [[(" " * width, style)] for _ in range(rows)]
         grid = window.grid(width)
-        self._bring_up_to(series, grid, limit, glyphs, rows)
+        self._bring_up_to(series, grid, limit, glyphs, rows, braille=braille)
         skip = grid.first - self._first
-        drawn_of = [
-            (text[skip:].ljust(width), tones[skip:], style)
-            for text, tones in zip(self._texts, self._tones, strict=True)
-        ]
+        texts = [text[skip:].ljust(width) for text in self._texts]
+        tones = [one[skip:].ljust(width, FULL) for one in self._tones]
+        parts = [(0, width, style)]
+        if held is not None:
+            zero = _BRAILLE_ZERO if braille else glyphs.solid[1]
+            parts = _parts(texts[-1], zero, grid, style, held, tinted=not braille)
+        drawn_of = (texts, tones, parts)
         if drawn_of != self._drawn_of:
             self._drawn_of = drawn_of
-            self._drawn = [_runs(*row) for row in drawn_of]
+            self._drawn = [_runs(*row, parts) for row in zip(texts, tones, strict=True)]
         lines = self._drawn
         if window.cursor is not None:
             cell = grid.place(window.cursor)
@@ -338,12 +373,19 @@ class Strip:
         return lines
 
     def _bring_up_to(
-        self, series: Columns, grid: Grid, limit: float, glyphs: Glyphs, rows: int
+        self,
+        series: Columns,
+        grid: Grid,
+        limit: float,
+        glyphs: Glyphs,
+        rows: int,
+        *,
+        braille: bool,
     ) -> None:
         """Draw what is new or may still change: then the grid's first column is there, and its
         last is the newest."""
         start, last = grid.first, grid.last
-        key = (grid.column_seconds, limit, glyphs.name, rows)
+        key = (grid.column_seconds, limit, glyphs.name, rows, braille)
         same = series == self._series and key == self._key
         newest = self._first + len(self._texts[0]) - 1 if self._texts else self._first - 1
         settle = int(_SETTLE_SECONDS / grid.column_seconds) + 2
@@ -362,11 +404,45 @@ class Strip:
         count = last - wanted_from + 1
         if count <= 0:
             return
+        if braille:
+            halves = grid.halves_of(series, count)
+            pairs = zip(halves[::2], halves[1::2], strict=True)
+            self._texts[0] += "".join([pair(*both, limit) for both in pairs])
+            self._tones[0] += FULL * count
+            return
         columns = series.columns(grid.moment, grid.column_seconds, count)
         drawn = [draw_column(column, limit, glyphs, rows) for column in columns]
         for row in range(rows):
             self._texts[row] += "".join([text[row] for text, _ in drawn])
             self._tones[row] += "".join([tones[row] for _, tones in drawn])
+
+
+Part = tuple[int, int, str]
+"""First cell, cell behind the last, and style."""
+
+
+def _parts(
+    bottom: str, zero: str, grid: Grid, style: str, held: Sequence[Held], *, tinted: bool
+) -> list[Part]:
+    """Return the styles of a chart's cells by what each column was; ``bottom`` is its lowest row,
+    in which nothing but a base line is ``zero``. ``tinted``: the room above columns has the hue of
+    what held them up."""
+    work, idle = [style] * len(bottom), ["idle"] * len(bottom)
+    for one in held:
+        first = max(0, grid.place(one.begin_seconds))
+        stop = min(len(bottom), grid.place(min(one.end_seconds, grid.end_seconds)) + 1)
+        ground = f"/{one.style}" if tinted else ""
+        for cell in range(first, min(stop, grid.last - grid.first + 1)):
+            work[cell] = one.style if one.of_busy else style + ground
+            idle[cell] = one.style if one.of_busy else one.style + ground
+    styles = [
+        none if one == zero else some for one, none, some in zip(bottom, idle, work, strict=True)
+    ]
+    parts: list[Part] = []
+    for name, cells_of_it in groupby(styles):
+        start = parts[-1][1] if parts else 0
+        parts.append((start, start + len(list(cells_of_it)), name))
+    return parts
 
 
 # Those that may still change mostly do not, and processes of one GPU have the same.
@@ -379,6 +455,17 @@ def draw_column(column: Column | None, limit: float, glyphs: Glyphs, rows: int) 
     solid = column[1 if glyphs.tones else 0]
     low = high if solid == column[2] else level(solid, limit, rows)
     return cells(glyphs, low, high, rows)
+
+
+def pair(left: Column | None, right: Column | None, limit: float) -> str:
+    """Return the braille cell of two columns of a chart of one row, up to their means. Zero is the
+    lowest dot, a missing reading none."""
+    dots = 0
+    for column, places in ((left, _LEFT_DOTS), (right, _RIGHT_DOTS)):
+        if column is not None:
+            share = column[1] / limit if limit > 0 else 0.0
+            dots |= places[max(1, min(_DOTS_HIGH, ceil(_DOTS_HIGH * share - 0.5)))]
+    return chr(_BRAILLE + dots) if dots else " "
 
 
 def idle_spans(columns: Sequence[Column | None], most: float) -> list[tuple[int, int]]:
@@ -395,17 +482,16 @@ def idle_spans(columns: Sequence[Column | None], most: float) -> list[tuple[int,
 _SAME_TONE = re.compile(r"(.)\1*")
 
 
-def _runs(text: str, tones: str, style: str) -> list[Run]:
-    """Return ``text`` as runs of one tone each; what follows the last tone is blank."""
+def _runs(text: str, tones: str, parts: Sequence[Part]) -> list[Run]:
+    """Return ``text`` as runs of one style and tone each."""
     if not tones.strip(FULL):
-        return [(text, style)]
+        return [(text[start:stop], style) for start, stop, style in parts]
     out: list[Run] = []
-    for match in _SAME_TONE.finditer(tones):
-        tone = match[1]
-        name = style if tone == FULL else f"{style}.{tone}"
-        out.append((text[match.start() : match.end()], name))
-    if len(tones) < len(text):
-        out.append((text[len(tones) :], style))
+    for start, stop, style in parts:
+        for match in _SAME_TONE.finditer(tones, start, stop):
+            tone = match[1]
+            name = style if tone == FULL else f"{style}.{tone}"
+            out.append((text[match.start() : match.end()], name))
     return out
 
 
@@ -450,3 +536,14 @@ def highest(
         return least
     known = [one[2] for one in window.grid(width).columns_of(series) if one is not None]
     return max(known if least is None else [least, *known], default=None)
+
+
+_MEAN_COLUMNS = 30
+
+
+def mean_shown(series: Columns | None, window: TimeWindow) -> float | None:
+    """Return the mean of what charts show of ``series``; ``None`` where they show nothing."""
+    if series is None:
+        return None
+    known = [one[1] for one in window.grid(_MEAN_COLUMNS).columns_of(series) if one is not None]
+    return sum(known) / len(known) if known else None

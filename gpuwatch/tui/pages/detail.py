@@ -14,8 +14,8 @@ from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
 from gpuwatch.tui.pages.layout import Drawn, Frame, Title, filled, has_boxes
 from gpuwatch.tui.pages.screen import ScrolledScreen, SheetBody, draw_sheet
 from gpuwatch.tui.panels import processes, time_axis
-from gpuwatch.tui.panels.gpus import scaled_metrics, state_of, throttle_text
-from gpuwatch.tui.panels.time_axis import past_gpu
+from gpuwatch.tui.panels.gpus import FED, held_up, scaled_metrics, state_of, throttle_text
+from gpuwatch.tui.panels.time_axis import past_gpu, shown_gpu
 from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, blank, fit, left, right, spots
 from gpuwatch.tui.view import View
 
@@ -200,10 +200,9 @@ def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
     def body(width: int, room: int) -> SheetBody:
         area = width - _SIDE_WIDTH if width >= _WIDE else width
         view.chart_columns = max(1, area - _LEAD - 1)
-        gpu = past_gpu(view, live)
         top = [] if boxes else [_title(view, live, width)]
-        lines, zones = (_wide if width >= _WIDE else _narrow)(view, gpu, width, room - len(top))
-        return top, lines, zones, time_axis.values(view, gpu, width)
+        lines, zones = (_wide if width >= _WIDE else _narrow)(view, live, width, room - len(top))
+        return top, lines, zones, time_axis.values(view, live, width)
 
     text, notes = _named(view, live)
     note, style = notes[0] if notes else ("", "label")
@@ -231,11 +230,12 @@ def _title(view: View, gpu: Gpu, width: int) -> Line:
 
 def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     """Return the charts of ``gpu``, most important first."""
+    gpu = shown_gpu(view, gpu)
     busy, memory, power, temperature = scaled_metrics(view, gpu, columns)
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
     state = state_of(view, gpu)
     number = f"{busy.text}  {state.word}"
-    out = [_Chart("busy", number, busy.name, state.style, 100.0)]
+    out = [_Chart("busy", number, busy.name, FED.style, 100.0)]
     for title, metric, unit, many in (
         ("memory", memory, "G", _GIB),
         ("power", power, "W", 1.0),
@@ -257,7 +257,8 @@ def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list
     heading = Row(width).add("  " + chart.title, "label").add("  " + chart.number, "value").line()
     cells, rows = max(1, width - _LEAD - 1), height - 2
     series, key = view.history.gpu(gpu.uuid, chart.name), ("detail", gpu.uuid, chart.name)
-    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows)
+    held = held_up(view, gpu) if chart.name == "busy_percent" else None
+    drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):
         shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}
@@ -328,7 +329,7 @@ def _narrow(view: View, gpu: Gpu, width: int, room: int) -> Drawn:
 
 
 def _facts(gpu: Gpu, width: int, view: View) -> list[Line]:
-    known, missing = readings(gpu)
+    known, missing = readings(past_gpu(view, gpu))
     lines = []
     for label, text, style in known:
         row = Row(width).add(left(" " + label, 20), "label")

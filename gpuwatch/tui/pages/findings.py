@@ -55,7 +55,7 @@ from gpuwatch.tui.panels.findings import (
 )
 from gpuwatch.tui.panels.gpus import period_seconds
 from gpuwatch.tui.panels.table import add_cells, add_headings
-from gpuwatch.tui.panels.time_axis import past_gpu
+from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import find_job
 from gpuwatch.tui.terminal.frame import (
     Line,
@@ -91,7 +91,7 @@ def _draw_waveform(view: View, finding: Finding, width: int, until: float | None
         return []
     span = job_charts.span(width)
     view.chart_columns = max(1, span[1])
-    gpus = [past_gpu(view, gpu) for gpu in gpus]
+    gpus = [shown_gpu(view, gpu) for gpu in gpus]
     if view.own_range:
         seconds = own_span(view, finding, gpus)
         cursor = view.timeline.cursor_seconds

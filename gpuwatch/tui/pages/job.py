@@ -572,7 +572,9 @@ def _spark(view: View, entry: TreeRow, window: TimeWindow, width: int) -> list[R
             keys, lambda: [history.process(k, uuids.get(k), "cpu_percent") for k in keys]
         )
     style = ROLE_STYLES.get(member.role, "gauge")
-    return view.chart(("member", member.key), series, width, 100.0, style, window=window)[0]
+    return view.chart(
+        ("member", member.key), series, width, 100.0, style, window=window, braille=True
+    )[0]
 
 
 # -- what it prints --------------------------------------------------------------------------------
@@ -640,7 +642,7 @@ def _table_rows(page: Page) -> int:
     report, height = page.decided["report"], page.tall
     least = 3 if height < 16 else 5 if height < 24 else 6 if height < 30 else 8
     page.table_least = least + (2 if report and height >= 16 else 0)
-    wanted = height * 11 // 20 if report else height * 3 // 10
+    wanted = height * 11 // 20 if report else height // 4
     page.table_wanted = max(page.table_least, wanted)
     return 0
 

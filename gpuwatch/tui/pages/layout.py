@@ -42,7 +42,7 @@ class GpuStyle(Enum):
         return self.value[1]
 
 
-MOST_ROWS_A_GPU = {GpuStyle.STACKED: 22, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
+MOST_ROWS_A_GPU = {GpuStyle.STACKED: 26, GpuStyle.WIDE: 5, GpuStyle.SINGLE: 1}
 
 
 class OverviewRows(NamedTuple):
@@ -76,7 +76,10 @@ def overview_rows(width: int, height: int, gpus: int) -> OverviewRows:
     """Return the rows for so many GPUs, at least one."""
     charts = 3 if height >= 24 and width >= 76 else 1
     axis, edges = int(height >= 20), 5 if has_boxes(width, height) else 0
-    table, least = max(4, height // 4), 3 if height >= 14 else 2 if height >= 10 else 1
+    table, least = (
+        max(4, height // (4 + (gpus == 1))),
+        3 if height >= 14 else 2 if height >= 10 else 1,
+    )
     for host, above, between, kept in (
         (charts, axis, edges, table),
         (charts, axis, 0, table),

@@ -278,7 +278,7 @@ class _HostPainter:
                 row.pad_to(column * cell).add(f" {core:3d} ", "dim")
                 row.add(right(units.percent(percents[core]), 4), "text").add(" ")
                 series = view.history.host_core(core)
-                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host")
+                drawn = view.chart(("core", core), series, cell - 11, 100.0, "host", braille=True)
                 row.add_runs(drawn[0], cell - 11)
             lines.append(row.line())
         return lines

@@ -21,7 +21,6 @@ from gpuwatch.tui.keys import OVERVIEW_FOOTER, Footer, replay_footer
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel, fixed
 from gpuwatch.tui.panels import time_axis
 from gpuwatch.tui.panels.findings import SEVERITY_STYLES, cause
-from gpuwatch.tui.runs import mean_busy_percent
 from gpuwatch.tui.terminal.frame import Line, Row, Zone, fit, right, width_of
 from gpuwatch.tui.view import ReplayState, View
 
@@ -30,7 +29,7 @@ from gpuwatch.tui.view import ReplayState, View
 
 _SEVERAL = 2
 """GPUs from which the machine is summed up; one shows all of it in its own row."""
-LOST_AFTER_SECONDS = _MEAN_SECONDS = 30.0
+LOST_AFTER_SECONDS = 30.0
 _IDLE_PERCENT = 1.0
 """Mean utilisation of a GPU that runs nothing."""
 
@@ -96,8 +95,8 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
     if len(snapshot.gpus) < _SEVERAL or time_axis.is_shown(view):
         # Beside charts of the past it would pass for what was then.
         return []
-    end = snapshot.monotonic_seconds
-    means = [mean_busy_percent(view, (gpu.uuid,), end, _MEAN_SECONDS) for gpu in snapshot.gpus]
+    shown = [time_axis.shown_gpu(view, gpu).reading for gpu in snapshot.gpus]
+    means = [one.busy_percent for one in shown]
     average = mean(means)
     parts = [] if average is None else [f"{average:3.0f}% busy"]
     found = view.diagnosis
@@ -105,7 +104,7 @@ def _machine_texts(view: View, snapshot: Snapshot) -> list[str]:
         parts.append(f"{lost_gpus(found, snapshot):.1f} of {len(snapshot.gpus)} lost")
     idle = sum([one is not None and one < _IDLE_PERCENT for one in means])
     parts += [f"{idle} idle"] if idle else []
-    watts = [gpu.reading.power_watts for gpu in snapshot.gpus]
+    watts = [one.power_watts for one in shown]
     drawn = sum([one for one in watts if one is not None])
     return [*parts, f"{drawn / 1000.0:.1f}kW"] if None not in watts else parts
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from statistics import median
 from typing import NamedTuple, TypeVar, cast
 
@@ -16,11 +17,11 @@ from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
-from gpuwatch.tui.charts.strips import Column, Grid, TimeWindow, highest, nice_ceiling
+from gpuwatch.tui.charts.strips import Column, Grid, Held, TimeWindow, highest, nice_ceiling
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, GpuStyle, Page, Panel, scrolled
 from gpuwatch.tui.panels.findings import about_gpu, rule_of, severity_sign, style_of
-from gpuwatch.tui.panels.time_axis import past_gpu
+from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
@@ -284,6 +285,21 @@ def state_of(view: View, gpu: Gpu) -> State:
     )
 
 
+def held_up(view: View, *gpus: Gpu) -> list[Held]:
+    """Return when findings held up most of these GPUs: what their chart is coloured by."""
+    out = []
+    for mark in view.spans:
+        if 2 * sum(one.uuid in mark.gpus for one in gpus) <= len(gpus):
+            continue
+        state = LOST if mark.rule == "gpu_lost" else _by_finding(mark, gpus[0])
+        if state is None or state is SLOWEST:
+            continue
+        end = inf if mark.end_seconds is None else mark.end_seconds
+        of_busy = state is THROTTLED or rule_of(mark.rule).lost_while_busy
+        out.append(Held(mark.begin_seconds, end, state.style, of_busy))
+    return out
+
+
 def _kept_for_seconds(view: View, key: Hashable, make: Callable[[], Answer]) -> Answer:
     """Return what ``make`` says, kept for a few seconds: words that change with every look are not
     read."""
@@ -338,18 +354,16 @@ _LEAST_RISES = 3
 _NEAR, _REGULAR = 0.5, 2 / 3
 """Largest difference of a period from the middle one, as a share, and the share of periods within
 it."""
-_WHOLE_CELLS, _SHORT_CELLS = 50, 24
-"""A narrower chart has the share and the period in fewer words, or in none."""
 
 
-def duty(view: View, gpu: Gpu, window: TimeWindow, width: int) -> str | None:
-    """Return ``23% busy, every 4 s`` of a GPU that works in bursts too short for the columns of a
-    chart of ``width``; ``None``: the chart shows what there is to see."""
-    grid = window.grid(max(1, width))
+def bursts(view: View, gpu: Gpu, window: TimeWindow, columns: int) -> str | None:
+    """Return ``every 4 s`` of a GPU that works in bursts too short for a chart of so many columns;
+    ``None``: the chart shows what there is to see."""
+    grid = window.grid(max(1, columns))
     if _COLUMNS_A_PERIOD * grid.column_seconds <= _LEAST_PERIOD_SECONDS:
         return None
-    key = (gpu.uuid, width, window.span_seconds, window.end)
-    return _kept_for_seconds(view, key, lambda: _duty(view, gpu, grid, width))
+    key = (gpu.uuid, columns, window.span_seconds, window.end)
+    return _kept_for_seconds(view, key, lambda: _bursts(view, gpu, grid))
 
 
 def period_seconds(view: View, gpu: Gpu) -> float | None:
@@ -358,7 +372,7 @@ def period_seconds(view: View, gpu: Gpu) -> float | None:
     return _period(_recent(view, gpu, _FINE_SECONDS))
 
 
-def _duty(view: View, gpu: Gpu, grid: Grid, width: int) -> str | None:
+def _bursts(view: View, gpu: Gpu, grid: Grid) -> str | None:
     seconds, series = grid.column_seconds, view.history.gpu(gpu.uuid, "busy_percent")
     if series is None:
         return None
@@ -370,13 +384,7 @@ def _duty(view: View, gpu: Gpu, grid: Grid, width: int) -> str | None:
     if period < seconds and len(swings) * 2 < len(known):
         # Most of what is shown was something else.
         return None
-    mean = sum(one[1] for one in known) / len(known)
-    every = f"{period:.0f}" if period >= 1.5 else f"{period:.1f}"
-    if width < _SHORT_CELLS:
-        return f"{mean:.0f}%/{every}s"
-    if width < _WHOLE_CELLS:
-        return f"{mean:.0f}% every {every}s"
-    return f"{mean:.0f}% busy {view.glyphs.dot} every {every} s"
+    return f"every {period:.{0 if period >= 1.5 else 1}f} s"
 
 
 def _period(columns: Sequence[Column | None]) -> float | None:
@@ -426,6 +434,8 @@ class GpuPainter:
         self._marked = marked
         self._index_width = max((len(units.gpu_label(gpu)) for gpu in gpus), default=1)
         self._name_width = max((len(_placed_name(gpu.identity)) for gpu in gpus), default=4)
+        self._now: float | None = None
+        """Busy percent of the GPU that is drawn, at the newest look."""
         self.spans: list[tuple[int, int]] = []
         """Places of the charts of the last GPU, those of one line: first cell and width."""
 
@@ -433,7 +443,8 @@ class GpuPainter:
         """Draw ``gpu`` in exactly ``rows`` lines."""
         self.spans = []
         state = state_of(self._view, gpu)
-        gpu = past_gpu(self._view, gpu)
+        self._now = gpu.reading.busy_percent
+        gpu = shown_gpu(self._view, gpu)
         metrics = scaled_metrics(self._view, gpu, self._width)
         match style:
             case GpuStyle.STACKED:
@@ -483,18 +494,30 @@ class GpuPainter:
         return [(solid[4] * full, metric.style), (solid[1] * (width - full), "rule")]
 
     def _chart(
-        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int
+        self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, braille: bool = False
     ) -> list[list[Run]]:
-        series = self._view.history.gpu(gpu.uuid, metric.name)
+        view, window, limit = self._view, self._window, metric.limit
+        series = view.history.gpu(gpu.uuid, metric.name)
+        held = held_up(view, gpu) if metric.name == "busy_percent" else None
         key = gpu.uuid, metric.name
-        return self._view.chart(key, series, width, metric.limit, style, rows, self._window)
+        return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 
     def _busy(
-        self, gpu: Gpu, busy: Metric, state: State, lead: int, width: int, rows: int
+        self,
+        gpu: Gpu,
+        busy: Metric,
+        state: State,
+        lead: int,
+        width: int,
+        rows: int,
+        *,
+        braille: bool = False,
     ) -> tuple[list[Sequence[Run]], list[Run]]:
-        """Draw how busy it is, and say what the chart shows: state, mean and extremes."""
+        """Draw how busy it is, and say what the chart shows: state, what is read now, extremes."""
         self.spans.append((lead, width))
-        lines: list[Sequence[Run]] = [*self._chart(gpu, busy, state.style, width, rows)]
+        lines: list[Sequence[Run]] = [
+            *self._chart(gpu, busy, FED.style, width, rows, braille=braille)
+        ]
         series = self._view.history.gpu(gpu.uuid, busy.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
@@ -502,11 +525,12 @@ class GpuPainter:
             known = [c for c in self._window.grid(width).columns_of(series) if c is not None]
         if known:
             low, high = min(c[0] for c in known), max(c[2] for c in known)
-            mean = sum(c[1] for c in known) / len(known)
-            words.append((f"mean {mean:6.0f}%", "dim"))
+            if self._view.timeline.moment is None:
+                words.append((f"now {right(units.percent(self._now), 8)}", "dim"))
             reach = "-".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}"))) + "%"
             words.append((f"range {right(reach, 7)}", "dim"))
-        text = duty(self._view, gpu, self._window, width)
+        # Braille has two columns a cell.
+        text = bursts(self._view, gpu, self._window, width * (1 + braille))
         if text is not None and len(text) + 2 <= width:
             lines[0] = written_over(lines[0], f" {text} ")
         return lines, words
@@ -594,7 +618,7 @@ class GpuPainter:
         cells = cells[: 1 if width < _NARROW else 3]
         row.add(*self._value(busy, 5)).add(glyphs.separator, "rule")
         room = max(0, width - row.used - sum(size for _, size in cells) - 3)
-        chart, _ = self._busy(gpu, busy, state, row.used, room, 1)
+        chart, _ = self._busy(gpu, busy, state, row.used, room, 1, braille=True)
         row.add_runs(chart[0], room).add(" ")
         late = _late_text(gpu.reading) if width >= _NARROW else None
         for metric, size in cells[: None if late is None else 1]:
@@ -608,7 +632,7 @@ class GpuPainter:
     def brief(self, gpu: Gpu) -> Line:
         """Draw ``gpu`` in one line without the busy chart."""
         state = state_of(self._view, gpu)
-        gpu = past_gpu(self._view, gpu)
+        gpu = shown_gpu(self._view, gpu)
         row = self._add_name(self._begin(gpu, self._width), gpu, 16)
         if self._width >= _NARROW:
             row.add(" ").add(left(state.word, _STATE_WIDTH), state.style)

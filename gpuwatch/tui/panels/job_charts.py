@@ -14,22 +14,23 @@ from gpuwatch.core.model import Gpu, Job
 from gpuwatch.tui.charts.strips import (
     Column,
     Columns,
+    Held,
     TimeWindow,
     highest,
     idle_spans,
     nice_ceiling,
 )
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
-from gpuwatch.tui.panels.gpus import IDLE_PERCENT, scaled_metrics, state_of
-from gpuwatch.tui.panels.time_axis import past_column, past_gpu
+from gpuwatch.tui.panels.gpus import FED, IDLE_PERCENT, held_up, scaled_metrics, state_of
+from gpuwatch.tui.panels.time_axis import past_column, shown_gpu
 from gpuwatch.tui.runs import ended_at
 from gpuwatch.tui.terminal.frame import (
     Line,
     Row,
     Run,
     Zone,
+    cut,
     left,
-    on_ground,
     right,
     spots,
     width_of,
@@ -88,7 +89,9 @@ class Trace:
     bytes: bool = True
     """A rate is one of bytes."""
     idle: tuple[str, ...] | None = None
-    """Idle spans are shaded, and this is written into the widest: a line for each row."""
+    """Words written into the widest idle span: a line for each row."""
+    held: Sequence[Held] | None = None
+    """Chart of how busy GPUs are: when findings held them up."""
 
 
 def traces(
@@ -96,7 +99,7 @@ def traces(
 ) -> list[Trace]:
     """GPUs, main threads, loader workers, disk read and write, in the order of the screen. Of a job
     that has ended the numbers of now are not its own."""
-    gpus = [past_gpu(view, gpu) for gpu in gpus]
+    gpus = [shown_gpu(view, gpu) for gpu in gpus]
     shown = [
         *(gpu_traces(view, gpus) if each_gpu else [_gpu_mean(view, job, gpus)]),
         *_loop_traces(view, job),
@@ -108,9 +111,8 @@ def traces(
 
 
 def of_the_past(trace: Trace) -> Trace:
-    """Return a trace without what is said of now: the number, and the colour of what a GPU does."""
-    style = "area" if trace.kind == "gpu" else trace.style
-    return replace(trace, text="", note=None, style=style)
+    """Return a trace without what is said of now."""
+    return replace(trace, text="", note=None)
 
 
 def has_reported(view: View, job: Job) -> bool:
@@ -158,6 +160,7 @@ def gpu_traces(view: View, gpus: Sequence[Gpu]) -> list[Trace]:
             text="lost" if gpu.lost else units.percent(gpu.reading.busy_percent),
             style=state_of(view, gpu).style,
             series=view.history.gpu(gpu.uuid, "busy_percent"),
+            held=held_up(view, gpu),
         )
         for gpu in gpus
     ]
@@ -241,6 +244,7 @@ def _gpu_mean(view: View, job: Job, gpus: Sequence[Gpu]) -> Trace:
         text=units.percent(mean(gpu.reading.busy_percent for gpu in gpus)),
         style=states.pop() if len(states) == 1 else "unknown",
         series=together if gpus else None,
+        held=held_up(view, *gpus),
         note=None if gpus else "no process of this job uses a GPU",
     )
 
@@ -327,9 +331,10 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
         limit, top = _scale(trace, window, chart_width)
         scale = f" {glyphs.up}{top}"
     key = "job", trace.kind, trace.label
-    chart = view.chart(key, trace.series, chart_width, limit, trace.style, rows, window)
+    held, style = trace.held, trace.style if trace.held is None else FED.style
+    chart = view.chart(key, trace.series, chart_width, limit, style, rows, window, held)
     if trace.idle is not None and trace.series is not None and chart_width:
-        chart = _shaded(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
+        chart = _written(chart, trace.idle, window.grid(chart_width).columns_of(trace.series))
     out = []
     for number, drawn in enumerate(chart):
         row = Row(width)
@@ -353,20 +358,19 @@ def _chart(view: View, trace: Trace, rows: int, window: TimeWindow, width: int) 
     return out
 
 
-def _shaded(
+def _written(
     chart: list[list[Run]], says: Sequence[str], columns: Sequence[Column | None]
 ) -> list[list[Run]]:
-    """Return ``chart`` with the idle spans on another ground, and what is said of them in the
-    widest."""
+    """Return ``chart`` with what is said of its idle spans written into the widest."""
     spans = idle_spans(columns, IDLE_PERCENT)
-    for start, stop in spans:
-        chart = [list(on_ground(line, start, stop, "i")) for line in chart]
-    widest = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
-    if widest[1] - widest[0] < max(map(len, says), default=0) + 2:
+    first, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
+    if stop - first < max(map(len, says), default=0) + 2:
         return chart
     for place, text in enumerate(says):
-        start = (widest[0] + widest[1] - len(text)) // 2
-        chart[place] = list(written_over(chart[place], text, start, "i:label"))
+        start = (first + stop - len(text)) // 2
+        _, _, ground = cut(chart[place], start, start + 1)[0][1].partition("/")
+        style = f"label/{ground}" if ground else "label"
+        chart[place] = list(written_over(chart[place], text, start, style))
     return chart
 
 

@@ -443,7 +443,7 @@ def _spark(view: View, process: Process, window: TimeWindow, width: int) -> list
     name = "cpu_percent" if process.gpu_uuid is None else "gpu_busy_percent"
     series = view.history.process(process.key, process.gpu_uuid, name)
     key = row_key(process), name
-    return view.chart(key, series, width, 100.0, "gauge", window=window)[0]
+    return view.chart(key, series, width, 100.0, "gauge", window=window, braille=True)[0]
 
 
 def processes_of_gpu(view: View, uuid: str, width: int, most: int) -> list[Line]:

@@ -17,7 +17,7 @@ from gpuwatch.core.model import Gpu, GpuReading, Host
 from gpuwatch.core.store import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
-from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow
+from gpuwatch.tui.charts.strips import Columns, Glyphs, TimeWindow, mean_shown
 from gpuwatch.tui.charts.timeline import FindingMark, mark_at
 from gpuwatch.tui.pages.layout import Drawn, Page, Panel
 from gpuwatch.tui.panels.findings import cause, severity_sign
@@ -44,6 +44,23 @@ def past_column(view: View, series: Columns | None) -> Column | None:
         return None
     column = series.columns(moment, view.column_seconds, 1)[0]
     return None if column is None else Column(*column)
+
+
+_FLICKERING = ("busy_percent", "power_watts")
+
+
+def shown_gpu(view: View, gpu: Gpu) -> Gpu:
+    """Return ``gpu`` with the readings that stand beside charts: those of the moment looked at, or
+    of now. How busy it is now and the power it draws, which flicker, are means over the time that
+    the charts show."""
+    if view.timeline.moment is not None or gpu.lost:
+        return past_gpu(view, gpu)
+    means = {
+        name: mean_shown(view.history.gpu(gpu.uuid, name), view.window)
+        for name in _FLICKERING
+        if getattr(gpu.reading, name) is not None
+    }
+    return replace(gpu, reading=replace(gpu.reading, **means))  # type: ignore[arg-type]
 
 
 def past_gpu(view: View, gpu: Gpu) -> Gpu:

@@ -103,7 +103,7 @@ _LOOKS: dict[str, tuple[str, bool | None, bool]] = {
     "marker": ("accent", True, False),
 }
 
-_GROUNDS = {"": "background", "s": "select", "i": "select", "b": "bar", "c": "cursor"}
+_GROUNDS = {"": "background", "s": "select", "b": "bar", "c": "cursor"}
 
 THEMES = ("gpuwatch-dark", "gpuwatch-light", "ansi-dark", "nord", "gruvbox", "tokyo-night")
 """The themes the theme key walks through, in order."""
@@ -112,8 +112,9 @@ KNOWN_THEMES = frozenset({*THEMES, *BUILTIN_THEMES})
 
 class Palette(dict[str, Style]):
     """Rich styles by name. A name that starts with ``s:`` is that style on the selected row,
-    ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts, ``i:``
-    where a chart idles (not in sixteen colours, of which none is a quiet ground)."""
+    ``b:`` on a bar (header, footer, table heading), ``c:`` under the cursor of the charts;
+    ``fed/starved`` is the first hue on a ground with a tint of the second (not
+    in sixteen colours, of which none is a quiet ground)."""
 
     def __init__(self, theme: Theme, no_color: bool = False) -> None:
         super().__init__()
@@ -130,9 +131,13 @@ class Palette(dict[str, Style]):
         if name[1:2] == ":":
             surface, name = name[0], name[2:]
         name, _, tone = name.partition(".")
+        name, _, tint = name.partition("/")
         hue, bold, reverse = _LOOKS.get(name, (name, None, False))
         foreground = self._hues.get(hue, self._hues["text"])
         background = "default" if self._ansi else self._hues[_GROUNDS[surface]]
+        if tint and not (self._ansi or surface):
+            ground = Color.parse(background)
+            background = ground.blend(Color.parse(self._hues[tint]), _TINT).hex
         if tone and not self._ansi:
             return _toned(foreground, background, tone)
         if self._ansi and surface in {"s", "c"}:
@@ -146,6 +151,9 @@ class Palette(dict[str, Style]):
             )
         return Style(color=foreground, bgcolor=background, bold=bold, reverse=reverse or None)
 
+
+_TINT = 0.16
+"""How much of the hue a tinted ground has: quiet, and still told from the ground."""
 
 # How much of the hue is left of each paler tone.
 _TONES = {"1": 0.42, "2": 0.58, "3": 0.76, "4": 0.42}

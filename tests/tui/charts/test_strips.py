@@ -15,6 +15,7 @@ from gpuwatch.tui.charts.strips import (
     ON_PALE,
     UNICODE,
     Glyphs,
+    Held,
     Strip,
     StripCache,
     TimeWindow,
@@ -242,6 +243,33 @@ def test_what_is_not_there_is_blank(
 ) -> None:
     """A series that does not exist or is empty, at its full width; squeezed to nothing, nothing."""
     assert picture(draw(series, 3.0, width, rows=rows)) == expected
+
+
+def test_braille_shows_two_columns_a_cell() -> None:
+    """In one row of a list: each half as high as its mean, zero the lowest dot, a gap none."""
+    series = SampledSeries()
+    for second, value in enumerate((100.0, 0.0, 50.0, None, 25.0, 75.0), start=1):
+        series.add_reading(float(second), value)
+    window = TimeWindow(6.0, 6.0)
+    (line,) = picture(Strip().draw(series, window, 3, 100.0, UNICODE, "x", braille=True))
+    assert line == "\u28c7\u2844\u28f0"
+    (line,) = picture(Strip().draw(series, window, 3, 100.0, ASCII, "x", braille=True))
+    assert line.isascii()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("of_busy", [False, True])
+def test_a_column_has_the_colour_of_what_it_was(rows: int, of_busy: bool) -> None:
+    """Work before and after a finding keeps its colour. While it held, busy columns have the
+    finding's own where busy time was lost, else the room above them and the base line has."""
+    series = SampledSeries()
+    for second, value in enumerate((60.0, 0.0, 60.0, 0.0, 60.0, 0.0), start=1):
+        series.add_reading(float(second), value)
+    held = [Held(2.2, 3.8, "starved", of_busy)]
+    lines = Strip().draw(series, TimeWindow(6.0, 6.0), 6, 100.0, UNICODE, "fed", rows, held)
+    styles = [style for text, style in lines[-1] for _ in text]
+    middle = ["starved", "starved"] if of_busy else ["fed/starved", "starved/starved"]
+    assert styles == ["fed", "idle", *middle, "fed", "idle"]
 
 
 # -- bit by bit -----------------------------------------------------------------------------

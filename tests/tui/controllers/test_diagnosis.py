@@ -364,14 +364,17 @@ def test_the_cursor_is_seen_where_the_gpu_idles() -> None:
     """Idle spans have a ground of their own, and the cursor within one has its own."""
     what = scene("starved", 1)
     one = starved(what.now, evidence=(Evidence("idle GPU", 62.0, "%"),))
-    view = view_of(what, diagnosis=diagnosis(what.now, one))
+    mark = FindingMark(
+        rule=one.rule, severity="warning", summary="", gpus=one.gpus, begin_seconds=0.0
+    )
+    view = view_of(what, diagnosis=diagnosis(what.now, one), spans=(mark,))
     now = what.now.monotonic_seconds
     shown = set()
     for back in range(1, 13):
         view.timeline = Timeline(30.0).with_cursor(now - back, now)
         frame, _ = findings.draw_evidence(view, one, 120, 60, 0, documentation=None)
         runs = [run for line in frame.lines for run in line]
-        assert any(style.startswith("i:") for _, style in runs)
+        assert any(style.endswith("/starved") for _, style in runs)
         shown |= {style.count(":") for _, style in runs}
         assert any(style.startswith("c:") for _, style in runs), back
     assert shown == {0, 1}

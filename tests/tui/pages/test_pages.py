@@ -10,6 +10,7 @@ from gpuwatch.core.model import Gpu, GpuReading
 from gpuwatch.tui.charts.strips import ASCII
 from gpuwatch.tui.pages import detail, findings, job, overview
 from gpuwatch.tui.panels.gpus import brief_name, facts, metrics
+from gpuwatch.tui.panels.time_axis import shown_gpu
 from gpuwatch.tui.runs import Runs, mark_now
 from gpuwatch.tui.terminal.frame import Line, plain
 from gpuwatch.tui.view import View
@@ -149,7 +150,9 @@ def test_no_number_of_a_gpu_is_cut(scenario: str, gpus: int) -> None:
     """At every width (an even one with eight GPUs, an odd one with two) a number is whole or not
     there at all."""
     what = scene(scenario, gpus)
-    whole = {number for one in what.now.gpus for number in of_gpu(one)}
+    view = view_of(what)
+    said = [*what.now.gpus, *[shown_gpu(view, gpu) for gpu in what.now.gpus]]
+    whole = {number for one in said for number in of_gpu(one)}
     for width in range(20 if gpus == 8 else 21, 131, 2):
         frame = overview.draw(view_of(what), width, (12, 24, 50)[width % 3])
         rows = {zone.y for zone in frame.zones if zone.action == "gpu"}

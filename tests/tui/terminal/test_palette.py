@@ -105,11 +105,11 @@ def test_without_colour_a_selection_is_seen() -> None:
 
 
 def test_idle_time_never_looks_like_work() -> None:
-    """Where no quiet ground is to be had, the idle spans of a chart are not painted over."""
+    """Where no quiet ground is to be had, the room above a chart's columns is left as it is."""
     for no_color in (False, True):
         palette = Palette(themes()["ansi-dark"], no_color=no_color)
-        assert palette["i:fed"] == palette["fed"]
-    assert Palette(GPUWATCH_DARK)["i:fed"] != Palette(GPUWATCH_DARK)["fed"]
+        assert palette["fed/starved"] == palette["fed"]
+    assert Palette(GPUWATCH_DARK)["fed/starved"] != Palette(GPUWATCH_DARK)["fed"]
 
 
 @pytest.mark.parametrize("theme", [GPUWATCH_DARK, GPUWATCH_LIGHT], ids=lambda theme: theme.name)
