@@ -587,7 +587,7 @@ def test_xid_errors_in_the_kernels_log_are_a_warning(
     simulated()
     ran = gpuwatch("doctor", "--json", code=WARNINGS)
     found = check(ran, "Xid errors")
-    assert found["reason"].startswith("Xid 79, 1 time, the last ")
+    assert found["reason"].startswith("Xid 79 (the GPU fell off the bus), 1 time, the last ")
     assert found["target"] == ran.json["gpus"][0]["uuid"]
 
 

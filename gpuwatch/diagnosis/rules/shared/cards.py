@@ -100,7 +100,8 @@ def xid_words(errors: Iterable[XidError]) -> str:
 def xid_evidence(window: Window, gpu: GpuFacts, error: XidError) -> Evidence:
     ago = words.lasting(max(0.0, window.taken_at_unix_seconds - error.last_unix_seconds))
     says = f"{xid_of(error.code).meaning}; the last was {ago} ago"
-    return Evidence(f"{words.named([gpu])} Xid {error.code}", float(error.times), None, says=says)
+    name, unit = f"{words.named([gpu])} Xid {error.code}", "time" if error.times == 1 else "times"
+    return Evidence(name, float(error.times), unit, says=says)
 
 
 def present(window: Window) -> list[GpuFacts]:
