@@ -63,7 +63,6 @@ class Settings:
     """A recurrent network, whose kernels are small where the batch is."""
     width: int = 256
     """Width of the model's layers."""
-    item_in_each_step: bool = False
     save_every_seconds: float = 0.0
     """Time between two checkpoints; 0: none are written."""
     save_mib: int = 500
@@ -112,10 +111,6 @@ _ALL = (
           fixed={"workers": 2, "transform_ms": 6.0}),
     Cause(name="checkpoint_pauses", says="training stops while 500 MiB are written and synced",
           sick={"save_every_seconds": 14.0}, fixed={"save_in_thread": True}),
-    Cause(name="sync_every_step",
-          says=".item() in each step (the key S samples stacks, which show it)",
-          sick={"item_in_each_step": True, "python_ms": 60.0, "step_ms": 80.0},
-          fixed={"item_in_each_step": False}, needs_gpu=True),
     Cause(name="batch_too_small", says="a batch of one sample: small kernels on a large card",
           sick={"small_kernels": True, "batch_size": 1, "width": 64, "workers": 1,
                 "step_ms": 60.0, "python_ms": 1.0, "transform_ms": 0.1},
@@ -188,7 +183,7 @@ class Device:
             name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             self.device = torch.device("cuda:0" if name == "cuda" else name)
-            self._loss = torch.zeros((), device=self.device)
+            self.loss = torch.zeros((), device=self.device)
             self.name = torch.cuda.get_device_name(self.device) if "cuda" in name else "cpu"
             if "cuda" in name:
                 torch.cuda.set_device(self.device)
@@ -253,15 +248,11 @@ class Device:
             outputs = self._model(samples.reshape(len(samples), -1, 4))[0][:, -1].mean(1)
         else:
             outputs = self._model(samples).squeeze(1)
-        self._loss = (outputs - labels).square().mean()
+        self.loss = (outputs - labels).square().mean()
         # The first optimizer of PyTorch's own imports its compiler, which takes seconds.
-        gradients = torch.autograd.grad(self._loss, self._weights)
+        gradients = torch.autograd.grad(self.loss, self._weights)
         with torch.no_grad():
             torch._foreach_add_(self._weights, gradients, alpha=-1e-3)
-
-    def read_loss(self) -> float:
-        """Return the loss, for which the device must have done all that was launched."""
-        return float(self._loss.item())
 
     def end_step(self) -> None:
         """Wait if the device is more than two steps behind."""
@@ -346,15 +337,12 @@ class Job:
                 said_at, said = now, step
 
     def step(self, batch: Any) -> None:
-        settings, device = self.settings, self.device
-        there = device.copy(batch)
-        until = time.thread_time() + settings.python_ms / 1000
+        there = self.device.copy(batch)
+        until = time.thread_time() + self.settings.python_ms / 1000
         while time.thread_time() < until:
             pass
-        device.launch(there, settings.step_ms)
-        if settings.item_in_each_step:
-            device.read_loss()
-        device.end_step()
+        self.device.launch(there, self.settings.step_ms)
+        self.device.end_step()
 
     def _save(self) -> None:
         self.device.synchronize()

@@ -65,7 +65,6 @@ class Shot:
 
 
 _HOUR = (("healthy", 1500), ("starved", 900), ("healthy", 900))
-_TO_A_QUARTER = ("right_square_bracket",) * 3
 _TO_AN_HOUR = ("right_square_bracket",) * 4
 
 
@@ -86,7 +85,6 @@ SHOTS = (
     Shot("overview-16gpu-80x24-dark", 80, 24, gpus=16),
     Shot("throttled-120x40-dark", 120, 40, "throttled", seconds=200),
     Shot("lost-80x24-dark", 80, 24, "lost", gpus=2, seconds=45),
-    Shot("leak-80x24-dark", 80, 24, "leak", seconds=400, keys=("enter", *_TO_A_QUARTER)),
     Shot("healthy-80x24-dark", 80, 24, "healthy"),
     Shot("no-gpu-120x40-dark", 120, 40, "no_gpu", gpus=0),
     Shot("findings-120x40-dark", 120, 40, "mixed", gpus=8, keys=("d",)),
@@ -114,7 +112,6 @@ SHOTS = (
     Shot("job-output-120x40-dark", 120, 40, "unpinned", attached=True, prints=True),
     Shot("job-ended-120x40-dark", 120, 40, "rerun", attached=True, seconds=70),
     Shot("job-report-80x24-light", 80, 24, theme="light", attached=True, keys=("R",)),
-    Shot("job-orphans-80x24-dark", 80, 24, "orphans", gpus=2, attached=True),
     Shot("job-reported-120x40-dark", 120, 40, "reported", attached=True),
     Shot("job-reported-2gpu-120x40-dark", 120, 40, "reported", gpus=2, attached=True),
     Shot("job-reported-80x24-light", 80, 24, "reported", theme="light", attached=True),

@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
+import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -19,6 +21,10 @@ settings.register_profile(
 settings.register_profile("gpuwatch", settings.get_profile("search"), derandomize=True)
 settings.load_profile("gpuwatch")
 _NUMBERS = count()
+# Where no compiled files may be kept, each of four workers would compile all tests, and each of the
+# hundreds of processes that they start all of gpuwatch and Textual.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Times on screens and in reports are local: wherever tests run, local is UTC.
 os.environ["TZ"] = "UTC"
 time.tzset()
@@ -27,6 +33,21 @@ time.tzset()
 def pytest_xdist_auto_num_workers() -> int:
     """Return twice the cores: more than half of a test's time is spent waiting for a process."""
     return 2 * len(os.sched_getaffinity(0))
+
+
+# Real servers, most of whose time is waited for.
+_LONGEST = ("test_slurm.py", "test_exporter.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that wait longest, so that they are not waited for alone at the end."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over the tests themselves: they are all kept to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,7 +44,6 @@ def test_import_contracts_hold(capsys: pytest.CaptureFixture[str]) -> None:
         ("pynvml", ("sources/nvml/source",)),
         ("textual", ("tui/",)),
         ("rich", ("tui/",)),
-        ("plotext", ("outputs/",)),
         ("click", ("commands/",)),
     ],
 )

@@ -237,7 +237,7 @@ class TestJobs:
 
     def test_all_else_trains(self, warm_torch: WarmTorch) -> None:
         """Settings that show on a GPU only are no trouble on the CPU."""
-        settings = {"small_kernels": True, "width": 32, "item_in_each_step": True}
+        settings = {"small_kernels": True, "width": 32}
         with training(warm_torch, **settings, workers=1, sample_kib=64) as job:
             assert job.until_it_says("step ")
 
@@ -267,7 +267,7 @@ class TestJobs:
 
     def test_no_such_device(self, warm_torch: WarmTorch) -> None:
         """A device that cannot be used is a sentence, and the job ends."""
-        with running(warm_torch, CAUSE, "sync_every_step", "--device", "abacus") as job:
+        with running(warm_torch, CAUSE, "batch_too_small", "--device", "abacus") as job:
             said = list(job.lines())
             assert job.process.wait(_LIMIT_SECONDS) == 2
         assert said[-1].startswith("The job cannot run: The device 'abacus' cannot be used: ")

@@ -1,7 +1,7 @@
 """Commands and options; the one place that wires the layers together.
 
 Everything heavy is imported by the command that needs it: ``status`` and ``--help`` load
-neither Textual nor plotext. Exit codes: see ``printing``.
+no Textual. Exit codes: see ``printing``.
 """
 
 import gc

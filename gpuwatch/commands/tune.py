@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 VALUES_MOST = 32
 TIMEOUT_LEAST_SECONDS, TIMEOUT_MOST_SECONDS = 10.0, 60.0
 MEMORY_WIDTH_WITHOUT_TERMINAL = 100
-MEMORY_SCHEMA = 4
+MEMORY_SCHEMA = 5
 _BAR = 10
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -167,7 +167,7 @@ def tune_command(
 
     from gpuwatch.jobs.cores import read_cores
     from gpuwatch.tuning.bench import Bench
-    from gpuwatch.tuning.search import Search, make_result
+    from gpuwatch.tuning.search import Result, Search
     from gpuwatch.tuning.search import as_json as rows_of
 
     line = StatusLine(0.0)
@@ -190,8 +190,13 @@ def tune_command(
         description = bench.open().description
         assert description is not None
         cores = read_cores(os.getpid(), os.environ).usable_cores or float(os.cpu_count() or 1)
-        result = make_result(
-            description, target=target, step=step, cores=cores, budget_seconds=budget
+        result = Result(
+            target=target,
+            step=step,
+            torch=description.torch,
+            samples=description.samples,
+            usable_cores=cores,
+            budget_seconds=budget,
         )
         Search(result, description, asked, bench.visit, report=report).run()
     if as_json:
@@ -250,12 +255,12 @@ def _importing(line: StatusLine, target: str) -> Callable[[], None]:
 def _measuring(bench: Bench, line: StatusLine) -> Iterator[None]:
     """End ``bench`` afterwards: nothing is left behind, however often Ctrl-C is pressed. A target
     that cannot be used ends the command."""
-    from gpuwatch.tuning.bench import BenchError
+    from gpuwatch.tuning.failures import MeasureError
 
     with terminated_as_interrupted():
         try:
             yield
-        except BenchError as error:
+        except MeasureError as error:
             line.end()
             complain(str(error))
             if error.output:
@@ -296,8 +301,8 @@ def _bytes(_context: click.Context, _parameter: click.Parameter, value: str | No
 )
 @click.option(
     "--precision",
-    type=click.Choice(["bfloat16", "float16", "none"]),
-    help="Also with this autocast around the step; none: only without.  [default: the GPU's own]",
+    type=click.Choice(["bfloat16", "float16"]),
+    help="Put this autocast around the step.  [default: the step as it is]",
 )
 @click.option(
     "--margin",
@@ -342,8 +347,7 @@ def memory_command(
 
     A few steps run at three growing batch sizes, each in its own process. A line is fitted through
     their peaks, memory = fixed + batch x per sample, and the largest batch it predicts is tried
-    with a guarded step: running out of memory is caught. Then the same with mixed precision.
-    Ctrl-C keeps what was measured.
+    with a guarded step: running out of memory is caught. Ctrl-C keeps what was measured.
     """
     out = open_output()
     _check_targets(step, loader)
@@ -367,32 +371,33 @@ def memory_command(
     with _measuring(bench, line):
         torch = bench.open()
         bench.device = None if device == "cpu" else _gpu_index(device, torch)
-        gpu = None if bench.device is None else torch.gpus[bench.device]
         report = memory.MemoryReport(
             step=step,
             loader=loader,
-            device="cpu" if gpu is None else f"cuda:{bench.device}",
-            device_name="this host" if gpu is None else gpu.name,
+            device="cpu" if bench.device is None else f"cuda:{bench.device}",
+            device_name="this host" if bench.device is None else torch.gpus[bench.device],
             torch_version=torch.torch,
             limit_bytes=limit,
+            precision=precision,
+            margin_share=margin / 100,
         )
-        if precision is None and gpu is not None:
-            precision = "bfloat16" if gpu.bfloat16 else "float16"
-        mixed = () if precision in (None, "none") else (precision,)
-        measure = partial(bench.measure_memory, limit_bytes=limit)
-        memory.run(report, measure, (memory.AS_IS, *mixed), margin / 100, doing)
-    if not report.results:
+        measure = partial(bench.measure_memory, precision=precision, limit_bytes=limit)
+        memory.run(report, measure, doing)
+    if not report.points:
         return EXIT_INTERRUPTED
-    look = drawing(out, ascii_mode, width_without_terminal=MEMORY_WIDTH_WITHOUT_TERMINAL)
     if as_json:
-        results = [
-            {**structs.asdict(one), "fit": one.fit, "predicted_batch_size": one.predicted,
-             "largest_batch_size": one.fits or None, "says": outcome(one)}
-            for one in report.results
-        ]  # fmt: skip
-        kind = {"kind": "tune_memory", "schema": MEMORY_SCHEMA}
-        print_text(_json({**kind, **structs.asdict(report), "results": results}), out)
+        found = {
+            "kind": "tune_memory",
+            "schema": MEMORY_SCHEMA,
+            **structs.asdict(report),
+            "fit": report.fit,
+            "predicted_batch_size": report.predicted,
+            "largest_batch_size": report.fits or None,
+            "says": outcome(report),
+        }
+        print_text(_json(found), out)
     else:
+        look = drawing(out, ascii_mode, width_without_terminal=MEMORY_WIDTH_WITHOUT_TERMINAL)
         print_text(memory_text(report, width=look.width, unicode=look.unicode), out)
     return EXIT_INTERRUPTED if report.interrupted else 0
 
@@ -408,9 +413,8 @@ def _gpu_index(device: str | None, torch: Answer) -> int:
     names = [f"cuda:{place}" for place, _gpu in enumerate(torch.gpus)]
     named = "cuda:0" if device in (None, "cuda") else device
     if named not in names:
-        known = ", ".join(
-            f"{name} ({gpu.name})" for name, gpu in zip(names, torch.gpus, strict=True)
-        )
+        pairs = zip(names, torch.gpus, strict=True)
+        known = ", ".join(f"{name} ({gpu})" for name, gpu in pairs)
         raise click.UsageError(f"There is no such --device: PyTorch sees {known}.")
     if device is None and len(names) > 1:
         complain(f"{len(names)} GPUs found: measuring on cuda:0; --device chooses another.")

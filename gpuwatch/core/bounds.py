@@ -11,6 +11,7 @@ from msgspec import Meta
 Text = Annotated[str, Meta(max_length=4096)]
 """As long as ``text.clean`` leaves it."""
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Number = Annotated[float, Meta(gt=-1e18, lt=1e18)]
 Amount = Annotated[float, Meta(ge=0, lt=1e18)]
 """A measured value, temperatures apart: squares of more overflow in sums."""
 _MOMENTS = (-6.2e10, 1e11)

@@ -24,7 +24,10 @@ from operator import attrgetter, mul
 from struct import pack_into, unpack
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from gpuwatch.core.model import BusySample, Gpu, GpuKey, Job, ProcessKey, Snapshot
+from msgspec import Struct
+
+from gpuwatch.core.bounds import Number, Seconds
+from gpuwatch.core.model import BusySample, Gpu, GpuKey, GpuReading, Job, ProcessKey, Snapshot
 
 # --- what a query answers ---------------------------------------------------------------------
 
@@ -45,21 +48,65 @@ class Column(NamedTuple):
     maximum: float
 
 
-class Stat(NamedTuple):
-    """Lowest, mean and highest reading over a time, and the seconds that were read of it."""
+class Stat(Struct, array_like=True, gc=False):
+    """Lowest, highest and total (value times seconds) of a reading over a time. Those of times that
+    follow each other add up (``merge``)."""
 
-    low: float
-    mean: float
-    high: float
-    seconds: float
+    low: Number | None = None
+    high: Number | None = None
+    total: Number = 0.0
+    seconds: Seconds = 0.0
+    """Time in which it was read."""
 
     @property
-    def column(self) -> Column:
-        return _make(Column, self[:3])
+    def mean(self) -> float | None:
+        """Mean, weighted with the time that each value held; ``None`` when it was never read for a
+        time."""
+        if self.seconds <= 0.0:
+            return None
+        mean = self.total / self.seconds
+        if self.low is None or self.high is None:
+            return mean
+        # One value is its own mean, whatever rounding makes of it.
+        return self.low if mean < self.low else self.high if mean > self.high else mean
 
+    @property
+    def whole_high(self) -> int | None:
+        """Highest value of a reading that is a whole number."""
+        return None if self.high is None else round(self.high)
 
-# Both are made for every bucket that is folded: without the call of a constructor.
-_make = tuple.__new__
+    @property
+    def integral(self) -> float | None:
+        """Value times seconds; ``None`` when it was never read for a time."""
+        return self.total if self.seconds > 0.0 else None
+
+    @property
+    def column(self) -> Column | None:
+        """Column of a chart; ``None`` when it was never read for a time."""
+        low, mean, high = self.low, self.mean, self.high
+        return None if low is None or mean is None or high is None else Column(low, mean, high)
+
+    def add_value(self, value: float | None, seconds: float) -> None:
+        """Add ``value``, which held for ``seconds`` (0: it was seen, and says nothing of a mean).
+        What is negative or infinite is no measurement."""
+        if value is None or not 0.0 <= value < math.inf:
+            return
+        if self.high is None or value > self.high:
+            self.high = float(value)
+        if self.low is None or value < self.low:
+            self.low = float(value)
+        if seconds > 0.0:
+            self.seconds += seconds
+            self.total += value * seconds
+
+    def merge(self, later: Stat) -> None:
+        """Add the statistic of another time."""
+        if later.low is not None and (self.low is None or later.low < self.low):
+            self.low = later.low
+        if later.high is not None and (self.high is None or later.high > self.high):
+            self.high = later.high
+        self.total += later.total
+        self.seconds += later.seconds
 
 
 def stat_of(values: Sequence[float], seconds: Sequence[float]) -> Stat | None:
@@ -67,24 +114,27 @@ def stat_of(values: Sequence[float], seconds: Sequence[float]) -> Stat | None:
     all are gaps (no finite number)."""
     if len(values) < 2:
         value = values[0] if values else NAN
-        return _make(Stat, (value, value, value, seconds[0])) if math.isfinite(value) else None
-    total = sum(seconds)
-    # Readings that speak for no time count alike.
-    mean = sum(map(mul, values, seconds)) / total if total > 0.0 else sum(values) / len(values)
-    if math.isfinite(mean):
-        return _make(Stat, (min(values), mean, max(values), total))
+        if not math.isfinite(value):
+            return None
+        held = seconds[0] or MOMENT_SECONDS
+        return Stat(value, value, value * held, held)
+    held = sum(seconds)
+    if held <= 0.0:
+        # Readings that speak for no time count alike.
+        return stat_of(values, [MOMENT_SECONDS] * len(values))
+    total = sum(map(mul, values, seconds))
+    if math.isfinite(total):
+        return Stat(min(values), max(values), total, held)
     read = [pair for pair in zip(values, seconds, strict=True) if math.isfinite(pair[0])]
     return stat_of([value for value, _ in read], [seconds for _, seconds in read])
 
 
-def merged(stats: Sequence[Stat]) -> Stat | None:
+def merged(stats: Iterable[Stat]) -> Stat | None:
     """Return the statistic of all these times together; ``None`` for none."""
-    if len(stats) < 2:
-        return stats[0] if stats else None
-    lows, means, highs, seconds = zip(*stats, strict=True)
-    total = sum(seconds)
-    mean = sum(map(mul, means, seconds)) / total if total > 0.0 else sum(means) / len(means)
-    return Stat(min(lows), mean, max(highs), total)
+    together = Stat()
+    for one in stats:
+        together.merge(one)
+    return together if together.seconds > 0.0 else None
 
 
 def column_of(values: Sequence[float], seconds: Sequence[float]) -> Column | None:
@@ -139,6 +189,86 @@ def spoken_for(snapshot: Snapshot, before: float | None) -> float:
     passed = math.inf if before is None else snapshot.monotonic_seconds - before
     # A machine that was started again counts from zero.
     return spacing_of(snapshot).covered(passed if passed >= 0.0 else math.inf)
+
+
+# --- how busy a GPU was -----------------------------------------------------------------------
+
+
+FineSample = tuple[float, float, float]
+"""One of the samples that come several to a snapshot: when it was taken, its value, and the seconds
+it speaks for (since the one before; 0 after a hole, of which nothing is known)."""
+
+
+def fine_samples(
+    samples: Iterable[BusySample],
+    after: float,
+    *,
+    until: float = math.inf,
+    offset: float = 0.0,
+    most: float = math.inf,
+) -> list[FineSample]:
+    """Return the samples taken after ``after``. Their stamps are wall time, which ``offset`` takes
+    to the caller's; one after ``until`` is of a driver's clock that runs ahead. What is not
+    between 0 and ``most`` is no sample."""
+    found = []
+    for stamp, value in samples:
+        at = min(stamp - offset, until)
+        seconds = at - after
+        if seconds > 0.0 and 0.0 <= value <= most and value < math.inf:
+            known = seconds <= LONGEST_SAMPLE_SECONDS
+            found.append((at, float(value), seconds if known else 0.0))
+            after = at
+    return found
+
+
+class BusyTime(NamedTuple):
+    """Time of which a snapshot says how busy a GPU was."""
+
+    until: float
+    seconds: float
+    percent: float
+    """Mean of these seconds."""
+    samples: Sequence[FineSample]
+    """What it is the mean of: the driver's fine samples, or the one reading that was polled."""
+
+    @property
+    def idle_seconds(self) -> float:
+        return self.seconds * (1.0 - self.percent / 100.0)
+
+
+def busy_time(
+    reading: GpuReading,
+    known_until: float,
+    at: float,
+    seconds: float,
+    *,
+    longest: float,
+    offset: float = 0.0,
+) -> BusyTime | None:
+    """Return how busy a GPU was in the time that its reading at ``at`` adds to what is known: after
+    ``known_until``, so that no second counts twice. ``None``: it adds none.
+
+    A polled reading speaks for ``seconds``. Fine samples speak up to the last of them, which may be
+    a second old. With seldom looks the driver's buffer holds only the newest part of the time
+    between two looks, and stands for all of it if that is no longer than ``longest``.
+    """
+    if reading.busy_samples is None:
+        percent = reading.busy_percent
+        if percent is None or not 0.0 <= percent <= 100.0 or at <= known_until:
+            return None
+        return BusyTime(at, seconds, percent, ((at, float(percent), seconds),))
+    samples = fine_samples(reading.busy_samples, known_until, until=at, offset=offset, most=100.0)
+    if not samples:
+        return None
+    covered = sum([seconds for _, _, seconds in samples])
+    if covered > 0.0:
+        percent = sum([value * seconds for _, value, seconds in samples]) / covered
+    else:
+        # All lie behind holes.
+        percent = sum([value for _, value, _ in samples]) / len(samples)
+    until = samples[-1][0]
+    passed = until - known_until
+    return BusyTime(until, passed if passed <= longest else covered, percent, samples)
 
 
 # --- rows of numbers in memory of their own ---------------------------------------------------
@@ -303,7 +433,7 @@ class Tier:
         self._units += map(unit_of, names)
         self._rows.widen(3 * len(names), NAN)
 
-    def extend(self, bucket: int, columns: Sequence[Sequence[Sequence[float] | None]]) -> None:
+    def extend(self, bucket: int, columns: Sequence[Sequence[Band | None]]) -> None:
         """Append the buckets of each series from number ``bucket`` on, with gaps since the last
         one."""
         missing = bucket - self.first - len(self)
@@ -314,7 +444,7 @@ class Tier:
         cells = [NAN] * (missing * self._rows.width)
         for bands in zip(*columns, strict=True):
             for band, unit in zip(bands, self._units, strict=True):
-                cells += _GAP if band is None else [number / unit for number in band[:3]]
+                cells += _GAP if band is None else [number / unit for number in band]
         self._rows.extend(cells, missing + len(columns[0]))
 
     def forget_before(self, at: float) -> None:
@@ -339,8 +469,11 @@ class Tier:
         if seconds:
             seconds[0] -= max(0.0, start - (self.first + low) * width)
             seconds[-1] -= max(0.0, (self.first + low + len(seconds)) * width - end)
-        stats = zip(lows, means, highs, seconds, strict=True)
-        return [Stat._make(stat) for stat in stats if math.isfinite(stat[1])]
+        return [
+            Stat(low, high, mean * held, held)
+            for low, mean, high, held in zip(lows, means, highs, seconds, strict=True)
+            if math.isfinite(mean)
+        ]
 
 
 # --- tables of readings that are taken together -----------------------------------------------
@@ -541,7 +674,7 @@ class Table:
         amount = 0.0
         if begin < self.folded_until:
             parts = self.folded(place, begin, min(end, self.folded_until))
-            amount = sum([part.mean * part.seconds for part in parts])
+            amount = sum([part.total for part in parts])
         start, stop = self._between(begin, end)
         for row in range(start, min(stop + 1, len(at))):
             rate = self.readings.column(place)[row]
@@ -690,7 +823,10 @@ class Table:
                 per_block = round(self._block / tier.width)
                 first = block * per_block
                 buckets = self.buckets(first, first + per_block - 1, tier.width)
-                tier.extend(first, [self.stats(place, buckets) for place in self.places.values()])
+                stats = [self.stats(place, buckets) for place in self.places.values()]
+                tier.extend(
+                    first, [[None if one is None else one.column for one in own] for own in stats]
+                )
             self._drop(bisect_right(at, end + BLOCK_SECONDS * TOLERANCE))
             self.folded_until = end
 
@@ -832,8 +968,9 @@ class Series:
         parts = table.folded(self._place, start, min(end, folded), width)
         low, high = bisect_right(table.at, folded), bisect_right(table.at, end)
         (rest,) = table.stats(self._place, [(low, high)])
-        if rest is not None:
-            parts.append(rest._replace(seconds=min(end, table.at[high - 1]) - folded))
+        if rest is not None and rest.mean is not None:
+            seconds = min(end, table.at[high - 1]) - folded
+            parts.append(Stat(rest.low, rest.high, rest.mean * seconds, seconds))
         stat = merged(parts)
         return None if stat is None else stat.column
 
@@ -865,12 +1002,14 @@ class SampledSeries(Series):
             known = value is not None and math.isfinite(value)
             table.add_row(at, max(at - since, MOMENT_SECONDS), (value if known else None,))
 
-    def add_samples(self, samples: Iterable[tuple[float, float]]) -> None:
-        """Take (time, value) samples that each speak for the time since the one before. Samples
-        more than a second apart have a gap between them."""
-        for at, value in samples:
-            before = self.table.latest_at
-            self.add_reading(at, value, before if at - before <= LONGEST_SAMPLE_SECONDS else None)
+    def add_samples(self, samples: Iterable[BusySample], offset: float = 0.0) -> None:
+        """Take fine samples, each for the time since the one before. Their stamps are wall time,
+        ``offset`` ahead of this table's. Samples more than a second apart have a gap between
+        them."""
+        table = self.table
+        after = max(table.latest_at, table.folded_until)
+        for at, value, seconds in fine_samples(samples, after, offset=offset):
+            table.add_row(at, max(seconds, MOMENT_SECONDS), (value,))
 
     def add_latest(
         self,
@@ -881,11 +1020,11 @@ class SampledSeries(Series):
         spacing: Spacing,
     ) -> None:
         """Take the readings of a snapshot at ``at``: fine samples, else the one polled
-        ``value``. ``offset`` takes the samples' wall time to this table's."""
+        ``value``. ``offset`` is that of ``add_samples``."""
         table = self.table
         if samples is not None:
             table.kept = SAMPLES_KEPT
-            self.add_samples([(sample[0] + offset, sample[1]) for sample in samples])
+            self.add_samples(samples, offset)
         else:
             self.add_reading(at, value, at - spacing.covered(at - table.latest_at))
 
@@ -1030,7 +1169,7 @@ class Store:
         spacing = spacing_of(snapshot, self._interval_seconds)
         self._interval_seconds = snapshot.interval_seconds
         # The driver stamps samples with wall time.
-        offset = at - snapshot.taken_at_unix_seconds
+        offset = snapshot.taken_at_unix_seconds - at
         for gpu in without_late(snapshot.gpus):
             uuid, reading = gpu.identity.uuid, gpu.reading
             _add(self._gpu_table(uuid), at, spacing, _gpu_values(reading))

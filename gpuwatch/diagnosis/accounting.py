@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from gpuwatch.core.model import BusySample, GpuKey, Snapshot
+from gpuwatch.core.model import GpuKey, Snapshot
+from gpuwatch.core.store import busy_time, spacing_of
 
 KEEP_SECONDS = 900.0
 """The first of two pauses is known for what it was when the second has been seen."""
 CELL_SECONDS = 2.0
 """Time is kept in pieces of about this length."""
-SAMPLE_SECONDS = 2.0
-"""No driver's own samples lie further apart."""
 CLAIM_SECONDS = 60.0
 """Jobs that are there and claimed time of a GPU within the last minute share it."""
-
-
-def _idle(percent: float) -> float:
-    return 1.0 - min(100.0, max(0.0, percent)) / 100.0
 
 
 class _Cells(NamedTuple):
@@ -48,51 +43,26 @@ class GpuTime:
         # Weak: a job that has ended shares nothing with the one after it.
         self._claims: dict[Hashable, WeakKeyDictionary[object, float]] = {}
 
-    def push(self, snapshot: Snapshot, seconds: float) -> None:
-        """Take the GPU time of a snapshot; ``seconds``: what it speaks for."""
+    def add_snapshot(self, snapshot: Snapshot, seconds: float) -> None:
+        """Add the GPU time of a snapshot, which speaks for ``seconds``."""
         now = snapshot.monotonic_seconds
-        offset = snapshot.taken_at_unix_seconds - now
+        offset, longest = snapshot.taken_at_unix_seconds - now, spacing_of(snapshot).longest
         for gpu in snapshot.gpus:
-            samples, percent = gpu.reading.busy_samples, gpu.reading.busy_percent
-            read = self._read_until.get(gpu.uuid)
-            if gpu.lost or (samples is None and percent is None and read is None):
+            reading, known_until = gpu.reading, self._read_until.get(gpu.uuid)
+            sampled = reading.busy_samples is not None
+            silent = reading.busy_percent is None and not sampled
+            if gpu.lost or (silent and known_until is None):
                 # Nothing says that it worked.
                 self.add(gpu.uuid, now, seconds, seconds)
-            elif samples is not None:
-                longest = max(seconds, 2.0 * snapshot.interval_seconds, SAMPLE_SECONDS)
-                since = now if read is None else read
-                self._add_samples(gpu.uuid, samples, offset, since, now, longest)
-            elif percent is not None:
-                self._read_until[gpu.uuid] = now
-                self.add(gpu.uuid, now, seconds, seconds * _idle(percent))
-
-    def _add_samples(
-        self,
-        uuid: GpuKey,
-        samples: Iterable[BusySample],
-        offset: float,
-        until: float,
-        now: float,
-        longest: float,
-    ) -> None:
-        """Take samples: each speaks for the time since the one before; they may come a second
-        late."""
-        covered = busy = hole = 0.0
-        for stamp, percent in samples:
-            step = stamp - offset - until
-            if not 0.0 < step <= now - until:
                 continue
-            until += step
-            if step <= longest:
-                # Where looks are rare, the driver's buffer has only the newest part.
-                seconds = step if step < SAMPLE_SECONDS else SAMPLE_SECONDS
-                hole += step - seconds
-                covered += seconds
-                busy += seconds * percent
-        self._read_until[uuid] = until
-        if covered > 0.0:
-            seconds = covered + hole
-            self.add(uuid, until, seconds, seconds * _idle(busy / covered))
+            if known_until is None:
+                # What the driver remembers of the time before was nobody's that is known.
+                known_until = now if sampled else now - seconds
+                self._read_until[gpu.uuid] = known_until
+            new = busy_time(reading, known_until, now, seconds, longest=longest, offset=offset)
+            if new is not None:
+                self._read_until[gpu.uuid] = new.until
+                self.add(gpu.uuid, new.until, new.seconds, new.idle_seconds)
 
     def add(self, key: Hashable, end: float, seconds: float, idle: float) -> None:
         """Add the ``seconds`` up to ``end``, in which it idled for ``idle``."""

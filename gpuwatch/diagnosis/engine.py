@@ -100,7 +100,7 @@ class Engine:
             # Into the ledger, before what follows drops the job.
             assert self.diagnosis is not None
         self._observer.push(snapshot)
-        self._time.push(snapshot, seconds)
+        self._time.add_snapshot(snapshot, seconds)
         # What was said of GPUs that cannot be read any more does not stand for a moment longer.
         at_once = self._take_there(snapshot)
         if at_once or self._last is None or now - self._last >= self._every - EARLY_BY_SECONDS:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from gpuwatch.core import units
 from gpuwatch.core.bounds import highest, lowest, total
 from gpuwatch.core.model import GpuIdentity, GpuKey, Job, ProcessKey
-from gpuwatch.diagnosis.sentence import filled, shape, united
+from gpuwatch.diagnosis.sentence import filled, has_marks, plain, shape, template, united
 
 SEVERITIES = ("error", "warning", "info")
 """``error``: work is lost or at risk; ``warning``: time is lost; ``info``: good to know."""
@@ -31,6 +31,9 @@ class Evidence:
     _: KW_ONLY
     supports: bool = True
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "says", plain(self.says))
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -45,6 +48,17 @@ class Advice:
     wanted: str | None = None
     """Value to set it to."""
     why: str = ""
+    says: str = ""
+    """The action, ``present`` and ``wanted``, a line each, with places for their numbers
+    (``sentence.template``); empty where they have none."""
+
+    def __post_init__(self) -> None:
+        lines = "\n".join([self.action, self.present or "", self.wanted or ""])
+        if has_marks(lines):
+            object.__setattr__(self, "says", template(lines))
+        for name in ("action", "present", "wanted", "why"):
+            text = getattr(self, name)
+            object.__setattr__(self, name, text and plain(text))
 
     @property
     def change(self) -> str:
@@ -98,6 +112,8 @@ class Finding:
     one job add up to 1 at most."""
     cost_gpu_seconds: float | None = None
     """GPU time lost to it so far."""
+    idle_seconds_lost: tuple[tuple[GpuKey, float], ...] = ()
+    """Part of it in which no kernel was resident, of each GPU that it has been about."""
     watched_gpu_seconds: float | None = None
     """GPU time that the share is of."""
     says: str = ""
@@ -192,7 +208,7 @@ class Diagnosis:
 
 def about_job(diagnosis: Diagnosis | None, job: Job) -> tuple[Finding, ...]:
     """Return the findings that name the job or a GPU of it, and those about the whole machine."""
-    return () if diagnosis is None else tuple(_about(diagnosis.findings, job))
+    return () if diagnosis is None else tuple(about(diagnosis.findings, job))
 
 
 def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
@@ -201,14 +217,24 @@ def cut_to(diagnosis: Diagnosis, job: Job) -> Diagnosis:
         diagnosis,
         findings=about_job(diagnosis, job),
         causes=(),
-        unknown=tuple(_about(diagnosis.unknown, job)),
+        unknown=tuple(about(diagnosis.unknown, job)),
     )
 
 
-Said = TypeVar("Said", Finding, Unchecked)
+class OfGpus(Protocol):
+    """A finding, an episode of one, or a rule that could not be checked."""
+
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]: ...
+    @property
+    def job(self) -> ProcessKey | None: ...
 
 
-def _about(said: Iterable[Said], job: Job) -> Iterator[Said]:
+Said = TypeVar("Said", bound=OfGpus)
+
+
+def about(said: Iterable[Said], job: Job) -> Iterator[Said]:
+    """Yield those that name the job or a GPU of it, and those about the whole machine."""
     mine = set(job.gpu_uuids)
     for one in said:
         of_machine = not one.gpus or not mine.isdisjoint(one.gpus)
@@ -258,7 +284,7 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
 
 def cause_of(one: Described) -> tuple[str, ...]:
     """Return what a finding shares with those of the same cause, also of other moments."""
-    return (one.rule, one.severity, shape(one.says or one.summary))
+    return (one.rule, one.severity, shape(one.says or template(one.summary)))
 
 
 def as_causes(
@@ -283,7 +309,7 @@ def as_causes(
 
 def _as_one(members: Sequence[Finding], names: Names) -> Finding:
     first, jobs = members[0], {one.job for one in members}
-    says = united([one.says or one.summary for one in members])
+    says = united([one.says or template(one.summary) for one in members])
     gpus = tuple(dict.fromkeys([uuid for one in members for uuid in one.gpus]))
     return replace(
         first,
@@ -295,6 +321,7 @@ def _as_one(members: Sequence[Finding], names: Names) -> Finding:
         advice=_advice(members),
         cost_share=_share(members),
         cost_gpu_seconds=total(one.cost_gpu_seconds for one in members),
+        idle_seconds_lost=(),
         watched_gpu_seconds=_watched(members),
         members=tuple(members),
     )
@@ -305,19 +332,17 @@ def _advice(members: Sequence[Finding]) -> tuple[Advice, ...]:
     both."""
     groups: dict[tuple[str | None, ...], list[Advice]] = {}
     for one in [advice for member in members for advice in member.advice]:
-        alike = [shape(text or "") for text in (one.action, one.present, one.wanted)]
+        alike = (shape(one.says),) if one.says else (one.action, one.present, one.wanted)
         groups.setdefault((one.setting, *alike), []).append(one)
     return tuple([_one_advice(alike) for alike in groups.values()])
 
 
 def _one_advice(alike: Sequence[Advice]) -> Advice:
-    present, wanted = [one.present or "" for one in alike], [one.wanted or "" for one in alike]
-    return replace(
-        alike[0],
-        action=united([one.action for one in alike]),
-        present=alike[0].present and united(present),
-        wanted=alike[0].wanted and united(wanted),
-    )
+    lines = filled(united([one.says for one in alike])).split("\n")
+    if len(alike) == 1 or len(lines) != 3:
+        return alike[0]
+    action, present, wanted = lines
+    return replace(alike[0], action=action, present=present or None, wanted=wanted or None)
 
 
 def _share(members: Sequence[Finding]) -> float | None:

@@ -143,6 +143,14 @@ class Standing(NamedTuple):
     """Seconds watched since it came without a break, or since it went; gaps are left out."""
 
 
+class Counted(NamedTuple):
+    """Seconds that the subject of a finding has counted so far."""
+
+    cost: float = 0.0
+    watched: float = 0.0
+    idle_lost: tuple[tuple[GpuKey, float], ...] = ()
+
+
 class Ledger:
     """Episodes of a machine, a job or a file, with what stayed undecided, and pauses.
 
@@ -155,8 +163,9 @@ class Ledger:
         self._newest = newest
         self._episodes: dict[EpisodeKey, list[Episode]] = {}
         self._holding: set[EpisodeKey] = set()
-        self._counted: dict[EpisodeKey, tuple[float, float]] = {}
-        """Cost so far, and the time watched, as the subject of each finding counted them last."""
+        self._counted: dict[EpisodeKey, Counted] = {}
+        """Sums of each finding as its subject counted them last."""
+        self._idle_lost: dict[GpuKey, defaultdict[str, float]] = {}
         self._turned: dict[EpisodeKey, float] = {}
         """Seconds watched by the time it came or went."""
         self._left_out = defaultdict[tuple[str, ProcessKey | None], float](float)
@@ -212,7 +221,8 @@ class Ledger:
         for finding in diagnosis.findings:
             since, cost = finding.since_unix_seconds, finding.cost_gpu_seconds
             if cost is not None and since is not None and since < begin_unix_seconds:
-                self._counted[key_of(finding)] = cost, finding.watched_gpu_seconds or 0.0
+                watched = finding.watched_gpu_seconds or 0.0
+                self._counted[key_of(finding)] = Counted(cost, watched, finding.idle_seconds_lost)
 
     def finish(self, at_unix_seconds: float) -> None:
         """End what holds: nobody watches from here on."""
@@ -279,20 +289,17 @@ class Ledger:
         turned = [(self._episodes.get(key), at) for key, at in tuple(self._turned.items())]
         return tuple([Standing(row[-1], self._watched - at) for row, at in turned if row])
 
-    def lost_gpu_seconds(
-        self, *, rule: str | None = None, gpu: GpuKey | None = None, job: ProcessKey | None = None
-    ) -> float:
-        """Return the GPU time lost to all findings, or to those of one rule, one GPU or one job. A
-        loss is shared alike by the GPUs of its finding."""
-        lost = 0.0
-        for one in self.episodes():
-            mine = gpu is None or gpu in one.gpus
-            if rule in (None, one.rule) and mine and job in (None, one.job):
-                lost += (one.cost_gpu_seconds or 0.0) / (1 if gpu is None else len(one.gpus))
-        if gpu is None:
-            for (name, whose), seconds in self._left_out.items():
-                lost += seconds if rule in (None, name) and job in (None, whose) else 0.0
-        return lost
+    def lost_gpu_seconds(self, *, rule: str | None = None, job: ProcessKey | None = None) -> float:
+        """Return the GPU time lost to all findings, or to those of one rule or one job."""
+        known = [(one.rule, one.job, one.cost_gpu_seconds or 0.0) for one in self.episodes()]
+        known += [(name, whose, seconds) for (name, whose), seconds in self._left_out.items()]
+        return sum(
+            [
+                seconds
+                for name, whose, seconds in known
+                if rule in (None, name) and job in (None, whose)
+            ]
+        )
 
     def lost_by_rule(self) -> Mapping[str, float]:
         """Return the GPU time lost to each rule's findings so far; none of it ever falls."""
@@ -302,6 +309,11 @@ class Ledger:
         for (rule, _), seconds in self._left_out.items():
             lost[rule] += seconds
         return lost
+
+    def idle_seconds_lost(self, gpu: GpuKey) -> Mapping[str, float]:
+        """Return for how long this GPU idled because of each rule's findings, as far as this ledger
+        was told diagnoses and not merged; none of it ever falls."""
+        return self._idle_lost.get(gpu, {})
 
     def undecided_seconds(self, gpu: GpuKey) -> dict[str, float]:
         """Return the seconds for which each question about this GPU was open."""
@@ -341,11 +353,16 @@ class Ledger:
         cost, watched = finding.cost_gpu_seconds, finding.watched_gpu_seconds or 0.0
         lost = None
         if cost is not None:
-            before, watched_before = self._counted.get(key, (0.0, 0.0))
-            # A job that began anew, or another recording, counts from zero again.
-            same = cost >= before and watched >= watched_before
-            lost = cost - before if same else cost
-            self._counted[key] = cost, watched
+            before = self._counted.get(key, Counted())
+            if cost < before.cost or watched < before.watched:
+                # A job that began anew, or another recording, counts from zero again.
+                before = Counted()
+            lost = cost - before.cost
+            self._counted[key] = Counted(cost, watched, finding.idle_seconds_lost)
+            idle_before = dict(before.idle_lost)
+            for gpu, seconds in finding.idle_seconds_lost:
+                more = max(0.0, seconds - idle_before.get(gpu, 0.0))
+                self._idle_lost.setdefault(gpu, defaultdict(float))[key.rule] += more
         last = row[-1] if row else None
         if last is None or (
             last.end_unix_seconds is not None and since - last.end_unix_seconds > MERGE_SECONDS

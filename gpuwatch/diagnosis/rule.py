@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpuwatch.core.model import GpuKey
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Advice, Evidence, Pause
+from gpuwatch.diagnosis.sentence import plain
 
 __all__ = [
     "Advice", "Check", "Clear", "Evidence", "Firing", "Rule", "Settled", "Unknown", "Verdict",
@@ -53,6 +54,9 @@ class Clear:
     why: str = ""
     at_once: bool = False
     """Whether it is over beyond doubt, so that a finding is withdrawn without waiting."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "why", plain(self.why))
 
 
 @dataclass(frozen=True, slots=True)

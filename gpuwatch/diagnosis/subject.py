@@ -12,7 +12,7 @@ from gpuwatch.diagnosis.finding import Evidence, Finding, Pause, RuledOut, Unche
 from gpuwatch.diagnosis.rule import Clear, Firing, Rule, Unknown, Verdict
 from gpuwatch.diagnosis.rule_state import RuleState, confidence
 from gpuwatch.diagnosis.rules.shared.words import named
-from gpuwatch.diagnosis.sentence import filled
+from gpuwatch.diagnosis.sentence import filled, template
 
 NEW_SHARE = 1 / 6
 """Share of a window that is new at its next look: ten seconds of a minute."""
@@ -40,6 +40,8 @@ class Subject:
         self._states: dict[str, RuleState] = {}
         self._costs: dict[str, float] = {}
         """Seconds of its GPUs' time lost to each rule's findings."""
+        self._idle_lost: dict[str, dict[Hashable, float]] = {}
+        """Part of it in which they idled, by GPU."""
         self._counted: dict[tuple[str, Hashable], float] = {}
         """Moment up to which time has been counted, by rule and GPU."""
         self._ranked: list[RankedFinding] = []
@@ -80,9 +82,9 @@ class Subject:
 
     def _account(self, ranked: RankedFinding, window: Window, now: float, claim: float) -> None:
         name, firing = ranked.name, ranked.firing
-        cost = self._costs.get(name, 0.0)
+        self._costs.setdefault(name, 0.0)
         if firing.pauses:
-            self._costs[name] = cost + self._in_pauses(name, window, now, firing.pauses)
+            self._account_pauses(name, window, now, firing.pauses)
             return
         idle: dict[Hashable, float] = {gpu.uuid: gpu.idle_share for gpu in window.gpus}
         idle = idle or {_time_key(window): 1.0}
@@ -93,13 +95,23 @@ class Subject:
             share /= self._time.sharers(key, self, now)
             since = now - window.watched_seconds
             since = max(since, self._counted.get((name, key), since))
-            cost += self._time.take(key, since, now, share, busy=busy)
+            self._lose(name, key, since, now, share, busy=busy)
             self._counted[name, key] = self._time.end_of(key)
-        self._costs[name] = cost
 
-    def _in_pauses(self, rule: str, window: Window, now: float, pauses: Sequence[Pause]) -> float:
-        """Return the seconds idled in the pauses that were not counted yet."""
-        cost = 0.0
+    def _lose(
+        self, rule: str, key: Hashable, begin: float, end: float, share: float, *, busy: bool
+    ) -> None:
+        """Count what is left of that time of a GPU as lost to the rule's finding."""
+        seconds = self._time.take(key, begin, end, share, busy=busy)
+        self._costs[rule] += seconds
+        if not busy:
+            idle = self._idle_lost.setdefault(rule, {})
+            idle[key] = idle.get(key, 0.0) + seconds
+
+    def _account_pauses(
+        self, rule: str, window: Window, now: float, pauses: Sequence[Pause]
+    ) -> None:
+        """Count what was idled in the pauses that were not counted yet."""
         for pause in pauses:
             begin = pause.at_unix_seconds - window.taken_at_unix_seconds + now
             end = begin + pause.seconds
@@ -107,9 +119,8 @@ class Subject:
                 continue
             for key in pause.gpus or (_time_key(window),):
                 since = max(begin, self._counted.get((rule, key), begin))
-                cost += self._time.take(key, since, end, 1.0)
+                self._lose(rule, key, since, end, 1.0, busy=False)
                 self._counted[rule, key] = max(end, since)
-        return cost
 
     @property
     def can_wait_seconds(self) -> float:
@@ -163,7 +174,7 @@ class Subject:
             severity=state.severity,
             confidence=round(confidence(state.rule.trust, firing, state.strength), 3),
             summary=said(window, firing, says),
-            says=says,
+            says=template(says),
             gpus=gpus,
             job=None if window.job is None else window.job.key,
             since_unix_seconds=state.since_unix_seconds,
@@ -175,6 +186,13 @@ class Subject:
             ruled_out=tuple(self._ruled_out(window, ranked)),
             cost_share=None if lost is None or time <= 0.0 else min(1.0, lost / time),
             cost_gpu_seconds=lost if gpus else None,
+            idle_seconds_lost=tuple(
+                [
+                    (key, seconds)
+                    for key, seconds in self._idle_lost.get(ranked.name, {}).items()
+                    if isinstance(key, str)
+                ]
+            ),
             watched_gpu_seconds=time if gpus else None,
         )
 
@@ -198,7 +216,7 @@ class Subject:
 def said(window: Window, firing: Firing, says: str) -> str:
     """Return a sentence of the firing with the names of its GPUs."""
     about = [gpu for gpu in window.gpus if not firing.gpus or gpu.uuid in firing.gpus]
-    return filled(says, named(about), len(about))
+    return filled(template(says), named(about), len(about))
 
 
 def _time_key(window: Window) -> Hashable:

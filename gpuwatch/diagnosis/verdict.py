@@ -15,7 +15,7 @@ from gpuwatch.diagnosis.rules.shared.pauses import (
     rhythm,
 )
 from gpuwatch.diagnosis.rules.shared.words import lasting, named
-from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled
+from gpuwatch.diagnosis.sentence import ARE, GPUS, PAUSED, SHARE, filled, plain, template
 from gpuwatch.diagnosis.signals.waveform import BUSY_PERCENT
 from gpuwatch.diagnosis.subject import Subject
 
@@ -127,7 +127,7 @@ def _asked(seen: Sequence[SubjectStatus]) -> dict[str, list[tuple[GpuFacts, Wind
         if gpus and (one.unread_seconds > 0.0 or not one.is_decided):
             unread = [gpu for gpu in gpus if gpu.unread_seconds > 0.0 and not gpu.lost]
             about = [(gpu, one.window) for gpu in unread or gpus]
-            groups.setdefault(_question(one), []).extend(about)
+            groups.setdefault(template(_question(one)), []).extend(about)
     return groups
 
 
@@ -144,7 +144,7 @@ def how_paused(pauses: Sequence[Pause], lost: float) -> str:
     every = rhythm(pauses)
     times = f"{len(pauses)} times" if every is None else f"every {lasting(every)}"
     longest = max([pause.seconds for pause in pauses], default=0.0)
-    return f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)"
+    return plain(f"{times}, up to {lasting(longest)} ({lost:.0%} of the time)")
 
 
 def _question(seen: SubjectStatus) -> str:
@@ -237,7 +237,7 @@ def _falls(window: Window) -> list[str]:
     for one in window.ongoing:
         if one.gpus and one.gpus[0] in places:
             level = "idle" if one.busy_percent is None else f"{one.busy_percent:.0f}% busy"
-            since = f"has been {level} for {lasting(one.seconds)}"
+            since = f"has been {level} for {plain(lasting(one.seconds))}"
             found.append(f"GPU {places[one.gpus[0]]} {since}: a pause, or the start of a problem")
     return found[:MOST_SENTENCES]
 

@@ -1,6 +1,6 @@
-"""The results of ``gpuwatch tune`` and ``gpuwatch tune memory`` as text, and charts by plotext."""
+"""The results of ``gpuwatch tune`` and ``gpuwatch tune memory`` as text."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,12 +9,11 @@ from gpuwatch.core.text import clean
 from gpuwatch.core.units import samples
 from gpuwatch.outputs.report.words import grouped
 from gpuwatch.outputs.terminal import Column, Page
-from gpuwatch.tuning.memory import AS_IS, BATCH_MAX, MemoryReport, Series
-from gpuwatch.tuning.records import KNOBS, MemoryPoint
+from gpuwatch.tuning.memory import BATCH_MAX, MemoryReport
+from gpuwatch.tuning.records import KNOBS, MemoryPoint, Setting
 from gpuwatch.tuning.search import CLOSE_SHARE, Result, Row
 
 INDENT = "  "
-CHART_CELLS_MOST, CHART_ROWS = 72, 11
 GOOD_SHARE = 0.02
 """A line fits where no peak is further from it."""
 _TITLES = {"num_workers": "workers", "prefetch_factor": "prefetch", "pin_memory": "pinned",
@@ -44,8 +43,6 @@ def tune_text(result: Result, *, width: int, unicode: bool) -> str:
     if rows:
         page.items(_columns(result), rows)
         page.gap()
-    page.lines += _rate_chart(result, page.width, unicode)
-    page.gap()
     for reason in result.reasons:
         page.say(clean(reason, 600), later=INDENT)
     page.gap()
@@ -119,7 +116,6 @@ def _columns(result: Result) -> list[Column[Row]]:
         Column("highest", lambda row: samples(row.high), rank=2),
         Column("of best", lambda row: units.share(row.rate / fastest if fastest else None)),
         middle("data_wait_share", units.share, "waits"),
-        middle("gpu_busy_percent", units.percent, "GPU"),
         middle("first_batch_seconds", units.duration, "first batch", rank=3),
         middle("cores_used", lambda one: "-" if one is None else f"{one:.1f}", "cores"),
         middle("workers_memory_bytes", memory, "memory"),
@@ -128,13 +124,13 @@ def _columns(result: Result) -> list[Column[Row]]:
 
 
 def _say_failures(page: Page, result: Result) -> None:
-    """Each failure once, with all the settings that met it."""
+    """Say each failure once, with all the settings that met it."""
     met = grouped((row.failure.sentence, row) for row in result.settings if row.failure is not None)
     for sentence, rows in met.items():
         failure = rows[0].failure
         assert failure is not None
         slow = failure.code == "too_slow"
-        who = "; ".join(_name(result, row) for row in rows)
+        who = "; ".join(_name(row.setting) for row in rows)
         page.say(
             f"{'Not measured' if slow else 'Failed'} with {who}: {clean(sentence, 900)}",
             later=INDENT,
@@ -145,21 +141,18 @@ def _say_failures(page: Page, result: Result) -> None:
                 page.say(clean(printed, 300), first=f"{INDENT}| ", later=f"{INDENT}| ")
 
 
-def _name(result: Result, row: Row) -> str:
-    """``num_workers=4, prefetch_factor=2``: the knobs that were varied."""
-    known = [one.setting for one in result.settings if one.visits or one.failure]
-    knobs = [knob for knob in KNOBS if knob == "num_workers"
-             or len({getattr(one, knob) for one in known if one.num_workers}) > 1]  # fmt: skip
-    values = [(knob, getattr(row.setting, knob)) for knob in knobs]
-    return ", ".join(f"{knob}={value}" for knob, value in values if value is not None)
+def _name(setting: Setting) -> str:
+    """``num_workers=4, prefetch_factor=2, batch_size=64``."""
+    values = setting.as_dict().items()
+    return ", ".join(f"{knob}={value}" for knob, value in values if value not in (None, False))
 
 
 def _how_far(result: Result) -> Iterator[str]:
     if result.interrupted:
         yield "Interrupted." if result.chosen is None else "Interrupted: this was measured so far."
     if result.unmeasured:
-        counts = ", ".join(str(one.num_workers) for one in result.unmeasured)
-        yield f"Not measured, as the budget ended: num_workers={counts}."
+        left = "; ".join(_name(one) for one in result.unmeasured)
+        yield f"Not measured, as the budget ended: {left}."
 
 
 # --- the memory of a step --------------------------------------------------------------------
@@ -171,7 +164,9 @@ def memory_text(report: MemoryReport, *, width: int, unicode: bool) -> str:
     step = clean(report.step, 200)
     if report.loader is not None:
         step += f" on {clean(report.loader, 200)}"
-    on_gpu, last = report.device != "cpu", report.results[0].points[-1]
+    if report.precision is not None:
+        step += f" with {report.precision} autocast"
+    on_gpu, last = report.device != "cpu", report.points[-1]
     memory = "GPU memory" if on_gpu else "Host memory (the step ran on the CPU)"
     page.say(
         f"{memory} of {step} on {report.device}: {clean(report.device_name, 120)}, "
@@ -179,17 +174,9 @@ def memory_text(report: MemoryReport, *, width: int, unicode: bool) -> str:
         f"{size(last.available_bytes)} available"
     )
     page.gap()
-    for series in report.results:
-        if series.precision != AS_IS:
-            page.say(f"With {series.precision} autocast around the step")
-        if series.points:
-            page.items(_memory_columns(on_gpu), series.points)
-            page.gap()
-            if series.precision == AS_IS:
-                page.lines += _memory_chart(series, page.width, unicode)
-                page.gap()
-        page.say(outcome(series))
-        page.gap()
+    page.items(_memory_columns(on_gpu), report.points)
+    page.gap()
+    page.say(outcome(report))
     page.say("Interrupted: this was measured so far." if report.interrupted else "")
     return page.text(unicode).rstrip("\n") + "\n"
 
@@ -205,97 +192,28 @@ def _memory_columns(on_gpu: bool) -> tuple[Column[MemoryPoint], ...]:
     )  # fmt: skip
 
 
-def outcome(series: Series) -> str:
+def outcome(report: MemoryReport) -> str:
     """Return what the line is, how well it holds, and the largest batch; a few sentences."""
-    fit, predicted, fits = series.fit, series.predicted, series.fits
-    stopped = series.stopped or ""
-    if len(series.points) < 2:
+    fit, predicted, points = report.fit, report.predicted, report.points
+    stopped = report.stopped or ""
+    if len(points) < 2:
         return stopped or "One batch size makes no line: there is no prediction."
     if fit is None or predicted is None:
         return (
-            f"Memory does not grow with the batch size over {series.points[0].batch_size} to "
-            f"{series.points[-1].batch_size}, so there is nothing to predict: does the step use "
-            f"the batch size it is given? {stopped}"
+            f"Memory does not grow with the batch size over {points[0].batch_size} to "
+            f"{points[-1].batch_size}, so there is nothing to predict: does the step use the batch "
+            f"size it is given? {stopped}"
         ).rstrip()
     share = fit.largest_deviation_share
     holds = "holds" if share <= GOOD_SHARE else "holds roughly"
-    last = series.points[-1]
     text = (
         f"memory = {size(fit.fixed_bytes)} + batch x {size(fit.per_sample_bytes)}; it {holds}: "
         f"at most {share:.1%} off, at batch {fit.largest_deviation_at}. Batch {predicted} "
         f"{'or more ' if predicted == BATCH_MAX else ''}is the largest that leaves "
-        f"{size(series.margin_share * last.total_bytes)} of {size(last.available_bytes)} free; the "
-        f"largest that a step has shown to fit is {fits or 'none'}"
+        f"{size(report.margin_share * points[-1].total_bytes)} of "
+        f"{size(points[-1].available_bytes)} free; the largest that a step has shown to fit is "
+        f"{report.fits or 'none'}"
     )
-    if series.ran_out_at is not None:
-        text += f", and {series.ran_out_at} ran out of memory (which was caught)"
+    if report.ran_out_at is not None:
+        text += f", and {report.ran_out_at} ran out of memory (which was caught)"
     return f"{text}. {stopped}".rstrip()
-
-
-# --- charts ----------------------------------------------------------------------------------
-
-
-def _figure(width: int, top: float, says: Callable[[float], str]) -> Any:
-    """A chart with a scale from 0 to ``top``."""
-    import plotext  # noqa: PLC0415 - only who draws pays for it
-
-    # plotext clips to the terminal it finds; the size of a chart is ours to say.
-    plotext.terminal.limit(False, False)
-    figure: Any = plotext.figure
-    figure.clear()
-    figure.plot_size(min(width, CHART_CELLS_MOST), CHART_ROWS)
-    figure.axes(False, axis="x", side="upper")
-    figure.axes(False, axis="y", side="right")
-    ruler = figure.ruler("y", "left")
-    ruler.lim(0, top * 1.02)
-    labels = [says(top * part / 2) for part in range(3)]
-    margin = max(map(len, labels))
-    ruler.ticks([top * part / 2 for part in range(3)], [one.rjust(margin) for one in labels])
-    return figure
-
-
-def _draw(figure: Any, places: Sequence[tuple[float, float]], marker: str, line: bool) -> None:
-    xs, ys = zip(*places, strict=True)
-    signal = figure.signal([float(x) for x in xs], [float(y) for y in ys], marker=marker)
-    if line:
-        signal.lines()
-    figure.draw(signal)
-
-
-def _lines(figure: Any, title: str) -> list[str]:
-    drawn = figure.build().string(True).rstrip().split("\n")
-    return [title, *(line.rstrip() for line in drawn)]
-
-
-def _rate_chart(result: Result, width: int, unicode: bool) -> list[str]:
-    """Samples a second over the number of workers; nothing where fewer than two were measured."""
-    rows = sorted(result.compared("num_workers"), key=lambda row: row.setting.num_workers)
-    rows = [row for row in rows if row.rate]
-    if len(rows) < 2:
-        return []
-    figure = _figure(width, max(row.rate for row in rows), lambda rate: f"{rate:,.0f}")
-    # Every count gets the same room: 0, 1, 2, 4, 8 would crowd on a scale of their own.
-    places = [(number + 0.5, row.rate) for number, row in enumerate(rows)]
-    _draw(figure, places, "braille" if unicode else ".", line=True)
-    _draw(figure, places, "●" if unicode else "o", line=False)
-    ruler = figure.ruler("x")
-    ruler.lim(0, len(places))
-    ruler.ticks([x for x, _ in places], [str(row.setting.num_workers) for row in rows])
-    return _lines(figure, "samples/s over num_workers")
-
-
-def _memory_chart(series: Series, width: int, unicode: bool) -> list[str]:
-    """Peaks over the batch size, and the line through them."""
-    fit = series.fit
-    if fit is None:
-        return []
-    right = float(series.points[-1].batch_size)
-    figure = _figure(width, max(one.peak_bytes for one in series.points), size)
-    _draw(figure, [(0.0, fit.at(0)), (right, fit.at(right))], "braille" if unicode else ".", True)
-    places = [(one.batch_size, one.peak_bytes) for one in series.points]
-    _draw(figure, places, "●" if unicode else "o", line=False)
-    ruler = figure.ruler("x")
-    ruler.lim(0, right)
-    ticks = [right * part / 4 for part in range(5)]
-    ruler.ticks(ticks, [f"{tick:.0f}" for tick in ticks])
-    return _lines(figure, "peak memory over the batch size")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpuwatch.core.bounds import Seconds, UnixSeconds
 from gpuwatch.core.model import GpuKey
-from gpuwatch.core.store import Column
+from gpuwatch.core.store import Column, Stat
 from gpuwatch.recording.statistics import Course, Courses, Part
 
 BUCKET_SECONDS = 30.0
@@ -33,16 +33,12 @@ _OPEN_MOST = 3
 """Half minutes to which the next part may still add: its cells begin a few seconds before it."""
 
 
-_Row = list[float]
-"""[seconds in which it was read, values times seconds, lowest, highest]."""
-
-
 class Overview:
     """Half minutes of a recording, from its parts."""
 
     def __init__(self) -> None:
         self._closed: list[Bucket] = []
-        self._open: dict[float, dict[tuple[GpuKey | None, str], _Row]] = {}
+        self._open: dict[float, dict[tuple[GpuKey | None, str], Stat]] = {}
         """By the time at which they begin: readings of each GPU, and (``None``) of the host."""
 
     def add_part(self, part: Part | Courses) -> None:
@@ -74,20 +70,18 @@ class Overview:
                 rows = halves.get(begin)
                 if rows is None:
                     rows = halves[begin] = {}
-                row = rows.get(key)
-                if row is None:
-                    rows[key] = [seconds, seconds * mean, low, high]
-                    continue
-                row[0] += seconds
-                row[1] += seconds * mean
-                row[2] = min(row[2], low)
-                row[3] = max(row[3], high)
+                stat = Stat(low, high, seconds * mean, seconds)
+                held = rows.setdefault(key, stat)
+                if held is not stat:
+                    held.merge(stat)
 
 
-def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], _Row]) -> Bucket:
+def _bucket(begin: float, rows: Mapping[tuple[GpuKey | None, str], Stat]) -> Bucket:
     gpus: dict[GpuKey, dict[str, Column]] = {}
     host: dict[str, Column] = {}
-    for (uuid, name), (seconds, sum_, low, high) in rows.items():
+    for (uuid, name), stat in rows.items():
         columns = host if uuid is None else gpus.setdefault(uuid, {})
-        columns[name] = Column(low, max(low, min(high, sum_ / seconds)), high)
+        column = stat.column
+        assert column is not None
+        columns[name] = column
     return Bucket(begin_unix_seconds=begin, seconds=BUCKET_SECONDS, gpus=gpus, host=host)

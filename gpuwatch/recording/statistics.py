@@ -16,14 +16,15 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from functools import cache
 from operator import add, attrgetter
 from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
-from gpuwatch.core.bounds import Seconds, Text, UnixSeconds, total
+from gpuwatch.core.bounds import Number, Seconds, Text, UnixSeconds, total
 from gpuwatch.core.model import (
     BusySample,
     Gpu,
@@ -38,7 +39,14 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
-from gpuwatch.core.store import GAP_INTERVALS, LONGEST_SAMPLE_SECONDS, without_late
+from gpuwatch.core.store import (
+    GAP_INTERVALS,
+    LONGEST_SAMPLE_SECONDS,
+    Stat,
+    busy_time,
+    fine_samples,
+    without_late,
+)
 from gpuwatch.diagnosis.signals.waveform import analyse
 from gpuwatch.jobs.words import job_loading_sentence
 
@@ -78,15 +86,32 @@ def _by_key(one: dict[Any, Any] | None, other: dict[Any, Any] | None) -> dict[An
         return other if one is None else one
     for key, value in other.items():
         held = one.get(key)
-        if isinstance(held, Sums):
+        if isinstance(held, (Sums, Stat)):
             held.merge(value)
         else:
             one[key] = value if held is None else held + value
     return one
 
 
+def _keyed(most: int) -> Callable[[list[Any], list[Any]], list[Any]]:
+    """Return a function that merges two lists of ``Sums`` by their ``key``. Of more than ``most``
+    (a rank that restarts all the time, say) those that lasted longest are kept."""
+
+    def merge(one: list[Any], other: list[Any]) -> list[Any]:
+        held = {sums.key: sums for sums in one}
+        for sums in other:
+            if sums.key in held:
+                held[sums.key].merge(sums)
+                continue
+            if len(held) >= most:
+                del held[min(held, key=lambda key: held[key].seconds)]
+            held[sums.key] = sums
+        return list(held.values())
+
+    return merge
+
+
 # A recording may come from anyone: what is read from one is held to these bounds.
-Number = Annotated[float, Meta(gt=-1e18, lt=1e18)]
 Whole = Annotated[int, Meta(ge=0, lt=10**18)]
 Sum = Annotated[Number | None, _plus]
 Most = Annotated[Number | None, _most]
@@ -98,8 +123,8 @@ LatestNumber = Annotated[Number | None, _latest]
 
 class Sums(Struct, omit_defaults=True, kw_only=True):
     """Numbers of a time, to which those of a later time can be added: each field by the function it
-    is annotated with. Numbers without one are added, ``Sums`` merged, and those of dictionaries by
-    their keys."""
+    is annotated with. Numbers without one are added, ``Sums`` and ``Stat`` merged, and those of
+    dictionaries by their keys."""
 
     def merge(self, later: Self) -> None:
         """Add the numbers of a later time."""
@@ -112,6 +137,10 @@ def _merged(one: Any, other: Any) -> Any:
     return one
 
 
+def _merged_if_both(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else _merged(one, other)
+
+
 @cache
 def _merging(kind: type[Sums]) -> tuple[tuple[str, Callable[[Any, Any], Any]], ...]:
     found: list[tuple[str, Callable[[Any, Any], Any]]] = []
@@ -120,7 +149,7 @@ def _merging(kind: type[Sums]) -> tuple[tuple[str, Callable[[Any, Any], Any]], .
         hint = hints[name]
         named = [one for one in getattr(hint, "__metadata__", ()) if callable(one)]
         plain: Callable[[Any, Any], Any] = add
-        if isinstance(hint, type) and issubclass(hint, Sums):
+        if isinstance(hint, type) and issubclass(hint, (Sums, Stat)):
             plain = _merged
         elif getattr(hint, "__origin__", None) is dict:
             plain = _by_key
@@ -128,55 +157,16 @@ def _merging(kind: type[Sums]) -> tuple[tuple[str, Callable[[Any, Any], Any]], .
     return tuple(found)
 
 
-class Stat(Sums, array_like=True):
-    """Lowest, highest and total (value times seconds) of one reading; ``None`` readings do not
-    count."""
+def add_spent(stat: Stat, spent: float | None, seconds: float) -> None:
+    """Add seconds that were ``spent`` on something, out of so many in which that is known."""
+    if spent is not None and seconds > 0.0:
+        stat.total += spent
+        stat.seconds += seconds
 
-    low: Least = None
-    high: Most = None
-    total: Number = 0.0
-    seconds: Seconds = 0.0
-    """Time in which it was read."""
 
-    def add_value(self, value: float | None, seconds: float) -> None:
-        """Add ``value``, which held for ``seconds`` (0: it was seen, and says nothing of a mean).
-        What is negative or infinite is no measurement."""
-        if value is None or not 0.0 <= value < math.inf:
-            return
-        if self.high is None or value > self.high:
-            self.high = float(value)
-        if self.low is None or value < self.low:
-            self.low = float(value)
-        if seconds > 0:
-            self.seconds += seconds
-            self.total += value * seconds
-
-    def add_spent(self, spent: float | None, seconds: float) -> None:
-        """Add seconds that were ``spent`` on something, out of so many in which that is known."""
-        if spent is not None and seconds > 0.0:
-            self.total += spent
-            self.seconds += seconds
-
-    @property
-    def peak(self) -> float | None:
-        return self.high
-
-    @property
-    def whole_peak(self) -> int | None:
-        return whole(self.high)
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.seconds if self.seconds > 0 else None
-
-    @property
-    def integral(self) -> float | None:
-        """Value times seconds; ``None`` when it was never read for a time."""
-        return self.total if self.seconds > 0 else None
-
-    @property
-    def spent_percent(self) -> float | None:
-        return None if self.mean is None else min(100.0, max(0.0, 100.0 * self.mean))
+def spent_percent(stat: Stat) -> float | None:
+    """Return the share of the time that was spent on something."""
+    return None if stat.mean is None else min(100.0, max(0.0, 100.0 * stat.mean))
 
 
 def sane(value: float | None, most: float = math.inf) -> float | None:
@@ -189,6 +179,18 @@ def sane(value: float | None, most: float = math.inf) -> float | None:
 def whole(value: float | None) -> int | None:
     """Return ``value`` as a whole number, for peaks of readings that are."""
     return None if value is None else round(value)
+
+
+class Facts(Sums):
+    """Last known facts, by the names of the fields that say them."""
+
+    def note(self, item: object) -> None:
+        """Take what ``item`` says; what it does not say stays."""
+        for name in self.__struct_fields__:
+            value = getattr(item, name)
+            value = sane(value) if name.endswith("_cores") else value
+            if value is not None:
+                setattr(self, name, value)
 
 
 # --- the time axis ----------------------------------------------------------------------------
@@ -334,18 +336,6 @@ PackedCell = Annotated[list[Number], Meta(max_length=4)]
 all the time, and where that was always the same, it alone; empty: nothing was read."""
 
 
-class Cell(NamedTuple):
-    """One reading in a short time, in which it was known for ``seconds``."""
-
-    begin: float
-    end: float
-    seconds: float
-    sum: float
-    """Values times seconds."""
-    low: float
-    high: float
-
-
 class Course(Struct, array_like=True):
     """Buckets of one width, each with the values of one reading."""
 
@@ -453,13 +443,13 @@ class Profile:
             values[:half] = array("d", map(merge, values[::2], values[1::2]))
             values[half:] = array("d", [empty]) * (len(values) - half)
 
-    def cells(self) -> Iterator[Cell]:
-        """Yield the buckets with a value."""
+    def cells(self) -> Iterator[tuple[float, float, Stat]]:
+        """Yield begin, end and statistic of each bucket with a value."""
         start, width = self._grid.start, self._grid.seconds
         for at, held in enumerate(self._held):
             if held > 0.0:
-                begin, end = start + at * width, start + (at + 1) * width
-                yield Cell(begin, end, held, self._sums[at], self._minima[at], self._maxima[at])
+                stat = Stat(self._minima[at], self._maxima[at], self._sums[at], held)
+                yield start + at * width, start + (at + 1) * width, stat
 
     def take_course(self) -> Course | None:
         """Return what was added, and forget it; ``None``: nothing was."""
@@ -510,31 +500,53 @@ def rounded(value: float) -> float:
     return float(round(value)) if abs(value) >= _WHOLE_FROM else round(float(value), _DIGITS)
 
 
-class Readings:
-    """Statistics of readings that have the name of a field of the model."""
+class ReadingsPart(Struct, omit_defaults=True, kw_only=True):
+    """Statistics of readings in one part of a time, by the names of the readings."""
 
-    def __init__(self, names: Sequence[str], profiled: Iterable[str], grid: Grid) -> None:
-        """``profiled``: those of the readings that have a time profile too."""
-        self.profiles = {name: grid.profile() for name in profiled}
-        self._names = tuple(dict.fromkeys([*names, *self.profiles]))
+    readings: dict[str, Stat]
+    profiles: dict[str, Course]
+
+
+class Readings:
+    """Statistics of readings that have the name of a field of the model, and their time
+    profiles."""
+
+    def __init__(
+        self, names: Sequence[str], profiled: Iterable[str], grid: Grid, *, fed: Sequence[str] = ()
+    ) -> None:
+        """``profiled``: those of the readings that have a time profile too. ``fed``: profiles of
+        what comes in samples, and not as readings."""
+        own = {name: grid.profile() for name in profiled}
+        self.profiles = {name: grid.profile() for name in fed} | own
+        """Time profiles, by the names of the readings."""
+        self._names = tuple(dict.fromkeys([*names, *own]))
         # Once for each GPU in each look: everything in one tuple.
         self._read = attrgetter(*self._names)
-        self.take_sums()
+        self._begin()
 
-    def take_sums(self) -> dict[str, Stat]:
-        """Return what was counted, and count anew."""
-        taken = getattr(self, "sums", {})
+    def _begin(self) -> None:
         self.sums = {name: Stat() for name in self._names}
         self._rows = [
             (stat, 100.0 if name.endswith("percent") else 1e18, self.profiles.get(name))
             for name, stat in self.sums.items()
         ]
-        return {name: stat for name, stat in taken.items() if stat.high is not None}
 
-    def merge(self, sums: Mapping[str, Stat]) -> None:
-        for name, stat in sums.items():
+    def take(self) -> dict[str, Any]:
+        """Return what was counted, as the fields of a ``ReadingsPart``, and count anew."""
+        taken, courses = self.sums, {n: one.take_course() for n, one in self.profiles.items()}
+        self._begin()
+        return {
+            "readings": {name: stat for name, stat in taken.items() if stat.high is not None},
+            "profiles": {name: one for name, one in courses.items() if one is not None},
+        }
+
+    def merge(self, part: ReadingsPart) -> None:
+        for name, stat in part.readings.items():
             if name in self.sums:
                 self.sums[name].merge(stat)
+        for name, course in part.profiles.items():
+            if name in self.profiles:
+                self.profiles[name].add_course(course)
 
     def add_readings(self, item: object, step: Step) -> None:
         """Add what ``item`` said for the time of ``step``; over a gap only for its end."""
@@ -558,6 +570,7 @@ GPU_READINGS = (
     *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
     *("sm_active_percent", "tensor_active_percent", "memory_clock_mhz"),
     *("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"),
+    *("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
 )
 GPU_PROFILES = (
     *("memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz"),
@@ -625,20 +638,11 @@ class GpuSums(Sums):
     """The GPU's energy counter as it was read last."""
     counted_joules: Sum = None
     """Growth of that counter."""
-    integrated_joules: Sum = None
-    """Power times time."""
     counted_throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
     """Seconds by reason, from the driver's counters."""
     throttling: Annotated[dict[Text, Seconds] | None, _by_key] = None
     """Seconds by reason: the reasons in force times the time."""
     rhythm: RhythmSums = field(default_factory=RhythmSums)
-
-    @property
-    def energy(self) -> tuple[float | None, str | None]:
-        """Joules, and where they are from: ``counter`` or ``power``."""
-        if self.counted_joules is not None:
-            return self.counted_joules, "counter"
-        return self.integrated_joules, None if self.integrated_joules is None else "power"
 
     def throttled(self) -> list[tuple[str, float]] | None:
         """Return reasons and their seconds, the longest first, none longer than the GPU was
@@ -650,13 +654,11 @@ class GpuSums(Sums):
         return [(reason, min(held, self.seen_seconds)) for reason, held in longest_first]
 
 
-class GpuPart(Struct, omit_defaults=True, kw_only=True):
+class GpuPart(ReadingsPart, kw_only=True):
     """Statistics of one GPU in one part of a time."""
 
     identity: GpuIdentity
     sums: GpuSums
-    readings: dict[str, Stat]
-    profiles: dict[str, Course]
 
 
 class GpuStatistics:
@@ -670,13 +672,10 @@ class GpuStatistics:
         """``fine``: with time profiles of more than how busy it was."""
         self.identity = gpu
         self.sums = GpuSums(busy_until=now)
-        self.busy_profile = grid.profile()
-        self.readings = Readings(GPU_READINGS, GPU_PROFILES if fine else (), grid)
+        profiled = GPU_PROFILES if fine else ()
+        self.readings = Readings(GPU_READINGS, profiled, grid, fed=("busy_percent",))
+        self.busy_profile = self.readings.profiles["busy_percent"]
         self._rhythm = Rhythm()
-
-    @property
-    def profiles(self) -> dict[str, Profile]:
-        return {"busy_percent": self.busy_profile, **self.readings.profiles}
 
     def arrive(self, now: float) -> None:
         """Begin to count: the GPU is there (or the job is on it) from now on, at first or again."""
@@ -688,34 +687,31 @@ class GpuStatistics:
         """Return what was counted, and count on from its end."""
         taken = self.sums
         self.sums = GpuSums(busy_until=taken.busy_until, counter_joules=taken.counter_joules)
-        taken.rhythm, self._rhythm.sums = self._rhythm.sums, RhythmSums()
-        cells = {name: profile.take_course() for name, profile in self.profiles.items()}
-        return GpuPart(
-            identity=self.identity,
-            sums=taken,
-            readings=self.readings.take_sums(),
-            profiles={name: one for name, one in cells.items() if one is not None},
-        )
+        return GpuPart(identity=self.identity, sums=taken, **self.readings.take())
 
     def merge(self, part: GpuPart) -> None:
         self.identity = part.identity
-        self._rhythm.sums.merge(part.sums.rhythm)
-        part.sums.rhythm = RhythmSums()
         self.sums.merge(part.sums)
-        self.readings.merge(part.readings)
-        profiles = self.profiles
-        for name, cells in part.profiles.items():
-            if name in profiles:
-                profiles[name].add_course(cells)
+        self.readings.merge(part)
 
     def close_rhythm(self) -> None:
         """Take the samples since the last window as one, at the end of the time."""
-        self._rhythm.close()
+        self._rhythm.close(self.sums.rhythm)
 
     @property
     def rhythm(self) -> RhythmSums:
         """The shape of the busy signal, with what has come since the last window as one."""
-        return self._rhythm.closed().sums
+        sums = deepcopy(self.sums.rhythm)
+        copy(self._rhythm).close(sums)
+        return sums
+
+    @property
+    def energy(self) -> tuple[float | None, str | None]:
+        """Joules, and where they are from: ``counter``, or ``power`` times time."""
+        if self.sums.counted_joules is not None:
+            return self.sums.counted_joules, "counter"
+        joules = self.readings.sums["power_watts"].integral
+        return joules, None if joules is None else "power"
 
     def add_reading(self, gpu: Gpu, step: Step, tenants: Tenants | None = None) -> None:
         """Add the GPU as it was in the next snapshot. ``tenants``: ``None`` where nobody looked."""
@@ -728,14 +724,16 @@ class GpuStatistics:
         reading = gpu.reading
         if step.is_gap:
             # The driver's buffer remembers the last part of the time nobody looked.
-            self.add_samples(reading.busy_samples or (), step)
-            self._add_energy(sane(reading.energy_joules), None, 0.0)
+            if reading.busy_samples is not None:
+                self.add_busy(reading, step)
+            self._add_energy(sane(reading.energy_joules))
             return
-        self._add_busy(reading, step)
+        sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
+        self.add_busy(reading, step)
         if reading.power_limit_watts is not None:
             sums.power_limit_watts = sane(reading.power_limit_watts)
         self.readings.add_readings(reading, step)
-        self._add_energy(sane(reading.energy_joules), sane(reading.power_watts), step.seconds)
+        self._add_energy(sane(reading.energy_joules))
         self._add_throttling(reading, step.seconds)
         if tenants is not None:
             self._add_tenants(tenants, step.seconds)
@@ -746,10 +744,8 @@ class GpuStatistics:
         since = step.until if step.is_gap else step.since
         sums.lost = _adjoining(sums.lost, [Span(since, step.until)])
 
-    def _add_energy(self, joules: float | None, watts: float | None, seconds: float) -> None:
+    def _add_energy(self, joules: float | None) -> None:
         sums = self.sums
-        if watts is not None and seconds > 0:
-            sums.integrated_joules = (sums.integrated_joules or 0.0) + watts * seconds
         if joules is None:
             return
         before, sums.counter_joules = sums.counter_joules, joules
@@ -778,55 +774,26 @@ class GpuStatistics:
             sums.tenants_peak = max(sums.tenants_peak, len(others))
             sums.users = _union(sums.users, list(filter(None, others)))
 
-    def _add_busy(self, reading: GpuReading, step: Step) -> None:
+    def add_busy(self, reading: GpuReading, step: Step) -> None:
+        """Add how busy it was, as far as that is not known already."""
         sums = self.sums
-        sums.busy_readings += reading.busy_percent is not None or bool(reading.busy_samples)
-        if reading.busy_samples is not None:
-            self.add_samples(reading.busy_samples, step)
+        seconds, offset = step.seconds, step.offset
+        new = busy_time(
+            reading, sums.busy_until, step.until, seconds, longest=step.longest, offset=offset
+        )
+        if new is None:
             return
-        percent = sane(reading.busy_percent, 100.0)
-        sums.busy_last_percent = _latest(sums.busy_last_percent, percent)
-        if percent is None or step.until <= sums.busy_until:
-            return
-        # Samples never reach beyond the look before, so no time is counted twice.
-        self._count_busy(percent, step.seconds)
-        self.busy_profile.add_value(step.since, step.until, percent)
-        self._rhythm.add_sample(step.until, percent, step.longest)
-        sums.busy_until = step.until
-
-    def add_samples(self, samples: Sequence[BusySample], step: Step) -> None:
-        """Add fine samples. They come up to a second late, so time is counted up to the last of
-        them, not up to the snapshot; each speaks for the time since the one before."""
-        sums = self.sums
-        since, covered, busy = sums.busy_until, 0.0, 0.0
-        percents = []
-        for stamp, percent in samples:
-            # A stamp in the future is the driver's clock running ahead.
-            at = min(stamp - step.offset, step.until)
-            length = at - sums.busy_until
-            if not (length > 0.0 and 0.0 <= percent <= 100.0):
-                continue
-            self._rhythm.add_sample(at, percent, LONGEST_SAMPLE_SECONDS)
-            # Of what lies in a hole nothing is known.
-            if length <= LONGEST_SAMPLE_SECONDS:
-                self.busy_profile.add_value(sums.busy_until, at, percent)
-                covered += length
-                busy += length * percent
-            sums.busy_until = at
-            percents.append(percent)
-        if not percents:
-            return
-        sums.busy_last_percent = percents[-1]
-        sums.sampled = True
-        mean = busy / covered if covered > 0 else sum(percents) / len(percents)
-        # With seldom looks the driver's buffer holds only the newest part of the time.
-        passed = sums.busy_until - since
-        self._count_busy(mean, passed if passed <= step.longest else covered)
-
-    def _count_busy(self, percent: float, seconds: float) -> None:
-        if seconds > 0:
-            self.sums.watched_seconds += seconds
-            self.sums.busy_seconds += seconds * min(100.0, percent) / 100.0
+        sampled = reading.busy_samples is not None
+        sums.sampled = sums.sampled or sampled
+        for at, percent, held in new.samples:
+            longest = LONGEST_SAMPLE_SECONDS if sampled else step.longest
+            self._rhythm.add_sample(at, percent, longest, sums.rhythm)
+            if held > 0.0:
+                self.busy_profile.add_value(at - held, at, percent)
+        sums.busy_until, sums.busy_last_percent = new.until, new.samples[-1][1]
+        if new.seconds > 0.0:
+            sums.watched_seconds += new.seconds
+            sums.busy_seconds += new.seconds - new.idle_seconds
 
 
 def _hold(held: dict[str, float], reason: str, seconds: float | None) -> None:
@@ -845,38 +812,29 @@ STEPS_A_DOUBLING = 12
 
 
 class Rhythm:
-    """The shape of a busy signal, fed with (seconds on the axis, percent) in the order of time."""
+    """Samples of a busy signal since its last window, in the order of time."""
 
     def __init__(self) -> None:
-        self.sums = RhythmSums()
         self._samples: list[tuple[float, float]] = []
 
-    def add_sample(self, at: float, percent: float, longest: float) -> None:
-        """``longest``: from there on the time since the sample before is a gap."""
+    def add_sample(self, at: float, percent: float, longest: float, sums: RhythmSums) -> None:
+        """Add a sample (seconds on the axis, percent), and to ``sums`` the window that is over.
+        ``longest``: from there on the time since the sample before is a gap."""
         samples = self._samples
         if samples and (
             at - samples[-1][0] > longest
             or (at - samples[0][0] >= WINDOW_SECONDS and len(samples) >= WINDOW_SAMPLES)
             or len(samples) >= SAMPLES_MAX
         ):
-            self.close()
+            self.close(sums)
         self._samples.append((at, percent))
 
-    def closed(self) -> Rhythm:
-        """Return a copy in which what has come since the last window is one too."""
-        made = copy(self)
-        made.sums = RhythmSums()
-        made.sums.merge(self.sums)
-        made.close()
-        return made
-
-    def close(self) -> None:
-        """Take what has come since the last window as one."""
+    def close(self, sums: RhythmSums) -> None:
+        """Add what has come since the last window to ``sums``, as one."""
         samples, self._samples = self._samples, []
         wave = analyse(samples)
         if wave is None:
             return
-        sums = self.sums
         sums.seconds += wave.seconds
         sums.busy_seconds += wave.seconds * wave.duty
         swings = min(wave.busy.count, wave.idle.count)
@@ -885,19 +843,8 @@ class Rhythm:
         if wave.period_seconds is not None:
             sums.cycles += wave.seconds / wave.period_seconds
             place = round(math.log2(wave.period_seconds) * STEPS_A_DOUBLING)
-            # The class of a dictionary that is merged may be that of another part.
             period = Stat(seconds=wave.seconds, total=wave.seconds * wave.period_seconds)
-            sums.periods = _joined(sums.periods, {place: period})
-
-
-def _joined(one: dict[int, Stat], other: dict[int, Stat]) -> dict[int, Stat]:
-    found = {key: copy(stat) for key, stat in one.items()}
-    for key, stat in other.items():
-        if key in found:
-            found[key].merge(stat)
-        else:
-            found[key] = copy(stat)
-    return found
+            _by_key(sums.periods, {place: period})
 
 
 # --- processes --------------------------------------------------------------------------------
@@ -1115,17 +1062,7 @@ class LoadingState(Sums):
         return (some and self.pinned is not None, some, self.workers is not None, self.seconds)
 
 
-def _states(one: list[LoadingState], other: list[LoadingState]) -> list[LoadingState]:
-    held = {state.key: state for state in one}
-    for state in other:
-        if state.key in held:
-            held[state.key].merge(state)
-        else:
-            if len(held) >= STATES_KEPT:
-                # A rank that restarts all the time, say: what lasted longest is what matters.
-                del held[min(held, key=lambda key: held[key].seconds)]
-            held[state.key] = state
-    return list(held.values())
+_states = _keyed(STATES_KEPT)
 
 
 class LoadingSums(Sums):
@@ -1194,14 +1131,10 @@ class FineProfile:
                 self.profile.add_value(step.since, step.until, value)
                 self._until = step.until
             return
-        for sample in samples:
-            value = sane(sample[1])
-            at = min(sample[0] - step.offset, step.until)
-            passed = at - self._until
-            if value is None or not passed > 0:
-                continue
-            if passed <= LONGEST_SAMPLE_SECONDS:
-                self.profile.add_value(self._until, at, value)
+        fine = fine_samples(samples, self._until, until=step.until, offset=step.offset)
+        for at, value, held in fine:
+            if held > 0.0:
+                self.profile.add_value(at - held, at, value)
             self._until = at
 
 
@@ -1330,16 +1263,17 @@ class ReportingRank(Sums):
     """Seconds that it waited for data."""
     steps: Annotated[Whole | None, _latest] = None
 
+    @property
+    def key(self) -> ProcessKey:
+        return (self.pid, self.started_at_unix_seconds)
 
-def _ranks(one: list[ReportingRank], other: list[ReportingRank]) -> list[ReportingRank]:
-    held = {(rank.pid, rank.started_at_unix_seconds): rank for rank in one}
-    for rank in other:
-        key = (rank.pid, rank.started_at_unix_seconds)
-        if key in held:
-            held[key].merge(rank)
-        elif len(held) < RANKS_KEPT:
-            held[key] = rank
-    return list(held.values())
+    @property
+    def seconds(self) -> float:
+        """Time for which its loop is known to have run."""
+        return self.waits.seconds
+
+
+_ranks = _keyed(RANKS_KEPT)
 
 
 class LoopSums(Sums):
@@ -1358,42 +1292,36 @@ class LoopSums(Sums):
     on_device: Annotated[bool | None, _latest] = None
 
 
-class LoopsStatistics:
-    """Reports of a job's ranks on their training loops, added up."""
+class LoopMeters:
+    """Meters of the loops of a job's ranks."""
 
-    def __init__(self, profile: Profile | None) -> None:
-        self.sums = LoopSums()
-        self._profile = profile
-        self._ranks: dict[ProcessKey, tuple[LoopMeter, ReportingRank]] = {}
+    def __init__(self) -> None:
+        self._meters: dict[ProcessKey, LoopMeter] = {}
 
-    def take_sums(self) -> LoopSums:
-        taken, self.sums = self.sums, LoopSums()
-        taken.ranks = [rank for _, rank in self._ranks.values()]
-        self._ranks = {
-            key: (meter, ReportingRank(pid=key[0], started_at_unix_seconds=key[1]))
-            for key, (meter, _) in self._ranks.items()
-        }
-        return taken
+    def forget_gone(self, sums: LoopSums) -> None:
+        """Forget the ranks that are not in ``sums``."""
+        there = {rank.key for rank in sums.ranks}
+        self._meters = {key: one for key, one in self._meters.items() if key in there}
 
-    def all_ranks(self) -> list[ReportingRank]:
-        """Return the ranks of all parts, and of those taken since."""
-        return _ranks(
-            [copy(one) for one in self.sums.ranks], [rank for _, rank in self._ranks.values()]
-        )
-
-    def add_job(self, job: Job, step: Step) -> float:
-        """Take what the job reports of its loops, and return for how long of the step one ran."""
-        sums = self.sums
+    def add_job(self, job: Job, step: Step, sums: LoopSums) -> tuple[float, float | None]:
+        """Add to ``sums`` what the job reports of its loops. Return for how long of the step one
+        ran, and in what percent of it the ranks waited for data."""
+        ranks = {rank.key: rank for rank in sums.ranks}
         numbers = {rank.key: rank.rank for rank in job.ranks}
         waits = Stat()
         longest, samples = 0.0, 0.0
         all_known = True
         for loop in job.loops:
-            meter, rank = self._rank(loop.key)
-            if meter is None:
-                continue
+            rank = ranks.get(loop.key)
+            if rank is None:
+                if len(sums.ranks) >= RANKS_KEPT:
+                    continue
+                pid, started = loop.key
+                rank = ReportingRank(pid=pid, started_at_unix_seconds=started)
+                sums.ranks.append(rank)
             rank.number = _latest(rank.number, numbers.get(loop.key))
-            self._note(loop, rank)
+            _note_loop(loop, rank, sums)
+            meter = self._meters.setdefault(loop.key, LoopMeter())
             work = meter.work_of(loop, step.since, step.until, step.until + step.offset)
             if work.seconds <= 0.0:
                 continue
@@ -1401,37 +1329,28 @@ class LoopsStatistics:
             all_known = all_known and work.samples is not None
             samples += work.samples or 0.0
             for name, spent in zip(SHARES, work.spent, strict=True):
-                sums.spent.setdefault(name, Stat()).add_spent(spent, work.seconds)
+                add_spent(sums.spent.setdefault(name, Stat()), spent, work.seconds)
             for one in (rank.waits, waits):
-                one.add_spent(work.spent[0], work.seconds)
+                add_spent(one, work.spent[0], work.seconds)
         sums.seconds += longest
         if longest > 0.0 and all_known:
             sums.samples.add_value(samples / longest, longest)
-        if self._profile is not None and waits.spent_percent is not None:
-            self._profile.add_value(step.since, step.until, waits.spent_percent)
-        return longest
+        return longest, spent_percent(waits)
 
-    def _rank(self, key: ProcessKey) -> tuple[LoopMeter | None, ReportingRank]:
-        if key not in self._ranks:
-            rank = ReportingRank(pid=key[0], started_at_unix_seconds=key[1])
-            if len(self._ranks) >= RANKS_KEPT:
-                return None, rank
-            self._ranks[key] = LoopMeter(), rank
-        return self._ranks[key]
 
-    def _note(self, loop: TrainingLoop, rank: ReportingRank) -> None:
-        sums, peak = self.sums, loop.memory_peak_bytes
-        sums.allocated.add_value(loop.memory_allocated_bytes if peak is None else peak, 0.0)
-        sums.reserved.add_value(loop.memory_reserved_bytes, 0.0)
-        sums.on_device = _latest(sums.on_device, loop.compute_on_device)
-        sums.epoch = _most(sums.epoch, loop.epoch)
-        rank.steps = _latest(rank.steps, loop.steps)
+def _note_loop(loop: TrainingLoop, rank: ReportingRank, sums: LoopSums) -> None:
+    peak = loop.memory_peak_bytes
+    sums.allocated.add_value(loop.memory_allocated_bytes if peak is None else peak, 0.0)
+    sums.reserved.add_value(loop.memory_reserved_bytes, 0.0)
+    sums.on_device = _latest(sums.on_device, loop.compute_on_device)
+    sums.epoch = _most(sums.epoch, loop.epoch)
+    rank.steps = _latest(rank.steps, loop.steps)
 
 
 # --- one job ----------------------------------------------------------------------------------
 
 
-class JobFacts(Sums):
+class JobFacts(Facts):
     """Last known facts of a job: little can be read of a process that ended."""
 
     command: LatestText = None
@@ -1449,7 +1368,6 @@ class JobFacts(Sums):
     quota_cores: LatestNumber = None
 
 
-FACTS = JobFacts.__struct_fields__
 GROWN_SINCE = 1.25
 """Growth of resident memory since the proportional one's peak from which that was read too early:
 of a process that was still importing, say."""
@@ -1467,7 +1385,7 @@ class JobSums(UsageSums):
     resident: Stat = field(default_factory=Stat)
     resident_at_proportional_peak: Annotated[Number, _newer] = 0.0
     loading: LoadingSums = field(default_factory=LoadingSums)
-    loop: Annotated[LoopSums | None, _latest] = None
+    loop: Annotated[LoopSums | None, _merged_if_both] = None
 
     def merge(self, later: Self) -> None:
         if (self.proportional.high or 0.0) > (later.proportional.high or 0.0):
@@ -1482,7 +1400,7 @@ class JobSums(UsageSums):
             return None
         if (self.resident.high or 0.0) > GROWN_SINCE * self.resident_at_proportional_peak > 0:
             return None
-        return self.proportional.whole_peak
+        return self.proportional.whole_high
 
 
 class JobStatistics:
@@ -1491,7 +1409,7 @@ class JobStatistics:
     def __init__(self, key: ProcessKey, now: float, grid: Grid | None) -> None:
         """``grid``: for time profiles, of statistics about this job alone."""
         self.sums = self._fresh(key, now)
-        self.loops: LoopsStatistics | None = None
+        self._meters = LoopMeters()
         self.profiles: dict[str, Profile] = {}
         self._workers: frozenset[ProcessKey] | None = frozenset()
         """Workers in the last snapshot; ``None``: not known."""
@@ -1517,17 +1435,13 @@ class JobStatistics:
         """Return what was counted, and count on from its end."""
         taken = self.sums
         self.sums = self._fresh(taken.key, taken.last_unix_seconds)
-        if self.loops is not None:
-            taken.loop = self.loops.take_sums()
+        if taken.loop is not None:
+            self._meters.forget_gone(taken.loop)
         return taken
 
     def merge(self, part: JobSums) -> None:
-        loop, part.loop = part.loop, None
         self.sums.merge(part)
         self._workers = None
-        if loop is not None:
-            self.loops = self.loops or LoopsStatistics(self.profiles.get("data_wait_percent"))
-            self.loops.sums.merge(loop)
 
     def add_job(
         self,
@@ -1541,11 +1455,7 @@ class JobStatistics:
         # What a rate says holds for the time since the look before; over a gap it says nothing.
         seconds = 0.0 if step.is_gap else step.seconds
         sums = self.sums
-        for name in FACTS:
-            value = getattr(job, name)
-            value = sane(value) if name.endswith("_cores") else value
-            if value is not None:
-                setattr(sums.facts, name, value)
+        sums.facts.note(job)
         sums.ended_at_unix_seconds = job.ended_at_unix_seconds
         sums.ranks = max(sums.ranks, len(job.ranks))
         if sums.ended_at_unix_seconds is None:
@@ -1572,9 +1482,11 @@ class JobStatistics:
     def _add_loops(self, job: Job, step: Step) -> float:
         if not job.loops or step.is_gap:
             return 0.0
-        if self.loops is None:
-            self.loops = LoopsStatistics(self.profiles.get("data_wait_percent"))
-        return self.loops.add_job(job, step)
+        self.sums.loop = self.sums.loop or LoopSums()
+        ran, waited = self._meters.add_job(job, step, self.sums.loop)
+        if waited is not None and "data_wait_percent" in self.profiles:
+            self.profiles["data_wait_percent"].add_value(step.since, step.until, waited)
+        return ran
 
     def _add_members(self, members: tuple[JobMember, ...], seconds: float) -> None:
         if not members:
@@ -1613,7 +1525,7 @@ HOST_PROFILES = (
 """Readings of the machine that have a time profile."""
 
 
-class HostFacts(Sums):
+class HostFacts(Facts):
     """Last known facts of the machine."""
 
     core_count: Annotated[Whole | None, _latest] = None
@@ -1622,12 +1534,10 @@ class HostFacts(Sums):
     shm_total_bytes: Annotated[Whole | None, _latest] = None
 
 
-class HostPart(Struct, omit_defaults=True, kw_only=True):
+class HostPart(ReadingsPart, kw_only=True):
     """Statistics of the machine in one part of a time."""
 
     facts: HostFacts
-    readings: dict[str, Stat]
-    profiles: dict[str, Course]
 
 
 class HostStatistics:
@@ -1644,24 +1554,15 @@ class HostStatistics:
             return
         if host == Host(name=host.name):
             self._silent = host
-        said = {name: getattr(host, name) for name in HostFacts.__struct_fields__}
-        self.facts.merge(HostFacts(**said))
+        self.facts.note(host)
         self.readings.add_readings(host, step)
 
     def take_part(self) -> HostPart:
-        cells = {name: profile.take_course() for name, profile in self.readings.profiles.items()}
-        return HostPart(
-            facts=self.facts,
-            readings=self.readings.take_sums(),
-            profiles={name: one for name, one in cells.items() if one is not None},
-        )
+        return HostPart(facts=self.facts, **self.readings.take())
 
     def merge(self, part: HostPart) -> None:
         self.facts.merge(part.facts)
-        self.readings.merge(part.readings)
-        for name, cells in part.profiles.items():
-            if name in self.readings.profiles:
-                self.readings.profiles[name].add_course(cells)
+        self.readings.merge(part)
 
 
 # --- all of it together -----------------------------------------------------------------------
@@ -1682,18 +1583,28 @@ _LATE_SECONDS = 3.0
 """Fine samples come so late at most, and belong to the cells before."""
 
 
-class Part(Struct, omit_defaults=True, kw_only=True):
+def _problems(one: list[str], other: list[str]) -> list[str]:
+    return _union(one, other)[:PROBLEMS_KEPT]
+
+
+class Noted(Sums):
+    """What a time has once, whatever was watched."""
+
+    machine: LatestText = None
+    simulated: Annotated[bool, _either] = False
+    loop_seconds: Seconds = 0.0
+    """Time for which a job that reported its own loops was in one."""
+    problems: Annotated[list[Text], _problems] = field(default_factory=list)
+
+
+class Part(Noted, kw_only=True):
     """Statistics of a part of a time (a minute of a recording)."""
 
     time: TimeSums
-    machine: Text | None = None
-    simulated: bool = False
     gpus: list[GpuPart]
     jobs: list[JobSums] = field(default_factory=list)
     processes: ProcessesPart = field(default_factory=ProcessesPart)
     host: HostPart | None = None
-    loop_seconds: Seconds = 0.0
-    problems: list[Text] = field(default_factory=list)
 
 
 class _GpuCourses(Struct):
@@ -1733,11 +1644,7 @@ class Statistics:
         """GPUs in the last snapshot."""
         self.jobs: dict[ProcessKey, JobStatistics] = {}
         self.processes = ProcessesStatistics()
-        self.loop_seconds = 0.0
-        """Time for which a job that reported its own loops was in one."""
-        self.problems: dict[str, None] = {}
-        self.machine: str | None = None
-        self.simulated = False
+        self.noted = Noted()
         self.latest: Step | None = None
 
     @property
@@ -1756,6 +1663,13 @@ class Statistics:
         step = self._steps.step(snapshot, since=since, until=job.ended_at_unix_seconds)
         self._add(snapshot, step, gpus, (job,))
 
+    def add_gpus(self, snapshot: Snapshot) -> None:
+        """Add the GPUs of the next snapshot, and nothing else of it."""
+        step = self._steps.step(snapshot)
+        grid = self._grid(step.since)
+        grid.reach(step.until)
+        self._add_gpus(snapshot, step, snapshot.gpus, (), grid)
+
     def add_late(self, gpus: Iterable[Gpu], job: Job) -> None:
         """Add fine samples of the time before the end of the job, and nothing else."""
         assert self.latest is not None
@@ -1764,7 +1678,7 @@ class Statistics:
             one.add_fine(job, end)
         for gpu in gpus:
             if gpu.uuid in self.there and gpu.reading.busy_samples:
-                self.gpus[gpu.uuid].add_samples(gpu.reading.busy_samples, end)
+                self.gpus[gpu.uuid].add_busy(gpu.reading, end)
 
     def is_due(self, seconds: float) -> bool:
         """Whether what was counted since the part before has a time of so many seconds."""
@@ -1779,29 +1693,26 @@ class Statistics:
             gpu.close_rhythm()
         part = Part(
             time=self._steps.take_sums(),
-            machine=self.machine,
-            simulated=self.simulated,
+            **asdict(self.noted),
             gpus=[gpu.take_part() for gpu in self.gpus.values()],
             jobs=[job.take_sums() for job in self.jobs.values()],
             processes=self.processes.take_part(),
             host=None if self.host is None else self.host.take_part(),
-            loop_seconds=self.loop_seconds,
-            problems=list(self.problems),
         )
-        self.loop_seconds = 0.0
-        gone = [uuid for uuid in self.gpus if uuid not in self.there]
-        for uuid in gone:
-            self.grid.profiles = [
-                one
-                for one in self.grid.profiles
-                if all(one is not gone for gone in self.gpus[uuid].profiles.values())
-            ]
-            del self.gpus[uuid]
+        self.noted.loop_seconds = 0.0
+        self.forget_gone_gpus()
         end = part.time.end
         for key in [key for key, one in self.jobs.items() if one.sums.last_unix_seconds < end]:
             del self.jobs[key]
         self._begin_cells(end)
         return part
+
+    def forget_gone_gpus(self) -> None:
+        """Forget the GPUs that were not in the last snapshot."""
+        gone = [self.gpus.pop(uuid) for uuid in [*self.gpus] if uuid not in self.there]
+        if gone and self.grid is not None:
+            forgotten = {id(profile) for gpu in gone for profile in gpu.readings.profiles.values()}
+            self.grid.profiles = [x for x in self.grid.profiles if id(x) not in forgotten]
 
     def _begin_cells(self, now: float) -> None:
         """Have the next part's cells begin ``now``."""
@@ -1821,8 +1732,7 @@ class Statistics:
         grid.reach(part.time.end)
         self._steps.merge(part.time)
         now = self.time.end
-        self.machine = part.machine or self.machine
-        self.simulated = self.simulated or part.simulated
+        self.noted.merge(part)
         for gpu in part.gpus:
             uuid = gpu.identity.uuid
             if uuid not in self.gpus and len(self.gpus) < GPUS_KEPT:
@@ -1839,10 +1749,6 @@ class Statistics:
         self.processes.merge(part.processes, now)
         if part.host is not None and self.host is not None:
             self.host.merge(part.host)
-        self.loop_seconds += part.loop_seconds
-        for message in part.problems:
-            if len(self.problems) < PROBLEMS_KEPT:
-                self.problems[message] = None
 
     def _grid(self, begin: float) -> Grid:
         if self.grid is None:
@@ -1860,8 +1766,8 @@ class Statistics:
         grid = self._grid(step.since)
         grid.reach(step.until)
         self.latest = step
-        self.machine = snapshot.host.name
-        self.simulated = self.simulated or snapshot.simulated
+        self.noted.machine = snapshot.host.name
+        self.noted.simulated = self.noted.simulated or snapshot.simulated
         if self.host is not None:
             self.host.add_host(snapshot.host, step)
         self._add_gpus(snapshot, step, gpus, jobs, grid)
@@ -1921,14 +1827,14 @@ class Statistics:
                 alone = grid if self._job is not None else None
                 one = self.jobs[key] = JobStatistics(job.key, step.since, alone)
             ran = max(ran, one.add_job(job, step, busy, memory))
-        self.loop_seconds += ran
+        self.noted.loop_seconds += ran
 
     def _note_problems(self, snapshot: Snapshot) -> None:
         for problem in snapshot.problems:
             gpu = self.gpus.get(problem.target or "")
             if self._job is not None and problem.target is not None and gpu is None:
                 continue
-            if problem.severity != "info" and len(self.problems) < PROBLEMS_KEPT:
-                self.problems[problem.message] = None
+            if problem.severity != "info":
+                self.noted.problems = _problems(self.noted.problems, [problem.message])
             if gpu is not None and problem.reading in ("busy_percent", "busy_samples", None):
                 gpu.sums.missing = problem.message

@@ -3,14 +3,20 @@
 Also before and after a change: a moment that the person marked, or the next run of the job.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from gpuwatch.core.bounds import mean, total
 from gpuwatch.core.model import GpuKey, Job, ProcessKey, Snapshot
-from gpuwatch.diagnosis.finding import Diagnosis, Finding, about_job
+from gpuwatch.diagnosis.finding import Diagnosis, Finding, about, rank
 from gpuwatch.tui.view import BeforeOrAfter, MarkedChange, View, row_key
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnosis.ledger import Episode, Ledger
 
 # -- which job -------------------------------------------------------------------------------------
 
@@ -150,12 +156,15 @@ class Run:
     first_seen: float
     last_seen: float
     last_seen_unix_seconds: float
-    diagnosis: Diagnosis | None = None
-    """The last one while it ran: an engine forgets what is the matter with a job with the job."""
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return about_job(self.diagnosis, self.job)
+    def findings(self, ledger: Ledger | None) -> Sequence[Episode]:
+        """Return what held at its end, the worst first: an engine forgets what is the matter with a
+        job with the job."""
+        if ledger is None:
+            return ()
+        end = self.last_seen_unix_seconds
+        held = [*about(ledger.episodes(end, end), self.job)]
+        return sorted(held, key=lambda one: rank(one.severity, one.cost_gpu_seconds))
 
 
 class Runs:
@@ -164,9 +173,7 @@ class Runs:
     def __init__(self) -> None:
         self._runs: dict[ProcessKey, Run] = {}
 
-    def take_snapshot(
-        self, snapshot: Snapshot, diagnosis: Diagnosis | None
-    ) -> tuple[Run, Job] | None:
+    def take_snapshot(self, snapshot: Snapshot) -> tuple[Run, Job] | None:
         """Follow all jobs. Return a run that is over and the one that follows it, when that
         is first seen."""
         running = [job for job in snapshot.jobs if not has_ended(job)]
@@ -181,7 +188,6 @@ class Runs:
         for job in running:
             run = self._runs.setdefault(job.key, Run(job, now, now, at))
             run.job, run.last_seen, run.last_seen_unix_seconds = job, now, at
-            run.diagnosis = run.diagnosis if diagnosis is None else diagnosis
         self._forget(len(running))
         return followed
 
@@ -243,13 +249,15 @@ def mark_now(
     return MarkedChange(now, at, gpus, next_run=False, before=before, after_from=now, job=job)
 
 
-def mark_run(view: View, snapshot: Snapshot, before: Run, after: Job) -> MarkedChange:
+def mark_run(
+    view: View, snapshot: Snapshot, before: Run, after: Job, ledger: Ledger | None
+) -> MarkedChange:
     """Return a mark of ``after``, the next run of ``before``, which was measured to its last
     moment."""
     job, end = before.job, before.last_seen
     gpus = job.gpu_uuids or after.gpu_uuids
     seconds = min(_WINDOW_SECONDS, end - before.first_seen)
-    side = _side(view, (job,), gpus, job.key, before.findings, end, seconds)
+    side = _side(view, (job,), gpus, job.key, before.findings(ledger), end, seconds)
     now, at = snapshot.monotonic_seconds, snapshot.taken_at_unix_seconds
     return MarkedChange(now, at, gpus, next_run=True, before=side, after_from=None, job=after.key)
 
@@ -311,7 +319,7 @@ def _side(
     jobs: Sequence[Job],
     gpus: tuple[GpuKey, ...],
     job: ProcessKey | None,
-    findings: Sequence[Finding],
+    findings: Sequence[Finding | Episode],
     end: float,
     seconds: float,
 ) -> BeforeOrAfter:

@@ -10,32 +10,38 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from select import select
 from typing import Any
 
-import psutil
-
-from gpuwatch.core.text import SentenceError, clean
-from gpuwatch.jobs.run.trees import family, kill_all
+from gpuwatch.core.text import clean
+from gpuwatch.jobs.run.trees import kill_all, tree_of
 from gpuwatch.tuning import failures
-from gpuwatch.tuning.failures import STACKS_SIGNAL
+from gpuwatch.tuning.failures import STACKS_SIGNAL, MeasureError
 from gpuwatch.tuning.records import (
     Answer,
-    Channel,
     ClosedError,
     Failure,
+    MemoryOrder,
     MemoryPoint,
     Order,
+    Request,
     Start,
     Visit,
+    receive,
+    send,
 )
 
 LOAD_SECONDS = 300.0
 LOOK_SECONDS = 10.0
-"""How often to look at a target that is being imported."""
+"""A target that is being imported for longer is mentioned."""
+STACK_SECONDS = 5.0
+"""At most, until a process that is stuck has written where it is: on a machine whose cores are
+all taken it is woken late."""
 OUTPUT_KEPT = 64 * 1024
 _TICK_SECONDS = 0.25
 _UNDER_MAIN = "under if __name__ == '__main__':"
@@ -46,14 +52,6 @@ _BOOT = (
     "sys.path[len(sys.path):] = [] if p in sys.path else [p]; "
     "from gpuwatch.tuning.child import main; main(int(sys.argv[1]))"
 )
-
-
-class BenchError(SentenceError):
-    """Nothing can be measured. ``output``: the last lines that the user's code printed."""
-
-    def __init__(self, sentence: str, output: tuple[str, ...] = ()) -> None:
-        super().__init__(sentence)
-        self.output = output
 
 
 @dataclass
@@ -78,16 +76,16 @@ class Bench:
         self._shown = clean(self.target or self.step or "", 200)
         self._output = bytearray()
         self.process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
+        self._connection: Connection | None = None
 
     # --- start and end -----------------------------------------------------------------------
 
     def open(self) -> Answer:
         """Start a measuring process and import the target in it; return what it is. Raises
-        ``BenchError``."""
+        ``MeasureError``."""
         self.close()
         self._output.clear()
-        self._channel, its = Channel.pair()
+        self._connection, its = Pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, str(its.fileno()), str(Path(__file__).parents[2])],
             stdin=subprocess.DEVNULL,
@@ -103,109 +101,102 @@ class Bench:
             target=self.target, step=self.step, batch_size=self.batch_size, device=self.device
         )
         try:
-            self._channel.send(start)
-            return self._loaded()
+            send(self._connection, start)
+            answer = self._loaded()
         except ClosedError:
             sentence = self._ended_while_loading()
+        else:
+            if answer.failure is None:
+                return answer
+            sentence = answer.failure.sentence
         self.close()
-        raise BenchError(sentence, failures.output_lines(self.output()))
+        raise MeasureError(sentence, output=failures.output_lines(self.output()))
 
     def close(self) -> None:
         """End the measuring process and everything that it started."""
-        if self.process is None or self._channel is None:
+        if self.process is None or self._connection is None:
             return
-        self._channel.close()
+        self._connection.close()
         pid = self.process.pid
         kill_all(lambda one, found: pid in (one, found.session))
         self.process.wait()
         self._drain()
         assert self.process.stdout is not None
         self.process.stdout.close()
-        self.process = self._channel = None
+        self.process = self._connection = None
 
     def _loaded(self) -> Answer:
-        """Raises ``BenchError``, and ``ClosedError`` where the process ended by itself."""
-        deadline = time.monotonic() + LOAD_SECONDS
-        look, noticed = LOAD_SECONDS, False
-        while True:
-            heard = self._hear(max(0.0, min(look, deadline - time.monotonic())))
-            if heard is None:
-                over = time.monotonic() >= deadline
-                if not over and noticed:
-                    continue
-                assert self.process is not None
-                line = failures.line_in(self._stacks([self.process.pid]))
-                if over:
-                    self.close()
-                    raise BenchError(
-                        f"{self._shown} was not imported within {self.load_seconds:.0f} s"
-                        f"{f': it is at {line}' if line else ''}. What trains belongs "
-                        f"{_UNDER_MAIN}.",
-                        failures.output_lines(self.output()),
-                    )
-                noticed = True
+        """Raises ``ClosedError`` where the process ended by itself."""
+        assert self.process is not None
+        heard = self._hear(LOAD_SECONDS)
+        if heard is not None and heard.kind == "alive":
+            # PyTorch is there; from now on it is the user's own code.
+            heard = self._hear(min(LOOK_SECONDS, self.load_seconds))
+            if heard is None and self.load_seconds > LOOK_SECONDS:
+                line = self._stuck_at([self.process.pid])
                 self.notice(
                     f"{self._shown} is still being imported{f', and is at {line}' if line else ''}."
                     f" If it is training, press Ctrl-C and put what trains {_UNDER_MAIN}."
                 )
-            elif heard.kind == "alive":
-                # PyTorch is there; from now on it is the user's own code.
-                look, deadline = LOOK_SECONDS, time.monotonic() + self.load_seconds
-            elif heard.failure is not None:
-                self.close()
-                raise BenchError(heard.failure.sentence, failures.output_lines(self.output()))
-            else:
-                return heard
+                heard = self._hear(self.load_seconds - LOOK_SECONDS)
+        if heard is not None:
+            return heard
+        line = self._stuck_at([self.process.pid])
+        sentence = (
+            f"{self._shown} was not imported within {self.load_seconds:.0f} s"
+            f"{f': it is at {line}' if line else ''}. What trains belongs {_UNDER_MAIN}."
+        )
+        return Answer(kind="failed", failure=Failure(code="hang", sentence=sentence))
 
     def _ended_while_loading(self) -> str:
         assert self.process is not None
         code = self.process.wait()
-        line = failures.crashed_at(self.output())
         how = "ended by itself (os._exit)"
         if code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-        return f"The process that imported {self._shown} {how}{f' at {line}' if line else ''}."
+        at = failures.at(failures.crashed_at(self.output()))
+        return f"The process that imported {self._shown} {how}{at}."
 
     # --- measuring ---------------------------------------------------------------------------
 
     def visit(self, order: Order) -> Visit | Failure:
-        """Measure one setting. Raises ``BenchError`` where the target can no longer be imported."""
-        answer = self._ask(order)
-        if isinstance(answer, Failure):
-            return answer
+        """Measure one setting. Raises ``MeasureError`` where the target can no longer be
+        imported."""
+        answer = self._ask(Request(visit=order), "A batch")
+        if answer.failure is not None:
+            return answer.failure
         assert answer.visit is not None
         return answer.visit
 
     def measure_memory(
-        self, batch_size: int, precision: str, *, limit_bytes: int | None = None
+        self, batch_size: int, precision: str | None = None, *, limit_bytes: int | None = None
     ) -> MemoryPoint:
-        """Run steps at one batch size in a process of its own. Raises ``MeasureError``."""
+        """Run steps at one batch size in a process of its own. Raises ``MeasureError``, with the
+        code ``no_memory`` where memory ran out."""
         on_cpu = self.device is None
         self.open()
-        answer = self._ask(
-            Order(
-                what="memory",
-                batch_size=batch_size,
-                precision=precision,
-                on_cpu=on_cpu,
-                limit_bytes=limit_bytes,
-            )
+        order = MemoryOrder(
+            batch_size=batch_size, precision=precision, on_cpu=on_cpu, limit_bytes=limit_bytes
         )
+        answer = self._ask(Request(memory=order), "The steps")
         self.close()
-        if isinstance(answer, Failure):
-            raise failures.of_memory(answer, on_cpu=on_cpu)
+        failure = answer.failure
+        if failure is not None:
+            # The kernel ends a step where memory runs out faster than an exception can be raised;
+            # on a GPU it is the host's memory that ran out.
+            ended = on_cpu and failure.code == "killed" and "SIGKILL" in failure.sentence
+            raise MeasureError(failure.sentence, "no_memory" if ended else failure.code)
         assert answer.point is not None
         return answer.point
 
-    def _ask(self, order: Order) -> Answer | Failure:
+    def _ask(self, request: Request, doing: str) -> Answer:
         if self.process is None:
             self.open()
         assert self.process is not None
-        assert self._channel is not None
+        assert self._connection is not None
         self._output.clear()
-        killed_before = _killed_for_memory()
         try:
-            self._channel.send(order)
+            send(self._connection, request)
             heard = self._hear(self.patience_seconds)
             while heard is not None and heard.kind == "alive":
                 heard = self._hear(self.patience_seconds)
@@ -215,45 +206,34 @@ class Bench:
             failure = failures.from_exit_code(status, self.output())
         else:
             if heard is None:
-                failure = failures.hung(
-                    self.patience_seconds,
-                    self._stacks(self._workers() or [self.process.pid]),
-                    of_step=order.what == "memory",
-                )
-                self.close()
+                workers = sorted(tree_of(self.process.pid).keys() - {self.process.pid})
+                line = self._stuck_at([*workers, self.process.pid])
+                failure = failures.hung(doing, self.patience_seconds, line)
             elif heard.failure is None:
                 return heard
             else:
                 failure = heard.failure
-                # Whatever it left behind, the next setting begins without.
-                self.close()
-        out_of_memory = _killed_for_memory() > killed_before
-        return failures.completed(failure, self.output(), out_of_memory=out_of_memory)
-
-    def _workers(self) -> list[int]:
-        assert self.process is not None
-        pid = self.process.pid
-        return [one for one in family(lambda one, _found: one == pid) if one != pid]
+            # Whatever it left behind, the next setting begins without.
+            self.close()
+        return Answer(kind="failed", failure=failures.completed(failure, self.output()))
 
     # --- what comes back ---------------------------------------------------------------------
 
     def _hear(self, patience: float) -> Answer | None:
         """Return the next message; ``None``: none came in time. Raises ``ClosedError``."""
         assert self.process is not None
-        assert self._channel is not None
+        assert self._connection is not None
         deadline = time.monotonic() + patience
-        watched: list[Any] = [self._channel, self.process.stdout]
+        watched: list[Any] = [self._connection, self.process.stdout]
         while True:
             self.tick()
-            ready, _, _ = select(watched, [], [], _TICK_SECONDS)
+            ended = self.process.poll() is not None
+            ready, _, _ = select(watched, [], [], 0 if ended else _TICK_SECONDS)
             if self.process.stdout in ready and not self._drain():
-                watched = [self._channel]
-            if self._channel in ready:
-                return self._channel.receive(Answer)
-            if self.process.poll() is not None:
-                # Its last message may have come since.
-                if select([self._channel], [], [], 0)[0]:
-                    return self._channel.receive(Answer)
+                watched = [self._connection]
+            if self._connection in ready:
+                return receive(self._connection, Answer)
+            if ended:
                 raise ClosedError
             if time.monotonic() >= deadline:
                 return None
@@ -274,32 +254,29 @@ class Bench:
                 del self._output[:-OUTPUT_KEPT]
 
     def output(self) -> str:
-        """Return what the user's code printed since the last order."""
+        """Return what the user's code printed since the last request."""
         self._drain()
         return self._output.decode("utf-8", "replace")
 
-    def _stacks(self, pids: list[int]) -> str:
-        """Return where processes are, as faulthandler prints it: one after the other, since two
-        that write at a time write into each other's lines, until one is at the user's own."""
-        self._drain()
-        before = len(self._output)
-
-        def written() -> str:
-            self._drain()
-            return self._output[min(before, len(self._output)) :].decode("utf-8", "replace")
-
-        asked, stacks = 0, ""
+    def _stuck_at(self, pids: Sequence[int]) -> str | None:
+        """Return the user's own line that one of the processes is at, as faulthandler prints it:
+        one after the other, since two that write at a time write into each other's lines."""
+        before, line = self.output(), None
         for pid in pids:
+            if line is not None or not _catches(pid, STACKS_SIGNAL):
+                continue
+            begun, seen = self.output(), None
             with contextlib.suppress(OSError):
-                if _catches(pid, STACKS_SIGNAL):
-                    os.kill(pid, STACKS_SIGNAL)
-                    asked += 1
-                    stacks = failures.await_stacks(written, asked)
-            if failures.line_in(stacks):
-                break
-        # They are no words of the user's own.
-        del self._output[before:]
-        return stacks
+                os.kill(pid, STACKS_SIGNAL)
+            deadline = time.monotonic() + STACK_SECONDS
+            # Until something has come, and nothing more does.
+            while time.monotonic() < deadline and (seen in (None, begun) or seen != self.output()):
+                seen = self.output()
+                time.sleep(0.05)
+            line = failures.line_in(self.output().removeprefix(begun))
+        # The stacks are no words of the user's own.
+        self._output[:] = before.encode()
+        return line
 
 
 def _catches(pid: int, number: int) -> bool:
@@ -309,10 +286,3 @@ def _catches(pid: int, number: int) -> bool:
         mask = int(text.split("SigCgt:")[1].split()[0], 16)
         return bool(mask >> (number - 1) & 1)
     return False
-
-
-def _killed_for_memory() -> int:
-    """How many processes the kernel has killed for memory on this machine (Linux 4.13)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(psutil.PROCFS_PATH, "vmstat").read_text().split("oom_kill ")[1].split()[0])
-    return 0

@@ -18,35 +18,34 @@ import os
 import random
 import resource
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sized
 from itertools import count as count_from
 from itertools import islice
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from gpuwatch.core.source import ReadOptions, SystemClock
 from gpuwatch.core.text import clean
 from gpuwatch.jobs.run.trees import tree_of
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.tuning import failures
 from gpuwatch.tuning.failures import MeasureError
-from gpuwatch.tuning.memory import AS_IS
 from gpuwatch.tuning.records import (
     Answer,
-    Channel,
     ClosedError,
-    Gpu,
+    MemoryOrder,
     MemoryPoint,
     Order,
-    Setting,
+    Request,
     Start,
     Visit,
+    receive,
+    send,
 )
 from gpuwatch.tuning.target import NO_TORCH, load, make_step
 
@@ -63,11 +62,10 @@ REPEATS = (
 )
 _PR_SET_CHILD_SUBREAPER = 36
 _ALIVE_EVERY_SECONDS = 0.25
-_GPU_EVERY_SECONDS = 0.5
 
 
 def main(descriptor: int) -> None:
-    channel = Channel(socket.socket(fileno=descriptor))
+    connection = Connection(descriptor)
     failures.write_stacks()
     # Ctrl-C is for gpuwatch, which decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +75,7 @@ def main(descriptor: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        Measuring(channel, channel.receive(Start)).serve()
+        _Measuring(connection, receive(connection, Start)).serve()
     except ClosedError:
         pass
     except BaseException:
@@ -90,30 +88,28 @@ def main(descriptor: int) -> None:
         os._exit(0)
 
 
-class Measuring:
+class _Measuring:
     """State of a measuring process: the loader's factory, the train step, the way back."""
 
-    def __init__(self, channel: Channel, start: Start) -> None:
-        self._channel = channel
+    def __init__(self, connection: Connection, start: Start) -> None:
+        self._connection = connection
         self._start = start
         self._factory: LoaderFactory | None = None
         self._step: Any = None
+        self._method = "fork"
 
     def serve(self) -> None:
-        """Answer orders until gpuwatch has gone (``ClosedError``)."""
-        try:
-            self._channel.send(self._loaded())
-        except MeasureError as error:
-            self._channel.send(_failed(error))
-            return
-        self._report_dead_workers()
+        """Answer requests until gpuwatch has gone (``ClosedError``)."""
+        work: Callable[[], Answer] = self._loaded
         while True:
-            order = self._channel.receive(Order)
             try:
-                answer = self._done(order)
+                answer = work()
             except (KeyboardInterrupt, SystemExit, Exception) as error:
-                answer = _failed(error, self._start_method(order.setting))
-            self._channel.send(answer)
+                failure = failures.from_exception(error, self._method)
+                answer = Answer(kind="failed", failure=failure)
+            send(self._connection, answer)
+            request = receive(self._connection, Request)
+            work = lambda request=request: self._done(request)  # type: ignore[misc]  # noqa: E731
 
     def _loaded(self) -> Answer:
         """Import PyTorch, then the user's code. Raises ``MeasureError``."""
@@ -128,6 +124,11 @@ class Measuring:
             raise MeasureError(f"PyTorch cannot be imported: {error}.") from None
         from gpuwatch.tuning.loader_factory import LoaderFactory  # noqa: PLC0415 - brings torch
 
+        with contextlib.suppress(ImportError, AttributeError):
+            from torch.utils.data._utils import signal_handling  # noqa: PLC0415
+
+            # DataLoader does so only once its workers run, and some crash at once.
+            signal_handling._set_SIGCHLD_handler()
         # From now on it is the user's own code that takes its time.
         self._alive()
         answer = Answer(kind="loaded", torch=clean(str(torch.__version__), 40))
@@ -135,66 +136,36 @@ class Measuring:
         if target is not None:
             self._factory = LoaderFactory(target, load(target), self._start.batch_size)
             answer.description = self._factory.describe()
+            self._method = answer.description.start_method
         if step is not None:
             self._step = load(step)
         if torch.cuda.is_available():
-            each = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-            # Before compute capability 8.0 bfloat16 is emulated.
-            answer.gpus = tuple(Gpu(name=clean(one.name, 120), bfloat16=one.major >= 8)
-                                for one in each)  # fmt: skip
+            count = torch.cuda.device_count()
+            names = map(torch.cuda.get_device_name, range(count))
+            answer.gpus = tuple(clean(name, 120) for name in names)
         else:
-            try:
-                torch.cuda.init()  # type: ignore[no-untyped-call]
-                answer.no_cuda = "PyTorch sees no GPU"
-            except Exception as error:
-                answer.no_cuda = clean(" ".join(str(error).split()), 200).rstrip(".")
+            answer.no_cuda = "PyTorch sees no GPU"
         return answer
 
-    def _done(self, order: Order) -> Answer:
+    def _done(self, request: Request) -> Answer:
         name = self._start.step or ""
-        if order.what == "memory":
-            point = measure_memory(order, self._factory, (self._step, name), self._alive)
+        if request.memory is not None:
+            step = (self._step, name)
+            point = measure_memory(request.memory, self._factory, step, self._alive)
             return Answer(kind="result", point=point)
         assert self._factory is not None
-        step = None if self._step is None else make_step(self._step, name)
+        assert request.visit is not None
+        step_made = None if self._step is None else make_step(self._step, name)
         # Building a model takes its time, too.
         self._alive()
-        with contextlib.closing(Run(self._factory, order, self._alive, step)) as run:
+        run = _Run(self._factory, request.visit, self._alive, step_made)
+        try:
             return Answer(kind="result", visit=run.measured())
+        finally:
+            run.end_workers()
 
     def _alive(self) -> None:
-        self._channel.send(Answer(kind="alive"))
-
-    def _start_method(self, setting: Setting) -> str:
-        from gpuwatch.tuning.loader_factory import start_method  # noqa: PLC0415 - brings torch
-
-        with_workers = self._factory is not None and setting.num_workers
-        return start_method(self._factory.loader) if with_workers and self._factory else "fork"
-
-    def _report_dead_workers(self) -> None:
-        """Report a dead worker from the handler of SIGCHLD itself, and end this process: PyTorch
-        raises from there wherever this process happens to be, so also where the user's code
-        swallows it."""
-        with contextlib.suppress(ImportError, AttributeError):
-            from torch.utils.data._utils import signal_handling  # noqa: PLC0415
-
-            signal_handling._set_SIGCHLD_handler()
-        check: Any = signal.getsignal(signal.SIGCHLD)
-
-        def report(number: int, frame: Any) -> None:
-            try:
-                check(number, frame)
-            except RuntimeError as error:
-                self._channel.send(_failed(error))
-                sys.stdout.flush()
-                os._exit(0)
-
-        if callable(check):
-            signal.signal(signal.SIGCHLD, report)
-
-
-def _failed(error: BaseException, start_method: str = "fork") -> Answer:
-    return Answer(kind="failed", failure=failures.from_exception(error, start_method))
+        send(self._connection, Answer(kind="alive"))
 
 
 def visible_device(given: list[str], index: int) -> str:
@@ -210,15 +181,20 @@ def visible_device(given: list[str], index: int) -> str:
 
 
 class Usage(NamedTuple):
-    """Counters of the measuring process and its workers, and the machine's busy seconds."""
+    """Counters of the measuring process and its workers."""
 
     cpu_seconds: float = 0.0
-    machine_seconds: float = 0.0
-    disk_bytes: float = 0
-    read_bytes: float = 0
+    disk_bytes: float = 0.0
+    read_bytes: float = 0.0
+
+    @property
+    def from_disk(self) -> bool:
+        """True if a good part of what was read came from the disk and not from memory."""
+        disk = self.disk_bytes
+        return disk >= 2**20 and disk >= 0.05 * max(self.read_bytes, disk)
 
 
-class Window:
+class _Window:
     """Stretches of a measurement, added up: batches, seconds, and what they took."""
 
     def __init__(self) -> None:
@@ -238,7 +214,7 @@ class Window:
         self.used = Usage(*(sofar + max(0.0, now - then) for sofar, now, then in grown))
 
 
-class Run:
+class _Run:
     """A loader of one setting that is gone through, and what that takes."""
 
     def __init__(
@@ -260,12 +236,11 @@ class Run:
         self._alive = alive
         self._step = step
         self._cuda: Any = torch.cuda if torch.cuda.is_available() else None
-        self._gpu = OwnGpu() if step is not None and self._cuda is not None else None
         self._iterator: Any = None
         self._begun = perf_counter()
-        self._alive_due = self._gpu_due = 0.0
+        self._alive_due = 0.0
         self._waited = self._first_batch = 0.0
-        self._window = Window()
+        self._window = _Window()
         self._first_seen: list[int] = []
 
     def measured(self) -> Visit:
@@ -280,33 +255,25 @@ class Run:
         if whole_epochs:
             self._epochs()
         window = self._window
-        cores = window.used.cpu_seconds / window.watched_seconds
-        others = window.used.machine_seconds / window.watched_seconds - cores
         workers = [_memory_of(pid) for pid in tree_of(os.getpid()) if pid != os.getpid()]
         known = [one for one in workers if one is not None]
         # Those of whole epochs have ended with the last.
         ended = self._workers and not workers
+        waited = min(1.0, window.waited_seconds / window.seconds)
         return Visit(
             samples=window.samples,
             batches=window.batches,
             seconds=window.seconds,
             first_batch_seconds=self._first_batch,
-            cores_used=cores,
-            other_cores_used=max(0.0, others),
+            cores_used=window.used.cpu_seconds / window.watched_seconds,
             workers_memory_bytes=None if ended or len(known) < len(workers) else sum(known),
-            disk_read_bytes=int(window.used.disk_bytes),
-            read_bytes=int(window.used.read_bytes),
+            from_disk=window.used.from_disk,
             whole_epochs=whole_epochs,
-            data_wait_share=None
-            if self._step is None
-            else min(1.0, window.waited_seconds / window.seconds),
-            gpu_busy_percent=None if self._gpu is None else self._gpu.percent(),
+            data_wait_share=None if self._step is None else waited,
         )
 
-    def close(self) -> None:
+    def end_workers(self) -> None:
         """End the workers in their own way (they may be writing a cache), if they are not stuck."""
-        if self._gpu is not None:
-            self._gpu.close()
         self._iterator = None
         with contextlib.suppress(AttributeError):
             vars(self._loader)["_iterator"] = None
@@ -403,9 +370,6 @@ class Run:
         if now >= self._alive_due:
             self._alive_due = now + _ALIVE_EVERY_SECONDS
             self._alive()
-        if self._gpu is not None and now >= self._gpu_due:
-            self._gpu_due = now + _GPU_EVERY_SECONDS
-            self._gpu.note()
         return _count(self._loader, batch)
 
     def _check_repeats(self, batch: Any) -> None:
@@ -434,8 +398,6 @@ class Run:
 def read_usage() -> Usage:
     """Read the counters of this process and all below it; those of ended ones are in their
     parent's (proc(5): cutime, cstime)."""
-    machine = psutil.cpu_times()
-    busy = machine.user + machine.nice + machine.system + machine.irq + machine.softirq
     cpu = disk = read = 0.0
     for pid in tree_of(os.getpid()):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -443,7 +405,7 @@ def read_usage() -> Usage:
             cpu += sum(process.cpu_times()[:4])
             counters = process.io_counters()
             disk, read = disk + counters.read_bytes, read + counters.read_chars
-    return Usage(cpu, busy, disk, read)
+    return Usage(cpu, disk, read)
 
 
 def _memory_of(pid: int) -> int | None:
@@ -481,42 +443,14 @@ def fingerprint(batch: object) -> int:
     return hash(tuple(values)) if len(values) >= 8 and len(set(values)) > 1 else 0
 
 
-class OwnGpu:
-    """NVML's utilisation of the GPU that CUDA calls ``cuda`` in this process."""
-
-    def __init__(self) -> None:
-        import torch  # noqa: PLC0415 - the measuring process alone has it
-
-        from gpuwatch.sources.nvml.source import NvmlSource  # noqa: PLC0415 - with a GPU alone
-
-        uuid = str(torch.cuda.get_device_properties("cuda").uuid)
-        # torch leaves out NVML's prefix.
-        self._uuid = f"GPU-{uuid.removeprefix('GPU-')}"
-        self._source = NvmlSource(SystemClock(), ReadOptions(interval_seconds=0.5))
-        self._source.open()
-        self._percents: list[float] = []
-
-    def note(self) -> None:
-        for gpu in self._source.read().gpus:
-            if gpu.uuid == self._uuid:
-                # The driver's fine samples since the reading before, or its one figure.
-                fine = [sample.percent for sample in gpu.reading.busy_samples or ()]
-                one = gpu.reading.busy_percent
-                self._percents += fine or ([] if one is None else [one])
-
-    def percent(self) -> float | None:
-        """Return the mean utilisation so far; ``None``: nothing was read."""
-        return sum(self._percents) / len(self._percents) if self._percents else None
-
-    def close(self) -> None:
-        self._source.close()
-
-
 # --- the memory of a train step --------------------------------------------------------------
 
 
 def measure_memory(
-    order: Order, factory: LoaderFactory | None, step: tuple[Any, str], alive: Callable[[], object]
+    order: MemoryOrder,
+    factory: LoaderFactory | None,
+    step: tuple[Any, str],
+    alive: Callable[[], object],
 ) -> MemoryPoint:
     """Run a few steps at one batch size. ``step``: what the target names, and the target.
 
@@ -537,7 +471,7 @@ def measure_memory(
         run = make_step(*step)
         alive()
         around: Any = contextlib.nullcontext()
-        if order.precision != AS_IS:
+        if order.precision is not None:
             around = torch.autocast(kind, dtype=getattr(torch, order.precision))
         times = [perf_counter()]
         for _ in range(MEMORY_STEPS):
@@ -588,7 +522,7 @@ def _batch(factory: LoaderFactory, count: int) -> Any:
         raise MeasureError(f"A batch of {count} failed: {how}.", "step") from error
 
 
-def _cuda_room(order: Order) -> Callable[[], dict[str, int]]:
+def _cuda_room(order: MemoryOrder) -> Callable[[], dict[str, int]]:
     """Limit this process to the order's memory; return the reading after the steps.
 
     What torch's allocator reserves must fit into what was free once the context stood, less what
@@ -617,7 +551,7 @@ def _cuda_room(order: Order) -> Callable[[], dict[str, int]]:
     return read
 
 
-def _host_room(order: Order) -> Callable[[], dict[str, int]]:
+def _host_room(order: MemoryOrder) -> Callable[[], dict[str, int]]:
     """Limit this process to the host's or its container's free memory, and to the order's; return
     the reading after the steps: the largest resident size (getrusage(2)), Python and torch in it.
 
@@ -634,8 +568,6 @@ def _host_room(order: Order) -> Callable[[], dict[str, int]]:
         Path("/proc/self/oom_score_adj").write_text("1000")
     soft = own.data + max(available - own.rss, 1 << 20)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        soft = min(soft, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     return lambda: {

@@ -15,7 +15,6 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import psutil
 from msgspec import structs
@@ -28,25 +27,28 @@ MESSAGE_LENGTH = 300
 OUTPUT_LINES = 5
 SHM = "/dev/shm"
 """Workers hand their batches over in it."""
-STACKS_SECONDS = 5.0
-"""At most, until those that are stuck have written where they are: on a machine whose cores are
-all taken they are woken late."""
+STACKS_SIGNAL = signal.SIGUSR2
+_PR_SET_PDEATHSIG = 1
 _ADDRESS = re.compile(r"(?<=\w) at 0x[0-9a-f]{6,}")
 """Address of an object: it means nothing, and is another one each time."""
-_STACK = "(most recent call first):"
 _CRASHED = "Fatal Python error"
+_CRASH = re.compile(f"{_CRASHED}: ([^\\n]+)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
-_LAST = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt|Exit|\b)(:|$)")
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt|Exit|\b)(:|$)")
 _CAUGHT = re.compile(r"Caught (\S+) in (DataLoader worker process \d+|pin memory thread)[^.]*\.")
 _KILLED = re.compile(r"DataLoader worker \(pid \(?(\d+)\)?\) is killed by signal: ([^.]+)\.")
 _EXITED = re.compile(
     r"DataLoader worker \(pid[^)]*\)(?: [^)]*\))? exited unexpectedly(?: with exit code (\d+))?"
 )
 _PICKLE = re.compile(r"pickle|Can't get (local object|attribute)", re.IGNORECASE)
-_SHM = re.compile(r"shared memory|\bshm\b|bus error", re.IGNORECASE)
+_SHM = re.compile(
+    r"(unable to|insufficient|out of|no space)[^\n]*(shared memory|\bshm\b|</torch_)"
+    r"|(shared memory|\bshm\b|</torch_)[^\n]*(unable to|insufficient|no space)|bus error",
+    re.IGNORECASE,
+)
 _DESCRIPTORS = re.compile(r"Too many open files|received \d+ items of ancdata", re.IGNORECASE)
 _NOT_OWN = ("resource_tracker", "ERROR: Unexpected ")
-_NO_DESCRIPTORS = (
+NO_DESCRIPTORS = (
     "The process ran out of file descriptors for the batches that workers hand over: raise the "
     "limit (ulimit -n 65535), or call torch.multiprocessing.set_sharing_strategy('file_system')."
 )
@@ -56,20 +58,17 @@ _MEANS = {
     signal.SIGKILL: ", which is what the kernel does when memory runs out",
     signal.SIGSEGV: ": a crash in a library's own code",
     signal.SIGABRT: ": a library gave up",
-    signal.SIGBUS: ": /dev/shm may be full, or a mapped file was truncated",
 }
 
 
 class MeasureError(SentenceError):
-    """Something cannot be measured; ``code`` is one word."""
+    """Something cannot be measured; ``code`` is one word, ``output`` the last lines that the
+    user's code printed."""
 
-    def __init__(self, sentence: str, code: str = "target") -> None:
+    def __init__(self, sentence: str, code: str = "target", output: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-STACKS_SIGNAL = signal.SIGUSR2
-_PR_SET_PDEATHSIG = 1
+        self.output = output
 
 
 def write_stacks() -> None:
@@ -121,36 +120,32 @@ def is_own(file: str) -> bool:
     )
 
 
-def shown_path(file: str) -> str:
-    """Relative to the working folder if inside it."""
-    try:
-        return clean(str(Path(file).resolve().relative_to(Path.cwd())), 200)
-    except (OSError, ValueError):
-        return clean(file, 200)
+def _place(file: str, line: object) -> str:
+    """``train.py:42``, relative to the working folder if inside it."""
+    with contextlib.suppress(OSError, ValueError):
+        file = str(Path(file).resolve().relative_to(Path.cwd()))
+    return f"{clean(file, 200)}:{line}"
 
 
 def own_line(error: BaseException) -> str | None:
-    """``train.py:42`` of the innermost frame that is the user's own code; ``None``: none is.
-    A syntax error is where it stands."""
+    """Return ``train.py:42``: the innermost frame that is the user's own code, or where a syntax
+    error stands; ``None``: there is none."""
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
-        return f"{shown_path(error.filename)}:{error.lineno}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_own(frame.filename):
-            return f"{shown_path(frame.filename)}:{frame.lineno}"
-    return None
+        return _place(error.filename, error.lineno)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((_place(one.filename, one.lineno) for one in frames if is_own(one.filename)), None)
 
 
 def line_in(text: str, *, innermost_last: bool = False) -> str | None:
-    """The user's own line in a traceback that is text (faulthandler's has the innermost first)."""
-    frames = [(found[1], found[2]) for found in _FRAME.finditer(text)]
-    for file, number in reversed(frames) if innermost_last else frames:
-        if is_own(file):
-            return f"{shown_path(file)}:{int(number)}"
-    return None
+    """Return the user's own line in a traceback that is text (faulthandler's has the innermost
+    first)."""
+    frames = _FRAME.findall(text)
+    ordered = reversed(frames) if innermost_last else frames
+    return next((_place(file, number) for file, number in ordered if is_own(file)), None)
 
 
 def crashed_at(output: str) -> str | None:
-    """The user's own line in the stack that a process writes when it crashes."""
+    """Return the user's own line in the stack that a process writes when it crashes."""
     return line_in(output) if _CRASHED in output else None
 
 
@@ -164,7 +159,7 @@ def named(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """``ValueError: bad label at train.py:42``: what happened and the user's own line."""
-    return f"{named(error)}{_at(own_line(error))}"
+    return f"{named(error)}{at(own_line(error))}"
 
 
 def _text(error: BaseException) -> str:
@@ -174,7 +169,7 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _at(line: str | None) -> str:
+def at(line: str | None) -> str:
     return f" at {line}" if line else ""
 
 
@@ -185,18 +180,19 @@ def from_exception(error: BaseException, start_method: str = "fork") -> Failure:
     """Return the failure of a loader, dataset or step; ``start_method``: how workers are
     started."""
     text, line = _text(error), own_line(error)
-    if isinstance(error, RuntimeError):
-        for one in ("" if error.__cause__ is None else _text(error.__cause__), text):
-            if _KILLED.search(one) or _EXITED.search(one):
-                return _worker_ended(one)
-    code, sentence = "exception", f"{named(error)}{_at(line)}."
+    code, sentence = "exception", f"{named(error)}{at(line)}."
+    texts = (_text(error.__cause__ or error), text) if isinstance(error, RuntimeError) else ()
+    ended = [one for one in texts if _KILLED.search(one) or _EXITED.search(one)]
     caught = _CAUGHT.search(text)
     if isinstance(error, MeasureError):
-        cause = error.__cause__
-        line = own_line(cause) if cause and error.code == "step" else None
-        code, sentence = error.code, str(error)
+        code, sentence = error.code, text
+        line = own_line(error.__cause__) if error.__cause__ else None
+    elif ended:
+        return _worker_ended(ended[0])
     elif _DESCRIPTORS.search(text):
-        code, sentence, line = "descriptors", _NO_DESCRIPTORS, None
+        code, sentence = "descriptors", NO_DESCRIPTORS
+    elif _SHM.search(text):
+        return shm_full()
     elif caught is not None:
         return _raised_in_worker(text, caught[2])
     elif start_method != "fork" and _PICKLE.search(f"{type(error).__name__} {text}"):
@@ -205,36 +201,29 @@ def from_exception(error: BaseException, start_method: str = "fork") -> Failure:
             f"Workers that start by {start_method} are sent the dataset pickled, and a part of it "
             f"cannot be: {named(error)}."
         )
-    elif _SHM.search(text):
-        return shm_full()
-    elif isinstance(error, MemoryError):
-        code, sentence = "memory", f"Memory ran out{_at(line)}."
     return Failure(code=code, sentence=sentence, line=line)
 
 
 def _raised_in_worker(text: str, where: str) -> Failure:
     """DataLoader hands a worker's exception on as text, with its traceback inside."""
-    if _SHM.search(text) and ("No space left" in text or "unable to" in text):
-        return shm_full()
     line = line_in(text, innermost_last=True)
     lines = text.strip().splitlines()
     # The last exception, with further lines of its message.
-    starts = [number for number, one in enumerate(lines) if _LAST.match(one)]
-    last = " ".join(" ".join(lines[starts[-1] if starts else -1 :]).split())
+    starts = [number for number, one in enumerate(lines) if _EXCEPTION.match(one)]
+    last = " ".join(" ".join(lines[starts[-1] if starts else -1 :]).split()).rstrip(".")
     place = "a worker" if "worker" in where else "the thread that pins memory"
-    said = f"{clean(last, MESSAGE_LENGTH)}{_at(line)}, in {place}."
-    return Failure(code="exception", sentence=said.replace(".,", ","), line=line)
+    said = f"{clean(last, MESSAGE_LENGTH)}{at(line)}, in {place}."
+    return Failure(code="exception", sentence=said, line=line)
 
 
 def _worker_ended(text: str) -> Failure:
-    killed = _KILLED.search(text)
+    killed, exited = _KILLED.search(text), _EXITED.search(text)
     if killed is not None:
         name = clean(killed[2].strip(), 60)
         if "bus" in name.lower():
             return shm_full()
         words = _signal_words(_SIGNALS.get(name, 0), name)
         return Failure(code="worker_killed", sentence=f"A worker was killed by {words}.")
-    exited = _EXITED.search(text)
     code = f" (exit code {exited[1]})" if exited is not None and exited[1] else ""
     return Failure(
         code="worker_exited",
@@ -251,66 +240,6 @@ def _signal_words(number: int, otherwise: str) -> str:
     return f"{one.name}{_MEANS.get(one, '')}"
 
 
-# --- processes -------------------------------------------------------------------------------
-
-
-def from_exit_code(code: int, output: str) -> Failure:
-    """A measuring process that ended before it had an answer; ``code`` below 0: by that signal."""
-    line = crashed_at(output)
-    if code < 0:
-        sentence = f"The process was killed by {_signal_words(-code, '')}{_at(line)}."
-        return Failure(code="killed", sentence=sentence, line=line)
-    sentence = (
-        f"The code ended the process with exit code {code} while it was measured (os._exit or a "
-        "library)."
-    )
-    return Failure(code="exited", sentence=sentence)
-
-
-def completed(failure: Failure, output: str, *, out_of_memory: bool) -> Failure:
-    """With the line at which a worker ended and what was printed last; ``out_of_memory``: the
-    kernel has killed a process meanwhile."""
-    if out_of_memory and failure.code in ("worker_killed", "killed"):
-        failure = Failure(
-            code="out_of_memory",
-            sentence="The kernel was out of memory and killed a process of this setting: each "
-            "worker needs memory of its own; use fewer.",
-            line=failure.line,
-        )
-    elif failure.code == "worker_killed" and (line := crashed_at(output)):
-        sentence = f"{failure.sentence.removesuffix('.')}, at {line}."
-        failure = structs.replace(failure, sentence=sentence, line=line)
-    return structs.replace(failure, output=output_lines(output))
-
-
-def of_memory(failure: Failure, *, on_cpu: bool) -> MeasureError:
-    """Return the error of ``tune memory`` for a step that ended, and may have run out of memory."""
-    code, sentence = failure.code, failure.sentence
-    if code in ("killed", "out_of_memory") and ("SIGKILL" in sentence or code == "out_of_memory"):
-        # The kernel ends it where memory runs out faster than an exception can be raised.
-        sentence = (
-            "The step's process was killed (SIGKILL), as the kernel does when memory runs out."
-        )
-        code = "no_memory" if on_cpu else "killed"
-        if not on_cpu:
-            sentence += " With a step on a GPU it is the host's memory that ran out."
-    elif code in ("killed", "exited") and failure.line is None and failure.output:
-        sentence += f" Its last line: {failure.output[-1]}"
-    return MeasureError(sentence, code)
-
-
-def hung(seconds: float, stacks: str, *, of_step: bool) -> Failure:
-    """``of_step``: a step of ``tune memory`` took too long, else a batch."""
-    line = line_in(stacks)
-    if of_step:
-        sentence = f"The steps took longer than {units.age(seconds)}"
-        sentence += f"{f' and were at {line}' if line else ''} (--timeout)."
-    else:
-        sentence = f"No batch came within {seconds:.0f} s (--timeout)"
-        sentence += f"; it was at {line}." if line else "."
-    return Failure(code="hang", sentence=sentence, line=line)
-
-
 def shm_full() -> Failure:
     try:
         size = f" has {units.size(psutil.disk_usage(SHM).total)} in all"
@@ -324,20 +253,44 @@ def shm_full() -> Failure:
     )
 
 
-def await_stacks(read: Callable[[], str], count: int) -> str:
-    """The text of ``read`` once faulthandler has written ``count`` stacks into it, and nothing
-    more is added to the last."""
-    deadline = monotonic() + STACKS_SECONDS
-    text = seen = ""
-    while monotonic() < deadline and (text.count(_STACK) < count or text != seen):
-        seen = text
-        sleep(0.05)
-        text = read()
-    return text
+# --- processes -------------------------------------------------------------------------------
+
+
+def from_exit_code(code: int, output: str) -> Failure:
+    """Return the failure of a measuring process that ended before it had an answer; ``code`` below
+    0: by that signal."""
+    line = crashed_at(output)
+    if code < 0:
+        sentence = f"The process was killed by {_signal_words(-code, '')}{at(line)}."
+        return Failure(code="killed", sentence=sentence, line=line)
+    sentence = (
+        f"The code ended the process with exit code {code} while it was measured (os._exit or a "
+        "library)."
+    )
+    return Failure(code="exited", sentence=sentence)
+
+
+def hung(doing: str, seconds: float, line: str | None) -> Failure:
+    sentence = f"{doing} took longer than {units.age(seconds)} (--timeout)"
+    sentence += f"; it was at {line}." if line else "."
+    return Failure(code="hang", sentence=sentence, line=line)
+
+
+def completed(failure: Failure, output: str) -> Failure:
+    """Return the failure with what was printed last, and how and where a worker crashed: PyTorch
+    does not always hear of the signal."""
+    crash = _CRASH.search(output)
+    if crash is not None and failure.code in ("worker_killed", "worker_exited"):
+        name, line = clean(crash[1].strip(), 60), crashed_at(output)
+        words = _signal_words(_SIGNALS.get(name, 0), name)
+        sentence = f"A worker was killed by {words}{f', at {line}' if line else ''}."
+        failure = Failure(code="worker_killed", sentence=sentence, line=line)
+    return structs.replace(failure, output=output_lines(output))
 
 
 def output_lines(text: str) -> tuple[str, ...]:
-    """The last lines that the user's code printed, made safe; not the dump after a crash."""
+    """Return the last lines that the user's code printed, made safe; not the dump after a
+    crash."""
     text = text.split(f"{_CRASHED}:", 1)[0].replace("\0", "")
     lines = [line for line in text.splitlines() if not any(word in line for word in _NOT_OWN)]
     return tuple([clean(line, 200) for line in lines if line.strip()][-OUTPUT_LINES:])

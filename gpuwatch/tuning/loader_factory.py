@@ -25,88 +25,77 @@ class LoaderFactory:
     """Makes loaders from what a target names. Raises ``MeasureError`` where it is no loader.
 
     ``batch_size`` is for datasets (and functions that return one). ``loader`` and ``base``: as the
-    user has it. ``fixed``: why the batch size cannot be varied.
+    user has it.
     """
 
     def __init__(self, text: str, found: Any, batch_size: int | None) -> None:
         self._text = clean(text, 200)
         self._batch_size = batch_size
         self._function: Callable[..., Any] | None = None
-        self.takes: frozenset[str] = frozenset()
-        self._needs: frozenset[str] = frozenset()
-        self._takes_persistent = False
-        if not isinstance(found, DataLoader) and not _is_dataset(found):
-            self._function = self._checked(found)
+        self._parameters: Mapping[str, inspect.Parameter] = {}
+        if isinstance(found, DataLoader) or _is_dataset(found):
+            self.loader = self._as_loader(found)
+        else:
+            self._check(found)
             # With no more than it needs, so that what it makes is what the user has.
-            needed = self._needs | (self.takes & {"batch_size"})
             plain = Setting(batch_size=self._batch_size).as_dict()
-            found = self._called({knob: plain[knob] for knob in KNOBS if knob in needed})
-        self.loader = self._as_loader(found)
+            needs = {name for name, one in self._parameters.items() if one.default is one.empty}
+            needed = (needs | {"batch_size"}) & self._parameters.keys() & set(KNOBS)
+            self.loader = self._called({knob: plain[knob] for knob in KNOBS if knob in needed})
         self.base = Setting(
             num_workers=self.loader.num_workers,
             pin_memory=bool(self.loader.pin_memory),
             prefetch_factor=self.loader.prefetch_factor or DEFAULT_PREFETCH,
             batch_size=self.loader.batch_size,
         ).changed()
-        self.fixed = None if "batch_size" in self.takes else _fixed(self.loader)
 
     def make(self, setting: Setting) -> Any:
-        """A DataLoader of ``setting``. Raises ``MeasureError``."""
-        if not self.takes:
+        """Return a DataLoader of ``setting``. Raises ``MeasureError``."""
+        values = {
+            knob: value for knob, value in setting.as_dict().items() if knob in self._parameters
+        }
+        if not values:
             return _copied(self.loader, setting)
-        values = {knob: value for knob, value in setting.as_dict().items() if knob in self.takes}
-        if "batch_size" in values and values["batch_size"] is None:
-            values["batch_size"] = self._batch_size
-        if self._takes_persistent and not setting.num_workers:
+        if "batch_size" in values:
+            values["batch_size"] = setting.batch_size or self._batch_size
+        if "persistent_workers" in self._parameters and not setting.num_workers:
             values["persistent_workers"] = False
-        return _copied(self._as_loader(self._called(values)), setting)
+        return _copied(self._called(values), setting)
 
-    def _checked(self, found: Any) -> Callable[..., Any]:
+    def _check(self, found: Any) -> None:
         if not callable(found) or isinstance(found, Iterator) or hasattr(found, "forward"):
             raise MeasureError(
                 f"{self._text} is {kind_of(found)}: name a DataLoader, a Dataset, or a function "
                 "that returns one."
             )
-        try:
-            parameters = list(inspect.signature(found).parameters.values())
-        except (TypeError, ValueError):
-            parameters = []
-        for one in parameters:
-            knob = one.name in KNOBS and one.kind is not one.POSITIONAL_ONLY
+        self._function = found
+        with contextlib.suppress(TypeError, ValueError):
+            self._parameters = inspect.signature(found).parameters
+        for name, one in self._parameters.items():
             several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-            if one.default is one.empty and not knob and not several:
+            if one.default is one.empty and name not in KNOBS and not several:
                 raise MeasureError(
-                    f"{self._text} needs the argument {clean(one.name, 60)!r}: name a function "
-                    "that can be called without arguments (it may take num_workers, batch_size, "
-                    "...)."
+                    f"{self._text} needs the argument {clean(name, 60)!r}: name a function that "
+                    "can be called without arguments (it may take num_workers, batch_size, ...)."
                 )
-        knobs = [one for one in parameters if one.name in KNOBS]
-        self.takes = frozenset(one.name for one in knobs)
-        self._takes_persistent = any(one.name == "persistent_workers" for one in parameters)
-        self._needs = frozenset(one.name for one in knobs if one.default is one.empty)
-        if "batch_size" in self.takes and self._batch_size is None:
-            default = inspect.signature(found).parameters["batch_size"].default
-            self._batch_size = default if isinstance(default, int) else None
-            if self._batch_size is None:
+        size = self._parameters.get("batch_size")
+        if size is not None and self._batch_size is None:
+            if not isinstance(size.default, int):
                 raise MeasureError(f"{self._text} takes a batch_size: say one, --batch-size 64.")
-        function: Callable[..., Any] = found
-        return function
+            self._batch_size = size.default
 
     def _called(self, values: Mapping[str, Any]) -> Any:
         assert self._function is not None
         try:
             made = self._function(**values)
-        except SystemExit as error:
-            how = failures.described(error)
-            raise MeasureError(f"{self._text}() ended the program: {how}.") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise MeasureError(f"{self._text}() failed: {failures.described(error)}.") from error
         if not isinstance(made, DataLoader) and not _is_dataset(made):
             raise MeasureError(
                 f"{self._text}() returned {kind_of(made)}: it should return one DataLoader or "
                 "Dataset."
             )
-        return made
+        return self._as_loader(made)
 
     def _as_loader(self, found: Any) -> Any:
         if isinstance(found, DataLoader):
@@ -122,7 +111,7 @@ class LoaderFactory:
     def describe(self) -> Description:
         return Description(
             base=self.base,
-            fixed=self.fixed,
+            fixed=None if "batch_size" in self._parameters else _fixed(self.loader),
             samples=lengths(self.loader)[0],
             start_method=start_method(self.loader),
             cuda=torch.cuda.is_available(),
@@ -131,7 +120,7 @@ class LoaderFactory:
 
 
 def lengths(loader: Any) -> tuple[int | None, int | None]:
-    """Samples and batches of an epoch, where they are known without iterating."""
+    """Return samples and batches of an epoch, where they are known without iterating."""
     samples = batches = None
     # They are the user's own methods.
     with contextlib.suppress(Exception):
@@ -149,24 +138,17 @@ def is_iterable(loader: Any) -> bool:
 
 def start_method(loader: Any) -> str:
     """``fork``, ``spawn`` or ``forkserver``: how its workers start."""
-    return str((_context(loader) or torch.multiprocessing).get_start_method())
-
-
-def _context(loader: Any) -> Any:
-    return vars(loader).get("_DataLoader__multiprocessing_context")
+    context = vars(loader).get("_DataLoader__multiprocessing_context")
+    return str((context or torch.multiprocessing).get_start_method())
 
 
 def _is_dataset(found: Any) -> bool:
     if isinstance(found, Dataset):
         return True
-    if isinstance(found, type | str | bytes | Mapping) or hasattr(found, "forward"):
+    # A tuple is mostly what a function returned that makes several loaders.
+    if isinstance(found, type | str | bytes | tuple | Mapping) or hasattr(found, "forward"):
         return False
-    # A list, or a dataset of another library that DataLoader takes just as well. A tuple is
-    # mostly what a function returned that makes several loaders.
-    if isinstance(found, tuple) and any(
-        isinstance(one, DataLoader) or _is_dataset(one) for one in found
-    ):
-        return False
+    # A list, or a dataset of another library that DataLoader takes just as well.
     return hasattr(type(found), "__getitem__") and hasattr(type(found), "__len__")
 
 
@@ -176,13 +158,12 @@ def _is_plain(loader: Any) -> bool:
 
 
 def _fixed(loader: Any) -> str | None:
-    if loader.batch_size is None and loader.batch_sampler is not None:
+    """Return why the batch size cannot be varied, a clause."""
+    if loader.batch_size is None and loader.batch_sampler is None:
+        return "the dataset makes the batches (batch_size=None)"
+    if loader.batch_size is None or (not is_iterable(loader) and not _is_plain(loader)):
         name = clean(type(loader.batch_sampler).__name__, 80)
         return f"the loader's batch sampler ({name}) makes the batches"
-    if loader.batch_size is None:
-        return "the dataset makes the batches (batch_size=None)"
-    if not is_iterable(loader) and not _is_plain(loader):
-        return "the loader has a batch sampler of its own kind"
     return None
 
 
@@ -205,13 +186,9 @@ def _copied(loader: Any, setting: Setting) -> Any:
 
 def why_empty(loader: Any) -> str:
     samples, _ = lengths(loader)
-    if samples == 0:
-        return "The dataset is empty: it has no samples."
-    if samples is not None and loader.drop_last and loader.batch_size:
+    if samples and loader.drop_last and loader.batch_size:
         return (
             f"No batch comes: drop_last leaves nothing of {samples} samples with a batch size of "
             f"{loader.batch_size}."
         )
-    if is_iterable(loader):
-        return "The dataset is empty: its iterator yields nothing."
-    return "No batch comes: the sampler yields nothing."
+    return "No batch comes: the dataset is empty, or its sampler yields nothing."

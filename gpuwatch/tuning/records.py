@@ -3,7 +3,7 @@ measuring process, which are JSON."""
 
 from __future__ import annotations
 
-import socket
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,8 +11,6 @@ from msgspec import Struct, structs
 
 DEFAULT_PREFETCH = 2
 """DataLoader's own ``prefetch_factor``, where there are workers and nothing is said."""
-PACKET_BYTES = 128 * 1024
-"""Under the kernel's usual buffer (208 KiB), within which a packet must lie."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -44,8 +42,9 @@ KNOBS = Setting.__struct_fields__
 class Visit(Struct, frozen=True, kw_only=True):
     """One measurement of one setting: a window of whole batches after a warm-up.
 
-    Cores and bytes are those of the measuring process with its workers in that window; ``None``:
-    not read. ``whole_epochs``: the dataset is so short that epochs were timed with their start.
+    Cores and memory are those of the measuring process with its workers in that window; ``None``:
+    not read. ``from_disk``: a good part of what was read came from the disk and not from memory.
+    ``whole_epochs``: the dataset is so short that epochs were timed with their start.
     """
 
     samples: int
@@ -53,23 +52,14 @@ class Visit(Struct, frozen=True, kw_only=True):
     seconds: float
     first_batch_seconds: float
     cores_used: float | None = None
-    other_cores_used: float | None = None
     workers_memory_bytes: int | None = None
-    disk_read_bytes: int | None = None
-    read_bytes: int | None = None
+    from_disk: bool = False
     whole_epochs: bool = False
     data_wait_share: float | None = None
-    gpu_busy_percent: float | None = None
 
     @property
     def samples_per_second(self) -> float:
         return self.samples / self.seconds
-
-    @property
-    def from_disk(self) -> bool:
-        """True if a good part of what was read came from the disk and not from memory."""
-        disk = self.disk_read_bytes or 0
-        return disk >= 2**20 and disk >= 0.05 * max(self.read_bytes or 0, disk)
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -95,13 +85,6 @@ class Description(Struct, frozen=True, kw_only=True):
     start_method: str
     cuda: bool
     torch: str
-
-
-class Gpu(Struct, frozen=True, kw_only=True):
-    """A CUDA device as torch sees it; ``bfloat16``: it computes with it."""
-
-    name: str
-    bfloat16: bool
 
 
 class MemoryPoint(Struct, frozen=True, kw_only=True):
@@ -132,32 +115,43 @@ class Start(Struct, kw_only=True, omit_defaults=True):
 
 
 class Order(Struct, kw_only=True, omit_defaults=True):
-    """A measurement: a ``visit`` to a setting, or the ``memory`` of steps at ``batch_size``.
-    ``limit_seconds``: a visit ends by then with what it has. ``seed``: decides which samples."""
+    """A visit to a setting. ``limit_seconds``: it ends by then with what it has. ``seed``: decides
+    which samples."""
 
-    what: str
-    setting: Setting = Setting()
-    seconds: float = 0.0
-    limit_seconds: float = 0.0
+    setting: Setting
+    seconds: float
+    limit_seconds: float
     seed: int = 0
-    batch_size: int = 0
-    precision: str = ""
+
+
+class MemoryOrder(Struct, kw_only=True, omit_defaults=True):
+    """Steps at ``batch_size``; ``precision``: the autocast type around them, if any."""
+
+    batch_size: int
+    precision: str | None = None
     on_cpu: bool = False
     limit_bytes: int | None = None
 
 
+class Request(Struct, kw_only=True, omit_defaults=True):
+    """A message to a measuring process that is ready: one of these."""
+
+    visit: Order | None = None
+    memory: MemoryOrder | None = None
+
+
 class Answer(Struct, kw_only=True, omit_defaults=True):
-    """``kind``: ``alive`` while something goes on, then ``loaded``, ``result`` or ``failed``."""
+    """``kind``: ``alive`` while something goes on, then ``loaded``, ``result`` or ``failed``.
+    ``gpus``: names of the CUDA devices; ``no_cuda``: why there are none, a clause."""
 
     kind: str
     description: Description | None = None
     failure: Failure | None = None
     visit: Visit | None = None
     point: MemoryPoint | None = None
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[str, ...] = ()
     torch: str = ""
     no_cuda: str = ""
-    """Why there are no GPUs, a clause."""
 
 
 class ClosedError(Exception):
@@ -167,37 +161,17 @@ class ClosedError(Exception):
 M = TypeVar("M", bound=Struct)
 
 
-class Channel:
-    """One end of a socket that keeps messages apart and whole (SEQPACKET), so a process that dies
-    while it writes one leaves nothing half written."""
+def send(connection: Connection, message: Struct) -> None:
+    """Raises ``ClosedError``."""
+    try:
+        connection.send_bytes(msgspec.json.encode(message))
+    except OSError as error:
+        raise ClosedError from error
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
 
-    @classmethod
-    def pair(cls) -> tuple[Channel, Channel]:
-        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return cls(one), cls(other)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def send(self, message: Struct) -> None:
-        """Raises ``ClosedError``."""
-        try:
-            self._socket.sendall(msgspec.json.encode(message))
-        except OSError as error:
-            raise ClosedError from error
-
-    def receive(self, kind: type[M]) -> M:
-        """Wait for the next message. Raises ``ClosedError``."""
-        try:
-            data = self._socket.recv(PACKET_BYTES)
-        except OSError as error:
-            raise ClosedError from error
-        if not data:
-            raise ClosedError
-        return msgspec.json.decode(data, type=kind)
-
-    def close(self) -> None:
-        self._socket.close()
+def receive(connection: Connection, kind: type[M]) -> M:
+    """Wait for the next message. Raises ``ClosedError``."""
+    try:
+        return msgspec.json.decode(connection.recv_bytes(), type=kind)
+    except (OSError, EOFError) as error:
+        raise ClosedError from error

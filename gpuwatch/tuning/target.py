@@ -6,7 +6,6 @@ types at. Torch comes with the user's own imports.
 """
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -42,42 +41,41 @@ class Place(NamedTuple):
 
 
 def parse(text: str) -> Place:
-    """The two parts of a target, checked as far as can be without running anything.
+    """Return the two parts of a target, checked as far as can be without running anything.
 
     Raises ``MeasureError``: no colon, no such file, a folder, a name that is none.
     """
     shown = clean(text, 200)
     module, colon, name = text.rpartition(":")
-    if not colon or not module or not name:
+    if not colon or not module or not _is_dotted(name):
         raise MeasureError(
             f"{shown!r} names no object: write file.py:name or package.module:name, for example "
             "train.py:loader."
         )
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise MeasureError(f"{clean(name, 80)!r} in {shown!r} is not a Python name.")
     is_file = module.endswith(".py") or os.sep in module
     if is_file:
         _require_file(module)
-    elif not all(part.isidentifier() for part in module.split(".")):
+    elif not _is_dotted(module):
         raise MeasureError(
             f"{clean(module, 120)!r} is neither a file ending in .py nor a module's dotted name."
         )
     return Place(module, name, is_file)
 
 
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
 def _require_file(module: str) -> None:
     shown = clean(module, 200)
     try:
-        if Path(module).is_dir():
-            raise MeasureError(f"{shown} is a folder: name a file in it.")
         with Path(module).open("rb"):
             pass
     except FileNotFoundError:
         raise MeasureError(f"There is no file {shown}.") from None
-    except ValueError:
-        raise MeasureError(f"{shown!r} cannot be a file's name.") from None
-    except OSError as error:
-        raise MeasureError(f"{shown} cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        why = str(getattr(error, "strerror", "it is no file's name")).lower()
+        raise MeasureError(f"{shown} cannot be read: {why}.") from None
 
 
 def load(text: str) -> Any:
@@ -108,22 +106,17 @@ def _imported(place: Place) -> ModuleType:
         sys.argv = [place.module]
         return importlib.import_module(place.module)
     except SystemExit as error:
-        line = failures.own_line(error)
         raise MeasureError(
-            f"{place.shown} ended the program while it was imported{f' ({line})' if line else ''}: "
-            "put what trains or parses arguments under if __name__ == '__main__':."
+            f"{place.shown} ended the program while it was imported"
+            f"{failures.at(failures.own_line(error))}: put what trains or parses arguments under "
+            "if __name__ == '__main__':."
         ) from None
     except ModuleNotFoundError as error:
         raise MeasureError(_missing(place, error)) from None
     except Exception as error:
         text = f"{place.shown} cannot be imported: {failures.described(error)}."
         if isinstance(error, ImportError) and place.is_file and "relative import" in str(error):
-            path = Path(place.module)
-            text += (
-                " A file of a package is named as a module, from the folder above the package: "
-                f"{clean(path.resolve().parent.name, 80)}.{clean(path.stem, 80)}:"
-                f"{clean(place.name, 80)}."
-            )
+            text += " A file of a package is named as a module: package.module:name."
         raise MeasureError(text) from None
 
 
@@ -173,10 +166,9 @@ def _missing(place: Place, error: ModuleNotFoundError) -> str:
         )
     if name.partition(".")[0] == "torch":
         return NO_TORCH
-    line = failures.own_line(error)
     return (
         f"{place.shown} needs the module {clean(name, 120)}, which this Python "
-        f"({clean(sys.executable)}) does not have{f' ({line})' if line else ''}."
+        f"({clean(sys.executable)}) does not have{failures.at(failures.own_line(error))}."
     )
 
 
@@ -191,15 +183,14 @@ def _no_such_name(place: Place, owner: object, part: str) -> str:
             f"{place.shown} has no {shown!r} when it is imported: line {line} makes it under if "
             "__name__ == '__main__':. Make it in a function that returns it, and name that."
         )
-    names = [name for name in vars(owner) if not name.startswith("_")]
-    close = difflib.get_close_matches(part, names, 3, 0.5)
-    has = close or [n for n in names if not isinstance(getattr(owner, n, None), ModuleType)]
+    has = [name for name, value in vars(owner).items()
+           if not name.startswith("_") and not isinstance(value, ModuleType)]  # fmt: skip
     listed = ", ".join(clean(name, 60) for name in has[:NAMES_SHOWN])
     return f"{place.shown} has no {shown!r}{f'; it has {listed}' if listed else ''}."
 
 
 def _line_under_main(module: ModuleType, name: str) -> int | None:
-    """The line that binds ``name`` in the part that only runs as a program."""
+    """Return the line that binds ``name`` in the part that only runs as a program."""
     file = _file_of(module)
     try:
         tree = ast.parse(b"" if file is None else file.read_bytes())
@@ -217,24 +208,18 @@ def _line_under_main(module: ModuleType, name: str) -> int | None:
 
 
 def make_step(found: object, text: str) -> Callable[[Any], object]:
-    """The callable that does one step, from what a target names: it itself, or, where it takes
-    no argument at all, what it returns. Raises ``MeasureError``."""
-    if not callable(found):
-        raise MeasureError(
-            f"{text} is {kind_of(found)}, not a train step: name a function that takes a batch, or "
-            "one without arguments that returns such a function.",
-            "step",
-        )
-    if not _is_factory(found):
-        return found
-    try:
-        made = found()
-    except Exception as error:
-        raise MeasureError(f"{text}() failed: {failures.described(error)}.", "step") from None
+    """Return the callable that does one step: what a target names, or, where that takes no
+    argument at all, what it returns. Raises ``MeasureError``."""
+    made = found
+    if callable(found) and _is_factory(found):
+        try:
+            made = found()
+        except Exception as error:
+            raise MeasureError(f"{text}() failed: {failures.described(error)}.", "step") from None
     if not callable(made):
         raise MeasureError(
-            f"{text} takes no argument, so it should return the train step, but it returned "
-            f"{kind_of(made)}.",
+            f"{text}{'' if made is found else '()'} is {kind_of(made)}, not a train step: name a "
+            "function that takes a batch, or one without arguments that returns such a function.",
             "step",
         )
     step: Callable[[Any], object] = made
@@ -254,7 +239,5 @@ def kind_of(found: object) -> str:
     """``a Linear``, ``an int``, ``None``."""
     if found is None:
         return "None"
-    if inspect.isgenerator(found):
-        return "a generator"
     name = clean(type(found).__name__, 80)
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -112,7 +112,6 @@ def main() -> int:
                 for one in settings:
                     bare[one].append(plain(loader, one, options.seconds))
                     order = Order(
-                        what="visit",
                         setting=one,
                         seconds=options.window,
                         limit_seconds=60,

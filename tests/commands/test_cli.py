@@ -55,12 +55,12 @@ def on_a_terminal(*arguments: str, columns: int = 100, **environment: str) -> tu
     [("--help",), ("--version",), ("status", "--json", "--quick"), ("status", "--demo", "--csv")],
 )
 def test_scripts_pay_for_no_interface(arguments: tuple[str, ...]) -> None:
-    """Neither help nor status imports Textual, Rich, plotext or torch; help not even the model."""
+    """Neither help nor status imports Textual, Rich or torch; help not even the model."""
     done = ran("-X", "importtime", "-m", "gpuwatch", *arguments)
     assert done.returncode == 0
     imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
-    assert imported.isdisjoint({"textual", "rich", "plotext", "torch"})
+    assert imported.isdisjoint({"textual", "rich", "torch"})
     if "status" not in arguments:
         assert imported.isdisjoint({"msgspec", "dataclasses", "json", "asyncio", "psutil"})
 

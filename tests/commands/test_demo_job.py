@@ -52,9 +52,7 @@ def test_the_fixed_job_is_watched_until_the_dashboard_is_left(tmp_path: Path) ->
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("how", "code"), [(signal.SIGHUP, 143), (signal.SIGKILL, -9), (signal.SIGTERM, 143)]
-)
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGHUP, 143), (signal.SIGKILL, -9)])
 def test_the_job_ends_with_gpuwatch(tmp_path: Path, how: signal.Signals, code: int) -> None:
     """However that ends, and nobody is asked. Neither imports anything from the current folder."""
     for name in ("select", "subprocess", "shutil", "click", "torch"):

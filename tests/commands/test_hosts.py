@@ -12,11 +12,11 @@ import pytest
 
 from gpuwatch.core.model import Host
 from gpuwatch.core.source import ManualClock
-from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.commands.conftest import Gpuwatch
 from tests.commands.running import environment_in, program
 from tests.support.children import wait_until
 from tests.support.servers import ssh_server
+from tests.support.simulated import looks
 from tests.support.snapshots import gpu, snapshot, stream_lines
 from tests.tui.terminal.pseudo_terminal import clean_environment, terminal
 
@@ -153,10 +153,7 @@ def test_findings_of_another_machine_are_raised_here(tmp_path: Path) -> None:
     """By the name it was given, over a real sshd; one line when it cannot be reached any more, and
     one when it is back."""
     clock = ManualClock(unix_epoch_seconds=time.time())
-    source, taken = SimulatedSource("lost", 1, clock=clock), []
-    for _ in range(30):
-        taken.append(source.read())
-        clock.advance(1.0)
+    taken = list(looks("lost", 30, clock=clock))
     for name, part in (("first", taken[:10]), ("then", taken[10:])):
         (tmp_path / name).write_text("\n".join(stream_lines(*part)) + "\n")
     there, ssh = tmp_path / "there", tmp_path / "ssh"

@@ -26,14 +26,12 @@ from gpuwatch.recording.recorder import Recorder
 from gpuwatch.tui.panels import findings as finding_words
 from gpuwatch.tui.panels.bars import lost_gpus
 from gpuwatch.tui.panels.gpus import state_of
-from tests.commands.conftest import Gpuwatch
 from tests.support.long_recording import Piece, snapshots
 from tests.tui.scenes import history_of, view_of
 
 pytest.importorskip("prometheus_client")
 
 STORIES = {
-    "one job is starved": [Piece("starved", 150)],
     "starved, then well for two minutes, then starved": [
         Piece("starved", 150),
         Piece("healthy", 150),
@@ -53,6 +51,10 @@ class Told:
     recorded: Ledger
     index: Sequence[Episode]
     metrics: dict[str, float]
+    idle: dict[str, dict[str, float]]
+    """Idle seconds by the exporter: GPU, cause."""
+    fell: list[str]
+    """Counters of the exporter that were less at a later look."""
     raised: list[Finding]
     snapshots: list[Snapshot]
 
@@ -65,9 +67,14 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     whole = Accumulator(evaluate_seconds=2.0)
     job = JobRecorder(taken[0].jobs[0].key)
     recorder, alerts, raised = Recorder(path), Alerts(lambda _: True, 10.0), []
-    for one in taken:
+    fell, counted = [], dict[str, float]()
+    for place, one in enumerate(taken):
         engine.push(one)
         metrics.push(one, engine.diagnosis, engine.ledger)
+        if place % 10 == 0:
+            now = counters(metrics)
+            fell += [name for name, value in counted.items() if now[name] < value]
+            counted = now
         whole.push(one)
         job.push(one, engine.diagnosis)
         recorder.push(one)
@@ -77,8 +84,11 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     metrics.push(taken[-1], engine.diagnosis, engine.ledger)
     job.note_diagnosis(engine.diagnosis)
     recorder.close()
-    page, _ = metrics.page("a")
-    found = re.findall(r'finding_cost_gpu_seconds_total\{rule="(\w+)"\} (\S+)', page.decode())
+    lost = {name: value for name, value in counters(metrics).items() if "_cost_" in name and value}
+    idle = {
+        gpu: {cause: value for cause, value in metrics._totals.idle_seconds(gpu).items() if value}
+        for gpu in [gpu.uuid for gpu in taken[-1].gpus]
+    }
     index = RecordingIndex(str(path))
     return Told(
         engine=engine,
@@ -86,10 +96,18 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         job=job.report(),
         recorded=index._ledger,
         index=index.findings,
-        metrics={rule: float(seconds) for rule, seconds in found if float(seconds)},
+        metrics={name.split('"')[1]: seconds for name, seconds in lost.items()},
+        idle=idle,
+        fell=fell,
         raised=raised,
         snapshots=taken,
     )
+
+
+def counters(metrics: Metrics) -> dict[str, float]:
+    page, _ = metrics.page("a")
+    found = re.findall(r"^(gpuwatch_\w+_total\{.*\}) (\S+)$", page.decode(), re.MULTILINE)
+    return {name: float(value) for name, value in found}
 
 
 def by_rule(findings: Iterable[Episode | FindingUse | Finding]) -> dict[str, float]:
@@ -112,6 +130,32 @@ def test_every_output_says_the_same_causes_and_seconds(told: Told) -> None:
     of_job = [one for one in told.engine.ledger.episodes() if one.job == told.job.key]
     assert by_rule(told.job.findings) == pytest.approx(by_rule(of_job))
     assert {one.rule for one in told.raised} == {one.rule for one in told.engine.ledger.episodes()}
+
+
+def test_the_exporter_has_the_idle_time_of_the_report_by_the_causes_of_the_ledger(
+    told: Told,
+) -> None:
+    """Of each GPU, what idled is as much as in the report, but for the last minute of what no
+    finding explains; and what idled because of a finding is what was lost to it."""
+    for gpu in told.report.gpus:
+        idle, explained = told.idle[gpu.uuid], told.engine.ledger.idle_seconds_lost(gpu.uuid)
+        assert gpu.idle_seconds is not None
+        assert sum(idle.values()) <= gpu.idle_seconds + 1e-6
+        unexplained = gpu.idle_seconds - sum(explained.values())
+        assert gpu.idle_seconds - sum(idle.values()) <= min(60.0, unexplained) + 1e-6
+        assert explained
+        assert {rule: idle[rule] for rule in explained} == pytest.approx(dict(explained))
+    lost = by_rule(told.report.findings)
+    for rule in lost:
+        assert sum([idle.get(rule, 0.0) for idle in told.idle.values()]) == pytest.approx(
+            lost[rule]
+        )
+
+
+def test_no_counter_of_the_exporter_ever_falls(told: Told) -> None:
+    """Also where time is found to have been lost afterwards. What the driver counts is the
+    driver's."""
+    assert [name for name in told.fell if "energy" not in name] == []
 
 
 def spans(episodes: Iterable[Episode]) -> set[tuple[str, int, bool]]:
@@ -165,21 +209,6 @@ def test_the_word_beside_a_gpu_is_that_of_its_leading_finding(told: Told) -> Non
     for gpu in last.gpus:
         leading = next(one for one in told.engine.diagnosis.findings if gpu.uuid in one.gpus)
         assert state_of(view, gpu).word == words[leading.rule]
-
-
-def test_commands_say_what_the_ledger_says(gpuwatch: Gpuwatch, tmp_path: Path) -> None:
-    """``report`` and ``diagnose`` of one recording: one cause, and the same seconds."""
-    path = tmp_path / "run.jsonl.zst"
-    recorder = Recorder(path)
-    for one in snapshots([Piece("starved", 150)], gpus=2, interval=1.0):
-        recorder.push(one)
-    recorder.close()
-    found = [
-        json.loads(gpuwatch(*command, str(path), "--json", code=None).out)
-        for command in (("report",), ("diagnose",))
-    ]
-    said = [[(one["rule"], one["cost_gpu_seconds"]) for one in each["findings"]] for each in found]
-    assert said[0] == said[1] != []
 
 
 def test_what_was_lost_before_is_in_no_report_or_recording(tmp_path: Path) -> None:

@@ -201,9 +201,9 @@ def test_on_a_terminal_the_report_has_its_width_and_colours(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("filled")
 def test_the_list_needs_no_charts(tmp_path: Path) -> None:
-    """Neither plotext nor Textual is imported for what does not draw."""
+    """Textual is not imported for what does not draw."""
     script = (
         "import sys; from gpuwatch.commands.cli import run; run(['report', '--list']);"
-        "print(sorted({'plotext', 'textual', 'asyncio'} & set(sys.modules)))"
+        "print(sorted({'textual', 'asyncio'} & set(sys.modules)))"
     )
     assert ran("-c", script, env=environment_in(tmp_path)).stdout.endswith("[]\n")

@@ -396,7 +396,7 @@ def test_a_driver_that_hangs_does_not_touch_the_job(tmp_path: Path) -> None:
 
 def test_nothing_heavy_is_imported_before_the_job_starts(tmp_path: Path) -> None:
     """The job does not wait for gpuwatch's imports."""
-    heavy = "{'asyncio', 'textual', 'psutil', 'pynvml', 'plotext'}"
+    heavy = "{'asyncio', 'textual', 'psutil', 'pynvml'}"
     modules = "gpuwatch.commands.cli, gpuwatch.commands.run"
     code = f"import sys, {modules}; print(*sorted({heavy} & set(sys.modules)))"
     command, environment = [sys.executable, "-c", code], environment_in(tmp_path)

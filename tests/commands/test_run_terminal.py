@@ -208,8 +208,9 @@ class TestDashboard:
     def test_kept_output_has_a_limit(self, tmp_path: Path) -> None:
         """Of a job that prints 70 MiB the file keeps at most 64, its end among it."""
         code = (
-            "import os\nfor _ in range(70): print(('x' * 1023 + '\\n') * 1024, end='')\n"
-            "print('done', os.getpid())"
+            "import os, time\nfor _ in range(70): print(('x' * 1023 + '\\n') * 1024, end='')\n"
+            "print('done', os.getpid())\n"
+            "while not os.path.exists('enough'): time.sleep(0.02)\n"
         )
         with self.shown(tmp_path, code=code) as it:
             it.until_it_says("xxx")
@@ -217,6 +218,7 @@ class TestDashboard:
             wait_until(lambda: b"done" in (last := path.read_bytes()[-30:]) and last[-1:] == b"\n")
             assert 16 << 20 < path.stat().st_size <= 64 << 20
             # While it runs q asks what shall become of it.
+            (tmp_path / "enough").touch()
             wait_until(lambda: ends(int(path.read_bytes()[-30:].split()[-1])))
             it.until_it_says("ended")
             it.type("q")

@@ -97,24 +97,6 @@ def test_a_part_of_the_time_has_its_part_of_the_cost(
     assert one["cost_gpu_seconds"] == pytest.approx(other["cost_gpu_seconds"], rel=0.1)
 
 
-def test_a_kill_costs_at_most_a_minute_of_findings(
-    path: str, tmp_path: Path, gpuwatch: Gpuwatch
-) -> None:
-    """What was counted and found until then is what the whole recording says of that time."""
-    data = Path(path).read_bytes()
-    cut = tmp_path / "cut.jsonl.zst"
-    cut.write_bytes(data[: int(0.9 * len(data))])
-    killed = gpuwatch("report", str(cut), "--json").json
-    seconds = killed["time"]["seconds"]
-    whole = gpuwatch("report", path, "--json", "--to", f"+{seconds:.0f}s").json
-    assert 500.0 < seconds < 590.0
-    assert killed["total"]["busy_percent"] == pytest.approx(whole["total"]["busy_percent"], abs=1.0)
-    (one,), (other,) = killed["findings"], whole["findings"]
-    assert one["rule"] == other["rule"]
-    rate = 2.0 * 0.64
-    assert one["cost_gpu_seconds"] == pytest.approx(other["cost_gpu_seconds"], abs=60.0 * rate)
-
-
 def test_a_damaged_summary_costs_nothing(path: str, tmp_path: Path, gpuwatch: Gpuwatch) -> None:
     """Two minutes, one of whose summaries cannot be read, are summed up from their lines."""
     data = bytearray(Path(path).read_bytes())

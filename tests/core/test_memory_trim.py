@@ -73,7 +73,7 @@ def test_threads_have_no_heaps_of_their_own() -> None:
 
 
 NOT_BEFORE_THE_FIRST_PICTURE = (
-    "_hashlib", "psutil", "plotext", "pynvml", "gpuwatch.commands.reading",
+    "_hashlib", "psutil", "pynvml", "gpuwatch.commands.reading",
     "gpuwatch.commands.run", "gpuwatch.commands.tune", "gpuwatch.diagnosis.engine",
     "gpuwatch.diagnosis.rules", "gpuwatch.outputs.report", "gpuwatch.outputs.status",
     "gpuwatch.recording.file", "gpuwatch.recording.statistics", "gpuwatch.tuning",

@@ -48,6 +48,7 @@ class FaultySettings(Settings):
     """Of the device's memory, held besides the model's."""
     gpu_leak_mib: float = 0.0
     """Memory of the device that is kept in each step."""
+    item_in_each_step: bool = False
 
 
 class FetchedSamples(Samples):
@@ -75,6 +76,8 @@ class FaultyJob(Job):
 
     def step(self, batch: Any) -> None:
         super().step(batch)
+        if self.settings.item_in_each_step:
+            self.device.synchronize() if VIRTUAL else self.device.loss.item()
         if self.settings.spin_ms:
             spin(self.device, self.settings.spin_ms)
         if self.settings.in_collective:

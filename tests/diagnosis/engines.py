@@ -5,15 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from gpuwatch.core.model import Gpu, GpuReading, Host, Snapshot
-from gpuwatch.core.source import ManualClock
 from gpuwatch.diagnosis.catalogue import known
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.diagnosis.facts.observer import Observer, SubjectKey
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.finding import Diagnosis, Evidence
 from gpuwatch.diagnosis.rule import Check, Clear, Firing, Rule, Verdict
-from gpuwatch.sources.simulated.source import SimulatedSource
 from tests.diagnosis.windows import NOW, window
+from tests.support.simulated import looks
 
 Say = Verdict | Callable[[float], Verdict]
 """Always the same, or by the second."""
@@ -138,12 +137,20 @@ def rules_of(diagnosis: Diagnosis) -> list[str]:
 
 def machine(scenario: str, seconds: int, gpus: int = 1) -> Iterator[Snapshot]:
     """A simulated one, each second."""
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus, clock=clock)
-    source.open()
-    for _ in range(seconds):
-        yield source.read()
-        clock.advance(1.0)
+    return looks(scenario, seconds, gpus=gpus)
+
+
+def leaking(made: Iterable[Snapshot]) -> Iterator[Snapshot]:
+    """Yield them with 2.4 GiB more in use on every GPU each six seconds."""
+    for second, one in enumerate(made):
+        used = (38.0 + 2.4 * (second // 6)) * 2**30
+        yield replace(
+            one,
+            gpus=tuple(
+                replace(gpu, reading=replace(gpu.reading, memory_used_bytes=int(used)))
+                for gpu in one.gpus
+            ),
+        )
 
 
 def told(made: Iterable[Snapshot]) -> list[Diagnosis]:

@@ -4,14 +4,32 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.diagnosis.finding import Advice, Finding, as_causes
-from gpuwatch.diagnosis.sentence import GPUS, IS, either, filled, of_several
+from gpuwatch.core.text import clean
+from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes
+from gpuwatch.diagnosis.rules.shared.words import amount, lasting
+from gpuwatch.diagnosis.sentence import (
+    GPUS,
+    GPUS_PLACE,
+    IS,
+    either,
+    filled,
+    number,
+    of_several,
+    plain,
+    template,
+)
 
+N = number
 STARVED = f"{GPUS} {IS} starved %s%% of the time: %s workers{either('', ' per rank')}"
 SHARED = f"{GPUS} {IS} shared by several jobs that take turns: 56% and 40% of the time"
 HELD = f"{GPUS} rest while %s of memory {of_several('is', 'each is')} held"
 WAITS = f"{GPUS} {either('waits', 'wait')} for rank %s, %s long"
 OTHERS = "GPUs %s and %s (MIG 2) wait for each other %s%% of the time (%s.py)"
+TAKES = f"{GPUS} {either('waits', 'wait')} for %s %s%% of the time"
+TAKEN = ((0, 0), (0, 1), (1, 1), (1, 2))
+LASTS = f"{GPUS} {either('rests', 'rest')} for %s"
+FORGED = (number(5), GPUS, "{5}", "{gpus}", "{{6| s}}", "}{", "python {several|a|b} 7")
+"""Names of processes that look like marks and places."""
 
 HOW = ("warning", "error", "warning")
 SHARE = {"cost_share": 0.5, "watched_gpu_seconds": 20.0}
@@ -26,7 +44,7 @@ def finding(
 
 def of_job(says: str, *gpus: int, pid: int = 1, rule: str = "fault", **fields: Any) -> Finding:
     uuids = tuple([str(gpu) for gpu in gpus])
-    return finding(rule, says=says, gpus=uuids, job=(pid, 0.0), **SHARE, **fields)
+    return finding(rule, says=template(says), gpus=uuids, job=(pid, 0.0), **SHARE, **fields)
 
 
 def said(*findings: Finding) -> list[str]:
@@ -35,11 +53,11 @@ def said(*findings: Finding) -> list[str]:
 
 UNITED = {
     "two jobs with one cause": (
-        [of_job(STARVED % (70, 2), 2, pid=2), of_job(STARVED % (58, 4), 0, 1)],
+        [of_job(STARVED % (N(70), N(2)), 2, pid=2), of_job(STARVED % (N(58), N(4)), 0, 1)],
         ["GPUs 2 0 1 are starved 58-70% of the time: 2-4 workers per rank"],
     ),
     "in step: numbers that are alike are one number": (
-        [of_job(STARVED % (70 + n, 2), n) for n in range(3)],
+        [of_job(STARVED % (number(70 + n), number(2)), n) for n in range(3)],
         ["GPUs 0 1 2 are starved 71% of the time: 2 workers per rank"],
     ),
     "two tenants of one GPU": (
@@ -47,20 +65,35 @@ UNITED = {
         ["GPUs 0 is shared by several jobs that take turns: 56% and 40% of the time"],
     ),
     "numbers of other units, and of each job": (
-        [of_job(HELD % "751.4M", 0), of_job(HELD % "1.2G", 1, pid=2)],
+        [of_job(HELD % amount(751.4 * 1024**2), 0), of_job(HELD % amount(1.2 * 1024**3), 1, pid=2)],
         ["GPUs 0 1 rest while 751.4M to 1.2G of memory each is held"],
     ),
     "another rank to look after stays apart": (
-        [of_job(WAITS % (3, "90 s"), 0), of_job(WAITS % (1, "2 min"), 1, pid=2)],
-        ["GPUs 0 waits for rank 3, 90 s long", "GPUs 1 waits for rank 1, 2 min long"],
+        [of_job(WAITS % (3, lasting(89)), 0), of_job(WAITS % (1, lasting(120)), 1, pid=2)],
+        ["GPUs 0 waits for rank 3, 89 s long", "GPUs 1 waits for rank 1, 2 min long"],
     ),
     "other GPUs, by name, stay apart, whatever a file is called": (
-        [of_job(OTHERS % (n, n + 1, 40, name), n, pid=n) for n, name in ((0, "#"), (2, "a 5"))],
+        [of_job(OTHERS % (n, n + 1, N(40), name), n, pid=n) for n, name in ((0, "#"), (2, "a 5"))],
         [OTHERS % (0, 1, 40, "#"), OTHERS % (2, 3, 40, "a 5")],
     ),
     "a name is no number": (
-        [of_job(OTHERS % (0, 1, 40, name), n) for n, name in enumerate(["a #", "a 5"])],
+        [of_job(OTHERS % (0, 1, number(40), name), n) for n, name in enumerate(["a #", "a 5"])],
         [OTHERS % (0, 1, 40, "a #"), OTHERS % (0, 1, 40, "a 5")],
+    ),
+    "numbers of a name stay apart, those beside it become a range": (
+        [of_job(TAKES % (f"train{n}.py", number(40 + 10 * m)), n, pid=m) for n, m in TAKEN],
+        [
+            "GPUs 0 waits for train0.py 40-50% of the time",
+            "GPUs 1 waits for train1.py 50-60% of the time",
+        ],
+    ),
+    "times of other units": (
+        [of_job(LASTS % lasting(s), n) for n, s in enumerate((40, 300, 80))],
+        ["GPUs 0 1 2 rest for 40 s to 5 min"],
+    ),
+    "no name forges a place or a number": (
+        [of_job(TAKES % (clean(name), number(40)), n) for n, name in enumerate(FORGED)],
+        [f"GPUs {n} waits for {clean(name)} 40% of the time" for n, name in enumerate(FORGED)],
     ),
     "another rule or severity stays apart": (
         [of_job(SHARED, n, rule=f"{n}", severity=HOW[n]) for n in range(3)],
@@ -77,17 +110,28 @@ UNITED = {
 def test_findings_of_one_cause_are_one(findings: list[Finding], causes: list[str]) -> None:
     """One sentence holds for all of them; what differs in more than numbers is another cause."""
     assert said(*findings) == causes
-    assert filled(GPUS, "all 8 GPUs", 8) == "All 8 GPUs"
+    assert filled(GPUS_PLACE, "all 8 GPUs", 8) == "All 8 GPUs"
 
 
 def test_a_cause_costs_and_advises_what_all_its_jobs_need() -> None:
     """GPU time that jobs share counts once; changes of which only numbers differ are one."""
-    advice = [Advice(f"Use {n}.", setting="n", wanted=str(n)) for n in (6, 8)]
+    advice = [Advice(f"Use {n}.", setting="n", wanted=n) for n in (number(6), number(8))]
     shared = [of_job(SHARED, 0, pid=pid, cost=10.0, advice=advice[pid : pid + 1]) for pid in (0, 1)]
     [cause] = as_causes(shared, str)
     assert (cause.cost_gpu_seconds, cause.cost_share, cause.job) == (20.0, 1.0, None)
     assert [(one.action, one.wanted) for one in cause.advice] == [("Use 6-8.", "6-8")]
     assert list(cause.members) == shared
+
+
+def test_marks_leave_a_rule_only_as_places() -> None:
+    """Evidence and advice read as a person does; what was kept before advice had places reads."""
+    advice = Advice(f"Use {number(6)} {{all}}.", wanted=number(6), why=f"{lasting(90)} lost")
+    assert (advice.action, advice.wanted, advice.why) == ("Use 6 {all}.", "6", "2 min lost")
+    assert advice.says == "Use {6} {{all}}.\n\n{6}"
+    assert Evidence("wait", says=f"for {lasting(3.25)}").says == "for 3.2 s"
+    assert plain(number(1.25, 1, unit="G")) == "1.2G"
+    old = [of_job(SHARED, n, pid=n, advice=(Advice(f"Use {n}."),)) for n in (6, 8, 6)]
+    assert [one.action for one in as_causes(old, str)[0].advice] == ["Use 6.", "Use 8."]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def finding(rule: str = "starved", cost: float | None = 0.0, **fields: Any) -> F
         "severity": "warning",
         "confidence": 0.9,
         "summary": "GPU 0 waits for data 58% of the time",
-        "says": "{gpus} {gpus|waits|wait} for data 58% of the time",
+        "says": "{gpus} {gpus|waits|wait} for data {58}% of the time",
         "gpus": ("GPU-0",),
         "job": JOB,
         "evidence": (Evidence("busy", 42.0, "%"),),
@@ -102,15 +102,25 @@ def test_a_count_that_begins_anew_adds_to_what_was_lost() -> None:
     assert ledger.lost_by_rule() == {"starved": 190.0}
 
 
-def test_what_is_lost_adds_up_by_rule_job_and_gpu() -> None:
-    """A loss of two GPUs is shared by both; what loses no time is none."""
+def test_what_is_lost_adds_up_by_rule_and_job() -> None:
+    """A finding to which no time is lost adds none."""
     two = ("GPU-0", "GPU-1")
     ledger = fed([(0.0, (finding(cost=30.0, gpus=two), finding("saves", 6.0, job=OTHER)))])
     ledger.add_diagnosis(diagnosis(1.0, finding("full", None)))
     assert ledger.lost_gpu_seconds() == 36.0
     assert ledger.lost_gpu_seconds(rule="saves") == ledger.lost_gpu_seconds(job=OTHER) == 6.0
-    assert [ledger.lost_gpu_seconds(gpu=one) for one in two] == [15.0 + 6.0, 15.0]
     assert ledger.lost_gpu_seconds(rule="full") == 0.0
+
+
+def test_idle_time_that_is_lost_adds_up_by_gpu_and_rule() -> None:
+    """Also where a job begins anew and its costs count from zero again; it never falls."""
+    counts = [(50.0, 20.0, 10.0), (60.0, 25.0, 12.0), (4.0, 1.0, 3.0)]
+    ledger = fed(
+        (float(at), (finding(cost=cost, idle_seconds_lost=(("GPU-0", a), ("GPU-1", b))),))
+        for at, (cost, a, b) in enumerate(counts)
+    )
+    lost = [dict(ledger.idle_seconds_lost(gpu)) for gpu in ("GPU-0", "GPU-1", "GPU-2")]
+    assert lost == [{"starved": 26.0}, {"starved": 15.0}, {}]
 
 
 def test_what_stands_is_counted_in_watched_seconds() -> None:

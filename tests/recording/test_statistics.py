@@ -9,13 +9,9 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.outputs.report.accumulator import gpu_usage, host_usage, job_usage
 from gpuwatch.recording.statistics import Part, Statistics, by_weight
-from tests.support.long_recording import Piece, snapshots
+from tests.support.recordings import simulated
 
 SCENARIOS = ("starved", "reported")
-
-
-def simulated(scenario: str, seconds: float, gpus: int = 2) -> list[Snapshot]:
-    return list(snapshots((Piece(scenario, seconds),), gpus=gpus, interval=1.0))
 
 
 def figures(statistics: Statistics) -> dict[str, Any]:
@@ -30,8 +26,8 @@ def figures(statistics: Statistics) -> dict[str, Any]:
         "jobs": sorted(jobs, key=lambda job: job.pid),
         "processes": by_weight(statistics.processes.used.values()),
         "host": host_usage(statistics.host, end),
-        "loops": statistics.loop_seconds,
-        "problems": list(statistics.problems),
+        "loops": statistics.noted.loop_seconds,
+        "problems": statistics.noted.problems,
     }
     return flat(msgspec.to_builtins(found))
 
@@ -102,10 +98,10 @@ def test_the_course_of_parts_is_that_of_the_whole() -> None:
     for statistics in (whole(taken), merged(parts_of(taken))):
         (gpu,) = statistics.gpus.values()
         found: dict[int, tuple[float, float]] = {}
-        for begin, end, held, sum_, _, _ in gpu.busy_profile.cells():
+        for begin, end, stat in gpu.busy_profile.cells():
             place = int((begin + end) / 2 // 32.0)
             seconds, busy = found.get(place, (0.0, 0.0))
-            found[place] = (seconds + held, busy + sum_)
+            found[place] = (seconds + stat.seconds, busy + stat.total)
         courses.append(found)
     assert courses[0].keys() == courses[1].keys()
     for place, (seconds, busy) in courses[0].items():

@@ -20,7 +20,7 @@ from gpuwatch.core.source import ManualClock
 from gpuwatch.core.text import SentenceError
 from gpuwatch.diagnosis.engine import Engine
 from gpuwatch.recording.hosts.together import Machine, are_one, key_of, merged, together
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.support.simulated import looks
 from tests.support.snapshots import gpu, snapshot
 
 TIMES: dict[str, Any] = {
@@ -160,11 +160,8 @@ def test_two_runs_of_one_command_are_not_one_job() -> None:
 def halves(seconds: int, apart: float = 0.0) -> tuple[list[Snapshot], list[Snapshot]]:
     """A simulated machine whose third rank of four is slow, as if it were two machines."""
     clock = ManualClock(unix_epoch_seconds=1000.0)
-    source = SimulatedSource("imbalanced", 4, clock=clock)
     found: tuple[list[Snapshot], list[Snapshot]] = ([], [])
-    for _ in range(seconds):
-        whole = source.read()
-        clock.advance(1.0)
+    for whole in looks("imbalanced", seconds, gpus=4, clock=clock):
         for number in (0, 1):
             uuids = {one.uuid for one in whole.gpus[2 * number : 2 * number + 2]}
             (all_ranks,) = whole.jobs

@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from gpuwatch.core.model import Gpu, Snapshot
-from gpuwatch.core.source import ManualClock, ReadOptions
 from gpuwatch.sources.logs.source import LogOptions, read_lines
 from gpuwatch.sources.logs.text import LogStats
 from gpuwatch.sources.nvml.tables import EVENT_REASONS
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.support.simulated import looks
 
 MIB = 1024 * 1024
 
@@ -99,14 +98,7 @@ def simulated(
     scenario: str = "starved", gpus: int = 2, count: int = 40, interval: float = 1.0
 ) -> list[Snapshot]:
     """A simulated machine, ``count`` looks at it."""
-    clock = ManualClock()
-    options = ReadOptions(interval_seconds=interval)
-    source = SimulatedSource(scenario, gpus, clock=clock, options=options)
-    found = []
-    for _ in range(count):
-        found.append(source.read())
-        clock.advance(interval)
-    return found
+    return list(looks(scenario, count, gpus=gpus, interval=interval))
 
 
 def read(text: str, stats: LogStats | None = None, **options: object) -> list[Snapshot]:

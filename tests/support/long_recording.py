@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
 from gpuwatch.core.model import Snapshot
-from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.source import ManualClock
 from gpuwatch.outputs.export import JsonLinesWriter
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.support.simulated import looks
 
 BEGIN_UNIX_SECONDS = 1_772_395_200.0
 """2026-03-01 20:00 UTC."""
@@ -45,12 +45,8 @@ def snapshots(
         if piece.scenario is None:
             clock.advance(piece.seconds)
             continue
-        source = SimulatedSource(
-            piece.scenario, gpus, clock=clock, options=ReadOptions(interval_seconds=interval)
-        )
-        for _ in range(round(piece.seconds / interval)):
-            yield source.read()
-            clock.advance(interval)
+        count = round(piece.seconds / interval)
+        yield from looks(piece.scenario, count, gpus=gpus, interval=interval, clock=clock)
 
 
 def write(

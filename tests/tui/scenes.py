@@ -34,6 +34,26 @@ class Scene:
         return self.past[-1]
 
 
+def with_unified_memory(one: Snapshot) -> Snapshot:
+    """Return the machine with GPUs that share the host's memory, as a GB10 does."""
+    gpus = tuple(
+        replace(
+            each,
+            identity=replace(
+                each.identity,
+                name="NVIDIA GB10",
+                memory_total_bytes=None,
+                memory_unified=True,
+                power_limit_default_watts=None,
+                power_limit_max_watts=None,
+            ),
+            reading=replace(each.reading, memory_used_is_process_sum=True, power_limit_watts=None),
+        )
+        for each in one.gpus
+    )
+    return replace(one, gpus=gpus)
+
+
 @cache
 def scene(
     scenario: str = "starved",
@@ -44,13 +64,16 @@ def scene(
     attached: bool = False,
 ) -> Scene:
     """The same scene for the same arguments. Nobody may push into its history. ``attached``: to the
-    first job, as if it had been asked for at the start."""
+    first job, as if it had been asked for at the start. ``unified`` is no scenario: a healthy
+    machine with unified memory."""
     clock = ManualClock(seconds=1000.0 - seconds)
     options = ReadOptions(all_processes=all_processes)
-    source = SimulatedSource(scenario, gpus, clock=clock, options=options)
+    unified = scenario == "unified"
+    simulated = "healthy" if unified else scenario
+    source = SimulatedSource(simulated, gpus, clock=clock, options=options)
     snapshots = []
     for _ in range(seconds + 1 + _LATER):
-        one = source.read()
+        one = with_unified_memory(source.read()) if unified else source.read()
         if attached and options.attached is None and one.jobs:
             options.attached = one.jobs[0].key
         snapshots.append(one)

@@ -3,9 +3,7 @@
 It is imported by measuring processes as a user's file would be.
 """
 
-import contextlib
 import ctypes
-import multiprocessing
 import os
 import signal
 import sys
@@ -102,21 +100,6 @@ def killed(index: int) -> torch.Tensor:
     return number_of(index)
 
 
-class Swallowing(HeldUp):
-    """A batch; the process that takes it out of the queue kills the worker, and catches what
-    that raises."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return swallowed, (self.samples,)
-
-
-def swallowed(samples: list[int]) -> list[int]:
-    with contextlib.suppress(RuntimeError):
-        multiprocessing.active_children()[0].kill()
-        time.sleep(60)
-    return samples
-
-
 @loader()
 def exits(_index: int) -> None:
     os._exit(3)
@@ -180,11 +163,9 @@ class PairSampler(BatchSampler):
 numbers = DataLoader(Numbers(), batch_size=8, drop_last=True)
 shuffled = DataLoader(Numbers(), batch_size=8, shuffle=True, num_workers=1)
 collates = DataLoader(Numbers(), batch_size=4, collate_fn=collate_fails)
-crashes_spawned = loader(num_workers=1, multiprocessing_context="spawn")(crash)
 patient = loader(batch_size=8, num_workers=1, timeout=30, multiprocessing_context="spawn")(
     number_of
 )
-killed_by_reader = DataLoader(Numbers(), batch_size=4, collate_fn=Swallowing)
 crashes = loader()(crash)
 unpicklable = loader(num_workers=1, multiprocessing_context="spawn")(lambda index: index)
 empty = DataLoader([], batch_size=4)

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.core.text import SentenceError
 from gpuwatch.outputs.tuning import tune_text
 from gpuwatch.tuning.records import Description, Failure, Order, Setting, Visit
-from gpuwatch.tuning.search import ROUNDS, Result, Search, as_json, make_result
+from gpuwatch.tuning.search import ROUNDS, Result, Search, as_json
 
 Curve = Callable[[Setting], float]
 
@@ -39,16 +39,13 @@ class Machine:
             return failure
         cold = self.from_disk(len(self.visited))
         rate = self.curve(order.setting) * self.random.lognormvariate(0, self.noise)
-        read = 10**9
         return Visit(
             samples=round(rate * 1000 / (4 if cold else 1)),
             batches=100,
             seconds=1000.0,
             first_batch_seconds=0.1,
             cores_used=self.cores,
-            other_cores_used=0.0,
-            read_bytes=read,
-            disk_read_bytes=read if cold else 0,
+            from_disk=cold,
         )
 
 
@@ -69,8 +66,13 @@ def searched(
     **asked: tuple[Any, ...],
 ) -> Result:
     description = description or described()
-    result = make_result(
-        description, target="train.py:loader", step=None, cores=cores, budget_seconds=budget
+    result = Result(
+        target="train.py:loader",
+        step=None,
+        torch=description.torch,
+        samples=description.samples,
+        usable_cores=cores,
+        budget_seconds=budget,
     )
     Search(result, description, asked, machine.visit, clock=lambda: machine.now).run()
     return result
@@ -80,8 +82,7 @@ def peak(at: int, *, fall: float = 0.3) -> Curve:
     return lambda s: 100 * max(0.8, min(s.num_workers, at) - fall * max(0, s.num_workers - at))
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 6, 8])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("at", "seed"), [(1, 1), (2, 2), (3, 1), (4, 2), (6, 1), (8, 2)])
 def test_finds_the_peak(at: int, seed: int) -> None:
     """Where more workers make it slower, the best count is found, within what is as good."""
     result = searched(Machine(peak(at), 0.01, seed), prefetch_factor=(2,))
@@ -167,12 +168,12 @@ def test_failures_are_kept_and_the_rest_is_measured() -> None:
     machine.fails = lambda s: failure if s.num_workers > 4 else None
     result = searched(machine, prefetch_factor=(2,))
     assert result.recommended.num_workers == 4
-    assert "More: 8 workers failed (see below)" in " ".join(result.reasons)
+    assert "8 failed (see below)" in " ".join(result.reasons)
     machine.fails = lambda _setting: failure
     assert len(searched(machine).settings) == 2
 
 
-@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("at", [1, 2, 5, 9])
 def test_interrupt_at_any_moment_keeps_what_was_measured(at: int) -> None:
     """Ctrl-C ends it with all visits before."""
     machine = Machine(peak(4))
@@ -206,8 +207,7 @@ def test_text_says_what_to_change_first() -> None:
     assert "4 times what you have (100)." in words
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("unicode", [True, False])
+@pytest.mark.parametrize(("width", "unicode"), [(40, True), (80, False), (200, True)])
 def test_text_fits_its_width_and_is_harmless(width: int, unicode: bool) -> None:
     """No line is wider than the terminal; without Unicode there is only ASCII; nothing that a
     user's code says reaches the terminal as a control sequence."""

@@ -30,10 +30,10 @@ def ask(folder: Path, text: str) -> list[str]:
     [
         ("train.py", "write file.py:name"),
         ("train.py:", "write file.py:name"),
-        ("train.py:a b", "not a Python name"),
+        ("train.py:a b", "names no object"),
         ("missing.py:loader", "There is no file missing.py"),
         (".:loader", "neither a file"),
-        ("./:loader", "is a folder"),
+        ("./:loader", "is a directory"),
         ("a b:loader", "neither a file"),
         ("\x1b[31m.py:loader", "There is no file"),
     ],
@@ -74,7 +74,7 @@ def test_module_is_imported_from_here(tmp_path: Path) -> None:
         ("import sys\nsys.exit(3)", "ended the program .*train.py:2.*__main__"),
         ("import missing_module", "needs the module missing_module"),
         ("from . import parts", "named as a module"),
-        ("other = 1\nloadre = 2", "has no 'loader'; it has loadre"),
+        ("other = 1\nloadre = 2", "has no 'loader'; it has other, loadre"),
         ("if __name__ == '__main__':\n    loader = 1", "line 2 makes it under if __name__"),
     ],
 )

@@ -284,11 +284,7 @@ class GpuTrack:
             return None
         held = [(name, self._reasons.over(name, since)) for name in self._reasons.names]
         return tuple(
-            [
-                ReasonSeconds(str(name), stat.mean * stat.seconds)
-                for name, stat in held
-                if stat is not None
-            ]
+            [ReasonSeconds(str(name), stat.total) for name, stat in held if stat is not None]
         )
 
 

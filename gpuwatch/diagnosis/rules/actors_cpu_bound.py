@@ -35,6 +35,7 @@ from gpuwatch.diagnosis.facts.window import JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, loading, open_causes
 from gpuwatch.diagnosis.rules.shared.words import is_at_least, ramp, required, rounded, strength
+from gpuwatch.diagnosis.sentence import number
 
 _PARALLEL = Advice(
     "Step several environments in each of several processes (gymnasium.vector, SubprocVecEnv), as "
@@ -103,7 +104,8 @@ def _waits_for_them(job: JobFacts) -> str:
     need = loaders.wanted(job.own_workers) or 0.0
     unknown = "environments of reinforcement learning, or workers that prepare its data"
     what = job.job.simulates or unknown
-    says = f"it waits for {_count(job)} processes of its own at {need:.0f}% of a core each ({what})"
+    says = f"it waits for {number(_count(job))} processes of its own "
+    says += f"at {number(need)}% of a core each ({what})"
     return says + (", which wait for a core most of that time" if _is_crowded(job) else "")
 
 

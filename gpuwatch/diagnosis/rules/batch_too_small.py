@@ -45,7 +45,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared import cards
 from gpuwatch.diagnosis.rules.shared.loading import MAIN_AT_LIMIT_PERCENT
 from gpuwatch.diagnosis.rules.shared.words import gib, highest, keys, mean, named, ramp, required
-from gpuwatch.diagnosis.sentence import GPUS, IS
+from gpuwatch.diagnosis.sentence import GPUS, IS, number
 
 RULE = Rule(
     title="batch too small",
@@ -107,11 +107,11 @@ def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
     fullest = max(gpus, key=lambda gpu: cards.memory_share(gpu) or 0.0)
     used = gib(cards.memory_most(fullest) or 0.0)
     total = gib(fullest.identity.memory_total_bytes or 0)
-    times = f"{min(MANY_TIMES, FILL_TO / max(share, 0.01)):.1f} times"
+    times = f"{number(min(MANY_TIMES, FILL_TO / max(share, 0.01)), 1)} times"
     sm = mean([cards.sm_when_busy(gpu) for gpu in gpus])
     power = mean([cards.power_when_busy(gpu) for gpu in gpus])
-    seen = [] if sm is None else [f"{sm:.0f}% of the multiprocessors active"]
-    seen += [] if power is None else [f"{power:.0f} W"]
+    seen = [] if sm is None else [f"{number(sm)}% of the multiprocessors active"]
+    seen += [] if power is None else [f"{number(power)} W"]
     clear = sum(cards.little_work_clearness(gpu) for gpu in gpus) / len(gpus)
     larger = Advice(
         f"Raise the batch size in steps: {times} the present one should fit (gpuwatch tune memory "
@@ -125,7 +125,7 @@ def _firing(gpus: list[GpuFacts], share: float, *, serves: bool) -> Firing:
     slow = all(value is not None and value < NO_TENSOR_PERCENT for value in tensor)
     return Firing(
         summary=f"{GPUS} {IS} busy but underused ({', '.join(seen)}) "
-        f"with {100 * (1 - share):.0f}% of the memory free: the batch is too small",
+        f"with {number(100 * (1 - share))}% of the memory free: the batch is too small",
         evidence=[item for gpu in gpus for item in _evidence(gpu)],
         advice=(larger, _PRECISION) if slow else (larger,),
         strength=0.5 + 0.35 * clear + 0.15 * ramp(share, ROOM, 0.25),

@@ -50,7 +50,7 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, words
-from gpuwatch.diagnosis.sentence import GPUS, IS, either
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="busy without work",
@@ -131,17 +131,17 @@ def _exchanges(window: Window) -> bool:
 def _summary(gpus: list[GpuFacts], waiting: bool) -> str:
     busy = words.highest([gpu.busy_percent for gpu in gpus])
     power = words.highest([cards.power_when_busy(gpu) for gpu in gpus])
-    start = f"{GPUS} {IS} {busy or 0.0:.0f}% busy"
+    start = f"{GPUS} {IS} {number(busy or 0.0)}% busy"
     if waiting:
         plateau = words.highest([gpu.power_plateau_watts for gpu in gpus]) or 0.0
         return (
-            f"{start} at {power or 0.0:.0f} W, after {plateau:.0f} W "
+            f"{start} at {number(power or 0.0)} W, after {number(plateau)} W "
             f"before: {either('it is', 'they are')} waiting, not working"
         )
     sm = words.highest([cards.sm_when_busy(gpu) for gpu in gpus])
-    at = "" if power is None else f" at {power:.0f} W"
+    at = "" if power is None else f" at {number(power)} W"
     if sm is not None:
-        at += f" with {sm:.0f}% of {either('its', 'their')} multiprocessors active"
+        at += f" with {number(sm)}% of {either('its', 'their')} multiprocessors active"
     return f"{start}{at}: little work gets done"
 
 

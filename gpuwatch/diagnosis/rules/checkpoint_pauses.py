@@ -30,7 +30,15 @@ from gpuwatch.diagnosis.finding import Pause
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import pauses
 from gpuwatch.diagnosis.rules.shared.loading import NO_JOB
-from gpuwatch.diagnosis.rules.shared.words import amount, lasting, percent_of, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import (
+    amount,
+    in_percent,
+    lasting,
+    percent_of,
+    ramp,
+    strength,
+)
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="checkpoint pauses",
@@ -84,7 +92,7 @@ def _firing(window: Window, saves: list[Pause]) -> Firing:
     ]  # fmt: skip
     return Firing(
         summary=f"{pauses.who_paused(window)} paused {_how_often(saves)}, for up to "
-        f"{lasting(longest)}{_what_was_saved(saves)}: checkpoints ({lost:.0%} of the time)",
+        f"{lasting(longest)}{_what_was_saved(saves)}: checkpoints ({in_percent(lost)} of the time)",
         evidence=evidence,
         severity=None if lost >= LOST_SHARE else "info",
         strength=strength(
@@ -106,7 +114,7 @@ def _how_often(saves: list[Pause]) -> str:
     every = pauses.rhythm(saves)
     if every is not None:
         return f"every {lasting(every)}"
-    return "once" if len(saves) == 1 else f"{len(saves)} times"
+    return "once" if len(saves) == 1 else f"{number(len(saves))} times"
 
 
 def _what_was_saved(saves: list[Pause]) -> str:

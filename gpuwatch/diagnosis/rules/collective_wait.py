@@ -75,6 +75,7 @@ from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, pauses, ranks, words
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="waits for another rank",
@@ -224,8 +225,8 @@ def _firing_each_other(window: Window, gpus: list[GpuFacts], *, in_turns: bool) 
     if known is not None:
         late = f"{known} launches its collectives last"
     return Firing(
-        summary=f"{words.named(gpus)} wait for each other {spun + idle:.0%} of the time, in "
-        f"collectives: {late}{ranks.looks(window)}",
+        summary=f"{words.named(gpus)} wait for each other {words.in_percent(spun + idle)} of the "
+        f"time, in collectives: {late}{ranks.looks(window)}",
         evidence=[
             Evidence("busy at less than half the power of work", words.percent_of(spun), "%",
                      100.0 * ALL_SPIN_SHARE, "of the time, on all of them alike"),
@@ -262,8 +263,8 @@ def _network(window: Window, gpus: list[GpuFacts]) -> Firing | None:
     if share is None or share < LEAST_EXCHANGE_SHARE or not _do_equal_work(gpus):
         return None
     return Firing(
-        summary=f"{words.named(gpus)} wait for the network about {share:.0%} of the time, in "
-        f"collectives: {words.amount(sent)}/s leave the machine meanwhile",
+        summary=f"{words.named(gpus)} wait for the network about {words.in_percent(share)} of the "
+        f"time, in collectives: {words.amount(sent)}/s leave the machine meanwhile",
         evidence=[
             Evidence("waits", words.percent_of(share), "%", 100.0 * LEAST_EXCHANGE_SHARE, how),
             Evidence("power, held against what is sent", round(phase, 2), "correlation",
@@ -338,17 +339,18 @@ def _firing(
     low, lost = "below what this job draws when it works", split.gap
     summary = (
         f"{name} {words.verb(several, 'waits', 'wait')} for {cards.who(window, late)} "
-        f"{100 * split.gap:.0f}% of the time, in collectives: {doing.says}{ranks.looks(window)}"
+        f"{words.in_percent(split.gap)} of the time, in collectives: "
+        f"{doing.says}{ranks.looks(window)}"
     )
     if not sure:
         low = "little for this card"
         lost = words.mean([cards.wasted_share(gpu) for gpu in several]) or split.gap
         plateau = cards.little_power_share(late) * (late.power_limit_watts or 0.0)
         summary = (
-            f"{name} {words.verb(several, 'is', 'are')} {busy:.0f}% busy and "
+            f"{name} {words.verb(several, 'is', 'are')} {number(busy)}% busy and "
             f"{words.verb(several, 'does', 'do')} little, and {words.named([late])} idles "
-            f"{split.gap:.0%} of the time: ranks of one job that wait for it in a collective, or "
-            "separate jobs"
+            f"{words.in_percent(split.gap)} of the time: ranks of one job that wait for it in a "
+            "collective, or separate jobs"
         )
     return Firing(
         summary=summary,

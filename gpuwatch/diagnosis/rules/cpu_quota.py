@@ -38,7 +38,7 @@ import math
 from gpuwatch.diagnosis.facts.window import JobFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import loaders, loading, words
-from gpuwatch.diagnosis.sentence import of_several
+from gpuwatch.diagnosis.sentence import number, of_several
 
 RULE = Rule(
     title="CPU quota too small",
@@ -81,7 +81,7 @@ def _cores_without(window: Window, job: JobFacts) -> int | None:
 def _firing(
     window: Window, found: loading.Underfed, quota: float, cores: int | None, throttled: float
 ) -> Firing:
-    used, number = found.job.cpu_cores, words.cores_of(quota)
+    used, held_to = found.job.cpu_cores, words.cores_of(quota)
     visible = "" if cores is None else f" of {words.counted(cores, 'visible core')}"
     near = 0.0 if used is None else words.ramp(used / max(0.1, quota), 0.5, 0.9)
     clearness = [words.ramp(throttled, loaders.THROTTLED_PERCENT / 2, 40.0), 0.5 + 0.5 * near]
@@ -105,11 +105,11 @@ def _firing(
         evidence.insert(0, found.evidence)
         clearness.append(found.clearness)
     return Firing(
-        summary=f"{complaint}: a CPU quota of {number}{visible} held "
-        f"{of_several('the job', 'the jobs')} back in {throttled:.0f}% of its periods",
+        summary=f"{complaint}: a CPU quota of {held_to}{visible} held "
+        f"{of_several('the job', 'the jobs')} back in {number(throttled)}% of its periods",
         evidence=evidence,
         severity=found.severity,
-        advice=_advice(window, found, quota, number, cores),
+        advice=_advice(window, found, quota, held_to, cores),
         strength=words.strength(*clearness),
         gpus=found.keys,
         lost_share=lost,
@@ -118,7 +118,7 @@ def _firing(
 
 
 def _advice(
-    window: Window, found: loading.Underfed, quota: float, number: str, cores: int | None
+    window: Window, found: loading.Underfed, quota: float, present: str, cores: int | None
 ) -> list[Advice]:
     count, ranks = found.worker_count, max(1, len(found.job.job.ranks))
     needed = loaders.demand(found.job, count, found.busy_share)
@@ -126,16 +126,16 @@ def _advice(
         # What it does with the quota says little of its need where nearly all was refused.
         needed = max(ranks * (needed + 1), math.ceil(1.5 * quota))
     wanted = words.lowest((needed, cores))
-    to = "." if wanted is None else f" from {number} to {wanted}."
+    to = "." if wanted is None else f" from {present} to {number(wanted)}."
     larger = Advice(
         f"Raise the CPU quota (docker --cpus, Kubernetes limits.cpu){to}",
         setting="cpu quota",
-        present=number.partition(" ")[0],
-        wanted=None if wanted is None else str(wanted),
+        present=present.partition(" ")[0],
+        wanted=None if wanted is None else number(wanted),
         why="once the quota is used up, the job stands still for the rest of each period",
     )
     better = loaders.recommended_workers(window.host, found.job, count, found.busy_share)
     if count is None or better is None or better >= count:
         return [larger]
-    why = f"a quota of {number} serves no more, and all are throttled together"
+    why = f"a quota of {present} serves no more, and all are throttled together"
     return [larger, loaders.set_workers("Until then lower num_workers", count, better, why)]

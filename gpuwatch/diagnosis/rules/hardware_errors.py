@@ -43,7 +43,7 @@ from gpuwatch.diagnosis.rules.shared.cards import (
     xid_words,
 )
 from gpuwatch.diagnosis.rules.shared.words import keys, named
-from gpuwatch.diagnosis.sentence import GPUS, either
+from gpuwatch.diagnosis.sentence import GPUS, either, number
 
 # There is nothing to weigh.
 RULE = Rule(title="hardware errors", trust=1.03, has_look_alikes=False)
@@ -121,13 +121,13 @@ def _firing(window: Window, gpus: list[GpuFacts], severity: str, advice: list[Ad
 def _troubles(gpu: GpuFacts) -> list[str]:
     troubles = []
     if gpu.ecc_uncorrected_new:
-        troubles.append(f"{gpu.ecc_uncorrected_new} uncorrectable since watching began")
+        troubles.append(f"{number(gpu.ecc_uncorrected_new)} uncorrectable since watching began")
     if gpu.remapped_rows_failed:
         troubles.append("a row remapping failed")
     if gpu.remapped_rows_pending:
         troubles.append("a row remapping is pending (it needs a reset)")
     if gpu.ecc_corrected_new and not troubles:
-        troubles.append(f"{gpu.ecc_corrected_new} corrected, a high number")
+        troubles.append(f"{number(gpu.ecc_corrected_new)} corrected, a high number")
     return troubles
 
 

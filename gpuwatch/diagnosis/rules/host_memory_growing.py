@@ -39,6 +39,7 @@ from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, WorkerFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loading import job_of, settle_early
 from gpuwatch.diagnosis.rules.shared.words import amount, clamp, lasting, measured, ramp, strength
+from gpuwatch.diagnosis.sentence import number
 
 _ARRAYS = Advice(
     "Hold what all workers read in numpy arrays or tensors instead of Python lists and dicts.",
@@ -160,7 +161,7 @@ def _advice(workers: WorkerFacts | None, part: float | None) -> tuple[Advice, ..
     fewer = Advice(
         "Lower num_workers or prefetch_factor.",
         setting="num_workers",
-        present=f"{workers.count:.0f} in all",
+        present=f"{number(workers.count)} in all",
         why="each worker holds its copies and its batches",
     )
     return (_ARRAYS, fewer, *RULE.cure)

@@ -33,6 +33,7 @@ from gpuwatch.diagnosis.facts.window import STOPPED_STATES, RankFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import WAITING
 from gpuwatch.diagnosis.rules.shared.loading import job_of
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="job is stopped",
@@ -85,10 +86,10 @@ def _summary(stopped: list[RankFacts], count: int, how: str) -> str:
     if len(stopped) == count == 1:
         return f"The job (PID {stopped[0].pid}) is {how}"
     if len(stopped) == count:
-        return f"The job is {how}: all its {count} ranks are"
+        return f"The job is {how}: all its {number(count)} ranks are"
     names = [f"rank {rank.rank}" for rank in stopped if rank.rank is not None]
     if len(names) != len(stopped) or len(names) > NAMED_MOST:
-        names = [f"{len(stopped)} of the job's {count} ranks"]
+        names = [f"{number(len(stopped))} of the job's {number(count)} ranks"]
     verb, waits = ("is", "it") if len(stopped) == 1 else ("are", "them")
     who = units.listed(names)
     return f"{who[:1].upper()}{who[1:]} {verb} {how}, and the others wait for {waits}"

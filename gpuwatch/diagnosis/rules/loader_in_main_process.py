@@ -52,6 +52,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     starved,
 )
+from gpuwatch.diagnosis.sentence import number
 
 _PERSISTENT = Advice(
     "Set persistent_workers=True.",
@@ -145,7 +146,9 @@ def _in_threads(window: Window, found: Underfed) -> Firing | None:
     least = THREADS_CROWDED_PERCENT if crowded else THREADS_PERCENT
     if idle >= MAIN_LOADS_PERCENT or threads < max(least, BACKWARD_FACTOR * main):
         return None
-    count = f"{threads / 100.0:.1f} cores" if threads >= 100.0 else f"{threads:.0f}% of a core"
+    count = f"{number(threads)}% of a core"
+    if threads >= 100.0:
+        count = f"{number(threads / 100.0, 1)} cores"
     evidence = [
         Evidence("loader workers", 0.0, says="no process loads for it"),
         Evidence("other threads' CPU", round(threads, 1), "% of a core", least,
@@ -180,7 +183,7 @@ def _waits_for_its_own(window: Window, found: Underfed) -> Firing:
                    why=why),
         )  # fmt: skip
     else:
-        does = f"cannot load it faster, at {makers / 100.0:.1f} cores"
+        does = f"cannot load it faster, at {number(makers / 100.0, 1)} cores"
         advice = _for_threads(spare, makers)
     return found.starves(
         f"threads or processes of its own, and no loader workers, {does}",

@@ -53,7 +53,7 @@ from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import USED_PERCENT, present
 from gpuwatch.diagnosis.rules.shared.words import GIB, gib, keys, lasting, named, ramp
-from gpuwatch.diagnosis.sentence import GPUS, either
+from gpuwatch.diagnosis.sentence import GPUS, either, number
 
 _OUTLIVE = Advice(
     "Look for tensors that outlive their step: losses summed without .item(), outputs kept in a "
@@ -187,8 +187,8 @@ def _firing(growing: list[_Growth], seen: float, *, serves: bool) -> Firing:
 def _rate(slope: float) -> str:
     a_minute = slope * 60.0
     if a_minute >= GIB:
-        return f"{a_minute / GIB:.1f} GiB per minute"
-    return f"{a_minute / 1024**2:.0f} MiB per minute"
+        return f"{number(a_minute / GIB, 1)} GiB per minute"
+    return f"{number(a_minute / 1024**2)} MiB per minute"
 
 
 def _evidence(growth: _Growth) -> list[Evidence]:

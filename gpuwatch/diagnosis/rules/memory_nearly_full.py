@@ -28,7 +28,7 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import memory_most, memory_share, present
-from gpuwatch.diagnosis.rules.shared.words import gib, keys, named, ramp
+from gpuwatch.diagnosis.rules.shared.words import gib, in_percent, keys, named, ramp
 from gpuwatch.diagnosis.sentence import GPUS
 
 _HEADROOM = Advice(
@@ -89,7 +89,7 @@ def check(window: Window) -> Verdict:
         for gpu in full
     ]  # fmt: skip
     return Firing(
-        summary=f"The memory of {GPUS} is {100 * share:.0f}% used: {gib(max(0.0, free))} "
+        summary=f"The memory of {GPUS} is {in_percent(share)} used: {gib(max(0.0, free))} "
         f"left{others}",
         evidence=evidence,
         advice=advice,

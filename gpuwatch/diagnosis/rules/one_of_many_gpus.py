@@ -32,6 +32,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared.cards import UNUSED_PERCENT, required_load, unused
 from gpuwatch.diagnosis.rules.shared.loading import job_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="GPUs left unused",
@@ -56,7 +57,7 @@ def check(window: Window) -> Verdict:
     if window.watched_seconds < LONG_ENOUGH_SECONDS:
         return Unknown((f"{LONG_ENOUGH_SECONDS:.0f} s of data",))
     way = _ALL_OF_THEM.get(job.job.framework or "", "write and start it for several")
-    left = f"{more} more that it may use {'is' if more == 1 else 'are'} untouched"
+    left = f"{number(more)} more that it may use {'is' if more == 1 else 'are'} untouched"
     left = f"{named(rests)} {verb(rests, 'runs', 'run')} nothing" if rests else left
     return Firing(
         summary=f"The job works on {named([gpu for gpu in gpus if gpu not in rests])} only: {left}",

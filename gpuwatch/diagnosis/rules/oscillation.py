@@ -105,7 +105,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
     period = words.mean([wave.period_seconds for _, wave in swinging])
     ranks = () if window.job is None else loading.driving(window.job, gpus)
     rhythm = "without a rhythm" if period is None else f"every {words.lasting(period)}"
-    waits = f"{IS} starved in bursts, {rhythm}: idle {lost:.0%} of the time"
+    waits = f"{IS} starved in bursts, {rhythm}: idle {words.in_percent(lost)} of the time"
     outside = window.job is not None and open_causes.waits_outside(window.job, ranks)
     clear = words.strength(
         words.ramp(lost, IDLE_SHARE - 0.05, 0.4),
@@ -129,7 +129,7 @@ def _firing(window: Window, swinging: list[tuple[GpuFacts, Waveform]]) -> Firing
 def _for_what(ranks: Sequence[RankFacts], window: Window) -> str:
     wait = loading.reported_wait(ranks)
     if wait is not None and wait >= loading.STARVED_SHARE:
-        return f"; the job reports waiting for data {wait:.0%} of the time"
+        return f"; the job reports waiting for data {words.in_percent(wait)} of the time"
     left = units.listed(open_causes.causes(window, ranks), "or")
     return f", waiting for {left}" if left else "; no known cause fits"
 

@@ -36,7 +36,7 @@ from gpuwatch.core.model import Job
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, words
-from gpuwatch.diagnosis.sentence import GPUS, IS, either
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="shared with others",
@@ -94,8 +94,8 @@ def _taking(job: Job, gpus: list[GpuFacts]) -> Firing:
     share = words.highest([gpu.foreign_busy_percent for gpu in gpus]) or 0.0
     # In an order that is the same for all of them, so that they say one thing.
     own = words.highest([gpu.own_busy_percent for gpu in gpus])
-    taken = " and ".join([f"{one:.0f}%" for one in sorted([share, own or 0.0], reverse=True)])
-    taken = f"{share:.0f}% goes to others" if own is None else f"{taken} of the time"
+    taken = " and ".join([f"{number(one)}%" for one in sorted([share, own or 0.0], reverse=True)])
+    taken = f"{number(share)}% goes to others" if own is None else f"{taken} of the time"
     move = Advice(
         f"Move {units.listed(sorted([words.program(job), *_others(gpus)]), 'or')} to another GPU, "
         "or agree on times.",

@@ -39,7 +39,15 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.cards import busy_link_rate, link_rate, present
-from gpuwatch.diagnosis.rules.shared.words import clamp, highest, keys, named, ramp, rounded
+from gpuwatch.diagnosis.rules.shared.words import (
+    clamp,
+    highest,
+    in_percent,
+    keys,
+    named,
+    ramp,
+    rounded,
+)
 from gpuwatch.diagnosis.sentence import GPUS, either
 
 _FEWER = Advice(
@@ -110,7 +118,7 @@ def _firing(gpus: list[GpuFacts], ratios: list[float]) -> Firing:
     link = f"generation {first.pcie_generation_busy} x{first.pcie_width_busy}"
     best = f"generation {first.identity.pcie_generation_max} x{first.identity.pcie_width_max}"
     copies = either("the GPU waits", "the GPUs wait")
-    cost = f"; {copies} for copies {100 * (loss or 0.0):.0f}% of the time" if waits else ""
+    cost = f"; {copies} for copies {in_percent(loss or 0.0)} of the time" if waits else ""
     reseat = Advice(
         "Check that its slot has that many lanes, reseat the card and its riser, and look for PCIe "
         "errors in the kernel log.",

@@ -39,6 +39,7 @@ from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unkno
 from gpuwatch.diagnosis.rules.shared.loading import settle_early
 from gpuwatch.diagnosis.rules.shared.ranks import looks, ranks_of
 from gpuwatch.diagnosis.rules.shared.words import keys, named, percent_of, ramp
+from gpuwatch.diagnosis.sentence import number
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 RULE = Rule(
@@ -143,8 +144,9 @@ def _firing(
         says = f"where one {does}, the others do less"
         evidence = Evidence("turns", percent_of(turns), "%", 100.0 * TURNS, says)
     return Firing(
-        summary=f"{named(gpus)} work {how}, {at_once:.1f} of {len(gpus)} at a time: stages of a "
-        f"pipeline, or of one model split over GPUs, that wait for each other{looks(window)}",
+        summary=f"{named(gpus)} work {how}, {number(at_once, 1)} of {number(len(gpus))} at a time: "
+        f"stages of a pipeline, or of one model split over GPUs, that wait for each other"
+        f"{looks(window)}",
         evidence=[
             Evidence("GPUs at work at a time", round(at_once, 1), None, float(len(gpus)),
                      "on average; the others wait"),

@@ -42,8 +42,8 @@ from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
-from gpuwatch.diagnosis.sentence import GPUS, IS, either
+from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 RULE = Rule(
     title="power or clocks capped",
@@ -120,7 +120,7 @@ def _missing(gpus: list[GpuFacts]) -> tuple[str, ...]:
 def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
     share = highest([cards.reason_share(window, gpu, cards.POWER_BRAKE) for gpu in gpus]) or 0.0
     return Firing(
-        summary=f"{GPUS} {IS} slowed by the hardware's power brake {100 * share:.0f}% of the time",
+        summary=f"{GPUS} {IS} slowed by the hardware's power brake {in_percent(share)} of the time",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(_SUPPLY,),
         strength=0.9 + 0.1 * ramp(share, BRAKE_SHARE, 0.2),
@@ -131,22 +131,24 @@ def _braked(window: Window, gpus: list[GpuFacts]) -> Firing:
 
 def _lowered(window: Window, gpus: list[GpuFacts]) -> Firing:
     first, loss = gpus[0], highest([cards.slowed(window, gpu) for gpu in gpus])
-    limit, default = first.power_limit_watts, first.identity.power_limit_default_watts
+    # Both are known: it was lowered.
+    limit = first.power_limit_watts or 0.0
+    default = first.identity.power_limit_default_watts or 0.0
     blind = any(gpu.throttle_shares is None for gpu in gpus)
-    slower = "" if not loss or loss < SLIGHT else f", and the clock is {100 * loss:.0f}% lower"
+    slower = "" if not loss or loss < SLIGHT else f", and the clock is {in_percent(loss)} lower"
     alike = [one for one in gpus if one.identity.power_limit_default_watts == default]
     reset = Advice(
-        f"Reset the power limit to {default:.0f} W if it was not lowered on purpose: "
+        f"Reset the power limit to {number(default)} W if it was not lowered on purpose: "
         f"sudo nvidia-smi -i {_cards(alike)} -pl {default:.0f}.",
         setting="power limit",
-        present=f"{limit:.0f} W",
-        wanted=f"{default:.0f} W",
+        present=f"{number(limit)} W",
+        wanted=f"{number(default)} W",
         why="the cap lowers the clocks",
     )
     return Firing(
         severity="info" if loss is not None and loss < SLIGHT else None,
-        summary=f"{GPUS} {IS} capped at {limit:.0f} W; the card's own limit is {default:.0f} W"
-        f"{slower}",
+        summary=f"{GPUS} {IS} capped at {number(limit)} W; the card's own limit is "
+        f"{number(default)} W{slower}",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),
         strength=0.65 if blind else 0.95,
@@ -178,7 +180,7 @@ def _clocks(window: Window, gpus: list[GpuFacts]) -> Firing:
         why="neither heat nor power holds the clock down",
     )
     return Firing(
-        summary=f"{GPUS} {either('runs', 'run')} {loss:.0%} below the highest clock, "
+        summary=f"{GPUS} {either('runs', 'run')} {in_percent(loss)} below the highest clock, "
         "and neither heat nor power explains it",
         evidence=[item for gpu in gpus for item in _evidence(window, gpu)],
         advice=(reset,),

@@ -49,6 +49,7 @@ from gpuwatch.diagnosis.rules.shared.loading import (
     Underfed,
     underfed,
 )
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="Python-bound",
@@ -195,8 +196,8 @@ def _firing(window: Window, found: Underfed, main: float, process: float | None)
     limit = max(main, min(100.0, process or 0.0))
     busy = 0.7 if found.fills_idle_time else words.ramp(main, MAIN_THREAD_LEAST_PERCENT, 95.0)
     return Firing(
-        summary=f"{found.who} had no kernel to run {found.idle_share:.0%} of the time: Python, at "
-        f"{limit:.0f}% of a core, cannot launch them fast enough",
+        summary=f"{found.who} had no kernel to run {words.in_percent(found.idle_share)} of the "
+        f"time: Python, at {number(limit)}% of a core, cannot launch them fast enough",
         evidence=[*_evidence(found, main, process, flat), loaders.held_clock(window.host)],
         strength=words.strength(
             words.ramp(found.idle_share, IDLE_SHARE - 0.05, 0.4),

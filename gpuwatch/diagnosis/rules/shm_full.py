@@ -31,7 +31,7 @@ Sources
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared.loaders import SMALL_SHM_BYTES
 from gpuwatch.diagnosis.rules.shared.loading import job_of
-from gpuwatch.diagnosis.rules.shared.words import amount, ramp, strength
+from gpuwatch.diagnosis.rules.shared.words import amount, in_percent, ramp, strength
 
 _FEWER = Advice(
     "Lower num_workers or prefetch_factor, or pass smaller types (uint8).",
@@ -73,7 +73,7 @@ def check(window: Window) -> Verdict:
     left = f"{amount(total - used)} are left for all batches in flight"
     kind = "a container's default" if small else "what all jobs here share"
     return Firing(
-        summary=f"/dev/shm is {share:.0%} full ({amount(used)} of {amount(total)}): loader "
+        summary=f"/dev/shm is {in_percent(share)} full ({amount(used)} of {amount(total)}): loader "
         "workers crash once it is full",
         evidence=(
             Evidence("/dev/shm in use", round(100.0 * share, 1), "%", 100.0 * limit, left),

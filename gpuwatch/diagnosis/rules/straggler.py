@@ -45,7 +45,8 @@ from typing import NamedTuple
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards, loading, ranks
-from gpuwatch.diagnosis.rules.shared.words import keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.rules.shared.words import in_percent, keys, named, ramp, rounded, verb
+from gpuwatch.diagnosis.sentence import number
 
 RULE = Rule(
     title="one rank is slower",
@@ -106,8 +107,8 @@ def _by_clock(window: Window, gpus: list[GpuFacts]) -> Firing | None:
         why=_BALANCE.why,
     )
     return Firing(
-        summary=f"{slower[:1].upper()}{slower[1:]} runs at {own:.0f} MHz, the others at "
-        f"{theirs:.0f} MHz: they wait for it{ranks.looks(window)}",
+        summary=f"{slower[:1].upper()}{slower[1:]} runs at {number(own)} MHz, the others at "
+        f"{number(theirs)} MHz: they wait for it{ranks.looks(window)}",
         evidence=(*_evidence(odd, others), ranks.likeness(window, gpus)),
         advice=(settings,),
         strength=0.7 + 0.3 * ramp(lost, 1.0 - LOWER_CLOCK, 0.2),
@@ -159,7 +160,7 @@ def _by_work(window: Window, gpus: list[GpuFacts]) -> Verdict:
         else ", if these GPUs run one job, as their memory makes it look"
     )
     return Firing(
-        summary=f"{named(others)} {verb(others, 'spends', 'spend')} {100 * lost:.0f}% of the time "
+        summary=f"{named(others)} {verb(others, 'spends', 'spend')} {in_percent(lost)} of the time "
         f"waiting for {cards.who(window, odd)}, which has more to do{why}{end}",
         evidence=(*_evidence(odd, others), *doing.evidence, ranks.likeness(window, gpus)),
         advice=(_BALANCE, *(doing.advice if doing.known else ())),

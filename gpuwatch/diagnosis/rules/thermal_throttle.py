@@ -37,8 +37,8 @@ Sources
 from gpuwatch.diagnosis.facts.window import GpuFacts
 from gpuwatch.diagnosis.rule import Advice, Clear, Evidence, Firing, Rule, Unknown, Verdict, Window
 from gpuwatch.diagnosis.rules.shared import cards
-from gpuwatch.diagnosis.rules.shared.words import highest, keys, named, percent_of, ramp
-from gpuwatch.diagnosis.sentence import GPUS, IS, either
+from gpuwatch.diagnosis.rules.shared.words import highest, in_percent, keys, named, percent_of, ramp
+from gpuwatch.diagnosis.sentence import GPUS, IS, either, number
 
 _LOWER_LIMIT = Advice(
     "Until then, lower its power limit a little (nvidia-smi -pl).",
@@ -105,12 +105,12 @@ def _firing(window: Window, hot: list[GpuFacts], share: float | None) -> Firing:
     loss = highest([cards.slowed(window, gpu) for gpu in hot])
     at = highest([gpu.temperature_highest_celsius for gpu in hot])
     slow = loss is None or loss >= SLIGHT
-    often = "" if share is None else f" {100 * share:.0f}% of the time"
+    often = "" if share is None else f" {in_percent(share)} of the time"
     held = "thermally throttled" if slow else "at the temperature limit"
     clock = either("its clock", "their clocks")
-    cost = "" if loss is None else f", {clock} {100 * loss:.0f}% lower"
+    cost = "" if loss is None else f", {clock} {in_percent(loss)} lower"
     cost = cost if slow else ", without losing clock speed so far"
-    where = "" if at is None else f" at {at:.0f} C"
+    where = "" if at is None else f" at {number(at)} C"
     clocks = () if loss is not None else ("SM clock",)
     cool = Advice(
         f"Improve the cooling of {named(hot)}: airflow, dust, fans.",

@@ -128,7 +128,7 @@ def _firing(
     return Firing(
         summary=f"{pauses.who_paused(window)} paused {times}, up to {words.lasting(longest)}, "
         f"without writing: {'validation' if reported else 'validation or ends of epochs'} "
-        f"({lost:.0%} of the time)",
+        f"({words.in_percent(lost)} of the time)",
         evidence=evidence,
         advice=advice if lost >= ADVISED_SHARE else (),
         strength=words.strength(

@@ -23,8 +23,8 @@ import errno
 import math
 import os
 import re
+import shutil
 import signal
-import stat
 import sys
 import termios
 import time
@@ -86,9 +86,11 @@ def spawn(
     ``mask`` is its signal mask. Raises ``CannotStartError``.
     """
     words = [os.fsencode(word) for word in command]
-    path = _found(words[0], environment)
+    places = os.fsdecode(environment.get(b"PATH", _DEFAULT_PATH))
+    path = shutil.which(command[0], path=places)
     if path is None:
-        raise _cannot_start(command[0], errno.ENOENT, environment)
+        is_there = shutil.which(command[0], os.F_OK, places) is not None
+        raise _not_found(command[0], is_there)
     given: dict[str, Any] = {"setsigmask": mask, "setsigdef": _IGNORED_BY_PYTHON}
     if group == "own":
         given["setpgroup"] = 0
@@ -104,51 +106,34 @@ def spawn(
             if error.errno != errno.ENOEXEC:
                 raise
             # A script without a first line that says what runs it: the shell does.
-            return os.posix_spawn(SHELL, [SHELL, path, *words[1:]], environment, **given)
+            return os.posix_spawn(
+                SHELL, [SHELL, os.fsencode(path), *words[1:]], environment, **given
+            )
     except OSError as error:
-        number = error.errno or errno.EINVAL
-        raise _cannot_start(command[0], number, environment) from None
+        why = os.strerror(error.errno or errno.EINVAL).lower()
+        if error.errno == errno.ENOENT:
+            why = "what its first line (#!) asks for, or the loader it was built for, is not there"
+        said = f"{clean(command[0], 200)} cannot be run: {why}."
+        raise CannotStartError(said, EXIT_NOT_EXECUTABLE) from None
 
 
-def _found(name: bytes, environment: Mapping[bytes, bytes]) -> bytes | None:
-    """Find the program that execvp(3) would run; where none can be run, one to be refused."""
-    places = _candidates(name, environment)
-    can_run = [path for path in places if os.path.isfile(path) and os.access(path, os.X_OK)]  # noqa: PTH113
-    there = [path for path in places if os.path.lexists(path)]
-    return next(iter([*can_run, *there]), None) if name else None
-
-
-def _candidates(name: bytes, environment: Mapping[bytes, bytes]) -> list[bytes]:
-    if b"/" in name:
-        return [name]
-    places = environment.get(b"PATH", _DEFAULT_PATH).split(b":")
-    return [os.path.join(place or b".", name) for place in places]  # noqa: PTH118 - bytes
-
-
-def _cannot_start(name: str, number: int, environment: Mapping[bytes, bytes]) -> CannotStartError:
+def _not_found(name: str, is_there: bool) -> CannotStartError:
+    """Say why no command of this name can be run; ``is_there``: a file is, but not executable."""
     shown = clean(name, 200)
-    there = any(map(os.path.isfile, _candidates(os.fsencode(name), environment)))
-    if number == errno.ENOENT and there:
-        missing = "what its first line (#!) asks for, or the loader it was built for, is not there"
-        return CannotStartError(f"{shown} cannot be run: {missing}.", EXIT_NOT_EXECUTABLE)
-    if number in (errno.ENOENT, errno.ENOTDIR):
+    if is_there:
+        hint = f": python {shown}, say," if name.endswith(".py") else ""
+        return CannotStartError(
+            f"{shown} is not executable: name the program that runs it{hint} or make it "
+            "executable (chmod +x).",
+            EXIT_NOT_EXECUTABLE,
+        )
+    if name in (".", "..") or ("/" in name and Path(name).is_dir()):
+        return CannotStartError(f"{shown} is a folder, not a command.", EXIT_NOT_EXECUTABLE)
+    if "/" not in name:
         near = " (it is here: put ./ before it)" if Path(name).is_file() else ""
         said = f"The command {shown!r} was not found on PATH{near}."
-        return CannotStartError(
-            f"There is no file {shown}." if "/" in name else said, EXIT_NOT_FOUND
-        )
-    said = f"{shown} cannot be run: {os.strerror(number).lower()}."
-    with contextlib.suppress(OSError):
-        mode = Path(name).stat().st_mode
-        if number == errno.EACCES and stat.S_ISDIR(mode):
-            said = f"{shown} is a folder, not a command."
-        elif number == errno.EACCES and not mode & 0o111:
-            hint = f": python {shown}, say," if name.endswith(".py") else ""
-            said = (
-                f"{shown} is not executable: name the program that runs it{hint} or make it "
-                "executable (chmod +x)."
-            )
-    return CannotStartError(said, EXIT_NOT_EXECUTABLE)
+        return CannotStartError(said, EXIT_NOT_FOUND)
+    return CannotStartError(f"There is no file {shown}.", EXIT_NOT_FOUND)
 
 
 # The pseudo-terminal that a job prints to, and the process that keeps what comes out

@@ -6,8 +6,9 @@ writes holds a shared lock (flock(2)) on its file, the keeper included, so that 
 jobs whose gpuwatch has long ended.
 
 ``OutputTail`` follows such a file and makes it readable at little cost. The bytes are hostile: of
-what a terminal could obey it obeys what progress bars need (a carriage return overwrites the line,
-nested bars move the cursor up, a line is erased), and takes the rest out.
+what a terminal could obey it obeys only what progress bars need, so that they do not fill the pane
+(what is printed after a carriage return or after the cursor moved up replaces the line), and takes
+the rest out.
 """
 
 import codecs
@@ -128,7 +129,7 @@ _CONTROL = re.compile(
     r"\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
     r"|\x1b\[(?P<number>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
-    r"|(?P<control>[\x00-\x1f\x7f])"
+    r"|(?P<control>[\x00-\x08\x0a-\x1f\x7f])"
 )
 # The beginning of one of those where the text that has come so far ends.
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)\Z")
@@ -146,7 +147,8 @@ class OutputTail:
         self._rows = deque([""])
         self._up = 0
         """How far the cursor is above the last row."""
-        self._column = 0
+        self._replaces = False
+        """What is printed next replaces the row."""
         self._unfinished = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._descriptor: int | None = None
@@ -184,7 +186,7 @@ class OutputTail:
         what was."""
         self._decoder.reset()
         self._unfinished = ""
-        self._up = self._column = 0
+        self._up, self._replaces = 0, False
         if self._rows[-1]:
             self._rows.append("")
         self._write(f"[... {what} ...]")
@@ -224,48 +226,32 @@ class OutputTail:
             if match.start() > done:
                 self._write(text[done : match.start()])
             done = match.end()
-            if match["control"] is not None:
-                self._obey_control(match["control"])
-            elif match["final"] is not None:
-                self._obey(match["final"], match["number"])
+            if match["control"] == "\n":
+                self._next_row()
+            elif match["control"] == "\r":
+                self._replaces = True
+            elif match["final"] == "A" and re.fullmatch("[0-9]{0,4}", match["number"]):
+                rows = int(match["number"] or 1)
+                self._up = min(self._up + rows, _ROWS_UP, len(self._rows) - 1)
+                self._replaces = True
         if done < len(text):
             self._write(text[done:])
 
     def _write(self, text: str) -> None:
-        """Write at the cursor, over what is there."""
-        column = self._column
-        if column < LINE_CHARACTERS:
-            text = clean(text[: LINE_CHARACTERS - column])
-            row = self._rows[-1 - self._up].ljust(column)
-            self._rows[-1 - self._up] = row[:column] + text + row[column + len(text) :]
-            self._column = column + len(text)
+        """Write at the end of the cursor's row, or in its place."""
+        row = "" if self._replaces else self._rows[-1 - self._up]
+        self._replaces = False
+        if len(row) < LINE_CHARACTERS:
+            whole = (row + text[:LINE_CHARACTERS]).expandtabs()
+            self._rows[-1 - self._up] = clean(whole[:LINE_CHARACTERS])
 
     def _next_row(self) -> None:
-        self._column = 0
         if self._up:
             self._up -= 1
+            self._replaces = True
             return
+        self._replaces = False
         self._rows.append("")
         if len(self._rows) > self._lines_kept + 1:
             self._rows.popleft()
             self.first += 1
-
-    def _obey_control(self, control: str) -> None:
-        column = self._column
-        if control == "\n":
-            self._next_row()
-        elif control == "\r":
-            self._column = 0
-        elif control == "\b":
-            self._column = max(0, column - 1)
-        elif control == "\t":
-            self._column = min(LINE_CHARACTERS, column + 8 - column % 8)
-
-    def _obey(self, final: str, number: str) -> None:
-        """Move the cursor up, or erase the line; colours, modes, questions and the rest do
-        nothing."""
-        if final == "A" and re.fullmatch("[0-9]{0,4}", number):
-            self._up = min(self._up + int(number or 1), _ROWS_UP, len(self._rows) - 1)
-        elif final == "K":
-            row = self._rows[-1 - self._up]
-            self._rows[-1 - self._up] = row[: self._column if number in ("", "0") else 0]

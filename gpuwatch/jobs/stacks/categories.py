@@ -214,18 +214,15 @@ _LIBRARY = re.compile(
     r"|.*/lib(?:64)?/(?:python|pypy)\d[\d.]*t?/.*"
     r"|.*/python\d+\.zip/.*"
     r"|.*/(?:\.pex|torchinductor_[^/]*)/.*"
-    # Torch from a source tree.
-    r"|.*/torch/(?:nn/modules|nn/parallel|autograd|utils/data/_utils|_dynamo|_inductor)/.*"
-    r"|.*/torch/(?:_tensor|_ops|_compile|serialization|nn/functional|utils/data/dataloader"
-    r"|optim/optimizer|distributed/distributed_c10d)\.py"
 )
-_USERS_NAMES = re.compile(r"<(?:string|stdin|ipython-input|command|cell|console|input).*")
+_USERS_NAMES = re.compile(r"<(?:stdin|ipython-input|command|cell|console|input).*")
 
 
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     """True if a file is the user's own: not in site-packages, dist-packages or the standard
-    library of whatever Python the job runs, nor generated code.
+    library of whatever Python the job runs, nor generated code, nor ``python -c`` (a process that
+    multiprocessing started).
 
     Judged by the path alone, since the job's Python is another than ours. What was installed in
     place (``pip install -e``) and cells of a notebook are the user's.
@@ -233,19 +230,6 @@ def is_users(file: str) -> bool:
     if file.startswith("<"):
         return bool(_USERS_NAMES.fullmatch(file))
     return not _LIBRARY.fullmatch(file)
-
-
-def is_entry_point(file: str) -> bool:
-    """True for a script that an installer wrote to start a program: ``/opt/venv/bin/train``."""
-    folder, _, name = file.rpartition("/")
-    return folder.endswith("/bin") and "." not in name
-
-
-def package_of(file: str) -> str:
-    """Return the folder of the top package of an installed file, with ``/`` at its end; else
-    empty."""
-    found = re.match(r".*/(?:site|dist)-packages/[^/]+/", file)
-    return found[0] if found else ""
 
 
 # From the stack to its category
@@ -394,19 +378,5 @@ def read_stack(frames: Sequence[Frame], read_line: ReadLine = no_source) -> Read
 
 
 def user_frame(frames: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of the user's own code. A program that is installed itself counts
-    as the user's if nothing else does."""
-    own = [frame for at, frame in enumerate(frames) if _is_own(frames, at)]
-    if not own and (frames[0].function == "<module>" or frames[0].file.startswith("<frozen")):
-        package = next(filter(None, (package_of(frame.file) for frame in frames)), None)
-        own = [frame for frame in frames if package and frame.file.startswith(package)]
-    return own[-1] if own else None
-
-
-def _is_own(frames: Sequence[Frame], at: int) -> bool:
-    file = frames[at].file
-    if not is_users(file) or is_entry_point(file):
-        return False
-    # The command line of a process that multiprocessing started.
-    begins = at + 1 < len(frames) and frames[at + 1].file.endswith("/multiprocessing/spawn.py")
-    return not (file == "<string>" and begins)
+    """Return the innermost frame of the user's own code."""
+    return next((frame for frame in reversed(frames) if is_users(frame.file)), None)

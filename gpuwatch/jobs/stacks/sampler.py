@@ -26,12 +26,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpuwatch.core.model import Job, JobMember
 from gpuwatch.core.text import clean
-from gpuwatch.jobs.identity.process_facts import read_link
 from gpuwatch.jobs.stacks.categories import Frame, Stack
 from gpuwatch.jobs.stacks.report import JobSource, StackReport, shares_of
 from gpuwatch.sources.linux import procfs
@@ -58,8 +57,6 @@ _NOT_ALLOWED = (
     "capability SYS_PTRACE), or, where the process is your own, allow it with sudo sysctl "
     "kernel.yama.ptrace_scope=0."
 )
-_PYTHON_FILE = re.compile(rb"/[^/\n]*python[^/\n]*(?:/[^\n]*)?$", re.IGNORECASE | re.MULTILINE)
-_MAPS_BYTES = 8 << 20
 
 
 def find_py_spy(folders: Sequence[str] | None = None, path: str | None = None) -> str | None:
@@ -84,29 +81,22 @@ def why_not(pid: int, py_spy: str, proc: Path = procfs.PROC) -> str | None:
             f"Process {pid} is stopped (by Ctrl-Z, SIGSTOP or a debugger), so its stack does not "
             f"change: continue it with kill -CONT {pid}."
         )
-    refused = None if _has_rights_of_its_own(py_spy) else probe_memory(pid)
-    if refused in (errno.ESRCH, errno.ENOENT):
-        return f"Process {pid} has ended."
-    if refused:
+    if not _has_rights_of_its_own(py_spy) and not may_read_memory(pid):
         return _NOT_ALLOWED.format(pid=pid)
-    # Only where it is sure: no file that it maps has ``python`` in its name.
-    maps = procfs.read_if_possible(proc / str(pid) / "maps", _MAPS_BYTES)
-    if stat.is_kernel_thread or (maps and not _PYTHON_FILE.search(maps)):
-        program = clean(read_link(pid, "exe", proc) or "another program", 200)
-        return f"Process {pid} is not Python: it runs {program}."
     return None
 
 
-def probe_memory(pid: int) -> int:
-    """Ask whether the kernel lets us read the memory of ``pid``: 0 or an error number.
+def may_read_memory(pid: int) -> bool:
+    """Ask whether the kernel lets us read the memory of ``pid``; one that has ended counts as
+    readable.
 
     The check is the one that py-spy's process_vm_readv(2) meets (PTRACE_MODE_ATTACH); nothing is
     read."""
     try:
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno or errno.EPERM
-    return 0
+        return error.errno in (errno.ESRCH, errno.ENOENT)
+    return True
 
 
 def _has_rights_of_its_own(program: str) -> bool:
@@ -152,7 +142,11 @@ def _workers_of(job: Job, rank: JobMember) -> list[JobMember]:
 class _PySpy:
     """One py-spy, started at once. Raises ``OSError`` where it cannot start."""
 
-    def __init__(self, program: str, pid: int, folder: Path, seconds: int) -> None:
+    def __init__(
+        self, program: str, pid: int, process_started_at: float | None, folder: Path, seconds: int
+    ) -> None:
+        self.process_started_at = process_started_at
+        self.inner_pids = procfs.inner_pids(pid)
         self._raw, self._log = folder / f"{pid}.raw", folder / f"{pid}.log"
         self._late_after = seconds + LATE_SECONDS
         self._started_at = time.monotonic()
@@ -324,25 +318,8 @@ def explain_failure(pid: int, printed: str) -> str:
 # Several at once
 
 
-@dataclass(slots=True)
-class _Sampled:
-    """One target, and the py-spy that samples it or why there is none."""
-
-    target: JobMember
-    started_at: float | None = None
-    """When the sampled process started, unix seconds."""
-    inner_pids: tuple[int, ...] = ()
-    py_spy: _PySpy | None = None
-    refusal: str | None = None
-    report: StackReport | None = None
-
-
 class StackSampler:
-    """Sample ``targets``, at most ``AT_MOST`` of them; ``poll()`` never blocks.
-
-    For a plain program: ``with StackSampler(targets) as sampler: reports = sampler.wait()``. In
-    asyncio: ``reports = await sampler.run()``, which may be cancelled. Whatever happens,
-    ``close()`` ends what still runs and removes the files. Not for use from several threads.
+    """Samples ``targets``, at most ``AT_MOST`` of them.
 
     A process that cannot be sampled gets a report with a ``problem``; nothing is raised for it.
     """
@@ -350,19 +327,11 @@ class StackSampler:
     def __init__(
         self, targets: Sequence[JobMember], *, seconds: int = SECONDS, py_spy: str | None = None
     ) -> None:
-        distinct = {target.pid: target for target in targets}
-        self._sampled = [_Sampled(target) for target in distinct.values()][:AT_MOST]
+        self._targets = list({target.pid: target for target in targets}.values())[:AT_MOST]
         self._seconds = max(1, seconds)
-        self._py_spy = py_spy
-        self._folder: Path | None = None
+        self._program = py_spy
+        self._running: list[_PySpy] = []
         self._began_at: float | None = None
-
-    def __enter__(self) -> StackSampler:
-        self.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     @property
     def seconds_left(self) -> float:
@@ -370,122 +339,82 @@ class StackSampler:
         passed = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         return max(0.0, self._seconds - passed)
 
-    @property
-    def is_sampling(self) -> bool:
-        """True while a py-spy runs."""
-        # All of them, so that each that is late is asked to end.
-        ended = [py_spy.poll() for py_spy in self._running]
-        return not all(ended)
-
-    @property
-    def _running(self) -> list[_PySpy]:
-        return [one.py_spy for one in self._sampled if one.py_spy is not None]
-
-    def start(self) -> None:
-        """Start sampling. Targets that cannot be sampled are done at once."""
-        if self._began_at is not None:
-            return
-        self._began_at = time.monotonic()
-        self._py_spy = self._py_spy or find_py_spy()
-        # mkdtemp gives 0700: stacks say much about a program, and it may be another user's.
-        self._folder = Path(tempfile.mkdtemp(prefix="gpuwatch-stacks-"))
-        for one in self._sampled:
-            one.refusal = self._launch(one, self._folder)
-
     def stop(self) -> None:
         """End soon, with what was sampled so far."""
         for py_spy in self._running:
             py_spy.interrupt()
 
-    def reports(self) -> tuple[StackReport, ...]:
-        """Return one report for each target, in their order. Call it once all are done: it reads
-        what was sampled and source files, some tens of milliseconds. Kept when the files are
-        removed."""
-        for one in self._sampled:
-            one.report = one.report or _make_report(one)
-        return tuple([one.report for one in self._sampled if one.report is not None])
-
-    def wait(self) -> tuple[StackReport, ...]:
-        """Sample to the end and return the reports."""
-        self.start()
-        while self.is_sampling:
-            time.sleep(POLL_SECONDS)
-        return self.reports()
-
     async def run(self) -> tuple[StackReport, ...]:
-        """Sample and return the reports without blocking the event loop. Closes the sampler; may
-        be cancelled."""
+        """Sample, and return one report for each target, in their order. May be cancelled; however
+        it ends, no py-spy and no file is left."""
         import asyncio  # noqa: PLC0415 - a plain command does without it
 
-        try:
-            self.start()
-            while self.is_sampling:  # noqa: ASYNC110 - a child's end is no asyncio event
-                await asyncio.sleep(POLL_SECONDS)
-            return await asyncio.to_thread(self.reports)
-        finally:
-            self.close()
+        self._began_at = time.monotonic()
+        program = self._program or find_py_spy()
+        # 0700: stacks say much about a program, and it may be another user's.
+        with tempfile.TemporaryDirectory(
+            prefix="gpuwatch-stacks-", ignore_cleanup_errors=True
+        ) as folder:
+            began = [self._launch(target, program, Path(folder)) for target in self._targets]
+            self._running = [one for one in began if isinstance(one, _PySpy)]
+            try:
+                # All are polled, so that each that is late is asked to end.
+                while [one for one in self._running if not one.poll()]:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)
+                pairs = list(zip(self._targets, began, strict=True))
+                # It reads what was sampled, and source files.
+                return await asyncio.to_thread(lambda: tuple(_report(*pair) for pair in pairs))
+            finally:
+                for py_spy in self._running:
+                    py_spy.kill()
 
-    def close(self) -> None:
-        """End every py-spy that still runs and remove the files. Reports made before stay."""
-        for py_spy in self._running:
-            py_spy.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def _launch(self, one: _Sampled, folder: Path) -> str | None:
-        """Start its py-spy; a sentence where it cannot be sampled."""
-        program, pid = self._py_spy, one.target.pid
+    def _launch(self, target: JobMember, program: str | None, folder: Path) -> _PySpy | str:
+        """Return the py-spy that samples it, or a sentence that says why it cannot be sampled."""
         if program is None:
             return INSTALL
-        one.started_at = procfs.read_start(pid)
-        asked = one.target.started_at_unix_seconds
-        if asked is not None and one.started_at not in {None, asked}:
+        pid, asked = target.pid, target.started_at_unix_seconds
+        started_at = procfs.read_start(pid)
+        if asked is not None and started_at not in {None, asked}:
             return f"Process {pid} has ended; another one has its PID now."
         why = why_not(pid, program)
         if why is not None:
             return why
-        one.inner_pids = procfs.inner_pids(pid)
         try:
-            one.py_spy = _PySpy(program, pid, folder, self._seconds)
+            return _PySpy(program, pid, started_at, folder, self._seconds)
         except OSError as error:
             return f"py-spy ({program}) cannot be started: {error.strerror}."
-        return None
 
 
-def _make_report(one: _Sampled) -> StackReport:
-    target, py_spy = one.target, one.py_spy
+def _report(target: JobMember, py_spy: _PySpy | str) -> StackReport:
     whose = StackReport(
         pid=target.pid,
         started_at_unix_seconds=target.started_at_unix_seconds,
         rank=target.rank,
         role=target.role,
         command=target.command,
-        problem=one.refusal,
     )
-    if py_spy is None:
-        return whose
+    if isinstance(py_spy, str):
+        return replace(whose, problem=py_spy)
     printed = py_spy.messages
-    found = main_thread(py_spy.stacks(), [*reversed(one.inner_pids), target.pid])
+    found = main_thread(py_spy.stacks(), [*reversed(py_spy.inner_pids), target.pid])
     samples = sum(stack.samples for stack in found)
     # py-spy's own ``Samples`` are counted for each thread, and of no use here.
     counted = _ERRORS.search(printed)
     errors = int(counted[1]) if counted else 0
-    source = JobSource(target.pid, one.started_at)
-    if samples:
-        problem = None
-    elif errors:
+    problem = None
+    if errors and not samples:
         problem = (
             f"None of {errors} attempts to read the stack of process {target.pid} succeeded: it "
             "changes too fast."
         )
-    elif py_spy.interrupted_at is not None:
+    elif not samples and py_spy.interrupted_at is not None:
         problem = f"Stopped before the stack of process {target.pid} was read."
-    else:
+    elif not samples:
         problem = explain_failure(target.pid, printed)
+    source = JobSource(target.pid, py_spy.process_started_at)
     return replace(
         whose,
-        started_at_unix_seconds=one.started_at,
+        started_at_unix_seconds=py_spy.process_started_at,
         seconds=py_spy.seconds,
         samples=samples,
         errors=errors,

@@ -139,7 +139,7 @@ class Metrics:
                 self._lost = {**dict.fromkeys(_RULES, 0.0), **ledger.lost_by_rule()}
             self._seen = snapshot, diagnosis
             self._windows.push(snapshot.monotonic_seconds, busy)
-            self._totals.push(snapshot, diagnosis, busy)
+            self._totals.push(snapshot, diagnosis, ledger)
 
     def page(
         self, scraper: str, window_seconds: float | None = None, accept: str = ""
@@ -171,7 +171,7 @@ class Metrics:
     def _add_gpus(self, page: Samples, snapshot: Snapshot, busy: Mapping[str, Percents]) -> None:
         processes = _process_counts(snapshot)
         for gpu in without_late(snapshot.gpus):
-            identity, reading, totals = gpu.identity, gpu.reading, self._totals.gpus[gpu.uuid]
+            identity, reading, totals = gpu.identity, gpu.reading, self._totals
             who = {"gpu": gpu_label(gpu), "gpu_uuid": gpu.uuid}
             facts = _texts(identity, "name", "pci_bus_id", "driver_version", "mig_parent_uuid")
             facts["name"] += " (simulated)" * snapshot.simulated
@@ -192,12 +192,12 @@ class Metrics:
                 page.add(f"gpu_{name}_total", says, getattr(reading, field), **who, kind=kind)
             page.add("gpu_energy_joules_total", _ENERGY, reading.energy_joules, **who)
             page.add("gpu_processes", "Processes that use it.", processes.get(gpu.uuid), **who)
-            for cause, seconds in totals.idle_seconds.items():
+            for cause, seconds in totals.idle_seconds(gpu.uuid).items():
                 page.add("gpu_idle_seconds_total", "Without a kernel.", seconds, **who, cause=cause)
-            for reason, seconds in totals.throttle_seconds.items():
+            for reason, seconds in totals.throttle_seconds(gpu.uuid).items():
                 says = "With its clocks held down."
                 page.add("gpu_throttle_seconds_total", says, seconds, **who, reason=reason)
-            for name, count in totals.link_bytes.items():
+            for name, count in totals.link_bytes(gpu.uuid).items():
                 page.add(f"gpu_{name}_bytes_total", "Added up from the rate.", count, **who)
 
     def _add_xids(self, page: Samples, snapshot: Snapshot) -> None:

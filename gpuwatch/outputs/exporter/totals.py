@@ -4,20 +4,21 @@ up."""
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any, TypeAlias
 
-from gpuwatch.core.model import Gpu, GpuKey, GpuReading, Snapshot
-from gpuwatch.core.store import GAP_INTERVALS, spoken_for
+from gpuwatch.core.model import Gpu, GpuKey, Snapshot
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.catalogue import RULES
+from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
 from gpuwatch.diagnosis.finding import Diagnosis
+from gpuwatch.diagnosis.ledger import Ledger
+from gpuwatch.recording.statistics import GPUS_KEPT, Statistics
 
 WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
 """Longest window of a scraper; window of one that was not seen before."""
 LATE_SECONDS = 2.5
 """The driver's samples come so late at most."""
-SCRAPERS_KEPT, GPUS_KEPT = 16, 256
+SCRAPERS_KEPT = 16
 LINKS = {
     f"{link}_{doing}": f"{link}_{way}_bytes_per_second"
     for link in ("pcie", "nvlink")
@@ -75,72 +76,96 @@ def keep(kept: dict[Any, Any], key: object, value: object, most: int) -> None:
         del kept[next(iter(kept))]
 
 
-class GpuTotals:
-    """Counters of one GPU, each by what it is of."""
+class IdleByCause:
+    """Idle seconds of one GPU by their cause, none of which ever falls.
+
+    Time that is lost to a finding is entered up to a minute later, when the finding is raised, so
+    idle time has no other cause before that.
+    """
 
     def __init__(self) -> None:
-        self.idle_seconds: defaultdict[str, float] = defaultdict(float)
-        self.throttle_seconds: defaultdict[str, float] = defaultdict(float)
-        self.link_bytes: defaultdict[str, float] = defaultdict(float)
-        """By the keys of ``LINKS``."""
-        self._timed = False
-        self._idle_until: float | None = None
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._idle = 0.0
+        self._lost: dict[str, float] = {}
+        self._open: deque[tuple[float, str, float]] = deque()
+        """Idle time that may still be lost to a finding: when, its cause if it is not, seconds."""
+        self._owed = 0.0
+        """Seconds lost in time that was given another cause: in the first of two pauses, say, which
+        is known for what it was when the second has been seen."""
 
-    def add(self, reading: GpuReading, seconds: float) -> None:
-        for name, field in LINKS.items():
-            rate = getattr(reading, field)
-            if rate is not None:
-                self.link_bytes[name] += rate * seconds
-        # As the driver counts it; else by the reasons that are in force when it is looked.
-        if reading.throttle_durations is not None:
-            self._timed = True
-            for reason, held in reading.throttle_durations:
-                self.throttle_seconds[reason] += held
-        elif reading.throttle_reasons is not None and not self._timed:
-            for reason in REASONS:
-                held = seconds if reason in reading.throttle_reasons else 0.0
-                self.throttle_seconds[reason] += held
-
-    def add_idle(self, busy: Percents, cause: str, now: float, longest_seconds: float) -> None:
-        """The time since it was called last (the driver's samples can come a look late), unless
-        that is longer: nothing is known of a gap."""
-        seconds = 0.0 if self._idle_until is None else now - self._idle_until
-        self._idle_until = now
-        if seconds <= longest_seconds:
-            self.idle_seconds[cause] += seconds * max(0.0, 1.0 - fmean(busy) / 100.0)
+    def add(
+        self, now: float, idle_seconds: float, lost: Mapping[str, float], otherwise: str
+    ) -> None:
+        """Take how long it has idled so far, and for how long because of each rule's findings;
+        ``otherwise``: the cause of what is lost to none."""
+        for rule, seconds in lost.items():
+            more = seconds - self._lost.get(rule, 0.0)
+            self._lost[rule] = seconds
+            self.seconds[rule] += more
+            self._owed += more
+        self._open.append((now, otherwise, idle_seconds - self._idle))
+        self._idle = idle_seconds
+        while self._open and self._owed > 0.0:
+            at, cause, seconds = self._open.pop()
+            self._owed -= seconds
+            if self._owed < 0.0:
+                self._open.append((at, cause, -self._owed))
+        self._owed = max(0.0, self._owed)
+        while self._open and self._open[0][0] <= now - WINDOW_SECONDS:
+            _, cause, seconds = self._open.popleft()
+            self.seconds[cause] += seconds
 
 
 class Totals:
-    """Counters, since the exporter was started."""
+    """Counters, since the exporter was started: the statistics of a report that has no end."""
 
     def __init__(self) -> None:
-        self.gpus: dict[GpuKey, GpuTotals] = {}
-        self._before: float | None = None
+        self._statistics = Statistics(live=True)
+        self._idle: defaultdict[GpuKey, IdleByCause] = defaultdict(IdleByCause)
 
-    def push(
-        self, snapshot: Snapshot, diagnosis: Diagnosis, busy: Mapping[GpuKey, Percents]
-    ) -> None:
-        now = snapshot.monotonic_seconds
-        seconds = 0.0 if self._before is None else spoken_for(snapshot, self._before)
-        self._before = now
-        causes = _causes(diagnosis)
+    def push(self, snapshot: Snapshot, diagnosis: Diagnosis, ledger: Ledger) -> None:
+        """Take a snapshot, its diagnosis, and the ledger of all diagnoses."""
+        self._statistics.add_gpus(snapshot)
+        if len(self._statistics.gpus) >= GPUS_KEPT:
+            self._statistics.forget_gone_gpus()
+            gone = [uuid for uuid in self._idle if uuid not in self._statistics.gpus]
+            for uuid in gone:
+                del self._idle[uuid]
+        settled = _settled(diagnosis)
         used = {process.gpu_uuid for process in snapshot.processes}
         for gpu in snapshot.gpus:
-            totals = self.gpus.setdefault(gpu.uuid, GpuTotals())
-            totals.add(gpu.reading, seconds)
-            if busy[gpu.uuid]:
-                cause = causes.get(gpu.uuid, "unknown" if gpu.uuid in used else "no_process")
-                longest = seconds + GAP_INTERVALS * snapshot.interval_seconds
-                totals.add_idle(busy[gpu.uuid], cause, now, longest)
-        if len(self.gpus) > GPUS_KEPT:
-            self.gpus = {gpu.uuid: self.gpus[gpu.uuid] for gpu in snapshot.gpus}
+            one = self._statistics.gpus.get(gpu.uuid)
+            if one is not None and not gpu.lost:
+                otherwise = settled.get(gpu.uuid, "unknown" if gpu.uuid in used else "no_process")
+                idle = one.sums.watched_seconds - one.sums.busy_seconds
+                now, lost = snapshot.monotonic_seconds, ledger.idle_seconds_lost(gpu.uuid)
+                self._idle[gpu.uuid].add(now, idle, lost, otherwise)
+
+    def idle_seconds(self, gpu: GpuKey) -> Mapping[str, float]:
+        """Return the seconds without a kernel by their cause."""
+        return self._idle[gpu].seconds
+
+    def throttle_seconds(self, gpu: GpuKey) -> Mapping[str, float]:
+        """Return the seconds by the reason that held the clocks down; empty where it is not
+        known."""
+        one = self._statistics.gpus.get(gpu)
+        held = None if one is None else one.sums.throttled()
+        return {} if held is None else dict.fromkeys(REASONS, 0.0) | dict(held)
+
+    def link_bytes(self, gpu: GpuKey) -> Mapping[str, float]:
+        """Return the bytes that went over each of ``LINKS``, of those that are read."""
+        one = self._statistics.gpus.get(gpu)
+        sums = {} if one is None else one.readings.sums
+        carried = {name: sums[field] for name, field in LINKS.items() if field in sums}
+        return {name: one.total for name, one in carried.items() if one.high is not None}
 
 
-def _causes(diagnosis: Diagnosis) -> dict[GpuKey, str]:
-    """The leading finding that says why a GPU idles."""
+def _settled(diagnosis: Diagnosis) -> dict[GpuKey, str]:
+    """Return the leading finding of each GPU that says why it idles, though nothing is lost to
+    it."""
     found: dict[GpuKey, str] = {}
     for one in diagnosis.findings:
-        if one.severity != "info" or one.rule in _SETTLES:
+        if one.rule in _SETTLES:
             for uuid in one.gpus:
                 found.setdefault(uuid, one.rule)
     return found

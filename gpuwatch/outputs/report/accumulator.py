@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.store import Stat
 from gpuwatch.diagnosis.finding import Diagnosis, Unchecked
 from gpuwatch.diagnosis.ledger import Ledger, Page
 from gpuwatch.jobs.identity.runs import essence
@@ -40,14 +41,13 @@ from gpuwatch.recording.statistics import (
     HostStatistics,
     JobStatistics,
     LoadingSums,
-    LoopsStatistics,
+    LoopSums,
     Part,
     Profile,
-    Stat,
     Statistics,
     TimeSums,
     by_weight,
-    whole,
+    spent_percent,
 )
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class Accumulator:
             questions = judged.questions()
         return Report(
             decided=unknown is not None and not questions,
-            simulated=counted.simulated,
-            machine=counted.machine,
+            simulated=counted.noted.simulated,
+            machine=counted.noted.machine,
             pid=jobs[0].pid if self._job is not None and jobs else None,
             source=source,
             time=_time(counted.time, counted.grid.seconds),
@@ -183,9 +183,9 @@ class Accumulator:
                 ]
             ),
             left_out_processes=counted.processes.left_out,
-            loop_seconds=counted.loop_seconds,
+            loop_seconds=counted.noted.loop_seconds,
             host=HostUsage() if counted.host is None else host_usage(counted.host, end),
-            problems=tuple(counted.problems),
+            problems=tuple(counted.noted.problems),
             unknown=unknown or (),
         )
 
@@ -198,14 +198,14 @@ _GPU_IDENTITY = (
 )
 _GPU_FIGURES = (
     ("memory_mean_bytes", "memory_used_bytes", "mean"),
-    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_high"),
     ("power_mean_watts", "power_watts", "mean"),
-    ("power_peak_watts", "power_watts", "peak"),
-    ("temperature_peak_celsius", "temperature_celsius", "peak"),
+    ("power_peak_watts", "power_watts", "high"),
+    ("temperature_peak_celsius", "temperature_celsius", "high"),
     ("sm_active_percent", "sm_active_percent", "mean"),
     ("tensor_active_percent", "tensor_active_percent", "mean"),
     ("sm_clock_mean_mhz", "sm_clock_mhz", "mean"),
-    ("sm_clock_peak_mhz", "sm_clock_mhz", "peak"),
+    ("sm_clock_peak_mhz", "sm_clock_mhz", "high"),
     ("memory_clock_mean_mhz", "memory_clock_mhz", "mean"),
     ("received_bytes", "pcie_rx_bytes_per_second", "integral"),
     ("received_seconds", "pcie_rx_bytes_per_second", "seconds"),
@@ -214,16 +214,16 @@ _GPU_FIGURES = (
 """(field of the report, reading, statistic of it)."""
 _HOST_FIGURES = (
     ("cpu_mean_percent", "cpu_percent", "mean"),
-    ("cpu_peak_percent", "cpu_percent", "peak"),
+    ("cpu_peak_percent", "cpu_percent", "high"),
     ("cpu_iowait_mean_percent", "cpu_iowait_percent", "mean"),
     ("memory_mean_bytes", "memory_used_bytes", "mean"),
-    ("memory_peak_bytes", "memory_used_bytes", "whole_peak"),
-    ("swap_peak_bytes", "swap_used_bytes", "whole_peak"),
-    ("shm_peak_bytes", "shm_used_bytes", "whole_peak"),
+    ("memory_peak_bytes", "memory_used_bytes", "whole_high"),
+    ("swap_peak_bytes", "swap_used_bytes", "whole_high"),
+    ("shm_peak_bytes", "shm_used_bytes", "whole_high"),
     ("disk_read_bytes", "disk_read_bytes_per_second", "integral"),
     ("disk_written_bytes", "disk_write_bytes_per_second", "integral"),
-    ("disk_read_peak_bytes_per_second", "disk_read_bytes_per_second", "peak"),
-    ("disk_write_peak_bytes_per_second", "disk_write_bytes_per_second", "peak"),
+    ("disk_read_peak_bytes_per_second", "disk_read_bytes_per_second", "high"),
+    ("disk_write_peak_bytes_per_second", "disk_write_bytes_per_second", "high"),
     ("network_received_bytes", "network_receive_bytes_per_second", "integral"),
     ("network_sent_bytes", "network_transmit_bytes_per_second", "integral"),
 )
@@ -272,9 +272,9 @@ def _time(time: TimeSums, bucket_seconds: float) -> Time:
 def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
     """Return the use of a GPU; its time profiles end at ``until``."""
     sums, rhythm, identity = gpu.sums, gpu.rhythm, gpu.identity
-    energy, energy_from = sums.energy
+    energy, energy_from = gpu.energy
     known, shaped = sums.watched_seconds > 0, rhythm.seconds > 0
-    profiles = _profiles(gpu.profiles, until, _GPU_PROFILES)
+    profiles = _profiles(gpu.readings.profiles, until, _GPU_PROFILES)
     drawn = profiles.get("busy_percent", TimeProfile())
     throttled = sums.throttled()
     why_unknown = sums.missing
@@ -294,7 +294,7 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
         busy_seconds=min(sums.busy_seconds, sums.watched_seconds) if known else None,
         busy_from_samples=sums.sampled,
         busy_missing=None if known else why_unknown,
-        job_memory_peak_bytes=sums.job_bytes.whole_peak,
+        job_memory_peak_bytes=sums.job_bytes.whole_high,
         power_limit_watts=sums.power_limit_watts,
         energy_joules=energy,
         energy_from=energy_from,
@@ -316,13 +316,13 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
 
 def _spans(gpu: GpuStatistics, until: float) -> list[Span]:
     """Return the spans of its work and rest, one after another, up to ``until``."""
-    memory = gpu.profiles.get("memory_used_bytes")
+    memory = gpu.readings.profiles.get("memory_used_bytes")
     buckets = () if memory is None else memory.cells()
-    held = {begin: sum_ / seconds for begin, _, seconds, sum_, _, _ in buckets}
+    held = {begin: stat.mean or 0.0 for begin, _, stat in buckets}
     return spans(
         [
-            Cell(begin, min(end, until), seconds, busy / 100.0, held.get(begin, 0.0))
-            for begin, end, seconds, busy, _, _ in gpu.busy_profile.cells()
+            Cell(begin, min(end, until), stat.seconds, stat.total / 100.0, held.get(begin, 0.0))
+            for begin, end, stat in gpu.busy_profile.cells()
         ]
     )
 
@@ -349,12 +349,12 @@ def job_usage(job: JobStatistics, until: float) -> JobUsage:
         run_digest=run_digest(facts),
         ranks=sums.ranks or None,
         cpu_mean_cores=_cores(sums.cpu.mean),
-        cpu_peak_cores=_cores(sums.cpu.peak),
+        cpu_peak_cores=_cores(sums.cpu.high),
         cpu_throttled_percent=sums.throttled.mean,
         memory_proportional_peak_bytes=sums.proportional_peak(),
-        memory_resident_peak_bytes=sums.resident.whole_peak,
+        memory_resident_peak_bytes=sums.resident.whole_high,
         loading=_loading(sums.loading),
-        loop=Loop() if job.loops is None else _loop(job.loops),
+        loop=Loop() if sums.loop is None else _loop(sums.loop),
         profiles=_profiles(job.profiles, until),
     )
 
@@ -372,14 +372,14 @@ def _loading(sums: LoadingSums) -> Loading:
     )
 
 
-def _loop(loops: LoopsStatistics) -> Loop:
-    sums, ranks = loops.sums, loops.all_ranks()
-    waits = [(rank.waits.spent_percent, rank.number) for rank in ranks]
+def _loop(sums: LoopSums) -> Loop:
+    ranks = sums.ranks
+    waits = [(spent_percent(rank.waits), rank.number) for rank in ranks]
     known = [(percent, number) for percent, number in waits if percent is not None]
     # Of one rank it says nothing more.
     most = max(known, key=lambda one: one[0]) if len(known) > 1 else (None, None)
     shares = {
-        f"{name.removesuffix('share')}percent": sums.spent.get(name, Stat()).spent_percent
+        f"{name.removesuffix('share')}percent": spent_percent(sums.spent.get(name, Stat()))
         for name in statistics.SHARES
     }
     return Loop(
@@ -392,8 +392,8 @@ def _loop(loops: LoopsStatistics) -> Loop:
         data_wait_most_rank=most[1],
         compute_on_device=sums.on_device,
         **shares,
-        memory_allocated_peak_bytes=whole(sums.allocated.peak),
-        memory_reserved_peak_bytes=whole(sums.reserved.peak),
+        memory_allocated_peak_bytes=sums.allocated.whole_high,
+        memory_reserved_peak_bytes=sums.reserved.whole_high,
     )
 
 

@@ -19,7 +19,9 @@ from gpuwatch.diagnosis.finding import Pause, rank
 from gpuwatch.diagnosis.ledger import OF_FINDING, Episode, EpisodeKey, Ledger
 from gpuwatch.diagnosis.rule import Rule
 from gpuwatch.diagnosis.rules.shared.pauses import idle_part
-from gpuwatch.diagnosis.sentence import GPUS, PAUSED, filled
+from gpuwatch.diagnosis.sentence import GPUS_PLACE as GPUS
+from gpuwatch.diagnosis.sentence import PAUSED_PLACE as PAUSED
+from gpuwatch.diagnosis.sentence import filled
 from gpuwatch.diagnosis.verdict import (
     EARLY_SECONDS,
     FED_PERCENT,

@@ -1,6 +1,6 @@
 """Simulated GPUs: models of cards, their physics, and what a driver would report of them.
 
-What runs on a card becomes power, heat, clocks and samples, tick by tick.
+Work on a card becomes power, heat, clocks and samples, tick by tick.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuwatch.core.model import BusySample, Gpu, GpuIdentity, GpuReading, Problem, ReasonSeconds
 from gpuwatch.sources.nvml import messages, tables
@@ -23,6 +23,8 @@ the activity is a list of phases with their own times."""
 TICK_SECONDS = 1.0 / TICKS_PER_SECOND
 BUFFERED_SAMPLES = 120
 """Samples that drivers keep, as far as was seen: about twenty seconds."""
+WARM_UP_SECONDS = 60.0
+"""How long a machine has run before its scenario begins, at time zero."""
 
 
 # -- cards -----------------------------------------------------------------------------------------
@@ -60,8 +62,6 @@ class Card:
     """Readings (fields of ``GpuReading``) that its driver does not give."""
     can_be_split: bool = True
     """MIG can be switched on."""
-    unified: bool = False
-    """GPU and host share one memory."""
 
 
 H200 = Card()
@@ -78,12 +78,6 @@ RTX_4090 = Card(
     pcie_generation=4, compute_capability="8.9", idle_state=8,
     lacks=(*GPM_ACTIVITIES, *_ON_SERVERS), can_be_split=False,
 )  # fmt: skip
-GB10 = Card(
-    name="NVIDIA GB10", memory_bytes=128 * GIB, limit_watts=100.0, idle_watts=5.0, ready_watts=6.0,
-    sm_clock_mhz=2418, sm_clock_idle_mhz=208, memory_clock_mhz=8533, memory_clock_idle_mhz=8533,
-    celsius_per_watt=0.48, compute_capability="12.1", idle_state=8, can_be_split=False,
-    unified=True, lacks=("fan_percent", "power_limit_watts", *GPM_ACTIVITIES, *_ON_SERVERS),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +90,6 @@ class Slot:
     lost_until: float = float("inf")
     instances: tuple[tuple[str, float, float], ...] = ()
     """MIG instances: (profile, share of the memory, share of the multiprocessors)."""
-    mute: tuple[str, ...] = ()
-    """Readings (fields of ``GpuReading``) this card does not have."""
     failing: tuple[tuple[str, str], ...] = ()
     """(field, its name for a person) of readings that end in an error each time."""
 
@@ -142,184 +134,160 @@ class Activity(NamedTuple):
     nvlink: float = 0.0
 
 
-class Device:
-    """State of one card, moved on one tick at a time."""
+Value = TypeVar("Value")
+
+
+class Timeline(Generic[Value]):
+    """Values that hold over intervals, one after the other, some of which may lie ahead; between
+    them is nothing. Times are simulated seconds."""
+
+    __slots__ = ("_intervals",)
+
+    def __init__(self) -> None:
+        self._intervals: deque[tuple[float, float, Value]] = deque()
+
+    def add(self, start: float, end: float, value: Value) -> None:
+        """Let ``value`` hold from ``start``, which is no earlier than ends before, to ``end``."""
+        if end > start:
+            self._intervals.append((start, end, value))
+
+    def between(self, begin: float, end: float) -> list[tuple[float, Value]]:
+        """Return (seconds, value) of all that holds between two moments, the newest first."""
+        found: list[tuple[float, Value]] = []
+        for start, stop, value in reversed(self._intervals):
+            if stop <= begin:
+                break
+            if start < end:
+                seconds = (stop if stop < end else end) - (start if start > begin else begin)
+                found.append((seconds, value))
+        return found
+
+    def at(self, now: float) -> Value | None:
+        """Return what holds at a moment."""
+        for start, stop, value in reversed(self._intervals):
+            if start <= now:
+                return value if now < stop else None
+        return None
+
+    def forget_before(self, moment: float) -> None:
+        while self._intervals and self._intervals[0][1] <= moment:
+            self._intervals.popleft()
+
+
+class SimulatedGpu:
+    """One card, moved on one tick at a time, and what a driver reports of it: some of that is
+    counted from one report to the next."""
 
     def __init__(
-        self, card: Card, rng: random.Random, cooling_fails_at: float | None = None
+        self, number: int, slot: Slot, rng: random.Random, *, seed: int, gpus: int
     ) -> None:
-        self.card = card
-        self.phases: deque[tuple[float, float, Activity]] = deque()
-        """(start, end, activity) in order and apart, some of them ahead; between them nothing
-        runs."""
+        card = slot.card
+        self.slot, self.card = slot, card
+        self.phases: Timeline[Activity] = Timeline()
         self.samples: deque[tuple[int, int]] = deque(maxlen=BUFFERED_SAMPLES)
         """(tick at its end, whole percent), oldest first."""
         self.power_watts = card.idle_watts
         self.energy_joules = rng.uniform(1e7, 9e8)
         self.clock_ratio = 1.0
-        self.clock_mhz = card.sm_clock_mhz
-        self.idle_seconds = 60.0
-        self.is_hot = False
-        self.hot_seconds = 0.0
-        """Time in which heat held back what ran."""
-        self.rx_bytes_per_second = 0.0
-        self._rng = rng
-        # One card of a row of eight sits a little warmer than the next.
-        self._warmer = rng.uniform(-1.0, 2.0)
-        self._air = card.air_celsius + self._warmer
-        self._celsius_per_watt = card.celsius_per_watt
-        self._failure_tick = (
-            None if cooling_fails_at is None else round(cooling_fails_at * TICKS_PER_SECOND)
-        )
-        self.temperature_celsius = self._air + card.idle_watts * self._celsius_per_watt
-        self._recent_busy: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
-        self._recent_dram: deque[float] = deque([0.0] * TICKS_PER_SECOND, TICKS_PER_SECOND)
-
-    @property
-    def busy_percent(self) -> float:
-        """Mean over the last second, in whole percent as drivers give it."""
-        return _whole_percent(self._recent_busy)
-
-    @property
-    def memory_controller_percent(self) -> float:
-        return _whole_percent(self._recent_dram)
-
-    @property
-    def asleep(self) -> bool:
-        """Nothing ran for so long that the clocks went down."""
-        return self.idle_seconds > _CLOCKS_STAY_UP_SECONDS
-
-    @property
-    def sm_clock_mhz(self) -> int:
-        return self.card.sm_clock_idle_mhz if self.asleep else self.clock_mhz
-
-    def reasons(self) -> tuple[str, ...]:
-        """Return the throttle reasons in force, in NVML's names."""
-        if self.idle_seconds > _IDLE_AFTER_SECONDS:
-            return ("gpu_idle",)
-        return (_HOT,) if self.is_hot else ()
-
-    def tick(self, index: int) -> None:
-        if index == self._failure_tick:
-            self._air = _FAILED_AIR_CELSIUS + self._warmer
-            self._celsius_per_watt = _FAILED_CELSIUS_PER_WATT
-        activity = self.activity(index * TICK_SECONDS, (index + 1) * TICK_SECONDS)
-        wobble = self._rng.random()
-        busy = activity.busy
-        self._recent_busy.append(busy)
-        self._recent_dram.append(activity.dram)
-        # Between kernels lie launch gaps of a few microseconds, now more, now fewer.
-        self.samples.append((index + 1, int(busy * (100.0 - 1.8 * wobble * wobble) + 0.5)))
-        if busy > 0.005:
-            self.idle_seconds = 0.0
-        else:
-            self.idle_seconds += TICK_SECONDS
-        self._move_power(activity.power, wobble)
-        self._move_clocks()
-        self.rx_bytes_per_second = activity.rx
-
-    def activity(self, begin: float, end: float) -> Activity:
-        """Return the mean of what runs between two moments."""
-        # Written out: this is the simulation's hottest loop.
-        busy = power = sm = occupancy = tensor = dram = rx = nvlink = 0.0
-        for start, stop, activity in reversed(self.phases):
-            if stop <= begin:
-                break
-            if start >= end:
-                continue
-            if start <= begin and stop >= end:
-                return activity
-            share = (stop if stop < end else end) - (start if start > begin else begin)
-            share /= end - begin
-            busy += activity[0] * share
-            power += activity[1] * share
-            sm += activity[2] * share
-            occupancy += activity[3] * share
-            tensor += activity[4] * share
-            dram += activity[5] * share
-            rx += activity[6] * share
-            nvlink += activity[7] * share
-        return Activity(busy, power, sm, occupancy, tensor, dram, rx, nvlink)
-
-    def forget_before(self, moment: float) -> None:
-        while self.phases and self.phases[0][1] <= moment:
-            self.phases.popleft()
-
-    def _move_power(self, load: float, wobble: float) -> None:
-        card = self.card
-        floor = card.idle_watts if self.asleep else card.idle_watts + card.ready_watts
-        wish = load * card.limit_watts
-        if wish > floor:
-            floor += (wish - floor) * self.clock_ratio**_CLOCK_POWER_EXPONENT
-        floor *= 0.988 + 0.024 * wobble
-        # The driver's power loop lets the limit be passed for moments only.
-        limit = card.limit_watts * 1.01
-        self.power_watts += ((floor if floor < limit else limit) - self.power_watts) * _POWER_SHARE
-        self.energy_joules += self.power_watts * TICK_SECONDS
-        settled = self._air + self.power_watts * self._celsius_per_watt
-        self.temperature_celsius += (settled - self.temperature_celsius) * _HEAT_SHARE
-
-    def _move_clocks(self) -> None:
-        """Clocks fall with every degree above the slowdown; nothing here asks for more power than
-        the limit."""
-        top = self.card.sm_clock_mhz
-        over = self.temperature_celsius - (self.card.slowdown_celsius - 1.0)
-        self.is_hot = over > 0.0
-        if not self.is_hot:
-            self.clock_ratio, self.clock_mhz = 1.0, top
-            return
-        clock = max(top * _LOWEST_CLOCK_SHARE, top - over * _THROTTLE_MHZ_PER_CELSIUS)
-        self.clock_mhz = int(clock / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
-        self.clock_ratio = self.clock_mhz / top
-        if self.idle_seconds <= _IDLE_AFTER_SECONDS:
-            self.hot_seconds += TICK_SECONDS
-
-
-def _whole_percent(shares: deque[float]) -> float:
-    return float(min(100, int(sum(shares) * 100.0 / TICKS_PER_SECOND + 0.5)))
-
-
-# -- what the driver reports -----------------------------------------------------------------------
-
-DRIVER_VERSION = "580.159.04"
-CUDA_VERSION = "13.0"
-_REFUSED_WHEN_SPLIT = (
-    "busy_percent", "busy_samples", "memory_controller_percent", *GPM_ACTIVITIES
-)  # fmt: skip
-"""With MIG on, the driver refuses these for the whole card."""
-
-
-class GpuView:
-    """One card as the source shows it, with the marks its differences are taken from."""
-
-    def __init__(self, number: int, slot: Slot, device: Device, *, seed: int, gpus: int) -> None:
-        self.slot = slot
-        self.device = device
         self.identity = _identity(number, slot, seed=seed, gpus=gpus)
         self.instances = [
             _instance(self.identity, slot, position) for position in range(len(slot.instances))
         ]
         self._missing = {
-            *slot.card.lacks,
-            *slot.mute,
+            *card.lacks,
             *(field for field, _ in slot.failing),
             *(_REFUSED_WHEN_SPLIT if slot.instances else ()),
         }
-        self._hot_seconds = device.hot_seconds
+        self._clock_mhz = card.sm_clock_mhz
+        self._idle_seconds = 60.0
+        self._is_hot = False
+        self._hot_seconds = self._hot_seconds_reported = 0.0
+        """Time in which heat held back what ran."""
+        self._ended = 0.0
+        self._rng = rng
+        # One card of a row of eight sits a little warmer than the next.
+        self._warmer = rng.uniform(-1.0, 2.0)
+        self._air = card.air_celsius + self._warmer
+        self._celsius_per_watt = card.celsius_per_watt
+        self._temperature_celsius = self._air + card.idle_watts * self._celsius_per_watt
+
+    def tick(self, index: int) -> None:
+        begin, self._ended = index * TICK_SECONDS, (index + 1) * TICK_SECONDS
+        failing = self.slot.cooling_fails_at
+        if failing is not None and index == round(failing * TICKS_PER_SECOND):
+            self._air = _FAILED_AIR_CELSIUS + self._warmer
+            self._celsius_per_watt = _FAILED_CELSIUS_PER_WATT
+        activity = self.activity(begin, self._ended)
+        wobble = self._rng.random()
+        # Between kernels lie launch gaps of a few microseconds, now more, now fewer.
+        self.samples.append((index + 1, int(activity.busy * (100.0 - 1.8 * wobble * wobble) + 0.5)))
+        self._idle_seconds = 0.0 if activity.busy > 0.005 else self._idle_seconds + TICK_SECONDS
+        self._move_power(activity.power, wobble)
+        self._move_clocks()
+
+    def activity(self, begin: float, end: float) -> Activity:
+        """Return the mean of what runs between two moments."""
+        means = [0.0] * len(Activity._fields)
+        for seconds, activity in self.phases.between(begin, end):
+            if seconds == end - begin:
+                return activity
+            share = seconds / (end - begin)
+            means = [mean + share * one for mean, one in zip(means, activity, strict=True)]
+        return Activity(*means)
+
+    def _move_power(self, load: float, wobble: float) -> None:
+        card = self.card
+        watts = card.idle_watts if self._asleep else card.idle_watts + card.ready_watts
+        wish = load * card.limit_watts
+        if wish > watts:
+            watts += (wish - watts) * self.clock_ratio**_CLOCK_POWER_EXPONENT
+        # The driver's power loop lets the limit be passed for moments only.
+        watts = min(watts * (0.988 + 0.024 * wobble), card.limit_watts * 1.01)
+        self.power_watts += (watts - self.power_watts) * _POWER_SHARE
+        self.energy_joules += self.power_watts * TICK_SECONDS
+        settled = self._air + self.power_watts * self._celsius_per_watt
+        self._temperature_celsius += (settled - self._temperature_celsius) * _HEAT_SHARE
+
+    def _move_clocks(self) -> None:
+        """Clocks fall with every degree above the slowdown; nothing here asks for more power than
+        the limit."""
+        top = self.card.sm_clock_mhz
+        over = self._temperature_celsius - (self.card.slowdown_celsius - 1.0)
+        self._is_hot = over > 0.0
+        self._clock_mhz = top
+        if self._is_hot:
+            clock = max(top * _LOWEST_CLOCK_SHARE, top - over * _THROTTLE_MHZ_PER_CELSIUS)
+            self._clock_mhz = int(clock / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
+            self._hot_seconds += 0.0 if self._idle else TICK_SECONDS
+        self.clock_ratio = self._clock_mhz / top
+
+    @property
+    def _idle(self) -> bool:
+        return self._idle_seconds > _IDLE_AFTER_SECONDS
+
+    @property
+    def _asleep(self) -> bool:
+        """Nothing ran for so long that the clocks went down."""
+        return self._idle_seconds > _CLOCKS_STAY_UP_SECONDS
+
+    # -- what the driver reports -------------------------------------------------------------------
 
     def lacks(self, field: str) -> bool:
         return field in self._missing
 
-    def lost(self) -> Gpu:
-        return Gpu(identity=self.identity, reading=GpuReading(), lost=True)
-
-    def show(self, *, mean: Activity, used_bytes: int, samples: tuple[BusySample, ...]) -> Gpu:
-        """Return the card; ``mean`` and ``samples`` are of the time since the look before."""
+    def report(
+        self, *, mean: Activity, used_bytes: int, samples: tuple[BusySample, ...], now: float
+    ) -> Gpu:
+        """Return the card; ``mean`` and ``samples`` are of the time since the report before."""
+        if self.slot.is_lost(now):
+            return Gpu(identity=self.identity, reading=GpuReading(), lost=True)
         values = self._values(mean, used_bytes, samples)
         known = {name: value for name, value in values.items() if name not in self._missing}
         return Gpu(identity=self.identity, reading=GpuReading(**known))
 
-    def show_instance(self, position: int, *, mean: Activity, used_bytes: int, works: bool) -> Gpu:
+    def report_instance(
+        self, position: int, *, mean: Activity, used_bytes: int, works: bool
+    ) -> Gpu:
         """Return a MIG instance: the driver knows its memory and its GPM activities, no more.
         ``works``: it is the instance that does what the card does."""
         identity = self.instances[position]
@@ -333,34 +301,35 @@ class GpuView:
     def _values(
         self, mean: Activity, used_bytes: int, samples: tuple[BusySample, ...]
     ) -> dict[str, Any]:
-        device, card = self.device, self.device.card
-        asleep = device.asleep
-        link, over = float(round(mean.nvlink)), device.temperature_celsius - 45.0
+        card, asleep, celsius = self.card, self._asleep, self._temperature_celsius
+        # Drivers report the last second.
+        last = self.activity(self._ended - 1.0, self._ended)
+        link = float(round(mean.nvlink))
+        running = self.activity(self._ended - TICK_SECONDS, self._ended)
         return {
-            "busy_percent": device.busy_percent,
+            "busy_percent": _whole_percent(last.busy),
             "busy_samples": samples,
-            "memory_controller_percent": device.memory_controller_percent,
+            "memory_controller_percent": _whole_percent(last.dram),
             "memory_used_bytes": min(used_bytes, card.memory_bytes),
-            "memory_used_is_process_sum": card.unified,
-            "power_watts": round(device.power_watts, 2),
+            "power_watts": round(self.power_watts, 2),
             "power_limit_watts": card.limit_watts,
-            "temperature_celsius": float(int(device.temperature_celsius)),
-            "memory_temperature_celsius": float(int(device.temperature_celsius * 1.04 + 5.0)),
+            "temperature_celsius": float(int(celsius)),
+            "memory_temperature_celsius": float(int(celsius * 1.04 + 5.0)),
             # A fan stands still while the card is cool and follows its temperature when it is not.
-            "fan_percent": 0.0 if over < 0.0 else float(min(100, int(30.0 + over * 1.6))),
-            "sm_clock_mhz": device.sm_clock_mhz,
+            "fan_percent": 0.0 if celsius < 45.0 else float(min(100, int(celsius * 1.6 - 42.0))),
+            "sm_clock_mhz": card.sm_clock_idle_mhz if asleep else self._clock_mhz,
             "memory_clock_mhz": card.memory_clock_idle_mhz if asleep else card.memory_clock_mhz,
             "performance_state": card.idle_state if asleep else 0,
-            "throttle_reasons": device.reasons(),
+            "throttle_reasons": ("gpu_idle",) if self._idle else (_HOT,) * self._is_hot,
             "throttle_durations": self._durations(),
             # Cards that sleep deeply also let their link fall back.
             "pcie_generation": 1 if asleep and card.idle_state else card.pcie_generation,
             "pcie_width": 16,
-            "pcie_rx_bytes_per_second": float(round(device.rx_bytes_per_second + 3e5)),
+            "pcie_rx_bytes_per_second": float(round(running.rx + 3e5)),
             "pcie_tx_bytes_per_second": 2e5,
             "encoder_percent": 0.0,
             "decoder_percent": 0.0,
-            "energy_joules": round(device.energy_joules, 3),
+            "energy_joules": round(self.energy_joules, 3),
             **dict.fromkeys(HEALTH_FIELDS, 0),
             "remapped_rows_pending": False,
             "remapped_rows_failed": False,
@@ -370,14 +339,20 @@ class GpuView:
         }
 
     def _durations(self) -> tuple[ReasonSeconds, ...]:
-        before, self._hot_seconds = self._hot_seconds, self.device.hot_seconds
-        hot = round(self._hot_seconds - before, 6)
-        if not hot:
-            return _NEVER
+        hot = round(self._hot_seconds - self._hot_seconds_reported, 6)
+        self._hot_seconds_reported = self._hot_seconds
         return tuple(ReasonSeconds(one, hot if one == _HOT else 0.0) for one in REASONS)
 
 
-_NEVER = tuple(ReasonSeconds(reason, 0.0) for reason in REASONS)
+DRIVER_VERSION, CUDA_VERSION = "580.159.04", "13.0"
+_REFUSED_WHEN_SPLIT = (
+    "busy_percent", "busy_samples", "memory_controller_percent", *GPM_ACTIVITIES
+)  # fmt: skip
+"""With MIG on, the driver refuses these for the whole card."""
+
+
+def _whole_percent(share: float) -> float:
+    return float(min(100, int(share * 100.0 + 0.5)))
 
 
 def _shares(mean: Activity, scale: float) -> dict[str, Any]:
@@ -391,7 +366,6 @@ def _shares(mean: Activity, scale: float) -> dict[str, Any]:
 def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:
     card = slot.card
     head = f"{(seed * 0x9E3779B1 + number * 0x85EBCA77 + 0x5EED) & 0xFFFFFFFF:08x}"
-    limit = None if "power_limit_watts" in card.lacks else card.limit_watts
     return GpuIdentity(
         index=number,
         uuid=f"GPU-{head}-51d0-4eed-a000-{number:012x}",
@@ -399,10 +373,9 @@ def _identity(number: int, slot: Slot, *, seed: int, gpus: int) -> GpuIdentity:
         pci_bus_id=f"{number // 8:08X}:{0x18 + 0x11 * (number % 8):02X}:00.0",
         driver_version=DRIVER_VERSION,
         cuda_version=CUDA_VERSION,
-        memory_total_bytes=None if card.unified else card.memory_bytes,
-        memory_unified=card.unified,
-        power_limit_default_watts=limit,
-        power_limit_max_watts=limit,
+        memory_total_bytes=card.memory_bytes,
+        power_limit_default_watts=card.limit_watts,
+        power_limit_max_watts=card.limit_watts,
         temperature_slowdown_celsius=card.slowdown_celsius,
         temperature_shutdown_celsius=card.shutdown_celsius,
         sm_clock_max_mhz=card.sm_clock_mhz,
@@ -426,34 +399,23 @@ def _instance(parent: GpuIdentity, slot: Slot, position: int) -> GpuIdentity:
     )
 
 
-def losses(views: Sequence[GpuView], unix_at_zero: float) -> list[tuple[Slot, Problem]]:
-    """Return each slot that loses its card, and the problem while it is lost."""
-    return [
-        (view.slot, messages.lost([view.identity], tables.GPU_IS_LOST, unix_at_zero + since))
-        for view in views
-        if (since := view.slot.lost_from) is not None
-    ]
-
-
-def standing_problems(views: Sequence[GpuView], since_unix: float) -> tuple[Problem, ...]:
-    """Return problems that hold for as long as this machine runs, in the words of the driver's
-    reader."""
-    if not views:
+def problems_now(gpus: Sequence[SimulatedGpu], now: float, unix_at_zero: float) -> list[Problem]:
+    """Return what a reader of this driver would complain of, in its words; ``unix_at_zero`` is when
+    the scenario began."""
+    if not gpus:
         sentence = messages.cannot_start(tables.DRIVER_NOT_LOADED, False)
-        return (Problem(source=messages.SOURCE, message=sentence, severity="error"),)
-    failing: dict[tuple[str, str], list[GpuIdentity]] = {}
-    for view in views:
-        for reading in view.slot.failing:
-            failing.setdefault(reading, []).append(view.identity)
+        return [Problem(source=messages.SOURCE, message=sentence, severity="error")]
     found = [
-        messages.cannot_read([(words, field)], gpus, tables.UNKNOWN, since_unix)
-        for (field, words), gpus in failing.items()
+        messages.lost([gpu.identity], tables.GPU_IS_LOST, unix_at_zero + (gpu.slot.lost_from or 0))
+        for gpu in gpus
+        if gpu.slot.is_lost(now)
     ]
-    for sentence, field, lacking in (
-        (messages.NO_SAMPLES, "busy_samples", [v for v in views if v.lacks("busy_samples")]),
-        (messages.NO_PROCESS_BUSY, "gpu_busy_percent", [v for v in views if v.slot.instances]),
-    ):
-        if lacking:
-            gpus = [view.identity for view in lacking]
-            found.append(messages.unsupported(sentence, field, gpus))
-    return tuple(found)
+    since = unix_at_zero - WARM_UP_SECONDS
+    for field, words in dict.fromkeys(one for gpu in gpus for one in gpu.slot.failing):
+        those = [gpu.identity for gpu in gpus if (field, words) in gpu.slot.failing]
+        found.append(messages.cannot_read([(words, field)], those, tables.UNKNOWN, since))
+    if those := [gpu.identity for gpu in gpus if gpu.lacks("busy_samples")]:
+        found.append(messages.unsupported(messages.NO_SAMPLES, "busy_samples", those))
+    if those := [gpu.identity for gpu in gpus if gpu.slot.instances]:
+        found.append(messages.unsupported(messages.NO_PROCESS_BUSY, "gpu_busy_percent", those))
+    return found

@@ -1,18 +1,19 @@
 """Faults of a machine that trains: each scenario is a set of jobs and cards.
 
 A scenario states costs (a batch takes a worker so many CPU seconds, a step so long, the copy
-runs at so many bytes a second) and never what the charts shall look like.
+runs at so many bytes a second) and never how the charts shall look.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.sources.simulated.gpus import A100, GB10, GIB, RTX_4090, Activity, Slot
+from gpuwatch.sources.simulated.gpus import A100, GIB, H200, RTX_4090, Activity, Slot
 from gpuwatch.sources.simulated.machine import TRAIN, JobPlan, Setup
 from gpuwatch.sources.simulated.training import GB, Training
 
-Build = Callable[[int], Setup]
+Groups = Sequence[tuple[int, ...]]
+"""The GPUs of each job."""
 USERS = ("ada", "grace", "linus", "barbara", "ken", "margaret")
 COMMANDS = (
     TRAIN,
@@ -38,27 +39,31 @@ IN_MAIN_PROCESS = replace(
 UNPINNED = replace(
     HEALTHY, pinned=False, batch_bytes=1.9 * GB, copy_bytes_per_second=3.1 * GB, ramp=False
 )
-UNIFIED = replace(HEALTHY, workers=4, batch_cpu_seconds=1.1, batch_bytes=0.3 * GB)
-NOTEBOOK = "python -m ipykernel_launcher -f kernel.json"
-FIRST_END_SECONDS = 60.0
+FIRST_END_SECONDS, SECOND_BEGIN_SECONDS = 60.0, 75.0
 COOLING_FAILS_AT = 4.0
+LOST_FROM, LOST_UNTIL = 20.0, 80.0
+MUTE = ("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations")
+"""Readings that the mute card does not give."""
 
 
-# -- machines --------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 
-def plain(gpus: int) -> tuple[Slot, ...]:
-    """Return that many H200, all well."""
-    return tuple(Slot() for _ in range(gpus))
+def together(gpus: int) -> Groups:
+    """Return all GPUs, for one job."""
+    return [tuple(range(gpus))] if gpus else []
 
 
-def shares(gpus: int) -> list[tuple[int, ...]]:
+def apart(gpus: int) -> Groups:
+    """Return a job's GPU each."""
+    return [(gpu,) for gpu in range(gpus)]
+
+
+def shared(gpus: int) -> Groups:
     """Return the GPUs of each job on a shared machine: one big job, then smaller ones."""
     if gpus <= 2:
-        return [tuple(range(gpus))] if gpus else []
-    half = gpus // 2
-    groups = [tuple(range(half))]
-    at = half
+        return together(gpus)
+    groups, at = [tuple(range(gpus // 2))], gpus // 2
     while at < gpus:
         size = 2 if len(groups) % 2 == 1 and gpus - at >= 2 else 1
         groups.append(tuple(range(at, at + size)))
@@ -66,44 +71,32 @@ def shares(gpus: int) -> list[tuple[int, ...]]:
     return groups
 
 
-def nth_job(number: int, gpus: tuple[int, ...], training: Training | None) -> JobPlan:
+def nth_job(number: int, gpus: tuple[int, ...], training: Training | None, **more: Any) -> JobPlan:
     """Return a job of its own user, command, size and age."""
-    return JobPlan(
-        gpus=gpus,
-        training=training,
-        user=USERS[number % len(USERS)],
-        command=COMMANDS[number % len(COMMANDS)],
-        memory_bytes=MEMORIES_GIB[number % len(MEMORIES_GIB)] * GIB,
-        age_seconds=2840.0 * (1 + 1.7 * number),
-    )
+    usual: dict[str, Any] = {
+        "user": USERS[number % len(USERS)],
+        "command": COMMANDS[number % len(COMMANDS)],
+        "memory_bytes": MEMORIES_GIB[number % len(MEMORIES_GIB)] * GIB,
+        "age_seconds": 2840.0 * (1 + 1.7 * number),
+    }
+    return JobPlan(gpus=gpus, training=training, **(usual | more))
 
 
-def shared(gpus: int, training: Training) -> tuple[JobPlan, ...]:
+def jobs(groups: Groups, training: Training, **more: Any) -> tuple[JobPlan, ...]:
     """Return jobs of several people, all with the same trouble."""
-    return tuple(nth_job(number, group, training) for number, group in enumerate(shares(gpus)))
+    return tuple(nth_job(number, gpus, training, **more) for number, gpus in enumerate(groups))
 
 
-def one_job(gpus: int, training: Training) -> tuple[JobPlan, ...]:
-    """Return one data-parallel job on all GPUs."""
-    return (JobPlan(gpus=tuple(range(gpus)), training=training),)
+def plain(gpus: int, *plans: JobPlan) -> Setup:
+    """Return a machine with that many H200, all well."""
+    return Setup(tuple(Slot() for _ in range(gpus)), plans)
 
 
-def single_jobs(gpus: int, training: Training) -> tuple[JobPlan, ...]:
-    return tuple(nth_job(gpu, (gpu,), training) for gpu in range(gpus))
-
-
-def machine(
-    training: Training,
-    jobs: Callable[[int, Training], tuple[JobPlan, ...]] = shared,
-    **changes: Any,
-) -> Build:
-    """Return what builds a machine on which every job has ``training`` and ``changes``."""
-
-    def build(gpus: int) -> Setup:
-        plans = tuple(replace(job, **changes) for job in jobs(gpus, training))
-        return Setup(slots=plain(gpus), jobs=plans)
-
-    return build
+def training(
+    how: Training, groups: Callable[[int], Groups] = shared, **more: Any
+) -> Callable[[int], Setup]:
+    """Return what builds a machine on which every job trains so."""
+    return lambda gpus: plain(gpus, *jobs(groups(gpus), how, **more))
 
 
 # -- scenarios that are more than that -------------------------------------------------------------
@@ -112,172 +105,116 @@ def machine(
 def reported(gpus: int) -> Setup:
     """The jobs use ``gpuwatch.torch``. With several GPUs the last rank's files are slower than
     those of the others, who wait for it in the collectives."""
-
-    def training(last: int) -> Training:
-        if last == 0:
-            return replace(STARVED, reports_loop=True)
-        return replace(HEALTHY, reports_loop=True, slow_loaders=((last, 2.9),))
-
-    jobs = shared(gpus, STARVED)
-    slow = tuple(replace(job, training=training(len(job.gpus) - 1)) for job in jobs)
-    return Setup(slots=plain(gpus), jobs=slow)
+    alone = replace(STARVED, reports_loop=True)
+    plans = []
+    for job in jobs(shared(gpus), alone):
+        last = len(job.gpus) - 1
+        late = replace(HEALTHY, reports_loop=True, slow_loaders=((last, 2.9),))
+        plans.append(replace(job, training=late if last else alone))
+    return plain(gpus, *plans)
 
 
 def imbalanced(gpus: int) -> Setup:
     # With one GPU there is nobody to wait for: only its steps differ, as with sequences of
     # different lengths.
     slow = () if gpus < 2 else ((max(1, gpus - 2), 2.2),)
-    training = replace(
-        HEALTHY, step_seconds=0.28, step_jitter=0.03 if slow else 0.5, slow_ranks=slow
-    )
-    return machine(training, one_job, slurm_job="48213")(gpus)
+    how = replace(HEALTHY, step_seconds=0.28, step_jitter=0.03 if slow else 0.5, slow_ranks=slow)
+    return training(how, together, slurm_job="48213")(gpus)
 
 
 def throttled(gpus: int) -> Setup:
     slots = tuple(
         Slot(cooling_fails_at=None if gpu % 4 else COOLING_FAILS_AT) for gpu in range(gpus)
     )
-    return Setup(slots=slots, jobs=shared(gpus, HEALTHY))
-
-
-def leak(gpus: int) -> Setup:
-    jobs = list(shared(gpus, HEALTHY))
-    jobs[:1] = [
-        replace(one, leak_bytes_per_step=2.4 * GIB, memory_bytes=38.0 * GIB) for one in jobs[:1]
-    ]
-    return Setup(slots=plain(gpus), jobs=tuple(jobs))
-
-
-def orphans(gpus: int) -> Setup:
-    left = tuple(
-        JobPlan(
-            gpus=(gpu,),
-            orphaned=True,
-            memory_bytes=2.1 * GIB + number * 0.03 * GIB,
-            resident_bytes=1.1 * GIB,
-            age_seconds=7200.0,
-        )
-        for gpu in range(gpus)
-        for number in range(4)
-    )
-    return Setup(slots=plain(gpus), jobs=left)
+    return Setup(slots, jobs(shared(gpus), HEALTHY))
 
 
 def lost(gpus: int) -> Setup:
-    victim = min(1, gpus - 1)
-    slots = list(plain(gpus))
-    jobs = list(single_jobs(gpus, HEALTHY))
+    slots, plans = [Slot() for _ in range(gpus)], list(jobs(apart(gpus), HEALTHY))
     if gpus:
-        slots[victim] = Slot(lost_from=20.0, lost_until=80.0)
+        victim = min(1, gpus - 1)
+        slots[victim] = Slot(lost_from=LOST_FROM, lost_until=LOST_UNTIL)
         # The driver ends what used the card; its owner starts again once it is back.
-        again = replace(jobs[victim], begin=92.0, age_seconds=0.0)
-        jobs[victim] = replace(jobs[victim], end=20.0)
-        jobs.append(again)
-    return Setup(slots=tuple(slots), jobs=tuple(jobs))
+        plans.append(replace(plans[victim], begin=LOST_UNTIL + 12.0, age_seconds=0.0))
+        plans[victim] = replace(plans[victim], end=LOST_FROM)
+    return Setup(tuple(slots), tuple(plans))
 
 
 def rerun(gpus: int) -> Setup:
     """Return a job that ends, and its command again with the workers it needs, 15 s later."""
-    first = tuple(replace(job, end=FIRST_END_SECONDS) for job in one_job(gpus, STARVED))
     fed = replace(STARVED, workers=6, pinned=True, copy_bytes_per_second=24 * GB)
-    begin = FIRST_END_SECONDS + 15.0
-    again = tuple(
-        replace(job, training=fed, begin=begin, end=float("inf"), age_seconds=0.0) for job in first
+    return plain(
+        gpus,
+        *jobs(together(gpus), STARVED, end=FIRST_END_SECONDS),
+        *jobs(together(gpus), fed, begin=SECOND_BEGIN_SECONDS, age_seconds=0.0),
     )
-    return Setup(slots=plain(gpus), jobs=first + again)
 
 
 def mixed(gpus: int) -> Setup:
     """Eight cards, eight stories; more GPUs begin anew."""
     small = replace(HEALTHY, compute=HEALTHY.compute._replace(power=0.86))
-    stories: tuple[tuple[Slot, Training | None], ...] = (
-        (Slot(), STARVED),
-        (Slot(), HEALTHY),
-        (Slot(card=A100), SMALL_BATCH),
-        (Slot(card=RTX_4090), small),
-        (Slot(), None),
-        (Slot(cooling_fails_at=COOLING_FAILS_AT), HEALTHY),
-        (
-            Slot(
-                mute=("busy_samples", "energy_joules", "throttle_reasons", "throttle_durations"),
-                failing=(
-                    ("power_watts", "power"),
-                    ("temperature_celsius", "the temperature"),
-                ),
-            ),
-            HEALTHY,
-        ),
-        (Slot(lost_from=20.0, lost_until=80.0), HEALTHY),
-    )  # fmt: skip
-    slots = []
-    jobs = []
-    for gpu in range(gpus):
-        slot, training = stories[gpu % len(stories)]
-        slots.append(slot)
-        job = nth_job(gpu, (gpu,), training)
-        if training is None:
-            job = replace(job, command=NOTEBOOK, age_seconds=66_000.0)
-        if slot.lost_from is not None:
-            job = replace(job, end=slot.lost_from)
-        jobs.append(job)
-    return Setup(slots=tuple(slots), jobs=tuple(jobs))
+    mute = Slot(
+        card=replace(H200, lacks=H200.lacks + MUTE),
+        failing=(("power_watts", "power"), ("temperature_celsius", "the temperature")),
+    )
+    notebook = {"command": "python -m ipykernel_launcher -f kernel.json", "age_seconds": 66_000.0}
+    stories: tuple[tuple[Slot, Training | None, dict[str, Any]], ...] = (
+        (Slot(), STARVED, {}),
+        (Slot(), HEALTHY, {}),
+        (Slot(card=A100), SMALL_BATCH, {}),
+        (Slot(card=RTX_4090), small, {}),
+        (Slot(), None, notebook),
+        (Slot(cooling_fails_at=COOLING_FAILS_AT), HEALTHY, {}),
+        (mute, HEALTHY, {}),
+        (Slot(lost_from=LOST_FROM, lost_until=LOST_UNTIL), HEALTHY, {"end": LOST_FROM}),
+    )
+    told = [stories[gpu % len(stories)] for gpu in range(gpus)]
+    plans = [nth_job(gpu, (gpu,), how, **more) for gpu, (_, how, more) in enumerate(told)]
+    return Setup(tuple(slot for slot, _, _ in told), tuple(plans))
 
 
 def mig(gpus: int) -> Setup:
+    if not gpus:
+        return plain(0)
     instances = (("3g.71gb", 0.49, 3 / 7), ("2g.35gb", 0.24, 2 / 7), ("1g.18gb", 0.12, 1 / 7))
-    slots = (Slot(instances=instances), *plain(gpus - 1)) if gpus else ()
     # Three sevenths of the card at full work.
     part = replace(HEALTHY, compute=Activity(0.995, 0.47, 0.4, 0.18, 0.2, 0.22))
-    jobs = [
-        replace(
-            nth_job(number, (0,), part if number == 0 else None),
-            instance=number + 1,
-            memory_bytes=room * GIB,
-        )
-        for number, room in enumerate((52.0, 21.0, 6.4))
-        if gpus
+    plans = [
+        nth_job(number, (0,), None if number else part, instance=number + 1, memory_bytes=held)
+        for number, held in enumerate((52.0 * GIB, 21.0 * GIB, 6.4 * GIB))
     ]
-    jobs += [nth_job(gpu + 3, (gpu,), HEALTHY) for gpu in range(1, gpus)]
-    return Setup(slots=slots, jobs=tuple(jobs))
-
-
-def unified(gpus: int) -> Setup:
-    boxes = max(1, gpus)
-    jobs = tuple(replace(job, memory_bytes=46.5 * GIB) for job in single_jobs(gpus, UNIFIED))
-    slots = tuple(Slot(card=GB10) for _ in range(gpus))
-    return Setup(slots=slots, jobs=jobs, cores=20 * boxes, memory_bytes=128 * GIB * boxes)
+    plans += [nth_job(gpu + 3, (gpu,), HEALTHY) for gpu in range(1, gpus)]
+    return Setup((Slot(instances=instances), *[Slot()] * (gpus - 1)), tuple(plans))
 
 
 def no_gpu(_gpus: int) -> Setup:
     """A machine without GPUs has none however many are asked."""
-    training = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
-    job = JobPlan(gpus=(), training=training, command=TRAIN + " --device cpu", cpu_only=True)
-    return Setup(slots=(), jobs=(job,))
+    how = Training(workers=4, batch_cpu_seconds=2.2, step_seconds=1.9, main_cpu=11.4)
+    return plain(0, JobPlan(gpus=(), training=how, command=TRAIN + " --device cpu"))
 
 
-BUILDERS: Mapping[str, tuple[str, Build]] = {
+BUILDERS: Mapping[str, tuple[str, Callable[[int], Setup]]] = {
     "starved": (
-        "Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", machine(STARVED)
+        "Too few loader workers: the GPUs go 0-50-80-99-0, pauses of 1-2 s", training(STARVED)
     ),
     "reported": ("Jobs report their own loops, and so their waits for data", reported),
-    "healthy": ("The GPUs are kept busy: 97-99% with small dips", machine(HEALTHY)),
+    "healthy": ("The GPUs are kept busy: 97-99% with small dips", training(HEALTHY)),
     "main_process": (
-        "num_workers=0: the training process loads its own batches", machine(IN_MAIN_PROCESS)
+        "num_workers=0: the training process loads its own batches", training(IN_MAIN_PROCESS)
     ),
-    "unpinned": ("Batches are copied from pageable memory while the GPU waits", machine(UNPINNED)),
+    "unpinned": (
+        "Batches are copied from pageable memory while the GPU waits", training(UNPINNED)
+    ),
     "checkpoint": (
         "Healthy, but every 45 s it stops for 8 s and writes 2 GB/s",
-        machine(replace(HEALTHY, saves=True), one_job),
+        training(replace(HEALTHY, saves=True), together),
     ),
     "imbalanced": ("One GPU of a job is slow; the others wait, busy at low power", imbalanced),
     "throttled": ("Cooling fails: the card heats up to its slowdown, clocks fall", throttled),
-    "leak": ("GPU memory grows step by step until the card is nearly full", leak),
-    "orphans": ("Loader workers outlived their job and hold GPU memory", orphans),
     "lost": ("One GPU falls off the bus after 20 s and is back a minute later", lost),
     "rerun": ("A starved job ends and is started again with more workers", rerun),
     "mixed": ("Eight cards, eight stories: other models, a mute one, a lost one", mixed),
     "mig": ("GPU 0 is split into three MIG instances", mig),
-    "unified": ("GB10: GPU and host share one memory", unified),
     "no_gpu": ("A machine without an NVIDIA driver: the host half only", no_gpu),
 }  # fmt: skip
 """Name: (one line for a person, what it builds for a number of GPUs)."""

@@ -71,9 +71,9 @@ class DiagnosisController(Controller):
         view = self.view
         self.latest = diagnosis = self.diagnose(snapshot)
         job = view.job.last
-        followed = self._runs.take_snapshot(snapshot, diagnosis)
+        followed = self._runs.take_snapshot(snapshot)
         if followed is not None and gives_way(view.mark, followed[0]):
-            view.mark = mark_run(view, snapshot, *followed)
+            view.mark = mark_run(view, snapshot, *followed, self.ledger)
         if job is not None and diagnosis is not None and ended_at(view, job) is None:
             view.job.findings = about_job(diagnosis, job)
             view.job.findings_at = snapshot.monotonic_seconds

@@ -417,8 +417,6 @@ class JobController(Controller):
         self._report.close()
         if self._sampling is not None:
             self._sampling.cancel()
-        if self.sampler is not None:
-            self.sampler.close()
 
     def _read_closely(self, key: ProcessKey) -> None:
         self._source.options.attached = key

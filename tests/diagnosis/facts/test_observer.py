@@ -25,7 +25,7 @@ from gpuwatch.diagnosis.facts.observer import FOLLOWED_JOBS_MAX, Observer
 from gpuwatch.diagnosis.facts.window import GpuFacts, JobFacts, Window
 from gpuwatch.diagnosis.signals.waveform import Waveform
 from gpuwatch.sources.simulated.source import SimulatedSource
-from tests.diagnosis.engines import machine
+from tests.diagnosis.engines import leaking, machine
 from tests.support.snapshots import gpu, snapshot, snapshots
 
 GIB = 2**30
@@ -147,7 +147,10 @@ def test_the_others_jobs_phase_is_seen_in_their_polls() -> None:
 
 def test_a_leak_has_the_slope_it_has() -> None:
     """2.4 GiB every 6 s, within three standard errors."""
-    _, _, facts = only(watched("leak", seconds=120))
+    observer = Observer()
+    for made in leaking(machine("healthy", 120)):
+        observer.push(made)
+    _, _, facts = only(observer.windows())
     slope, error = (facts.memory_slope_bytes_per_second, facts.memory_slope_error_bytes_per_second)
     assert slope is not None
     assert error is not None

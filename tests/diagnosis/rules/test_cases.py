@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import Window
 from gpuwatch.diagnosis.rule import Clear, Firing, Unknown
+from gpuwatch.diagnosis.sentence import has_marks
 from gpuwatch.diagnosis.subject import said
 from tests.diagnosis import windows as w
 from tests.diagnosis.rules import cases
@@ -94,17 +95,22 @@ def test_without_a_job_it_misses_its_processes(rule: str) -> None:
 
 @pytest.mark.parametrize(("rule", "window", "expected"), table("fires"))
 def test_it_fires(rule: str, window: Window, expected: dict[str, Any] | None) -> None:
-    """The fault is there, with its words, its cost and its advice."""
+    """The fault is there, with its words (free of marks), its cost and its advice."""
     firing = firing_of(rule, window)
     wanted = (expected or {}).items()
     wrong = [path for path, value in wanted if not holds(rule, firing, path, value)]
     assert not wrong, firing
+    advice = [text for one in firing.advice or () for text in (one.change, one.action, one.why)]
+    evidence = [text for one in firing.evidence if one for text in (one.name, one.says)]
+    assert not any(map(has_marks, (firing.summary, *advice, *evidence, *firing.missing)))
 
 
 @pytest.mark.parametrize(("rule", "window", "why"), table("quiet"))
 def test_it_is_quiet(rule: str, window: Window, why: str | None) -> None:
     """It is not there, or something else explains what is seen; the rule says why."""
-    assert (why or "") in w.is_clear(w.check_of(rule)(window)).why
+    clear = w.is_clear(w.check_of(rule)(window))
+    assert (why or "") in clear.why
+    assert not has_marks(clear.why)
 
 
 @pytest.mark.parametrize(("rule", "window", "missing"), table("unknown"))

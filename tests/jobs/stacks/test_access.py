@@ -1,6 +1,5 @@
 """Why stacks cannot be taken, and what a person is told to do."""
 
-import errno
 import os
 import signal
 import sys
@@ -20,27 +19,15 @@ def test_the_memory_of_another_user_may_not_be_read() -> None:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        code = 1
+        code = 2
         try:
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            code = sampler.probe_memory(parent)
+            code = int(sampler.may_read_memory(parent))
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == errno.EACCES
-
-
-def test_a_program_that_is_no_python_is_refused_by_name(started: Children) -> None:
-    """Before py-spy is started; nothing stands in the way of one that is."""
-    child, python = started.run(["sleep", "60"]), started.python("ready()\nwait()\n")
-    wait_until(lambda: "python" not in str(Path(f"/proc/{child.pid}/exe").readlink()))
-    started.ready(python)
-    if sampler.probe_memory(child.pid) != 0:
-        pytest.skip("reading another process's memory is not allowed here")
-    sentence = sampler.why_not(child.pid, sys.executable)
-    assert f"Process {child.pid} is not Python: it runs /" in (sentence or "")
-    assert sampler.why_not(python.pid, sys.executable) is None
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_what_has_no_stack_to_take_is_said(started: Children) -> None:

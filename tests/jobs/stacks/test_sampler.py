@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.core.model import JobMember
 from gpuwatch.jobs.stacks.report import StackReport, cost_sentence
 from gpuwatch.jobs.stacks.sampler import StackSampler
 from tests.jobs.stacks.support import (
@@ -35,10 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sample(pid: int) -> StackReport:
-    with StackSampler([target(pid)], seconds=2) as sampler:
-        (report,) = sampler.wait()
-    return report
+def sampled(*targets: JobMember, seconds: int = 2, py_spy: str | None = None) -> list[StackReport]:
+    return list(asyncio.run(StackSampler(targets, seconds=seconds, py_spy=py_spy).run()))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_a_real_training_job(
 ) -> None:
     """What a PyTorch job does most is found out from outside, with its own line of source."""
     job.do(phase)
-    report = sample(job.pid)
+    (report,) = sampled(target(job.pid))
     assert report.problem is None
     share = report.largest
     assert share.category == category, report
@@ -73,9 +72,7 @@ def test_several_processes_are_sampled_at_once(started: Children) -> None:
     sampled among them. The cost is py-spy's CPU time over the time it ran."""
     pids = [spinning(started), 99_999_999, spinning(started)]
     targets = [target(pid) for pid in pids]
-    with StackSampler([*targets, target(pids[0], rank=0)], seconds=1) as sampler:
-        assert len(py_spies_of(os.getpid())) == 2
-        reports = sampler.wait()
+    reports = sampled(*targets, target(pids[0], rank=0), seconds=1)
     assert [report.pid for report in reports] == pids
     assert [report.problem is None for report in reports] == [True, False, True]
     for report in (reports[0], reports[2]):
@@ -89,39 +86,33 @@ def test_several_processes_are_sampled_at_once(started: Children) -> None:
 
 
 @pytest.mark.parametrize("ends", ["the process", "the sampling"])
-def test_what_ends_early_gives_what_was_sampled(started: Children, ends: str) -> None:
-    """The report says whether the process ended, and nobody has to wait to the end."""
+async def test_what_ends_early_gives_what_was_sampled(started: Children, ends: str) -> None:
+    """The report says whether the process ended, and nobody has to wait to the end; a dashboard
+    keeps drawing meanwhile."""
     pid = spinning(started)
-    with StackSampler([target(pid)], seconds=600) as sampler:
-        (py_spy,) = py_spies_of(os.getpid())
-        wait_until(lambda: has_sampled(py_spy))
-        if ends == "the process":
-            os.kill(pid, signal.SIGKILL)
-        else:
-            sampler.stop()
-        (report,) = sampler.wait()
+    sampler = StackSampler([target(pid)], seconds=600)
+    task = asyncio.create_task(sampler.run())
+    await asyncio.sleep(0)
+    (py_spy,) = py_spies_of(os.getpid())
+    wait_until(lambda: has_sampled(py_spy))
+    assert not task.done()
+    if ends == "the process":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        sampler.stop()
+    (report,) = await task
     assert report.samples > 0
     assert report.ended == (ends == "the process")
     assert report.seconds < 600
 
 
-def test_closing_leaves_nothing_behind(started: Children, folder: Path) -> None:
-    """No py-spy, no files; while it runs the files are the user's alone."""
-    sampler = StackSampler([target(spinning(started))], seconds=600)
-    sampler.start()
-    (made,) = folder.iterdir()
-    assert made.stat().st_mode & 0o777 == 0o700
-    assert len(py_spies_of(os.getpid())) == 1
-    sampler.close()
-    assert py_spies_of(os.getpid()) == []
-    assert list(folder.iterdir()) == []
-
-
 async def test_cancelling_leaves_nothing_behind(started: Children, folder: Path) -> None:
-    """As when the dashboard is closed in the middle."""
-    sampler = StackSampler([target(spinning(started))], seconds=600)
-    task = asyncio.create_task(sampler.run())
+    """No py-spy and no files, as when the dashboard is closed in the middle; while it runs the
+    files are the user's alone."""
+    task = asyncio.create_task(StackSampler([target(spinning(started))], seconds=600).run())
     await asyncio.sleep(0)
+    (made,) = os.scandir(folder)
+    assert made.stat().st_mode & 0o777 == 0o700
     assert len(py_spies_of(os.getpid())) == 1
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -130,21 +121,10 @@ async def test_cancelling_leaves_nothing_behind(started: Children, folder: Path)
     assert os.listdir(folder) == []  # noqa: PTH208 - nothing to wait for
 
 
-async def test_the_event_loop_goes_on_meanwhile(started: Children) -> None:
-    """A dashboard keeps drawing while stacks are taken."""
-    task = asyncio.create_task(StackSampler([target(spinning(started))], seconds=1).run())
-    for _ in range(3):
-        await asyncio.sleep(0)
-        assert not task.done()
-    (report,) = await task
-    assert report.samples > 0
-
-
 def test_a_pid_that_is_used_again_is_not_sampled(started: Children) -> None:
     """The start time says that it is another process."""
     other = target(spinning(started), started_at_unix_seconds=1.0)
-    with StackSampler([other], seconds=1) as sampler:
-        (report,) = sampler.wait()
+    (report,) = sampled(other)
     assert report.problem == f"Process {other.pid} has ended; another one has its PID now."
 
 
@@ -169,8 +149,7 @@ def test_a_py_spy_that_fails_is_explained(started: Children, tmp_path: Path, cas
     broken = tmp_path / "py-spy"
     broken.write_bytes(program)
     broken.chmod(0o755)
-    with StackSampler([target(spinning(started))], py_spy=str(broken)) as sampler:
-        (report,) = sampler.wait()
+    (report,) = sampled(target(spinning(started)), py_spy=str(broken))
     assert says.format(program=broken, pid=report.pid) in report.problem
     assert "Try running again" not in report.problem
 
@@ -186,8 +165,7 @@ def test_py_spy_gets_none_of_our_environment(
     spy = tmp_path / "py-spy"
     spy.write_text(f"#!/bin/sh\nenv > {copy}\necho 'Samples: 177 Errors: 11'\n")
     spy.chmod(0o755)
-    with StackSampler([target(spinning(started))], py_spy=str(spy)) as sampler:
-        (report,) = sampler.wait()
+    (report,) = sampled(target(spinning(started)), py_spy=str(spy))
     assert "secret" not in copy.read_text()
     assert "RUST_LOG" not in copy.read_text()
     assert (report.samples, report.errors) == (0, 11)

@@ -118,10 +118,11 @@ def test_a_list_of_processes_that_cannot_be_read_is_no_empty_one() -> None:
 
 
 def test_throttling_and_traffic_add_up() -> None:
-    """Two looks, a second apart: seconds by reason (the driver knows better), bytes by rate."""
+    """Two looks, a second apart: seconds by reason (the driver knows better), bytes by rate. The
+    first look says nothing of the time before it."""
     boost = "sync_boost"
     for durations, reasons, seconds in (
-        (((boost, 0.5),), None, 1.0), (None, (boost, "gpu_idle"), 1.0), (None, None, None),
+        (((boost, 0.5),), None, 0.5), (None, (boost, "gpu_idle"), 1.0), (None, None, None),
         (((boost, 0.0),), (boost,), 0.0),
     ):  # fmt: skip
         read = {"throttle_durations": durations, "throttle_reasons": reasons, "busy_percent": 1.0}

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.core.model import BusySample
+from gpuwatch.core.model import BusySample, GpuReading
 from gpuwatch.outputs.report.accumulator import gpu_usage
 from gpuwatch.outputs.report.model import TimeProfile
 from gpuwatch.outputs.report.phases import SPANS_MOST, Cell, spans
-from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, Step
+from gpuwatch.recording.statistics import GpuStatistics, Grid, Rhythm, RhythmSums, Step
 from tests.support.snapshots import gpu
 
 BEGIN = 1000.0
@@ -43,9 +43,9 @@ def test_all_at_once_is_as_one_by_one(
     until = samples[-1][0] - OFFSET + 0.1
     step = Step(BEGIN, until, 10.0, OFFSET)
     at_once, singly = accumulator(bucket_seconds), accumulator(bucket_seconds)
-    at_once.add_samples(samples, step)
+    at_once.add_busy(GpuReading(busy_samples=tuple(samples)), step)
     for sample in samples:
-        singly.add_samples((sample,), step)
+        singly.add_busy(GpuReading(busy_samples=(sample,)), step)
     one, other = gpu_usage(at_once, until), gpu_usage(singly, until)
     assert one.busy_seconds == pytest.approx(other.busy_seconds, abs=1e-6)
     assert one.watched_seconds == pytest.approx(other.watched_seconds, abs=1e-6)
@@ -71,7 +71,8 @@ def samples(begin: float, seconds: float, busy: int) -> list[tuple[float, float]
 
 def test_a_gap_is_in_no_window() -> None:
     """A GPU that was lost for a while has a window before and one after."""
-    rhythm = Rhythm()
+    rhythm, sums = Rhythm(), RhythmSums()
     for at, percent in samples(0.0, 15.0, 10) + samples(35.0, 15.0, 5):
-        rhythm.add_sample(at, percent, 0.5)
-    assert 14.0 < rhythm.closed().sums.oscillating_seconds < 16.0
+        rhythm.add_sample(at, percent, 0.5, sums)
+    rhythm.close(sums)
+    assert 14.0 < sums.oscillating_seconds < 16.0

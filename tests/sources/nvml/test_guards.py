@@ -126,7 +126,7 @@ def test_rubbish_for_every_value_is_shown_nowhere(pair: Watch) -> None:
 
 
 def test_more_memory_in_use_than_there_is_is_not_reported(watch: Watch) -> None:
-    """Neither a card nor a process holds more than the card has."""
+    """Neither a card nor a process holds more than the card has; of the card it is said."""
     total = watch.fake.gpu[0].get("memory_total_bytes")
     watch.fake.gpu[0].set(memory_used_bytes=total + 1)
     watch.fake.gpu[0].processes = [
@@ -136,6 +136,8 @@ def test_more_memory_in_use_than_there_is_is_not_reported(watch: Watch) -> None:
     watch.tick()
     assert watch.reading().memory_used_bytes is None
     assert {row.pid: row.memory_bytes for row in watch.last.processes} == {1: total, 2: None}
+    (sentence,) = watch.sentences()
+    assert "the memory in use of GPU 0 that cannot be true (" in sentence
 
 
 def test_rubbish_at_the_start_is_asked_again(tmp_path: Path) -> None:

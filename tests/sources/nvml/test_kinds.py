@@ -83,6 +83,7 @@ def test_the_record_size_of_a_process_list_is_the_driver_s(
         watch.tick()
         expected = {pid: None if pid % 7 == 0 else pid << 20 for pid in range(1, count + 1)}
         assert sizes(watch) == expected
+        assert {row.mig_instance for row in watch.last.processes} == {None}
         assert watch.last.problems == ()
         watch.fake.gpu[0].processes = []
         assert watch.tick().processes == ()
@@ -224,14 +225,6 @@ def test_one_wrong_value_among_many_is_a_gap(watch: Watch) -> None:
     assert "627618%" in alone(watch)
 
 
-def test_more_memory_in_use_than_the_card_has_is_said(watch: Watch) -> None:
-    """What cannot be beside another value is said as what cannot be at all."""
-    watch.fake.gpu[0].set(memory_used_bytes=200 * GIB)
-    watch.tick()
-    assert watch.reading().memory_used_bytes is None
-    assert "the memory in use of GPU 0 that cannot be true (200.0G)" in alone(watch)
-
-
 def test_values_of_several_gpus_that_cannot_be_are_one_sentence(pair: Watch) -> None:
     """Eight cards with the same fault are not eight sentences."""
     for gpu, percent in zip(pair.fake.gpu, (991, 1001), strict=False):
@@ -336,8 +329,8 @@ def test_instant_and_average_power_may_differ(watch: Watch) -> None:
 
 @pytest.mark.parametrize("answer", ["NOT_SUPPORTED", "zero"])
 def test_unified_memory_has_no_total_and_no_zero(tmp_path: Path, answer: str) -> None:
-    """nvitop (208), nvtop (466): GB10 answers "not supported". With no process listed nothing is
-    held on the GPU; with a list that fails it is unknown."""
+    """nvitop (208), nvtop (466): GB10 answers "not supported". What is held is the sum over the
+    processes: nothing where none is listed; with a list that fails it is unknown."""
     with watching(tmp_path, gpus=1, preset="gb10", opened=False) as watch:
         if answer == "zero":
             for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
@@ -347,9 +340,13 @@ def test_unified_memory_has_no_total_and_no_zero(tmp_path: Path, answer: str) ->
         assert watch.gpu().identity.memory_unified
         assert watch.reading().memory_used_bytes == 0
         assert watch.reading().memory_used_is_process_sum
+        assert watch.gpu().identity.memory_total_bytes is None
         assert watch.reading().memory_clock_mhz is None
         assert watch.gpu().identity.memory_clock_max_mhz is None
         assert watch.last.problems == ()
+        watch.fake.gpu[0].processes = [GpuProcess(pid=n, used_bytes=n * GIB) for n in (1, 3)]
+        watch.ticks(2)
+        assert watch.reading().memory_used_bytes == 4 * GIB
         watch.fake.fault("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN", gpu=0)
         watch.ticks(4)
         assert watch.reading().memory_used_bytes is None

@@ -1,13 +1,9 @@
 """Processes on a GPU: lists, memory, their share of the SMs, MIG."""
 
-from pathlib import Path
-
-import pytest
-
 from gpuwatch.sources.gpu_source import GpuProcess
-from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch, watching
-from tests.support.fake_nvml import OLD_DRIVER, MigInstance
+from tests.sources.nvml.watch import START_UNIX_SECONDS, Watch
 from tests.support.fake_nvml import GpuProcess as FakeProcess
+from tests.support.fake_nvml import MigInstance
 
 START_US = round(START_UNIX_SECONDS * 1e6)
 GIB = 1 << 30
@@ -141,27 +137,6 @@ def test_a_list_that_fails_for_good_is_said(watch: Watch) -> None:
     watch.ticks(2)
     assert watch.last.processes == ()
     assert "no list of processes" in watch.problem("list of processes").message
-
-
-@pytest.mark.parametrize("suffix", ["_v2", ""])
-def test_old_versions_of_the_lists_are_read(tmp_path: Path, suffix: str) -> None:
-    """A driver that has only version 2, or only version 1, of the lists still gives them."""
-    lists = [
-        f"nvmlDeviceGet{kind}RunningProcesses" for kind in ("Compute", "Graphics", "MPSCompute")
-    ]
-    missing = {f"{name}_v3" for name in lists}
-    if suffix == "":
-        missing = set(OLD_DRIVER)
-    with watching(tmp_path, gpus=1, preset="t4", missing=missing) as watch:
-        watch.fake.gpu[0].processes = [
-            FakeProcess(pid=1, used_bytes=GIB),
-            FakeProcess(pid=2, used_bytes=2 * GIB, kinds=("graphics",)),
-            FakeProcess(pid=3, used_bytes=None),
-        ]
-        watch.tick()
-        sizes = {pid: row.memory_bytes for pid, row in by_pid(watch).items()}
-        assert sizes == {1: GIB, 2: 2 * GIB, 3: None}
-        assert {row.mig_instance for row in watch.last.processes} == {None}
 
 
 def mig_machine(watch: Watch) -> None:

@@ -137,22 +137,6 @@ def test_memory_falls_back_to_v1(watch: Watch) -> None:
     assert watch.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 2
 
 
-def test_unified_memory_shows_the_sum_of_the_processes(tmp_path: Path) -> None:
-    """A part that shares the host's memory has no total; its use is the sum over processes."""
-    from tests.support.fake_nvml import GpuProcess
-
-    with watching(tmp_path, gpus=1, preset="gb10") as watch:
-        watch.fake.gpu[0].processes = [
-            GpuProcess(pid=10, used_bytes=3 * GIB),
-            GpuProcess(pid=11, used_bytes=1 * GIB),
-        ]
-        watch.tick()
-        assert watch.gpu().identity.memory_unified is True
-        assert watch.gpu().identity.memory_total_bytes is None
-        assert watch.reading().memory_used_bytes == 4 * GIB
-        assert watch.reading().memory_used_is_process_sum is True
-
-
 def test_ecc_and_remapped_rows(tmp_path: Path) -> None:
     """Volatile ECC counts and the four facts about remapped rows are read."""
     with watching(tmp_path, gpus=2, preset=["h200", "rtx4090"]) as watch:

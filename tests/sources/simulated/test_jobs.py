@@ -6,19 +6,14 @@ from statistics import mean
 import pytest
 
 from gpuwatch.core.model import JOB_ROLES, BusySample, Job, JobMember, Snapshot
-from gpuwatch.core.source import ManualClock, ReadOptions
+from gpuwatch.core.source import ManualClock
 from gpuwatch.sources.simulated.source import SCENARIOS, SimulatedSource
+from tests.support.simulated import looks
 
 
 @cache
 def run(scenario: str, gpus: int = 1, seconds: int = 60) -> tuple[Snapshot, ...]:
-    clock = ManualClock()
-    source = SimulatedSource(scenario, gpus=gpus, clock=clock)
-    found = []
-    for _ in range(seconds + 1):
-        found.append(source.read())
-        clock.advance(1.0)
-    return tuple(found)
+    return tuple(looks(scenario, seconds + 1, gpus=gpus))
 
 
 def jobs(scenario: str, gpus: int = 1) -> list[Job]:
@@ -104,24 +99,6 @@ def test_loading_in_the_training_process_is_no_worker() -> None:
     assert average(jobs("main_process"), "rank", "read_bytes_per_second") > 1e6
 
 
-def test_a_fresh_job_does_not_know_its_workers_yet() -> None:
-    """Until its loader starts, how a job will load is unknown and not zero."""
-    found = run("rerun", seconds=150)
-    early = next(item.jobs[0] for item in found[70:] if item.jobs)
-    assert early.ranks[0].loader_workers is None
-    assert early.ranks[0].loader_workers_sign
-    assert found[-1].jobs[0].ranks[0].loader_workers == 6
-
-
-def test_orphans_have_no_rank() -> None:
-    """Workers whose job has ended are found together, and are nobody's."""
-    (job,) = run("orphans", 2)[-1].jobs
-    assert job.ranks == ()
-    assert len(job.members) == 8
-    assert all(member.orphaned and member.role == "loader_worker" for member in job.members)
-    assert len(job.gpu_uuids) == 2
-
-
 def samples_of(found: list[Job], name: str) -> dict[float, float]:
     pairs: list[BusySample] = [sample for job in found for sample in getattr(job, name) or ()]
     assert len(pairs) == len({sample.at_unix_seconds for sample in pairs})
@@ -143,26 +120,16 @@ def test_fine_samples_agree_with_the_readings() -> None:
 
 
 def test_attached_job_comes_first_with_fine_samples() -> None:
-    """Any process of a job leads to it; only the job asked for is read closely."""
-    source = SimulatedSource("starved", gpus=4, clock=ManualClock(), options=ReadOptions())
-    worker = SimulatedSource("starved", gpus=4, clock=ManualClock()).read().jobs[1].members[-1]
-    source.options.attached = source.find(worker.pid)
-    first, second = source.read().jobs
-    assert worker.key in {member.key for member in first.members}
-    assert (first.attached, second.attached) == (True, False)
-    assert len(first.main_thread_samples or ()) > 100
-    assert second.main_thread_samples is None
-
-
-def test_attaching_while_it_runs_begins_with_the_next_snapshot() -> None:
-    """A job asked for later is followed from then on, and the one before is let go."""
+    """From the next snapshot on; any process of a job leads to it, and the one before is let go."""
     clock = ManualClock()
     source = SimulatedSource("starved", gpus=4, clock=clock)
     before = source.read().jobs
+    assert len(before[0].main_thread_samples or ()) > 100
     clock.advance(1.0)
-    source.options.attached = before[1].key
+    source.options.attached = source.find(before[1].members[-1].pid)
     first, second = source.read().jobs
     assert (first.key, second.key) == (before[1].key, before[0].key)
+    assert (first.attached, second.attached) == (True, False)
     assert 4 <= len(first.main_thread_samples or ()) <= 6
     assert second.main_thread_samples is None
     clock.advance(1.0)
@@ -242,6 +209,10 @@ def test_rerun_is_the_same_command_with_more_workers_and_a_busier_gpu() -> None:
     )
     assert (first.loader_workers, second.loader_workers) == (2, 6)
     assert found[68].jobs == ()
+    # Until its loader starts, how a job will load is unknown and not zero.
+    early = next(item.jobs[0] for item in found[70:] if item.jobs)
+    assert early.ranks[0].loader_workers is None
+    assert early.ranks[0].loader_workers_sign
     # Imports and loading are on one core, and the GPU waits for them.
     assert found[78].processes[0].cpu_percent == 97.0
     assert found[78].gpus[0].reading.busy_percent == 0.0

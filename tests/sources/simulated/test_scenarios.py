@@ -84,15 +84,3 @@ def test_mig_instances_are_rows_of_their_own() -> None:
         assert gpu.reading.sm_active_percent == 0.0 or gpu is instances[0]
         assert 0 < (gpu.reading.memory_used_bytes or 0) < (gpu.identity.memory_total_bytes or 0)
     assert item.gpus[-1].reading.busy_percent is not None
-
-
-def test_unified_memory_has_no_total_and_counts_in_the_host() -> None:
-    """GB10: no total of its own, the use is the processes' sum, and the host's memory has it."""
-    item = run("unified")[-1]
-    gpu = item.gpus[0]
-    assert gpu.identity.memory_total_bytes is None
-    assert gpu.identity.memory_unified
-    assert gpu.reading.memory_used_is_process_sum
-    held = sum(process.gpu_memory_bytes or 0 for process in item.processes)
-    assert gpu.reading.memory_used_bytes == held
-    assert (item.host.memory_used_bytes or 0) > held

@@ -33,8 +33,6 @@ HOSTILE = {
     "private": "\ue000\U000f0000\uffff\U0010ffff",
 }
 
-every_text = pytest.mark.parametrize("name", HOSTILE)
-
 
 def machine(text: str, at: float = 100.0, pid: int = 4242) -> Snapshot:
     """A machine on which everything that has a name has this one, as a source would give it."""
@@ -73,7 +71,7 @@ def check(lines: list[str], width: int) -> None:
     assert {cell_len(line) for line in lines} == {width}
 
 
-@every_text
+@pytest.mark.parametrize("name", HOSTILE)
 def test_no_drawing_passes_it_on(name: str) -> None:
     """Every page at every size, with a filter, in ASCII, and with output of a job: exact lines, no
     control character, brackets as text."""
@@ -92,7 +90,7 @@ def test_no_drawing_passes_it_on(name: str) -> None:
                 check(texts(lines), width)
 
 
-@every_text
+@pytest.mark.parametrize("name", ["escapes", "markup", "bytes that are no text", "wide", "empty"])
 async def test_no_screen_obeys_it(name: str) -> None:
     """Overview, problems, the question before ending a process, detail, job, report, and the
     picture: the terminal shows text; nothing in it is obeyed, and no key is bound by it."""

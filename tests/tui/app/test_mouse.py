@@ -46,7 +46,7 @@ async def test_a_click_selects_a_process() -> None:
         assert isinstance(drive.app.screen, DetailScreen)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 @pytest.mark.parametrize("way", [(), ("j",), ("enter",), ("d", "enter")])
 async def test_a_click_in_a_chart_sets_the_cursor(
     way: tuple[str, ...], size: tuple[int, int]

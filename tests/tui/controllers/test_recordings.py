@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.core.model import Snapshot
 from gpuwatch.core.source import ManualClock
 from gpuwatch.recording.file import RecordingIndex, open_any
-from gpuwatch.sources.simulated.source import SimulatedSource
+from tests.support.simulated import looks
 from tests.tui.diagnoses import HandEngine, several
 from tests.tui.driving import driven
 from tests.tui.scenes import scene
@@ -19,13 +19,7 @@ from tests.tui.scenes import scene
 
 def simulated(seconds: int, scenario: str = "starved", start: float = 5000.0) -> list[Snapshot]:
     """Snapshots a second apart."""
-    clock = ManualClock(seconds=start)
-    source = SimulatedSource(scenario, 2, clock=clock)
-    out = []
-    for _ in range(seconds):
-        out.append(source.read())
-        clock.advance(1.0)
-    return out
+    return list(looks(scenario, seconds, gpus=2, clock=ManualClock(seconds=start)))
 
 
 def recorded_in(folder: Path) -> Path:

@@ -74,11 +74,11 @@ def test_however_many_jobs_run_each_is_known_from_its_first_moment(what: Snapsho
     )
     for second in range(5):
         at = what.monotonic_seconds + second
-        runs.take_snapshot(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at), None)
+        runs.take_snapshot(dataclasses.replace(what, jobs=jobs, monotonic_seconds=at))
     assert {runs.seen_seconds(job.key) for job in jobs} == {4.0}
     for gone in range(1, count):
         at = what.monotonic_seconds + 5 + gone
-        runs.take_snapshot(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at), None)
+        runs.take_snapshot(dataclasses.replace(what, jobs=jobs[gone:], monotonic_seconds=at))
     kept = [job.pid for job in jobs if runs.seen_seconds(job.key) > 0.0]
     assert kept == [*range(36, 1 + count)]
 
@@ -89,8 +89,8 @@ def test_a_sweep_that_runs_side_by_side_has_no_next_runs(what: Snapshot) -> None
     first = job_of(what, FIRST, "python train.py --seed 0")
     beside = job_of(what, (11, FIRST[1] + 5), "python train.py --seed 1")
     for second in range(20):
-        assert runs.take_snapshot(at(what, second, 41.0, first), None) is None
-    assert runs.take_snapshot(at(what, 20, 41.0, beside), None) is None
+        assert runs.take_snapshot(at(what, second, 41.0, first)) is None
+    assert runs.take_snapshot(at(what, 20, 41.0, beside)) is None
 
 
 async def test_the_overview_compares_runs_that_nobody_looks_at(what: Snapshot) -> None:

@@ -13,7 +13,7 @@ from gpuwatch.tui.view import View
 from tests.support.snapshots import gpu, snapshot
 from tests.tui.scenes import history_of, scene, texts, view_of
 
-SCENARIOS = ("starved", "throttled", "lost", "unified", "mig", "leak")
+SCENARIOS = ("starved", "throttled", "lost", "unified", "mig")
 
 
 def lines_of(view: View, width: int, height: int, offset: int = 0) -> list[str]:

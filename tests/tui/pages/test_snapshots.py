@@ -135,16 +135,20 @@ def with_findings(what: str, gpus: int, size: Size, glyphs: str) -> list[str]:
 
 Wanted = tuple[Callable[[str, int, Size, str], list[str]], str, int, Size, str, str]
 U = "unicode"
-SMALL, MIDDLE, TINY = (80, 24), (120, 40), (40, 12)
+LARGE, MIDDLE, SMALL, TINY = SIZES
+# Each size with few GPUs and with many; 16 where not all of them have a row of their own.
+MACHINES = ((1, SMALL), *((gpus, size) for gpus in (2, 8) for size in SIZES), (16, MIDDLE))
 WANTED: list[Wanted] = [
-    *((an_overview, "overview", gpus, s, "starved", U) for gpus in (1, 2, 8, 16) for s in SIZES),
+    *((an_overview, "overview", gpus, size, "starved", U) for gpus, size in MACHINES),
+    (an_overview, "overview", 16, SMALL, "starved", U),
     *((an_overview, "overview", 0, size, "no_gpu", U) for size in (MIDDLE, SMALL, TINY)),
     *((an_overview, "overview", 2, SMALL, scenario, U) for scenario in ("lost", "throttled")),
     (an_overview, "overview", 8, TINY, "throttled", "dots"),
     (an_overview, "overview", 2, MIDDLE, "mig", U),
     (an_overview, "overview", 1, SMALL, "unified", U),
     (an_overview, "overview", 2, SMALL, "starved", "ascii"),
-    *((the_past, "past", gpus, size, "starved", U) for gpus in (1, 8) for size in SIZES),
+    *((the_past, "past", 1, size, "starved", U) for size in (SMALL, TINY)),
+    *((the_past, "past", 8, size, "starved", U) for size in (LARGE, MIDDLE)),
     (the_past, "past", 2, SMALL, "starved", "ascii"),
     *((a_detail, "detail", 2, size, "starved", U) for size in ((200, 50), SMALL)),
     (a_detail, "detail", 2, SMALL, "throttled", "ascii"),
@@ -152,11 +156,11 @@ WANTED: list[Wanted] = [
     *((a_job, "job", 8, size, "imbalanced", U) for size in SIZES),
     *((a_job, "job", 1, SMALL, scenario, U) for scenario in ("main_process", "no_gpu")),
     (a_job, "job", 1, MIDDLE, "unpinned", U),
-    (a_job, "job", 2, SMALL, "orphans", U),
     (a_job, "job", 2, SMALL, "starved", "ascii"),
     (a_job, "job", 2, TINY, "starved", "dots"),
-    *((with_findings, "findings", g, s, "overview", U) for g in (1, 2, 8, 16) for s in SIZES),
-    *((with_findings, "findings", 2, s, "list", name) for s in SIZES for name in (U, "ascii")),
+    *((with_findings, "findings", gpus, size, "overview", U) for gpus, size in MACHINES),
+    *((with_findings, "findings", 2, size, "list", U) for size in SIZES),
+    (with_findings, "findings", 2, SMALL, "list", "ascii"),
     *((with_findings, "findings", 1, s, what, U) for s in SIZES for what in ("evidence", "job")),
     *((with_findings, "findings", 1, size, "calm", U) for size in (MIDDLE, SMALL)),
 ]

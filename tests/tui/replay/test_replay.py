@@ -305,7 +305,7 @@ async def test_file_that_was_deleted_is_said(
     """The screen stays, with a sentence that names the file, when a minute beyond is wanted."""
     # The sentence has room beside a short path.
     monkeypatch.chdir(tmp_path)
-    path = recorded(Path("run.jsonl.zst"), (Piece("healthy", 1800.0),))
+    path = recorded(Path("run.jsonl.zst"), (Piece("healthy", 600.0),))
     async with played(tape_of(path)) as drive:
         await drive.press("space")
         await drive.known()

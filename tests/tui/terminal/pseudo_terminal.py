@@ -153,7 +153,7 @@ def clean_environment() -> dict[str, str]:
         r"LC_.*|LANG.*|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|SSH_.*|PYTHON.*|TEXTUAL.*|TZ"
     )
     kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 @contextmanager

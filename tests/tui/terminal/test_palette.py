@@ -17,7 +17,6 @@ SIZES = ((200, 50), (120, 40), (80, 24), (40, 12))
 SCENARIOS = (
     "starved",
     "throttled",
-    "leak",
     "lost",
     "mig",
     "unified",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from gpuwatch.diagnosis.facts.window import HostFacts, JobFacts, RankFacts, WorkerFacts
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rules.shared import words
+from gpuwatch.diagnosis.sentence import number
 
 WORKERS_AT_LIMIT_PERCENT = 75.0
 """Percent of one core, mean of the workers. Batches are handed over in order, so where they do not
@@ -100,10 +101,10 @@ def workers_of_a_rank(job: JobFacts, ranks: tuple[RankFacts, ...]) -> int | None
 def set_workers(action: str, present: int, better: int, why: str) -> Advice:
     """Advise another ``num_workers``; ``action`` says what to do, as in ``Raise num_workers``."""
     return Advice(
-        f"{action} from {present} to {better}.",
+        f"{action} from {number(present)} to {number(better)}.",
         setting="num_workers",
-        present=str(present),
-        wanted=str(better),
+        present=number(present),
+        wanted=number(better),
         why=why,
     )
 

@@ -19,7 +19,7 @@ from gpuwatch.diagnosis.facts.window import (
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Firing, Settled, Unknown
 from gpuwatch.diagnosis.rules.shared import cards, loaders, pauses, words
-from gpuwatch.diagnosis.sentence import GPUS
+from gpuwatch.diagnosis.sentence import GPUS, number
 from gpuwatch.diagnosis.signals.waveform import Waveform
 
 WATCHED_SECONDS = 8.0
@@ -296,9 +296,10 @@ class Underfed:
         """``GPU 3 sat idle 40% of the time``: how a summary begins."""
         if self.cores_wait_percent is not None:
             count, wait = len(self.job.ranks), self.cores_wait_percent
-            return f"The main threads of {count} ranks waited for a core {wait:.0f}% of the time"
+            who = f"The main threads of {number(count)} ranks"
+            return f"{who} waited for a core {number(wait)}% of the time"
         does = "waited for data" if self.reported_only else "sat idle"
-        return f"{self.who} {does} {self.idle_share:.0%} of the time"
+        return f"{self.who} {does} {words.in_percent(self.idle_share)} of the time"
 
     @property
     def severity(self) -> str:
@@ -360,7 +361,8 @@ class Underfed:
         clear = (own, *_wait_clearness(wait)) if self.is_for_data else (own,)
         waits = None if self.reported_only else wait_evidence(wait)
         return Firing(
-            summary=f"{self.who} waited for data {self.waited_share:.0%} of the time: {cause}",
+            summary=f"{self.who} waited for data {words.in_percent(self.waited_share)} of the "
+            f"time: {cause}",
             evidence=(self.evidence, waits, *evidence, self._other_loader),
             advice=advice,
             strength=words.strength(*clear, *clearness, missing=len(missing)),

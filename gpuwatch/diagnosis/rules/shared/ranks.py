@@ -4,11 +4,11 @@ that is late while the others wait for it, as far as it shows from outside."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuwatch.core import units
 from gpuwatch.diagnosis.facts.window import GpuFacts, RankFacts, Window
 from gpuwatch.diagnosis.finding import Advice, Evidence
 from gpuwatch.diagnosis.rule import Clear, Settled, Unknown
 from gpuwatch.diagnosis.rules.shared import cards, loaders, loading, words
+from gpuwatch.diagnosis.sentence import number
 
 IN_STEP = 0.5
 """Mean correlation of power or utilisation from which GPUs do the same at the same time."""
@@ -213,30 +213,34 @@ def _disk_wait(rank: RankFacts) -> float | None:
 def _workers_say(rank: RankFacts, own: float) -> str:
     count = 0.0 if rank.workers is None else rank.workers.count
     if round(count) == 1:
-        return f"its loader worker is maxed out ({own:.0f}% of a core)"
-    return f"its {count:.0f} loader workers are maxed out ({own:.0f}% of a core each)"
+        return f"its loader worker is maxed out ({number(own)}% of a core)"
+    return f"its {number(count)} loader workers are maxed out ({number(own)}% of a core each)"
 
 
 def _main_says(rank: RankFacts, own: float) -> str:
     loads = ", or loads its batches" if rank.loader_workers == 0 else ""
-    return f"its main thread is at work ({own:.0f}% of a core): it saves, logs or evaluates{loads}"
+    return (
+        f"its main thread is at work ({number(own)}% of a core): it saves, logs or evaluates{loads}"
+    )
 
 
 _WAITING = _Sign(
     "the late rank waits for data",
     lambda rank: None if (wait := loading.reported_wait([rank])) is None else 100.0 * wait,
     _above(100.0 * loading.STARVED_SHARE, 100.0 * APART_SHARE),
-    lambda _, own: f"it waits for data {own:.0f}% of the time",
+    lambda _, own: f"it waits for data {number(own)}% of the time",
     _FILES, unit="% of the time", meaning="reported by the ranks",
 )  # fmt: skip
 _WRITING = _Sign(
     "written by the late rank", lambda rank: rank.write_bytes_per_second,
     lambda theirs: max(WRITES_BYTES_PER_SECOND, MORE_THAN_OTHERS * theirs),
-    lambda _, own: f"it writes {units.rate(own)}, a checkpoint most likely", _SAVES, unit="bytes/s",
+    lambda _, own: f"it writes {words.amount(own)}/s, a checkpoint most likely",
+    _SAVES, unit="bytes/s",
 )  # fmt: skip
 _READING = _Sign(
     "disk wait of the late rank's loader", _disk_wait, _above(DISK_WAIT_PERCENT, DIFFERENT_PERCENT),
-    lambda _, own: f"its loader waits for the disk {own:.0f}% of the time", _FILES, of_loader=True,
+    lambda _, own: f"its loader waits for the disk {number(own)}% of the time",
+    _FILES, of_loader=True,
 )  # fmt: skip
 _LOADING = _Sign(
     "CPU of the late rank's loader workers",
@@ -247,7 +251,7 @@ _LOADING = _Sign(
 _QUEUE = _Sign(
     "run-queue wait of the late rank", lambda rank: rank.run_queue_wait_percent,
     _above(QUEUE_WAIT_PERCENT, QUEUE_WAIT_PERCENT),
-    lambda _, own: f"its main thread waits for a CPU core {own:.0f}% of the time", _CORES,
+    lambda _, own: f"its main thread waits for a CPU core {number(own)}% of the time", _CORES,
 )  # fmt: skip
 _MAIN = _Sign(
     "main thread of the late rank", lambda rank: rank.main_thread_percent,

@@ -8,6 +8,7 @@ from gpuwatch.core.model import GpuKey, Job, Process
 from gpuwatch.diagnosis.facts.window import GpuFacts, Window
 from gpuwatch.diagnosis.finding import Evidence
 from gpuwatch.diagnosis.rule import Settled, Unknown
+from gpuwatch.diagnosis.sentence import number
 
 T = TypeVar("T")
 GIB = 1024**3
@@ -17,7 +18,7 @@ COMMAND_LENGTH = 60
 SPARE_LEAST_CORES = 0.3
 """A machine leaves less than this idle anyway."""
 
-mean, highest, lowest, amount = bounds.mean, bounds.highest, bounds.lowest, units.size
+mean, highest, lowest = bounds.mean, bounds.highest, bounds.lowest
 
 
 def is_at_least(value: float | None, least: float) -> bool:
@@ -109,24 +110,33 @@ def verb(gpus: Sequence[GpuFacts], one: str, several: str) -> str:
     return one if len(gpus) == 1 else several
 
 
+# Numbers of a sentence: each is marked as one (``sentence.number``).
+
+
 def counted(count: float, thing: str) -> str:
     """``1 worker``, ``8 workers``."""
-    number = round(count)
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number(count)} {thing}{'' if round(count) == 1 else 's'}"
+
+
+def in_percent(share: float) -> str:
+    """``43%`` for 0.43."""
+    return f"{number(100.0 * share)}%"
 
 
 def cores_of(count: float) -> str:
     """``1 core``, ``0.6 cores``, ``12 cores``."""
-    number = f"{count:.1f}".removesuffix(".0") if count < 1.95 else f"{count:.0f}"
-    return f"{number} core" if number == "1" else f"{number} cores"
+    tenths = round(count, 1)
+    digits = 1 if count < 1.95 and tenths % 1 else 0
+    return f"{number(count, digits)} core{'' if tenths == 1 else 's'}"
 
 
 def free(spare: float) -> str:
     """``no cores are free``, ``1 core is free``, ``12 cores are free``."""
+    if spare < SPARE_LEAST_CORES:
+        return "no cores are free"
     # A part of a core beyond whole ones runs no further process.
-    number = cores_of(spare if spare < 1.95 else int(spare))
-    number = "no cores" if spare < SPARE_LEAST_CORES else number
-    return f"{number} {'is' if number == '1 core' else 'are'} free"
+    count = spare if spare < 1.95 else int(spare)
+    return f"{cores_of(count)} {'is' if round(count, 1) == 1 else 'are'} free"
 
 
 def program(of: Job | Process) -> str:
@@ -140,15 +150,22 @@ def program(of: Job | Process) -> str:
 
 def gib(size: float) -> str:
     """``31.2 GiB``."""
-    return f"{size / GIB:.1f} GiB"
+    return f"{number(size / GIB, 1)} GiB"
+
+
+def amount(size: float) -> str:
+    """``751.4M``, ``1.2G``: bytes as ``units.size`` writes them."""
+    text = units.size(size)
+    digits = len(text[:-1].partition(".")[2])
+    return number(float(text[:-1]), digits, unit=text[-1])
 
 
 def lasting(seconds: float) -> str:
     """``0.4 s``, ``40 s``, ``7 min``, ``3.5 h``."""
     if seconds < 9.5:
-        return f"{round(seconds, 1):g} s"
+        return number(seconds, 1 if round(seconds, 1) % 1 else 0, unit=" s")
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return number(seconds, unit=" s")
     if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return number(seconds / 60, unit=" min")
+    return number(seconds / 3600, 1, unit=" h")

@@ -5,7 +5,7 @@ import pytest
 from gpuwatch.outputs.report.model import Report
 from tests.support.recordings import simulated, summed
 
-SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "unified", "no_gpu", "mixed")
+SCENARIOS = ("starved", "checkpoint", "healthy", "lost", "mig", "no_gpu", "mixed")
 
 
 @pytest.fixture(scope="session")
