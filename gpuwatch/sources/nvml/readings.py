@@ -900,7 +900,15 @@ READINGS = (
         SELDOM,
         hurried=lambda device: device.ecc_reported,
     ),
-    Reading(EVENTS, (), events, EVERY_SECOND, needed=lambda device: device.xids is not None),
+    Reading(
+        EVENTS,
+        (),
+        events,
+        EVERY_SECOND,
+        # Known, so that what waits for readings of unknown cost does not wait for it as well.
+        expected_seconds=2e-5,
+        needed=lambda device: device.xids is not None,
+    ),
     Reading(
         PCIE_THROUGHPUT,
         RATES["pcie"],
