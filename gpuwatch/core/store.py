@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from gpuwatch.core.bounds import Number, Seconds
 from gpuwatch.core.model import BusySample, Gpu, GpuKey, GpuReading, Job, ProcessKey, Snapshot
+from gpuwatch.core.registry import GPU, HOST, charted
 
 # --- what a query answers ---------------------------------------------------------------------
 
@@ -1049,24 +1050,12 @@ class PolledThenSampled:
 
 # --- the series of a machine ------------------------------------------------------------------
 
-GPU_SERIES = (
-    "memory_controller_percent", "memory_used_bytes", "power_watts", "power_limit_watts",
-    "temperature_celsius", "memory_temperature_celsius", "fan_percent", "sm_clock_mhz",
-    "memory_clock_mhz", "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second", "encoder_percent",
-    "decoder_percent", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second",
-    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
-)  # fmt: skip
+GPU_SERIES = tuple([name for name in charted(GPU) if name != "busy_percent"])
 """Readings of a GPU that have a series, beside ``busy_percent``, which has its own table."""
 _MOVING = {*GPU_SERIES, "busy_percent", "throttle_reasons", "pcie_generation", "pcie_width"}
 _MOVING -= {"memory_used_bytes", "power_limit_watts", "temperature_celsius"}
 
-HOST_SERIES = (
-    "cpu_percent", "cpu_iowait_percent", "load_average_1_minute", "load_average_5_minutes",
-    "load_average_15_minutes", "memory_used_bytes", "swap_used_bytes", "pressure_cpu_some_percent",
-    "pressure_io_some_percent", "pressure_io_full_percent", "pressure_memory_some_percent",
-    "pressure_memory_full_percent", "disk_read_bytes_per_second", "disk_write_bytes_per_second",
-    "network_receive_bytes_per_second", "network_transmit_bytes_per_second", "shm_used_bytes",
-)  # fmt: skip
+HOST_SERIES = charted(HOST)
 
 PROCESS_SERIES = ("gpu_busy_percent", "cpu_percent")
 

@@ -99,11 +99,6 @@ def watts(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}W"
 
 
-def watts_of(value: float | None, limit: float | None) -> str:
-    """``212/700W``."""
-    return watts(value) if limit is None else f"{watts(value).removesuffix('W')}/{watts(limit)}"
-
-
 def energy(joules: float | None) -> str:
     """``360J``, ``38.2Wh``, ``1.24kWh``."""
     if joules is None:
@@ -119,13 +114,6 @@ def energy(joules: float | None) -> str:
 
 def celsius(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}C"
-
-
-def celsius_of(value: float | None, limit: float | None) -> str:
-    """``41/87C``."""
-    return (
-        celsius(value) if limit is None else f"{celsius(value).removesuffix('C')}/{celsius(limit)}"
-    )
 
 
 def megahertz(value: float | None) -> str:

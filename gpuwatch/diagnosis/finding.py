@@ -363,7 +363,7 @@ def _watched(members: Sequence[Finding]) -> float | None:
     return total(watched.values())
 
 
-def _rank(finding: Finding) -> tuple[bool, float, float, int, float]:
+def _rank(finding: Finding) -> tuple[int, float, float, float]:
     return rank(finding.severity, finding.cost_gpu_seconds, finding.cost_share, finding.confidence)
 
 

@@ -79,20 +79,6 @@ def _shown(value: Value, unit: str | None) -> str:
     return units.quantity(value, unit)
 
 
-_UNITS = (
-    ("_bytes_per_second", "bytes/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_watts", "W"),
-    ("_celsius", "C"), ("_mhz", "MHz"), ("_joules", "J"), ("_count", None),
-)  # fmt: skip
-
-
-def unit_of(field_name: str) -> tuple[str, str | None]:
-    """Return the name of a reading's field in words, and its unit, by how the name ends."""
-    for ending, unit in _UNITS:
-        if field_name.endswith(ending):
-            return field_name.removesuffix(ending).replace("_", " "), unit
-    return field_name.replace("_", " "), None
-
-
 class Terminal(NamedTuple):
     """Where the output goes to."""
 

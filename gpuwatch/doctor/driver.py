@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu
+from gpuwatch.core.registry import OF_GPU, unit_of
 from gpuwatch.doctor.check import (
     FAIL,
     PASS,
@@ -19,7 +20,6 @@ from gpuwatch.doctor.check import (
     Facts,
     Measured,
     of_problem,
-    unit_of,
 )
 from gpuwatch.sources.linux import cgroup, procfs
 from gpuwatch.sources.nvml import messages, readings, schedule, tables
@@ -307,7 +307,7 @@ def _judged_samples(check: Check, found: Samples) -> Check:
 
 
 def _measured(reading: Reading, name: str, value: Any) -> Measured:
-    label, unit = unit_of(name)
+    label, unit = _named(name)
     if name == "processes":
         return Measured(name, value, None, "", "listed")
     if name == "xid_errors":
@@ -327,13 +327,20 @@ def _measured(reading: Reading, name: str, value: Any) -> Measured:
     return Measured(name, value, unit, label if len(reading.fields) > 1 else "", said=said)
 
 
+def _named(name: str) -> tuple[str, str | None]:
+    """Return the label of a field, and its unit."""
+    field = OF_GPU.get(name)
+    bare, unit = unit_of(name)
+    return (field and field.label) or bare.replace("_", " "), unit.symbol or None
+
+
 def _of_smi(facts: Facts, answer: Answer, differing: list[str]) -> Iterator[Measured]:
     """Values of nvidia-smi; said only where they differ, and there for programs."""
     gpu = facts.smi.gpus.get(answer.gpu.uuid)
     for field in answer.values:
         value = getattr(gpu.reading, field, None) if gpu is not None else None
         if isinstance(value, (int, float)):
-            differs, unit = field in differing, unit_of(field)[1]
+            differs, unit = field in differing, _named(field)[1]
             name, label = f"nvidia_smi_{field}", "but nvidia-smi says"
             yield Measured(name, value, unit, label, said=differs)
 

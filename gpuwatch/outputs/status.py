@@ -4,11 +4,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any
 
 from gpuwatch import __version__
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean, total
-from gpuwatch.core.model import Gpu, GpuKey, Host, Job, JobMember, JobRank, Process, Snapshot
+from gpuwatch.core.model import (
+    Gpu,
+    GpuKey,
+    Host,
+    Job,
+    JobMember,
+    JobRank,
+    Process,
+    Snapshot,
+    TrainingLoop,
+)
+from gpuwatch.core.registry import GPU, HOST, LOOP, MAIN, MEMBER, PROCESS, Field
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import BOLD, RED, YELLOW, Column, Page, cut, wrap
 
@@ -18,7 +31,7 @@ WIDTH_MIN = 40
 PROCESSES_SHOWN = 20
 _SEVERITIES = {"error": ("error", RED), "info": ("note", ""), "warning": ("warning", YELLOW)}
 
-_MAIN = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
+_BUSY = GPU["busy_percent"]
 
 
 def status_page(
@@ -71,17 +84,8 @@ def _title(page: Page, snapshot: Snapshot) -> None:
 
 def _age(gpu: Gpu) -> str:
     """Return how old the oldest of its main numbers is, where one is late."""
-    ages = [age for name, age in gpu.reading.late_readings if name in _MAIN]
+    ages = [age for name, age in gpu.reading.late_readings if name in MAIN]
     return f"{units.age(max(ages))} ago" if ages else units.UNKNOWN
-
-
-def _power(gpu: Gpu) -> str:
-    return units.watts_of(gpu.reading.power_watts, gpu.reading.power_limit_watts)
-
-
-def _heat(gpu: Gpu) -> str:
-    hot = gpu.identity.temperature_slowdown_celsius
-    return units.celsius_of(gpu.reading.temperature_celsius, hot)
 
 
 def _pcie_link(gpu: Gpu) -> str:
@@ -99,30 +103,36 @@ def _throttled(gpu: Gpu) -> str:
     return ", ".join(reason for reason in reasons if reason != "gpu_idle")
 
 
-def _reading(name: str, write: Callable[[float | None], str]) -> Callable[[Gpu], str]:
-    return lambda gpu: write(getattr(gpu.reading, name))
+def _column(field: Field, rank: int = 0, of: str = "", *, long: bool = False) -> Column[Any]:
+    """Return the column of a reading; ``of``: where an item has it, ``reading.``."""
+    read = attrgetter(f"{of}{field.name}")
+    heading = field.heading if long else field.short_heading
+    return Column(heading, lambda item: field.text(read(item)), rank=rank)
 
 
-def _performance_state(value: float | None) -> str:
-    return units.UNKNOWN if value is None else f"P{value}"
+def _limited(field: Field, rank: int) -> Column[Gpu]:
+    """Return the column of a reading of a GPU with its limit."""
+    limit = attrgetter(f"{'reading' if field.limit in GPU else 'identity'}.{field.limit}")
+    read = attrgetter(f"reading.{field.name}")
+    return Column(field.short_heading, lambda gpu: field.text(read(gpu), limit(gpu)), rank=rank)
 
 
 _GPU_COLUMNS: tuple[Column[Gpu], ...] = (
     Column("GPU", units.gpu_label),
     Column("NAME", lambda gpu: gpu.identity.name, "text", 3),
-    Column("BUSY", lambda gpu: "lost" if gpu.lost else units.percent(gpu.reading.busy_percent)),
+    Column(_BUSY.heading, lambda gpu: "lost" if gpu.lost else _BUSY.text(gpu.reading.busy_percent)),
     Column("READ", _age, rank=1),
-    Column("MEMORY", units.gpu_memory),
-    Column("POWER", _power, rank=1),
-    Column("TEMP", _heat, rank=2),
-    Column("SM CLOCK", _reading("sm_clock_mhz", units.megahertz), rank=5),
-    Column("PSTATE", _reading("performance_state", _performance_state), rank=9),
-    Column("RX", _reading("pcie_rx_bytes_per_second", units.rate), rank=6),
-    Column("TX", _reading("pcie_tx_bytes_per_second", units.rate), rank=6),
-    Column("PCIE", _pcie_link, rank=7),
-    Column("SM", _reading("sm_active_percent", units.percent), rank=8),
-    Column("TENSOR", _reading("tensor_active_percent", units.percent), rank=8),
-    Column("FAN", _reading("fan_percent", units.percent), rank=9),
+    Column(GPU["memory_used_bytes"].heading, units.gpu_memory),
+    _limited(GPU["power_watts"], 1),
+    _limited(GPU["temperature_celsius"], 2),
+    _column(GPU["sm_clock_mhz"], 5, "reading.", long=True),
+    _column(GPU["performance_state"], 9, "reading."),
+    _column(GPU["pcie_rx_bytes_per_second"], 6, "reading."),
+    _column(GPU["pcie_tx_bytes_per_second"], 6, "reading."),
+    Column(GPU["pcie_generation"].short_heading, _pcie_link, rank=7),
+    _column(GPU["sm_active_percent"], 8, "reading."),
+    _column(GPU["tensor_active_percent"], 8, "reading."),
+    _column(GPU["fan_percent"], 9, "reading."),
     Column("THROTTLED BY", _throttled, "text", 4),
 )
 
@@ -141,35 +151,37 @@ def _host_facts(page: Page, host: Host) -> None:
     fewer = host.usable_cores is not None and host.usable_cores != host.core_count
     loads = (host.load_average_1_minute, host.load_average_5_minutes, host.load_average_15_minutes)
     load_text = " ".join(f"{one:.1f}" for one in loads if one is not None)
-    memory, shm = host.memory_total_bytes, host.shm_total_bytes
-    swap = None if host.swap_total_bytes == 0 else host.swap_used_bytes
-    waits = _read_facts(
-        ("for CPU", host.pressure_cpu_some_percent, units.percent),
-        ("for I/O", host.pressure_io_some_percent, units.percent),
-        ("for memory", host.pressure_memory_some_percent, units.percent),
-    )
+    waits = _readings(host, [f"pressure_{what}_some_percent" for what in _WAITED_FOR])
+    sizes = [f"{what}_used_bytes" for what in ("memory", "swap", "shm")]
+    if host.swap_total_bytes == 0:
+        sizes.remove("swap_used_bytes")
     groups = [
         [
-            *_read_facts(("CPU", host.cpu_percent, lambda value: units.percent(value) + cores)),
+            *[f"{one}{cores}" for one in _readings(host, ["cpu_percent"])],
             *([f"{host.usable_cores:g} usable from here"] if fewer else []),
-            *_read_facts(("I/O wait", host.cpu_iowait_percent, units.percent)),
+            *_readings(host, ["cpu_iowait_percent"]),
             *_read_facts(("load", loads[0], lambda _: load_text)),
         ],
-        _read_facts(
-            ("memory", host.memory_used_bytes, lambda used: units.size_of(used, memory)),
-            ("swap", swap, lambda used: units.size_of(used, host.swap_total_bytes)),
-            ("/dev/shm", host.shm_used_bytes, lambda used: units.size_of(used, shm)),
-        ),
-        _read_facts(
-            ("disk read", host.disk_read_bytes_per_second, units.rate),
-            ("disk write", host.disk_write_bytes_per_second, units.rate),
-            ("network in", host.network_receive_bytes_per_second, units.rate),
-            ("network out", host.network_transmit_bytes_per_second, units.rate),
-        ),
-        [f"tasks waiting: {waits[0]}", *waits[1:]] if waits else [],
+        _readings(host, sizes),
+        _readings(host, [f"{what}_bytes_per_second" for what in _HOST_RATES]),
+        [f"tasks waiting: for {waits[0]}", *[f"for {one}" for one in waits[1:]]] if waits else [],
     ]
     for facts in groups:
         page.facts(facts, later="  ")
+
+
+_WAITED_FOR = ("cpu", "io", "memory")
+_HOST_RATES = ("disk_read", "disk_write", "network_receive", "network_transmit")
+
+
+def _readings(host: Host, names: Iterable[str]) -> list[str]:
+    """Return label and value of each reading that is known, with its limit where it has one."""
+    found = [(HOST[name], getattr(host, name)) for name in names]
+    return [
+        f"{one.label} {one.text(value, getattr(host, one.limit) if one.limit else None)}"
+        for one, value in found
+        if value is not None
+    ]
 
 
 def _process_table(
@@ -203,10 +215,10 @@ def _process_table(
         Column("GPU", lambda one: labels.get(one.gpu_uuid, "?") if one.gpu_uuid else units.UNKNOWN),
         Column("PID", lambda one: str(one.pid)),
         Column("USER", lambda one: one.user or units.UNKNOWN, "text", 3),
-        Column("GPU-MEM", lambda one: units.size(one.gpu_memory_bytes)),
-        Column("SM", lambda one: units.percent(one.gpu_busy_percent), rank=1),
-        Column("CPU", lambda one: units.percent(one.cpu_percent), rank=1),
-        Column("MEM", lambda one: units.size(one.memory_resident_bytes), rank=2),
+        _column(PROCESS["gpu_memory_bytes"]),
+        _column(PROCESS["gpu_busy_percent"], 1),
+        _column(PROCESS["cpu_percent"], 1),
+        _column(PROCESS["memory_resident_bytes"], 2),
         Column("TIME", time, rank=4),
         Column("COMMAND", lambda one: one.command or one.name or units.UNKNOWN, "text"),
     )
@@ -267,6 +279,9 @@ def _job_table(
     page.gap()
     page.items(columns, listed, below=below)
     _say_left_out(page, len(snapshot.jobs) - len(listed))
+
+
+_QUEUE = MEMBER["run_queue_wait_percent"]
 
 
 def _usable_cores(job: Job) -> str:
@@ -353,16 +368,15 @@ def _rank_table(page: Page, job: Job, labels: Mapping[GpuKey, str]) -> None:
         Column("MAIN CPU", lambda one: units.percent(one.main_thread_percent), rank=1),
         Column("WORKERS", lambda one: one.workers_text),
         Column("WORKER CPU", lambda one: one.mean_of_workers("cpu_percent"), rank=1),
-        Column("CPU-WAIT", lambda one: one.mean_of_workers("run_queue_wait_percent"), rank=2),
+        Column(_QUEUE.heading, lambda one: one.mean_of_workers(_QUEUE.name), rank=2),
         Column("PINNED", lambda one: _PINNED[one.rank.pinned_memory], "text"),
     )
     if job.loops:
         columns += (
-            Column("DATA-WAIT", lambda one: units.share(one.reported("data_wait_share"))),
-            Column("COMPUTE", lambda one: units.share(one.reported("compute_share")), rank=2),
-            Column("SAMPLES/S", lambda one: units.samples(one.reported("samples_per_second")),
-                   rank=1),
-        )  # fmt: skip
+            _column(LOOP["data_wait_share"], 0, "loop.", long=True),
+            _column(LOOP["compute_share"], 2, "loop."),
+            _column(LOOP["samples_per_second"], 1, "loop.", long=True),
+        )
     page.gap()
     page.items(columns, [_RankRow(job, rank) for rank in job.ranks])
 
@@ -394,9 +408,10 @@ class _RankRow:
         ]
         return units.percent(mean(getattr(one, name) for one in workers))
 
-    def reported(self, name: str) -> float | None:
-        loop = self.job.loop_of(self.rank)
-        return None if loop is None else getattr(loop, name)
+    @property
+    def loop(self) -> TrainingLoop:
+        """Its report on its loop, without readings where it makes none."""
+        return self.job.loop_of(self.rank) or TrainingLoop(pid=self.rank.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +419,14 @@ class _MemberRow:
     member: JobMember
     depth: int
     on_gpus: Sequence[Process]
+
+    @property
+    def gpu_memory_bytes(self) -> float | None:
+        return total(one.gpu_memory_bytes for one in self.on_gpus)
+
+    @property
+    def gpu_busy_percent(self) -> float | None:
+        return mean(one.gpu_busy_percent for one in self.on_gpus)
 
 
 def _member_name(row: _MemberRow) -> str:
@@ -422,19 +445,18 @@ def _member_state(row: _MemberRow) -> str:
 _MEMBER_COLUMNS: tuple[Column[_MemberRow], ...] = (
     Column("PROCESS", _member_name, "text"),
     Column("PID", lambda row: str(row.member.pid)),
-    Column("CPU", lambda row: units.percent(row.member.cpu_percent)),
-    Column("MAIN", lambda row: units.percent(row.member.main_thread_cpu_percent), rank=2),
+    _column(MEMBER["cpu_percent"], 0, "member."),
+    _column(MEMBER["main_thread_cpu_percent"], 2, "member."),
     Column("STATE", _member_state, "text", 1),
-    Column("CPU-WAIT", lambda row: units.percent(row.member.run_queue_wait_percent), rank=3),
-    Column("DISK-WAIT", lambda row: units.percent(row.member.disk_wait_percent), rank=5),
-    Column("READ", lambda row: units.rate(row.member.read_bytes_per_second), rank=4),
-    Column("WRITE", lambda row: units.rate(row.member.write_bytes_per_second), rank=6),
-    Column("RSS", lambda row: units.size(row.member.memory_resident_bytes), rank=7),
-    Column("PSS", lambda row: units.size(row.member.memory_proportional_bytes), rank=2),
-    Column("GPU-MEM", lambda row: units.size(total(x.gpu_memory_bytes for x in row.on_gpus)),
-           rank=3),
-    Column("SM", lambda row: units.percent(mean(x.gpu_busy_percent for x in row.on_gpus)), rank=5),
-)  # fmt: skip
+    _column(_QUEUE, 3, "member.", long=True),
+    _column(MEMBER["disk_wait_percent"], 5, "member.", long=True),
+    _column(MEMBER["read_bytes_per_second"], 4, "member."),
+    _column(MEMBER["write_bytes_per_second"], 6, "member."),
+    _column(MEMBER["memory_resident_bytes"], 7, "member."),
+    _column(MEMBER["memory_proportional_bytes"], 2, "member."),
+    _column(PROCESS["gpu_memory_bytes"], 3),
+    _column(PROCESS["gpu_busy_percent"], 5),
+)
 
 
 def _member_table(page: Page, job: Job, processes: Sequence[Process], shown: int | None) -> None:

@@ -39,6 +39,7 @@ from gpuwatch.core.model import (
     Snapshot,
     TrainingLoop,
 )
+from gpuwatch.core.registry import unit_of
 from gpuwatch.core.store import (
     GAP_INTERVALS,
     LONGEST_SAMPLE_SECONDS,
@@ -527,7 +528,7 @@ class Readings:
     def _begin(self) -> None:
         self.sums = {name: Stat() for name in self._names}
         self._rows = [
-            (stat, 100.0 if name.endswith("percent") else 1e18, self.profiles.get(name))
+            (stat, unit_of(name)[1].high, self.profiles.get(name))
             for name, stat in self.sums.items()
         ]
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.core import units
+from gpuwatch.core.registry import UNITS
 
 GIB = 2**30
 
@@ -14,8 +15,7 @@ GIB = 2**30
 UNKNOWN_OR_ZERO = (
     *(units.percent, units.size, units.rate, units.share, units.samples, units.watts),
     *(units.celsius, units.megahertz, units.age, units.energy, units.count, units.duration),
-    *(lambda value: units.size_of(value, None), lambda value: units.watts_of(value, None)),
-    lambda value: units.celsius_of(value, None),
+    *(lambda value: units.size_of(value, None), *[unit.text for unit in UNITS.values()]),
 )
 
 
@@ -42,10 +42,12 @@ def test_unknown_is_a_dash_and_zero_is_not(function: Callable[[float | None], st
         (units.size_of(None, 139.8 * GIB), "-/139.8G"),
         (units.size_of(5, 100), "5/100B"),
         (units.size_of(100 * GIB, 2048 * GIB), "0.10/2.0T"),
-        (units.watts_of(211.6, 700), "212/700W"),
-        (units.watts_of(None, 700), "-/700W"),
-        (units.celsius_of(41, 87), "41/87C"),
-        (units.celsius_of(None, 87), "-/87C"),
+        # A value and its limit.
+        (UNITS["watts"].text(211.6, 700), "212/700W"),
+        (UNITS["watts"].text(None, 700), "-/700W"),
+        (UNITS["celsius"].text(41, 87), "41/87C"),
+        (UNITS["mhz"].text(1410, 1980), "1410/1980MHz"),
+        (UNITS["bytes"].text(31.2 * GIB, 139.8 * GIB), "31.2/139.8G"),
         (units.rate(1.2 * GIB), "1.2G/s"),
         (units.percent(250.4), "250%"),
         (units.megahertz(1980), "1980MHz"),

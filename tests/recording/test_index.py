@@ -210,7 +210,7 @@ def test_rubbish_like_entries_is_not_unpacked_a_thousand_times(path: Path) -> No
 
 @pytest.mark.parametrize("odd", [9e17, math.nan, math.inf])
 def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float) -> None:
-    """What is no number is left out."""
+    """What is no number, or beyond the range of its unit, is left out."""
     snapshots = [
         replace(each, host=replace(each.host, disk_read_bytes_per_second=odd))
         for each in SNAPSHOTS[:70]
@@ -218,7 +218,7 @@ def test_readings_beyond_all_measure_cost_no_overview(tmp_path: Path, odd: float
     index = RecordingIndex(record(tmp_path / "run.jsonl.zst", snapshots))
     assert_alike(index.buckets, folded(snapshots))
     for bucket in index.buckets:
-        assert ("disk_read_bytes_per_second" in bucket.host) == math.isfinite(odd)
+        assert "disk_read_bytes_per_second" not in bucket.host
 
 
 def test_a_bucket_has_minimum_mean_and_maximum() -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole
-from gpuwatch.core.model.records import dataclass
+from gpuwatch.core.model.records import dataclass, reading
 
 GpuKey = Text
+
+_GENERATIONS, _LANES, _ROWS = (1, 15), (1, 32), (0, 1_000_000)
+_LINKS = (0, 1e14)
+"""NVLink, all links together."""
+_SUMMED = "Added up from the rate."
+_ECC = "Memory errors since the driver was loaded."
+_REMAPPED = "Rows of memory replaced for such errors, ever."
 
 
 class BusySample(NamedTuple):
@@ -54,25 +61,31 @@ class GpuIdentity:
     index: Whole
     uuid: GpuKey
     name: Text
-    pci_bus_id: Text | None = None
-    driver_version: Text | None = None
-    cuda_version: Text | None = None
-    memory_total_bytes: Whole | None = None
+    pci_bus_id: Text | None = reading("PCI bus")
+    driver_version: Text | None = reading("driver")
+    cuda_version: Text | None = reading("CUDA")
+    memory_total_bytes: Whole | None = reading(
+        "memory size", between=(1, 1 << 46), help="Memory it has."
+    )
     memory_unified: bool = False
     """The GPU shares the host's memory (GB10 and the like), so there is no total of its own."""
-    power_limit_default_watts: Amount | None = None
-    power_limit_max_watts: Amount | None = None
-    temperature_slowdown_celsius: float | None = None
-    temperature_shutdown_celsius: float | None = None
-    sm_clock_max_mhz: Whole | None = None
-    memory_clock_max_mhz: Whole | None = None
-    pcie_generation_max: Whole | None = None
-    pcie_width_max: Whole | None = None
-    compute_capability: Text | None = None
-    mig_mode: bool | None = None
+    power_limit_default_watts: Amount | None = reading("usual power limit")
+    power_limit_max_watts: Amount | None = reading("highest power limit")
+    temperature_slowdown_celsius: float | None = reading("slowdown at")
+    temperature_shutdown_celsius: float | None = reading("shutdown at")
+    sm_clock_max_mhz: Whole | None = reading("highest SM clock")
+    memory_clock_max_mhz: Whole | None = reading("highest memory clock")
+    pcie_generation_max: Whole | None = reading(
+        between=_GENERATIONS, help="The highest that card and slot allow."
+    )
+    pcie_width_max: Whole | None = reading(
+        between=_LANES, metric="pcie_lanes_max", help="PCIe lanes that card and slot have."
+    )
+    compute_capability: Text | None = reading("compute capability")
+    mig_mode: bool | None = reading("MIG")
     mig_parent_uuid: GpuKey | None = None
-    mig_instance: Whole | None = None
-    numa_node: Whole | None = None
+    mig_instance: Whole | None = reading("MIG instance", between=(0, 255))
+    numa_node: Whole | None = reading("NUMA node")
     machine: Text | None = None
     """The one that it is in, in a snapshot of a job on several."""
 
@@ -97,49 +110,102 @@ class GpuReading:
     from GPM and exist on Hopper and later only.
     """
 
-    busy_percent: Amount | None = None
-    busy_samples: tuple[BusySample, ...] | None = None
+    busy_percent: Amount | None = reading("busy")
+    busy_samples: tuple[BusySample, ...] | None = reading("fine samples")
     """Driver samples since the snapshot before, oldest first; ``None``: this GPU keeps none."""
-    memory_controller_percent: Amount | None = None
-    memory_used_bytes: Whole | None = None
+    memory_controller_percent: Amount | None = reading("memory controller", "mem-ctrl")
+    memory_used_bytes: Whole | None = reading(
+        "memory", "mem", limit="memory_total_bytes", help="Memory in use."
+    )
     memory_used_is_process_sum: bool = False
     """The driver reports no total on unified memory: this is the sum over its processes."""
-    power_watts: Amount | None = None
+    power_watts: Amount | None = reading("power", limit="power_limit_watts", help="Power it draws.")
     power_is_average: bool = False
     """The driver gave only its one-second average, not the instant value."""
-    power_limit_watts: Amount | None = None
-    temperature_celsius: float | None = None
-    memory_temperature_celsius: float | None = None
-    fan_percent: Amount | None = None
-    sm_clock_mhz: Whole | None = None
-    memory_clock_mhz: Whole | None = None
-    performance_state: Whole | None = None
+    power_limit_watts: Amount | None = reading("power limit", help="Power limit in force.")
+    temperature_celsius: float | None = reading(
+        "temperature",
+        "temp",
+        limit="temperature_slowdown_celsius",
+        help="Temperature of the chip.",
+    )
+    memory_temperature_celsius: float | None = reading(
+        "memory temperature", help="Temperature of its memory."
+    )
+    fan_percent: Amount | None = reading("fan", between=(0, 200), help="Fan speed, of its highest.")
+    """Over 100 is possible: the speed is relative to the fan's nominal maximum."""
+    sm_clock_mhz: Whole | None = reading(
+        "SM clock", "clock", limit="sm_clock_max_mhz", help="Clock of the SMs."
+    )
+    memory_clock_mhz: Whole | None = reading(
+        "memory clock", "mem", limit="memory_clock_max_mhz", help="Clock of the memory."
+    )
+    performance_state: Whole | None = reading(
+        "performance state", "pstate", between=(0, 15), form="P{}"
+    )
     """0 (fastest) to 15, as in P0 to P15."""
-    throttle_reasons: tuple[Text, ...] | None = None
-    throttle_durations: tuple[ReasonSeconds, ...] | None = None
-    pcie_generation: Whole | None = None
-    pcie_width: Whole | None = None
-    pcie_rx_bytes_per_second: Amount | None = None
+    throttle_reasons: tuple[Text, ...] | None = reading("throttle reasons")
+    throttle_durations: tuple[ReasonSeconds, ...] | None = reading("throttled")
+    pcie_generation: Whole | None = reading(
+        "PCIe link",
+        "PCIe",
+        between=_GENERATIONS,
+        help="PCIe generation now; an idle GPU lowers it.",
+    )
+    pcie_width: Whole | None = reading(
+        between=_LANES, metric="pcie_lanes", help="PCIe lanes in use."
+    )
+    pcie_rx_bytes_per_second: Amount | None = reading(
+        "PCIe rx (to GPU)", "rx", metric="pcie_receive_bytes_total", help=_SUMMED
+    )
     """Host to GPU."""
-    pcie_tx_bytes_per_second: Amount | None = None
+    pcie_tx_bytes_per_second: Amount | None = reading(
+        "PCIe tx (to host)", "tx", metric="pcie_transmit_bytes_total", help=_SUMMED
+    )
     """GPU to host."""
-    encoder_percent: Amount | None = None
-    decoder_percent: Amount | None = None
-    energy_joules: Amount | None = None
+    encoder_percent: Amount | None = reading("encoder", "enc")
+    decoder_percent: Amount | None = reading("decoder", "dec")
+    energy_joules: Amount | None = reading(
+        "energy", metric="energy_joules_total", help="Energy used since the driver was loaded."
+    )
     """Since the driver was loaded."""
-    ecc_corrected_count: Whole | None = None
-    ecc_uncorrected_count: Whole | None = None
+    ecc_corrected_count: Whole | None = reading(
+        "ECC corrected", metric="ecc_errors_total", kind="corrected", help=_ECC
+    )
+    ecc_uncorrected_count: Whole | None = reading(
+        "ECC uncorrected", metric="ecc_errors_total", kind="uncorrected", help=_ECC
+    )
     """Since the driver was loaded (NVML's volatile counters)."""
-    remapped_rows_correctable: Whole | None = None
-    remapped_rows_uncorrectable: Whole | None = None
-    remapped_rows_pending: bool | None = None
-    remapped_rows_failed: bool | None = None
-    nvlink_rx_bytes_per_second: Amount | None = None
-    nvlink_tx_bytes_per_second: Amount | None = None
-    sm_active_percent: Amount | None = None
-    sm_occupancy_percent: Amount | None = None
-    tensor_active_percent: Amount | None = None
-    dram_active_percent: Amount | None = None
+    remapped_rows_correctable: Whole | None = reading(
+        "remapped rows",
+        between=_ROWS,
+        metric="remapped_rows_total",
+        kind="corrected",
+        help=_REMAPPED,
+    )
+    remapped_rows_uncorrectable: Whole | None = reading(
+        between=_ROWS, metric="remapped_rows_total", kind="uncorrected", help=_REMAPPED
+    )
+    remapped_rows_pending: bool | None = reading(
+        "remap pending", help="1: a row remapping needs a reset."
+    )
+    remapped_rows_failed: bool | None = reading("remap failed", help="1: no spare rows were left.")
+    nvlink_rx_bytes_per_second: Amount | None = reading(
+        "NVLink rx", "NVLink", between=_LINKS, metric="nvlink_receive_bytes_total", help=_SUMMED
+    )
+    nvlink_tx_bytes_per_second: Amount | None = reading(
+        "NVLink tx", between=_LINKS, metric="nvlink_transmit_bytes_total", help=_SUMMED
+    )
+    sm_active_percent: Amount | None = reading("SM active", "SM", help="SMs at work (GPM).")
+    sm_occupancy_percent: Amount | None = reading(
+        "SM occupancy", help="Warps, of those that SMs can hold (GPM)."
+    )
+    tensor_active_percent: Amount | None = reading(
+        "tensor active", "tensor", help="Use of the tensor cores (GPM)."
+    )
+    dram_active_percent: Amount | None = reading(
+        "DRAM active", "DRAM", help="Use of the memory's bandwidth (GPM)."
+    )
     late_readings: tuple[ReadingAge, ...] = ()
     """Fields (of this, or of ``Process``) whose values are older than usual, because the driver
     is too slow to be asked at every look. What is not here is as old as the snapshot, or is read

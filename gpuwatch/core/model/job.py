@@ -7,7 +7,7 @@ from typing import TypeVar
 from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole, mean, total
 from gpuwatch.core.model.gpu import BusySample, GpuKey
 from gpuwatch.core.model.process import Identified
-from gpuwatch.core.model.records import dataclass
+from gpuwatch.core.model.records import OF_ONE_CORE, dataclass, reading
 
 JOB_ROLES = ("launcher", "rank", "loader_worker", "helper", "other")
 """``launcher``: starts and watches ranks (torchrun, mpirun ...); ``rank``: a training process (a
@@ -42,35 +42,35 @@ class JobMember(Identified):
     name: Text | None = None
     command: Text | None = None
     state: Text | None = None
-    cpu_percent: Amount | None = None
+    cpu_percent: Amount | None = reading("CPU", between=OF_ONE_CORE)
     """CPU use of all its threads, in percent of one core."""
-    children_cpu_percent: Amount | None = None
+    children_cpu_percent: Amount | None = reading("children's CPU", between=OF_ONE_CORE)
     """CPU use of all processes below a loader worker, in percent of one core, with those that lived
     and ended between two looks (a decoder for each sample)."""
-    main_thread_cpu_percent: Amount | None = None
+    main_thread_cpu_percent: Amount | None = reading("main CPU", "main", between=OF_ONE_CORE)
     """CPU use of the thread that runs the Python loop, in percent of one core, which is its
     limit."""
-    run_queue_wait_percent: Amount | None = None
+    run_queue_wait_percent: Amount | None = reading("CPU-wait", "queue")
     """Share of the time in which the main thread could have run and waited for a core."""
-    disk_wait_percent: Amount | None = None
+    disk_wait_percent: Amount | None = reading("disk-wait", "disk")
     """Share of the time spent waiting for block devices, where the kernel accounts for it."""
-    read_bytes_per_second: Amount | None = None
-    write_bytes_per_second: Amount | None = None
+    read_bytes_per_second: Amount | None = reading("read")
+    write_bytes_per_second: Amount | None = reading("write")
     """From and to storage (what the page cache served is not in it)."""
     awaits_network: bool | None = None
     """At the last look an answer was due on a TCP connection that it made to a process outside the
     job, or data was on its way; only of the attached job."""
-    network_receive_bytes_per_second: Amount | None = None
-    network_send_bytes_per_second: Amount | None = None
+    network_receive_bytes_per_second: Amount | None = reading("network in")
+    network_send_bytes_per_second: Amount | None = reading("network out")
     """On such connections, as far as they were still there when it was looked."""
     awaits_work: bool | None = None
     """At the last look a loader worker slept where one waits to be asked for its next batch;
     ``False``: it computed, or slept while it made one. Only of the attached job."""
-    voluntary_switches_per_second: Amount | None = None
-    involuntary_switches_per_second: Amount | None = None
+    voluntary_switches_per_second: Amount | None = reading("switches to wait")
+    involuntary_switches_per_second: Amount | None = reading("switches forced")
     """Switches of the main thread: it waited for something; it was pushed off its core."""
-    memory_resident_bytes: Whole | None = None
-    memory_proportional_bytes: Whole | None = None
+    memory_resident_bytes: Whole | None = reading("RSS")
+    memory_proportional_bytes: Whole | None = reading("PSS")
     """PSS: pages shared by n processes count 1/n each, so that sums are true."""
     threads: Whole | None = None
 
@@ -114,12 +114,12 @@ class TrainingLoop(Identified):
     steps: Whole | None = None
     """Since its first report; evaluation steps are not among them."""
     steps_per_second: Amount | None = None
-    samples_per_second: Amount | None = None
-    data_wait_share: Amount | None = None
+    samples_per_second: Amount | None = reading("samples/s", "smp/s")
+    data_wait_share: Amount | None = reading("data-wait", "data")
     """The loop asked for the next batch and had to wait."""
     copy_share: Amount | None = None
     """Host-to-device copies, by CUDA events; ``None`` without CUDA."""
-    compute_share: Amount | None = None
+    compute_share: Amount | None = reading("compute")
     """Between a step's first and last CUDA event; without CUDA, wall time inside the step."""
     compute_on_device: bool | None = None
     """``compute_share`` was measured on the GPU; ``False``: on the CPU's clock."""
@@ -220,9 +220,9 @@ class Job(Identified):
     """The least of those and the machine's: what all ranks of the job on this host share."""
     cpu_throttled_percent: Amount | None = None
     """Share of the quota's periods in which the job was held back."""
-    pressure_cpu_some_percent: Amount | None = None
-    pressure_io_some_percent: Amount | None = None
-    pressure_memory_some_percent: Amount | None = None
+    pressure_cpu_some_percent: Amount | None = reading(charted=False)
+    pressure_io_some_percent: Amount | None = reading(charted=False)
+    pressure_memory_some_percent: Amount | None = reading(charted=False)
     """PSI of its own cgroup, which other programs of its container or session may share."""
     container: Text | None = None
     pod: Text | None = None

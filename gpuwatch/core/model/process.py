@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.core.bounds import Amount, Text, UnixSeconds, Whole
 from gpuwatch.core.model.gpu import GpuKey
-from gpuwatch.core.model.records import dataclass
+from gpuwatch.core.model.records import OF_ONE_CORE, dataclass, reading
 
 ProcessKey = tuple[int, float | None]
 PIDS_OF_A_MACHINE = 10_000_000
@@ -43,10 +43,10 @@ class Process(Identified):
     command: Text | None = None
     state: Text | None = None
     """The kernel's letter: R running, S sleeping, D disk wait, T stopped, Z zombie, I idle."""
-    cpu_percent: Amount | None = None
+    cpu_percent: Amount | None = reading("CPU", between=OF_ONE_CORE)
     """CPU use in percent of one core: 250 is two and a half cores."""
-    memory_resident_bytes: Whole | None = None
-    threads: Whole | None = None
+    memory_resident_bytes: Whole | None = reading("memory", "mem")
+    threads: Whole | None = reading("threads", "thr")
     container: Text | None = None
     """Short container or pod id where the cgroup names one."""
     slurm_job: Text | None = None
@@ -54,8 +54,8 @@ class Process(Identified):
     """Why only the driver's side of it is known: it is ``hidden`` (hidepid), ``elsewhere`` (outside
     this container), or ``gone``: this machine has no such process (any more)."""
     gpu_uuid: GpuKey | None = None
-    gpu_memory_bytes: Whole | None = None
-    gpu_busy_percent: Amount | None = None
+    gpu_memory_bytes: Whole | None = reading("GPU-mem")
+    gpu_busy_percent: Amount | None = reading("SM")
     """Share of this GPU's SM time; measured 0 when idle, ``None`` when the driver cannot say."""
     gpu_kind: Text | None = None
     """``compute``, ``graphics`` or ``compute+graphics``."""

@@ -8,7 +8,7 @@ from gpuwatch.core.bounds import Amount, MonotonicSeconds, Seconds, Text, UnixSe
 from gpuwatch.core.model.gpu import Gpu
 from gpuwatch.core.model.job import Job
 from gpuwatch.core.model.process import Process
-from gpuwatch.core.model.records import dataclass
+from gpuwatch.core.model.records import dataclass, reading
 
 
 class NetworkMount(NamedTuple):
@@ -32,45 +32,45 @@ class Host:
     """The machine around the GPUs. Rates are over the time since the snapshot before."""
 
     name: Text
-    cpu_percent: Amount | None = None
+    cpu_percent: Amount | None = reading("CPU", "cpu")
     """CPU use of all cores together, 0-100; waiting for a disk is not counted as busy."""
-    cpu_iowait_percent: Amount | None = None
+    cpu_iowait_percent: Amount | None = reading("I/O wait", "iowait")
     core_percents: tuple[Amount | None, ...] | None = None
-    cpu_clock_mhz: Amount | None = None
+    cpu_clock_mhz: Amount | None = reading(charted=False)
     """Mean clock of cores that are busy."""
-    cpu_clock_base_mhz: Amount | None = None
+    cpu_clock_base_mhz: Amount | None = reading(charted=False)
     """The clock that they hold with all cores at work, by the maker,"""
-    cpu_clock_max_mhz: Amount | None = None
+    cpu_clock_max_mhz: Amount | None = reading(charted=False)
     """and the highest of one alone."""
     cpu_governor: Text | None = None
     cpu_thermal_throttled: bool | None = None
     """Their temperature held the clock down since it was looked before."""
-    load_average_1_minute: Amount | None = None
-    load_average_5_minutes: Amount | None = None
-    load_average_15_minutes: Amount | None = None
+    load_average_1_minute: Amount | None = reading("load", charted=True)
+    load_average_5_minutes: Amount | None = reading(charted=True)
+    load_average_15_minutes: Amount | None = reading(charted=True)
     memory_total_bytes: Whole | None = None
-    memory_used_bytes: Whole | None = None
+    memory_used_bytes: Whole | None = reading("memory", "mem", limit="memory_total_bytes")
     """Total less available: what a new process could not have."""
     swap_total_bytes: Whole | None = None
-    swap_used_bytes: Whole | None = None
-    pressure_cpu_some_percent: Amount | None = None
-    pressure_io_some_percent: Amount | None = None
-    pressure_io_full_percent: Amount | None = None
-    pressure_memory_some_percent: Amount | None = None
-    pressure_memory_full_percent: Amount | None = None
+    swap_used_bytes: Whole | None = reading("swap", limit="swap_total_bytes")
+    pressure_cpu_some_percent: Amount | None = reading("CPU", "cpu-wait")
+    pressure_io_some_percent: Amount | None = reading("I/O", "io-wait")
+    pressure_io_full_percent: Amount | None = reading()
+    pressure_memory_some_percent: Amount | None = reading("memory", "mem-wait")
+    pressure_memory_full_percent: Amount | None = reading()
     """PSI: the share of time some (or all) runnable tasks waited for that resource."""
-    disk_read_bytes_per_second: Amount | None = None
-    disk_write_bytes_per_second: Amount | None = None
-    disk_read_milliseconds: Amount | None = None
+    disk_read_bytes_per_second: Amount | None = reading("disk read", "disk r")
+    disk_write_bytes_per_second: Amount | None = reading("disk write", "disk w")
+    disk_read_milliseconds: Amount | None = reading(charted=False)
     """Time that a read of a disk took, on average."""
     network_mounts: tuple[NetworkMount, ...] | None = None
     """Those that were asked for something, the one most waited for first."""
-    cache_refault_bytes_per_second: Amount | None = None
+    cache_refault_bytes_per_second: Amount | None = reading(charted=False)
     """Read into the page cache again, soon after memory was short and they were dropped from it."""
-    network_receive_bytes_per_second: Amount | None = None
-    network_transmit_bytes_per_second: Amount | None = None
+    network_receive_bytes_per_second: Amount | None = reading("network in", "net rx")
+    network_transmit_bytes_per_second: Amount | None = reading("network out", "net tx")
     shm_total_bytes: Whole | None = None
-    shm_used_bytes: Whole | None = None
+    shm_used_bytes: Whole | None = reading("/dev/shm", "shm", limit="shm_total_bytes")
     core_count: Whole | None = None
     """Cores the machine has online."""
     affinity_cores: Whole | None = None

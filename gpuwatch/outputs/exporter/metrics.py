@@ -21,13 +21,14 @@ from prometheus_client.exposition import choose_encoder
 
 from gpuwatch import __version__
 from gpuwatch.core.model import Gpu, GpuReading, Job, ProcessKey, Snapshot
+from gpuwatch.core.registry import GPU, GPU_FACTS
 from gpuwatch.core.store import without_late
 from gpuwatch.core.text import clean
 from gpuwatch.core.units import gpu_label
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.finding import Diagnosis
 from gpuwatch.diagnosis.ledger import Ledger
-from gpuwatch.outputs.exporter.totals import BusyWindows, Percents, Totals, busy_of
+from gpuwatch.outputs.exporter.totals import LINKS, BusyWindows, Percents, Totals, busy_of
 from gpuwatch.sources.kernel_log import KernelLog, same_bus
 
 JOBS_MOST, FINDINGS_MOST = 64, 256
@@ -36,39 +37,8 @@ TEXT_MOST = 120
 _NOTHING = GpuReading()
 _RULES = [rule.name for rule in RULES]
 
-# Name, field of the identity or the reading, what it is. The unit of the name says what the field
-# is multiplied by.
-_GAUGES = (
-    ("memory_total_bytes", "memory_total_bytes", "Memory it has."),
-    ("memory_used_bytes", "memory_used_bytes", "Memory in use."),
-    ("power_watts", "power_watts", "Power it draws."),
-    ("power_limit_watts", "power_limit_watts", "Power limit in force."),
-    ("temperature_celsius", "temperature_celsius", "Temperature of the chip."),
-    ("memory_temperature_celsius", "memory_temperature_celsius", "Temperature of its memory."),
-    ("fan_ratio", "fan_percent", "Fan speed, of its highest."),
-    ("sm_clock_hertz", "sm_clock_mhz", "Clock of the SMs."),
-    ("memory_clock_hertz", "memory_clock_mhz", "Clock of the memory."),
-    ("pcie_generation", "pcie_generation", "PCIe generation now; an idle GPU lowers it."),
-    ("pcie_generation_max", "pcie_generation_max", "The highest that card and slot allow."),
-    ("pcie_lanes", "pcie_width", "PCIe lanes in use."),
-    ("pcie_lanes_max", "pcie_width_max", "PCIe lanes that card and slot have."),
-    ("sm_active_ratio", "sm_active_percent", "SMs at work (GPM)."),
-    ("sm_occupancy_ratio", "sm_occupancy_percent", "Warps, of those that SMs can hold (GPM)."),
-    ("tensor_active_ratio", "tensor_active_percent", "Use of the tensor cores (GPM)."),
-    ("dram_active_ratio", "dram_active_percent", "Use of the memory's bandwidth (GPM)."),
-    ("remapped_rows_pending", "remapped_rows_pending", "1: a row remapping needs a reset."),
-    ("remapped_rows_failed", "remapped_rows_failed", "1: no spare rows were left."),
-)
-_FACTORS = {"ratio": 0.01, "hertz": 1e6}
-_ENERGY = "Energy used since the driver was loaded."
-_ECC = "Memory errors since the driver was loaded."
-_ROWS = "Rows of memory replaced for such errors, ever."
-_COUNTERS = (
-    ("ecc_errors", "corrected", "ecc_corrected_count", _ECC),
-    ("ecc_errors", "uncorrected", "ecc_uncorrected_count", _ECC),
-    ("remapped_rows", "corrected", "remapped_rows_correctable", _ROWS),
-    ("remapped_rows", "uncorrected", "remapped_rows_uncorrectable", _ROWS),
-)
+_FACTS = [one for one in GPU_FACTS.values() if one.metric]
+_READINGS = [one for one in GPU.values() if one.metric and one.metric not in LINKS]
 
 
 def deviation(percents: Percents) -> float:
@@ -182,15 +152,13 @@ class Metrics:
             page.add("gpu_lost", "1: it does not answer any more.", gpu.lost, **who)
             if gpu.lost or not _answers(gpu):
                 continue
-            for name, field, says in _GAUGES:
-                value = getattr(reading if hasattr(reading, field) else identity, field)
-                factor = _FACTORS.get(name.rpartition("_")[2], 1.0)
-                page.add(f"gpu_{name}", says, value, factor, **who)
+            for item, served in ((identity, _FACTS), (reading, _READINGS)):
+                for one in served:
+                    kind = {"kind": one.kind} if one.kind else {}
+                    value, factor = getattr(item, one.name), one.unit.factor
+                    page.add(f"gpu_{one.metric}", one.help, value, factor, **who, **kind)
             for name, of, says in _BUSY if busy.get(gpu.uuid) else ():
                 page.add(f"gpu_{name}", says, of(busy[gpu.uuid]), 0.01, **who)
-            for name, kind, field, says in _COUNTERS:
-                page.add(f"gpu_{name}_total", says, getattr(reading, field), **who, kind=kind)
-            page.add("gpu_energy_joules_total", _ENERGY, reading.energy_joules, **who)
             page.add("gpu_processes", "Processes that use it.", processes.get(gpu.uuid), **who)
             for cause, seconds in totals.idle_seconds(gpu.uuid).items():
                 page.add("gpu_idle_seconds_total", "Without a kernel.", seconds, **who, cause=cause)
@@ -198,7 +166,7 @@ class Metrics:
                 says = "With its clocks held down."
                 page.add("gpu_throttle_seconds_total", says, seconds, **who, reason=reason)
             for name, count in totals.link_bytes(gpu.uuid).items():
-                page.add(f"gpu_{name}_bytes_total", "Added up from the rate.", count, **who)
+                page.add(f"gpu_{name}", LINKS[name].help, count, **who)
 
     def _add_xids(self, page: Samples, snapshot: Snapshot) -> None:
         log = self._kernel_log

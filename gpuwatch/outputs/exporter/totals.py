@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from gpuwatch.core.model import Gpu, GpuKey, Snapshot
+from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.catalogue import RULES
 from gpuwatch.diagnosis.facts.window import WINDOW_SECONDS
@@ -19,11 +20,8 @@ WINDOW_MOST_SECONDS, FIRST_WINDOW_SECONDS = 300.0, 15.0
 LATE_SECONDS = 2.5
 """The driver's samples come so late at most."""
 SCRAPERS_KEPT = 16
-LINKS = {
-    f"{link}_{doing}": f"{link}_{way}_bytes_per_second"
-    for link in ("pcie", "nvlink")
-    for doing, way in (("receive", "rx"), ("transmit", "tx"))
-}
+LINKS = {one.metric: one for one in GPU.values() if one.metric.endswith("_bytes_total")}
+"""Rates that are added up, by the metric that they become."""
 _SETTLES = frozenset([rule.name for rule in RULES if rule.settles])
 Percents: TypeAlias = "array[float]"
 
@@ -156,7 +154,7 @@ class Totals:
         """Return the bytes that went over each of ``LINKS``, of those that are read."""
         one = self._statistics.gpus.get(gpu)
         sums = {} if one is None else one.readings.sums
-        carried = {name: sums[field] for name, field in LINKS.items() if field in sums}
+        carried = {name: sums[link.name] for name, link in LINKS.items() if link.name in sums}
         return {name: one.total for name, one in carried.items() if one.high is not None}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from gpuwatch.core.model import Gpu, GpuKey, Job, ProcessKey, Snapshot
+from gpuwatch.core.registry import MAIN
 from gpuwatch.core.store import Stat
 from gpuwatch.diagnosis.finding import Diagnosis, Unchecked
 from gpuwatch.diagnosis.ledger import Ledger, Page
@@ -227,7 +228,6 @@ _HOST_FIGURES = (
     ("network_received_bytes", "network_receive_bytes_per_second", "integral"),
     ("network_sent_bytes", "network_transmit_bytes_per_second", "integral"),
 )
-_GPU_PROFILES = ("busy_percent", "power_watts", "memory_used_bytes", "temperature_celsius")
 _HOST_PROFILES = (
     *("cpu_percent", "memory_used_bytes"),
     *("disk_read_bytes_per_second", "disk_write_bytes_per_second"),
@@ -274,7 +274,7 @@ def gpu_usage(gpu: GpuStatistics, until: float) -> GpuUsage:
     sums, rhythm, identity = gpu.sums, gpu.rhythm, gpu.identity
     energy, energy_from = gpu.energy
     known, shaped = sums.watched_seconds > 0, rhythm.seconds > 0
-    profiles = _profiles(gpu.readings.profiles, until, _GPU_PROFILES)
+    profiles = _profiles(gpu.readings.profiles, until, MAIN)
     drawn = profiles.get("busy_percent", TimeProfile())
     throttled = sums.throttled()
     why_unknown = sums.missing

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import PIDS_OF_A_MACHINE, GpuIdentity
+from gpuwatch.core.registry import GPU
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.core.units import percent, samples, size
 from gpuwatch.diagnosis.finding import Advice, Evidence, Finding, as_causes, names_among
@@ -741,7 +742,7 @@ GPU_COLUMNS: tuple[Column[GpuUsage], ...] = (
     Column("JOB-MEM", lambda g: size(g.job_memory_peak_bytes), rank=1, page="Job memory"),
     Column("MEM-PEAK", lambda g: units.size_of(g.memory_peak_bytes, g.memory_total_bytes),
            rank=2, page="Memory peak"),
-    Column("POWER", lambda g: units.watts_of(g.power_shown_watts, g.power_limit_watts),
+    Column("POWER", lambda g: GPU["power_watts"].text(g.power_shown_watts, g.power_limit_watts),
            rank=4, page="Power mean", total=lambda r: units.watts(r.total.power_mean_watts)),
     Column("PEAK", lambda g: units.watts(g.power_peak_watts), rank=10, page="Power peak"),
     Column("ENERGY", lambda g: units.energy(g.energy_joules), rank=2,
@@ -1000,17 +1001,17 @@ def cards_section(report: Report) -> Section:
 
 def _card_rows(gpu: GpuUsage) -> Iterable[Row]:
     slowdown, profiles = gpu.temperature_slowdown_celsius, gpu.profiles
-    memory = units.size_of(gpu.memory_peak_bytes, gpu.memory_total_bytes)
-    power = units.watts_of(gpu.power_mean_watts, gpu.power_limit_watts)
-    heat = units.celsius_of(gpu.temperature_peak_celsius, slowdown)
-    for name, label, limit, end in (
-        ("memory_used_bytes", "Memory", gpu.memory_total_bytes, memory),
-        ("power_watts", "Power", gpu.power_limit_watts, power),
-        ("temperature_celsius", "Temp", slowdown or 100.0, heat),
+    for name, value, limit in (
+        ("memory_used_bytes", gpu.memory_peak_bytes, gpu.memory_total_bytes),
+        ("power_watts", gpu.power_mean_watts, gpu.power_limit_watts),
+        ("temperature_celsius", gpu.temperature_peak_celsius, slowdown),
     ):
         if name in profiles:
+            field = GPU[name]
+            label, end = field.label.capitalize(), field.text(value, limit)
             # What was read beyond its limit is not cut off.
-            top = max([float(limit or 1.0), *filter(None, profiles[name].maximum)])
+            top = float(limit or field.unit.top or 1.0)
+            top = max([top, *filter(None, profiles[name].maximum)])
             described = f"{end}; the scale is 0 to the limit."
             yield Row(label, label, "", profiles[name], end, described, top=top, lost=gpu.lost)
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpuwatch.core.registry import OF_GPU, UNITS
 from gpuwatch.core.text import clean
 from gpuwatch.sources.logs.stamps import StampReader
 from gpuwatch.sources.logs.text import LogError, LogStats
-from gpuwatch.sources.nvml.tables import EVENT_REASONS, PSTATE_MAX
+from gpuwatch.sources.nvml.tables import EVENT_REASONS
 
 # --- cells: what is measured, in which unit, and within which bounds it can be --------------------
 
@@ -46,13 +47,11 @@ _NOT_KNOWN = float("nan")
 
 
 class Quantity(NamedTuple):
-    """Bounds in the model's unit, and the size of each unit of a log in it; the first unit is that
-    of a number without one. DCGM's blanks (2**31 - 16, 2**47, 2**63 - 16 and the next) are out of
-    bounds in all of them."""
+    """The size of each unit of a log in the model's unit, the first of which is that of a number
+    without one; and bounds, of what is no field of the model or has others here."""
 
-    low: float
-    high: float
     units: Mapping[str, float]
+    bounds: tuple[float, float] | None = None
     whole: bool = False
 
 
@@ -62,22 +61,20 @@ _RATES = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
 _WATTS = {"w": 1.0, "mw": 0.001}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 QUANTITIES = {
-    "percent": Quantity(0.0, 100.0, {"%": 1.0, "ratio": 100.0}),
-    "fan": Quantity(0.0, 200.0, {"%": 1.0, "ratio": 100.0}),
-    "bytes": Quantity(0, 2.0**46, _BYTES, True),
-    "bytes_per_second": Quantity(0.0, 1e13, _RATES),
-    "watts": Quantity(0.0, CARD_WATTS_MOST, _WATTS),
-    "draw": Quantity(0.0, 1e3 * CARD_WATTS_MOST, _WATTS),
-    "joules": Quantity(0.0, 1e12, {"j": 1.0, "mj": 0.001}),
-    "celsius": Quantity(-50.0, 200.0, {"c": 1.0}),
-    "mhz": Quantity(0, 100_000, {"mhz": 1.0, "ghz": 1000.0, "hz": 1e-6}, True),
-    "seconds": Quantity(0.0, 1e9, _TIMES),
-    "elapsed": Quantity(0.0, 1e9, {"s": 1.0, **_TIMES}),
-    "count": Quantity(0, 2.0**31 - 17, {"": 1.0}, True),
-    "index": Quantity(0, 4095, {"": 1.0}, True),
-    "link": Quantity(1, 64, {"": 1.0, "x": 1.0}, True),
-    "pid": Quantity(1, 1 << 32, {"#": 1.0}, True),
-    "state": Quantity(0, PSTATE_MAX, {"": 1.0}, True),
+    "percent": Quantity({"%": 1.0, "ratio": 100.0}),
+    "bytes": Quantity(_BYTES, whole=True),
+    "bytes_per_second": Quantity(_RATES),
+    "watts": Quantity(_WATTS, (0.0, CARD_WATTS_MOST)),
+    "draw": Quantity(_WATTS, (0.0, 1e3 * CARD_WATTS_MOST)),
+    "joules": Quantity({"j": 1.0, "mj": 0.001}),
+    "celsius": Quantity({"c": 1.0}),
+    "mhz": Quantity({"mhz": 1.0, "ghz": 1000.0, "hz": 1e-6}, whole=True),
+    "seconds": Quantity(_TIMES, (0.0, 1e9)),
+    "elapsed": Quantity({"s": 1.0, **_TIMES}, (0.0, 1e9)),
+    "count": Quantity({"": 1.0}, whole=True),
+    "index": Quantity({"": 1.0}, (0, 4095), whole=True),
+    "link": Quantity({"": 1.0, "x": 1.0}, whole=True),
+    "pid": Quantity({"#": 1.0}, (1, 1 << 32), whole=True),
 }
 _FLAGS = {
     **dict.fromkeys(("yes", "enabled", "active", "1", "true"), True),
@@ -100,13 +97,15 @@ def _amount(text: str) -> tuple[float | None, str]:
     return (value if value - value == 0.0 else None), (found and found[2]) or ""
 
 
-def parser(kind: str, unit: str = "") -> Parse:
+def parser(kind: str, unit: str = "", field: str = "") -> Parse:
     """Make a reader of cells of this kind, which gives ``None`` for no value and for one out of
-    range. ``unit`` is the heading's; a cell's own goes before it."""
+    the range of the ``field``. ``unit`` is the heading's; a cell's own goes before it."""
     quantity = QUANTITIES.get(kind)
     if quantity is None:
         return _TEXTS[kind]
-    low, high, units, whole = quantity
+    units, bounds, whole = quantity
+    known = OF_GPU.get(field)
+    low, high = bounds or (known and known.range) or (UNITS[kind].low, UNITS[kind].high)
     usual = units.get(bare_unit(unit), _NOT_KNOWN) if unit else next(iter(units.values()))
 
     def parse(text: str) -> float | int | None:
@@ -195,7 +194,7 @@ power_limit_watts draw: enforced.power.limit, power.limit, power max
 energy_joules joules: total_energy_consumption [mj]
 temperature_celsius celsius: temperature.gpu
 memory_temperature_celsius celsius: temperature.memory
-fan_percent fan: fan.speed, fan; performance_state state: pstate, performance state
+fan_percent percent: fan.speed, fan; performance_state count: pstate, performance state
 sm_clock_mhz mhz: clocks.current.sm, clocks.current.graphics, clock?
 memory_clock_mhz mhz: clocks.current.memory
 pcie_generation link: pcie.link.gen.current, pcie.link.gen.gpucurrent, pci link info pcie gen
@@ -241,7 +240,7 @@ class Column(NamedTuple):
     part: str
     field: str
     kind: str
-    """A key of ``QUANTITIES``, or ``text``, ``flag``, ``state`` or ``reasons``."""
+    """A key of ``QUANTITIES``, or ``text``, ``flag`` or ``reasons``."""
     rank: int = 0
     unit: str = ""
     """Unit of a number without one, where it is not the usual one of its kind."""
@@ -523,7 +522,7 @@ def asked_for(names: Sequence[str], line: str) -> Heading | None:
         return None
     cells = split_cells(line, found.separator, len(names))
     values = [
-        parser(column.kind, column.unit)(cell)
+        parser(column.kind, column.unit, column.field)(cell)
         for name, cell in zip(heading.names, cells, strict=True)
         if (column := COLUMNS.get(name)) is not None and column.part in _TELLING
     ]
@@ -588,7 +587,7 @@ def _fits(column: Column, unit: str, cell: str) -> bool:
     if column.kind == "text":
         return any(map(str.isalpha, cell))
     unread = cell != "" and parser("text")(cell) is None
-    return unread or parser(column.kind, unit or column.unit)(cell) is not None
+    return unread or parser(column.kind, unit or column.unit, column.field)(cell) is not None
 
 
 def split_cells(line: str, separator: str = ",", width: int = 0) -> list[str]:

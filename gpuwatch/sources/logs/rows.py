@@ -133,7 +133,8 @@ class RowReader:
         parts: dict[str, dict[str, _Column]] = {}
         for (part, field), (_rank, place) in sorted(best.items()):
             column = COLUMNS[names[place]]
-            parse = parser(column.kind, (units[place] if units else "") or column.unit)
+            unit = (units[place] if units else "") or column.unit
+            parse = parser(column.kind, unit, field)
             made = _Column(names[place], place, parse, self._lost_texts)
             parts.setdefault(part, {})[field] = made
         other = parts.get("other", {})

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gpuwatch.core import units
 from gpuwatch.core.model import GpuIdentity, Problem
+from gpuwatch.core.registry import unit_of
 from gpuwatch.sources.nvml import readings, tables
 from gpuwatch.sources.nvml.readings import NvmlDevice
 from gpuwatch.sources.nvml.schedule import (
@@ -25,10 +26,6 @@ V = TypeVar("V")
 
 SOURCE = "nvml"
 READINGS_NAMED = 3
-_UNITS = {
-    "_percent": "%", "_watts": "W", "_celsius": "C", "_mhz": "MHz", "_joules": "J",
-    "_bytes": "bytes", "_bytes_per_second": "bytes/s",
-}  # fmt: skip
 
 NO_BINDING = (
     "The Python package nvidia-ml-py is not installed, so no GPU can be read: "
@@ -330,8 +327,7 @@ def _is_impossible(device: NvmlDevice, slot: Slot) -> bool:
 
 
 def _with_unit(field: str, value: float) -> str:
-    unit = next((unit for ending, unit in _UNITS.items() if field.endswith(ending)), None)
-    return units.quantity(value, unit)
+    return units.quantity(value, unit_of(field)[1].symbol or None)
 
 
 def _doubted(devices: list[NvmlDevice]) -> list[Problem]:

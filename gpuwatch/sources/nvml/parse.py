@@ -7,11 +7,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from sys import byteorder
 from typing import Any
 
-from gpuwatch.core.model import BusySample, GpuIdentity, GpuReading
+from gpuwatch.core import registry
+from gpuwatch.core.model import BusySample
 from gpuwatch.core.text import clean
 from gpuwatch.sources.nvml import tables
 
@@ -54,38 +54,8 @@ def text(raw: bytes | str) -> str:
     return clean(raw.strip(), 256)
 
 
-Range = tuple[int, int] | tuple[float, float]
-_BY_ENDING: dict[str, Range] = {
-    "_watts": (0.0, 10_000.0), "_celsius": (-60.0, 250.0), "_percent": (0.0, 100.0),
-    "_mhz": (0, 50_000), "_count": (0, tables.ALL_ONES_32 - 1), "_joules": (0.0, 1e13),
-    "_bytes": (0, 1 << 44), "_bytes_per_second": (0.0, 1e12),
-}  # fmt: skip
-_BY_NAME: dict[str, Range] = {
-    "memory_total_bytes": (1, 1 << 44),
-    # Over 100 is possible: the speed is relative to the fan's nominal maximum.
-    "fan_percent": (0.0, 200.0),
-    "performance_state": (0, tables.PSTATE_MAX),
-    "mig_instance": (0, 255),
-    **dict.fromkeys(("pcie_generation", "pcie_generation_max"), (1, 15)),
-    **dict.fromkeys(("pcie_width", "pcie_width_max"), (1, 32)),
-    **dict.fromkeys(("remapped_rows_correctable", "remapped_rows_uncorrectable"), (0, 1_000_000)),
-    **dict.fromkeys(("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"), (0.0, 1e14)),
-}
-
-
-def _range_of(field: str) -> Range | None:
-    unit = field.removesuffix("_max")
-    by_ending = (limits for ending, limits in _BY_ENDING.items() if unit.endswith(ending))
-    return _BY_NAME.get(field) or next(by_ending, None)
-
-
-RANGES = {
-    field.name: limits
-    for field in (*fields(GpuIdentity), *fields(GpuReading))
-    if (limits := _range_of(field.name)) is not None
-}
-"""Range of each number, wide enough for cards to come, by field. NVML's "not available" (all
-ones, in 32 or 64 bits, before or after the unit is changed) lies outside each."""
+RANGES = {name: field.range for name, field in registry.OF_GPU.items() if field.range is not None}
+"""Range of each number, by field."""
 
 
 def plausible(name: str, value: Any) -> Any:

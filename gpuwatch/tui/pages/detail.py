@@ -1,13 +1,14 @@
 """Detail of one GPU: its charts, every reading, its processes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
 from gpuwatch.core import units
-from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading, XidError
+from gpuwatch.core.model import Gpu, XidError
+from gpuwatch.core.registry import GPU, MAIN, OF_GPU, Field
 from gpuwatch.core.source import ReadOptions
 from gpuwatch.core.xids import xid_of
 from gpuwatch.tui.keys import DETAIL_FOOTER, DETAIL_KEYS, bindings
@@ -23,37 +24,47 @@ from gpuwatch.tui.view import View
 
 
 Fact = tuple[str, str, str]
-_Write = Callable[[Any], str]
 
-
-def _flag(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _clock(most: int | None) -> _Write:
-    return ("{}MHz" if most is None else f"{{}}/{most}MHz").format
+_FACTS = (
+    *("driver_version", "cuda_version", "compute_capability", "pci_bus_id", "numa_node"),
+    "mig_mode",
+)
+_ORDER = (
+    *("busy_percent", "busy_samples", "memory_controller_percent", "memory_used_bytes"),
+    *("power_watts", "power_limit_watts", "temperature_celsius"),
+    *("temperature_slowdown_celsius", "memory_temperature_celsius", "fan_percent"),
+    *("performance_state", "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons"),
+    *("throttle_durations", "pcie_generation", "pcie_rx_bytes_per_second"),
+    *("pcie_tx_bytes_per_second", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"),
+    *("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent"),
+    *("dram_active_percent", "encoder_percent", "decoder_percent", "energy_joules"),
+    *("ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_correctable"),
+    *("remapped_rows_failed", "remapped_rows_pending"),
+)
+_SHOWN = (*_ORDER, *[name for name, one in GPU.items() if one.label and name not in _ORDER])
+_ALARMS = {"ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending"}
+"""Readings that are alarming where they are not zero."""
 
 
 def readings(gpu: Gpu) -> tuple[list[Fact], list[str]]:
     """Known readings, in a fixed order, and the labels of what this GPU does not report."""
-    everything = [*_identity(gpu.identity), *_moving(gpu)]
+    facts = [(OF_GPU[name].label, _written(gpu, name)) for name in _FACTS]
+    found = [*facts, ("UUID", (gpu.uuid, "dim"))]
     if gpu.allocated_to is not None:
-        everything.insert(0, ("allocated to", _jobs(gpu.allocated_to), "text"))
+        found.insert(0, ("allocated to", (_jobs(gpu.allocated_to), "text")))
     if gpu.xid_errors:
-        everything.insert(0, _xids(gpu.xid_errors))
-    known = [(label, text, style) for label, text, style in everything if text is not None]
-    missing = [label for label, text, _ in everything if text is None]
-    return known, missing
+        found.insert(0, ("Xid errors", _xids(gpu.xid_errors)))
+    ages = dict(gpu.reading.late_readings)
+    for name in _SHOWN:
+        written = _written(gpu, name)
+        if written is not None and name in ages:
+            written = f"{written[0]} ({units.age(ages[name])} old)", written[1]
+        found.append((OF_GPU[name].label, written))
+    known = [(label, *written) for label, written in found if written is not None]
+    return known, [label for label, written in found if written is None]
 
 
-def _jobs(numbers: Sequence[str]) -> str:
-    return f"job {', '.join(numbers)}" if numbers else "no job"
-
-
-_Maybe = tuple[str, str | None, str]
-
-
-def _xids(errors: Sequence[XidError]) -> _Maybe:
+def _xids(errors: Sequence[XidError]) -> Run:
     """Return the driver's errors, the newest first: ``31 (12:04:31), 43 x2 (11:58:02)``."""
     newest = sorted(errors, key=lambda error: -error.last_unix_seconds)
     texts = [
@@ -62,109 +73,99 @@ def _xids(errors: Sequence[XidError]) -> _Maybe:
         for error in newest
     ]
     grave = any(xid_of(error.code).kind != "none" for error in errors)
-    return "Xid errors", ", ".join(texts), "error" if grave else "warn"
+    return ", ".join(texts), "error" if grave else "warn"
 
 
-def _identity(identity: GpuIdentity) -> list[_Maybe]:
-    mig = {True: "on", False: "off", None: None}[identity.mig_mode]
-    return [
-        ("driver", identity.driver_version, "text"),
-        ("CUDA", identity.cuda_version, "text"),
-        ("compute capability", identity.compute_capability, "text"),
-        ("PCI bus", identity.pci_bus_id, "text"),
-        ("NUMA node", None if identity.numa_node is None else str(identity.numa_node), "text"),
-        ("MIG", mig, "text"),
-        ("UUID", identity.uuid, "dim"),
-    ]
+def _jobs(numbers: Sequence[str]) -> str:
+    return f"job {', '.join(numbers)}" if numbers else "no job"
 
 
-def _moving(gpu: Gpu) -> list[_Maybe]:
-    identity, reading = gpu.identity, gpu.reading
-    ages = dict(reading.late_readings)
-    hot = identity.temperature_slowdown_celsius
-    samples = reading.busy_samples
-    reasons, reasons_style = _throttle(reading)
-    power = "{:.0f}W (average)".format if reading.power_is_average else units.watts
-
-    def fact(label: str, field: str, write: _Write, style: str = "text", other: str = "") -> _Maybe:
-        """A reading with its age where it is late, or the ``other`` where there is none; ``!``:
-        alarming where it is not zero."""
-        value = getattr(reading, field)
-        if value is None and other:
-            value = getattr(reading, other)
-        text = None if value is None else write(value)
-        if text is not None and field in ages:
-            text += f" ({units.age(ages[field])} old)"
-        return label, text, ("error" if value else "text") if style == "!" else style
-
-    return [
-        fact("busy", "busy_percent", units.percent, "value"),
-        ("fine samples", None if samples is None else f"{len(samples)} new", "text"),
-        fact("memory controller", "memory_controller_percent", units.percent),
-        fact("memory used", "memory_used_bytes", lambda _: units.gpu_memory(gpu), "value"),
-        fact("power", "power_watts", power, "value"),
-        fact("power limit", "power_limit_watts", units.watts),
-        fact("temperature", "temperature_celsius", units.celsius, "value"),
-        ("slowdown at", None if hot is None else units.celsius(hot), "text"),
-        fact("memory temperature", "memory_temperature_celsius", units.celsius),
-        fact("fan", "fan_percent", units.percent),
-        fact("performance state", "performance_state", "P{}".format),
-        fact("SM clock", "sm_clock_mhz", _clock(identity.sm_clock_max_mhz)),
-        fact("memory clock", "memory_clock_mhz", _clock(identity.memory_clock_max_mhz)),
-        fact("throttle reasons", "throttle_reasons", lambda _: reasons, reasons_style),
-        ("throttled", *_durations(reading)),
-        fact("PCIe link", "pcie_generation", lambda _: _link(gpu), other="pcie_width"),
-        fact("PCIe rx (to GPU)", "pcie_rx_bytes_per_second", units.rate),
-        fact("PCIe tx (to host)", "pcie_tx_bytes_per_second", units.rate),
-        fact("NVLink rx", "nvlink_rx_bytes_per_second", units.rate),
-        fact("NVLink tx", "nvlink_tx_bytes_per_second", units.rate),
-        fact("SM active", "sm_active_percent", units.percent),
-        fact("SM occupancy", "sm_occupancy_percent", units.percent),
-        fact("tensor active", "tensor_active_percent", units.percent),
-        fact("DRAM active", "dram_active_percent", units.percent),
-        fact("encoder", "encoder_percent", units.percent),
-        fact("decoder", "decoder_percent", units.percent),
-        fact("energy", "energy_joules", lambda joules: f"{joules / 3.6e6:.3f}kWh"),
-        fact("ECC corrected", "ecc_corrected_count", str),
-        fact("ECC uncorrected", "ecc_uncorrected_count", str, "!"),
-        fact(
-            "remapped rows",
-            "remapped_rows_correctable",
-            lambda _: _remapped(reading),
-            other="remapped_rows_uncorrectable",
-        ),
-        fact("remap failed", "remapped_rows_failed", _flag, "!"),
-        fact("remap pending", "remapped_rows_pending", _flag, "!"),
-    ]
+def _written(gpu: Gpu, name: str) -> Run | None:
+    """Return a reading in words, and its style; ``None``: it is not reported."""
+    if name in _IN_OTHER_WORDS:
+        return _IN_OTHER_WORDS[name](gpu)
+    value, field = _value(gpu, name), OF_GPU[name]
+    if value is None:
+        return None
+    style = "error" if name in _ALARMS and value else "value" if name in MAIN else "text"
+    if isinstance(value, bool):
+        return ("yes" if value else "no"), style
+    if isinstance(value, str):
+        return value, style
+    # A limit that has a line of its own is not said twice.
+    has_limit = field.limit and field.limit not in _SHOWN
+    return field.text(value, _value(gpu, field.limit) if has_limit else None), style
 
 
-def _throttle(reading: GpuReading) -> tuple[str, str]:
-    held = throttle_text(reading)
+def _value(gpu: Gpu, name: str) -> Any:
+    return getattr(gpu.reading if name in GPU else gpu.identity, name)
+
+
+def _samples(gpu: Gpu) -> Run | None:
+    samples = gpu.reading.busy_samples
+    return None if samples is None else (f"{len(samples)} new", "text")
+
+
+def _memory(gpu: Gpu) -> Run | None:
+    used = gpu.reading.memory_used_bytes
+    return None if used is None else (units.gpu_memory(gpu), "value")
+
+
+def _power(gpu: Gpu) -> Run | None:
+    reading = gpu.reading
+    average = " (average)" if reading.power_is_average else ""
+    text = GPU["power_watts"].text(reading.power_watts)
+    return None if reading.power_watts is None else (text + average, "value")
+
+
+def _throttle(gpu: Gpu) -> Run | None:
+    if gpu.reading.throttle_reasons is None:
+        return None
+    held = throttle_text(gpu.reading)
     if held is not None:
         return held[0].removeprefix("throttled: "), held[1]
-    reasons = [reason.replace("_", " ") for reason in reading.throttle_reasons or ()]
+    reasons = [reason.replace("_", " ") for reason in gpu.reading.throttle_reasons]
     return ", ".join(reasons) or "none", "text"
 
 
-def _durations(reading: GpuReading) -> tuple[str | None, str]:
-    """Return for how long it was throttled since the snapshot before, by reason, and a style."""
-    if reading.throttle_durations is None:
-        return None, "text"
-    held = [d for d in reading.throttle_durations if d.seconds > 0 and d.reason != "gpu_idle"]
+def _durations(gpu: Gpu) -> Run | None:
+    """Return for how long it was throttled since the snapshot before, by reason."""
+    durations = gpu.reading.throttle_durations
+    if durations is None:
+        return None
+    held = [d for d in durations if d.seconds > 0 and d.reason != "gpu_idle"]
     texts = [f"{one.reason.replace('_', ' ')} {one.seconds:.2f}s" for one in held]
     return ", ".join(texts) or "0s", "warn" if held else "text"
 
 
-def _link(gpu: Gpu) -> str:
+def _link(gpu: Gpu) -> Run | None:
     reading, identity = gpu.reading, gpu.identity
+    if reading.pcie_generation is None and reading.pcie_width is None:
+        return None
     now = f"gen{units.count(reading.pcie_generation)} x{units.count(reading.pcie_width)}"
     most = f"gen{units.count(identity.pcie_generation_max)} x{units.count(identity.pcie_width_max)}"
-    return f"{now} of {most}"
+    return f"{now} of {most}", "text"
 
 
-def _remapped(reading: GpuReading) -> str:
-    correctable = units.count(reading.remapped_rows_correctable)
-    return f"{correctable} correctable, {units.count(reading.remapped_rows_uncorrectable)} not"
+def _remapped(gpu: Gpu) -> Run | None:
+    rows = gpu.reading.remapped_rows_correctable, gpu.reading.remapped_rows_uncorrectable
+    correctable, uncorrectable = map(units.count, rows)
+    known = rows != (None, None)
+    return (f"{correctable} correctable, {uncorrectable} not", "text") if known else None
+
+
+_MIG: Mapping[bool | None, Run] = {True: ("on", "text"), False: ("off", "text")}
+_IN_OTHER_WORDS: Mapping[str, Callable[[Gpu], Run | None]] = {
+    "mig_mode": lambda gpu: _MIG.get(gpu.identity.mig_mode),
+    "busy_samples": _samples,
+    "memory_used_bytes": _memory,
+    "power_watts": _power,
+    "throttle_reasons": _throttle,
+    "throttle_durations": _durations,
+    "pcie_generation": _link,
+    "remapped_rows_correctable": _remapped,
+}
+"""Readings that are more than a number in the form of its unit, or several fields in one line."""
 
 
 # -- the drawing -----------------------------------------------------------------------------------
@@ -179,15 +180,18 @@ _LEAD = 7
 
 
 class _Chart(NamedTuple):
-    title: str
+    field: Field
     number: str
-    name: str
-    """Name of its series."""
     style: str
     limit: float
-    """The scale goes from 0 to this, written in ``unit`` of so ``many`` units of the series."""
-    unit: str = "%"
-    many: float = 1.0
+    """The scale goes from 0 to this."""
+
+    def tick(self, share: float) -> str:
+        """Return the value at this share of the scale."""
+        value, symbol = share * self.limit, self.field.unit.symbol
+        if symbol == "bytes":
+            return f"{value / _GIB:.0f}G"
+        return f"{value:.0f}{symbol if len(symbol) == 1 else ''}"
 
 
 def draw(view: View, width: int, height: int, offset: int) -> tuple[Frame, int]:
@@ -235,35 +239,31 @@ def _charts(view: View, gpu: Gpu, columns: int) -> list[_Chart]:
     reading, most_clock = gpu.reading, gpu.identity.sm_clock_max_mhz
     state = state_of(view, gpu)
     number = f"{busy.text}  {state.word}"
-    out = [_Chart("busy", number, busy.name, FED.style, 100.0)]
-    for title, metric, unit, many in (
-        ("memory", memory, "G", _GIB),
-        ("power", power, "W", 1.0),
-        ("temperature", temperature, "C", 1.0),
-    ):
+    out = [_Chart(busy.field, number, FED.style, 100.0)]
+    for metric in (memory, power, temperature):
         if metric.limit is not None:
-            limit, style = metric.limit, metric.mood or "area"
-            out.append(_Chart(title, metric.text, metric.name, style, limit, unit, many))
-    if reading.sm_active_percent is not None:
-        number = units.percent(reading.sm_active_percent)
-        out.append(_Chart("SM active", number, "sm_active_percent", "area", 100.0))
-    if reading.sm_clock_mhz is not None and most_clock is not None:
-        number = f"{reading.sm_clock_mhz}/{most_clock}MHz"
-        out.append(_Chart("SM clock", number, "sm_clock_mhz", "area", most_clock, ""))
+            out.append(_Chart(metric.field, metric.text, metric.mood or "area", metric.limit))
+    for name, limit in (("sm_active_percent", 100.0), ("sm_clock_mhz", most_clock)):
+        value, field = getattr(reading, name), GPU[name]
+        if value is not None and limit is not None:
+            number = field.text(value, limit if field.limit else None)
+            out.append(_Chart(field, number, "area", limit))
     return out
 
 
 def _drawn(view: View, gpu: Gpu, chart: _Chart, width: int, height: int) -> list[Line]:
-    heading = Row(width).add("  " + chart.title, "label").add("  " + chart.number, "value").line()
+    heading = (
+        Row(width).add("  " + chart.field.label, "label").add("  " + chart.number, "value").line()
+    )
     cells, rows = max(1, width - _LEAD - 1), height - 2
-    series, key = view.history.gpu(gpu.uuid, chart.name), ("detail", gpu.uuid, chart.name)
-    held = held_up(view, gpu) if chart.name == "busy_percent" else None
+    name = chart.field.name
+    series, key = view.history.gpu(gpu.uuid, name), ("detail", gpu.uuid, name)
+    held = held_up(view, gpu) if name == "busy_percent" else None
     drawn = view.chart(key, series, cells, chart.limit, chart.style, rows, None, held)
     lines = [heading]
     for number, runs in enumerate(drawn):
         shares = {0: 1.0, rows // 2: 0.5, rows - 1: 0.0}
-        top = chart.limit / chart.many * shares.get(number, 0.0)
-        tick = f"{top:.0f}{chart.unit}" if number in shares else ""
+        tick = chart.tick(shares[number]) if number in shares else ""
         row = Row(width).add(right(tick, _LEAD - 1), "dim").add(view.glyphs.separator, "rule")
         lines.append(row.add_runs(runs, cells).line())
     return [*lines, time_axis.draw(view, view.window, [(_LEAD, cells)], width)[0]]

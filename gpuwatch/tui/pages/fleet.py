@@ -20,6 +20,7 @@ from textual.screen import Screen
 from gpuwatch.core import units
 from gpuwatch.core.bounds import mean
 from gpuwatch.core.model import Gpu, Job, Snapshot
+from gpuwatch.core.registry import GPU
 from gpuwatch.core.sampler import Sampler
 from gpuwatch.core.source import Source
 from gpuwatch.core.store import Column, column_of
@@ -230,15 +231,18 @@ def _bright(_one: FleetRow, _text: str) -> str:
     return "value"
 
 
+_BUSY = GPU["busy_percent"]
 _COLUMNS: tuple[TableColumn[FleetRow], ...] = (
     TableColumn("HOST", lambda one: one.host.name, "text", style=_bright, sort="name"),
     TableColumn("GPUS", lambda one: str(len(one.gpus) or units.UNKNOWN), rank=3, width=4),
-    TableColumn("BUSY", lambda one: units.percent(one.busy_percent), width=5, rank=1, sort="busy"),
+    TableColumn(
+        _BUSY.heading, lambda one: _BUSY.text(one.busy_percent), rank=1, width=5, sort="busy"
+    ),
     TableColumn("", rank=4, width=_SPARK),
     TableColumn("LOST", _lost, rank=2, width=7, style=_lost_style, sort="lost"),
-    TableColumn("MEM", _memory, rank=5, width=4),
-    TableColumn("POWER", _power, rank=7, width=6),
-    TableColumn("TEMP", _hottest, rank=6, width=4),
+    TableColumn(GPU["memory_used_bytes"].short_heading, _memory, rank=5, width=4),
+    TableColumn(GPU["power_watts"].short_heading, _power, rank=7, width=6),
+    TableColumn(GPU["temperature_celsius"].short_heading, _hottest, rank=6, width=4),
 )
 
 

@@ -24,6 +24,7 @@ from gpuwatch.core.model import (
     ProcessKey,
     TrainingLoop,
 )
+from gpuwatch.core.registry import LOOP, MEMBER, PROCESS, Field
 from gpuwatch.jobs.words import cores_sentence, job_loading_sentence, loop_facts, role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import Columns, TimeWindow
@@ -327,60 +328,55 @@ def _style(_row: TreeRow, text: str) -> str:
     return "dim" if text in _NOTHING else "text"
 
 
+_GPU_BUSY, _GPU_MEMORY = PROCESS["gpu_busy_percent"], PROCESS["gpu_memory_bytes"]
+_DATA_WAIT, _COMPUTE = LOOP["data_wait_share"], LOOP["compute_share"]
+
+
 def _column(
-    heading: str,
-    width: int,
-    rank: int,
-    name: str,
-    write: Callable[[float | None], str] = units.percent,
-    *,
-    waits_from: float | None = None,
-    of_loop: bool = False,
+    width: int, rank: int, field: Field, *, waits_from: float | None = None
 ) -> Column[TreeRow]:
     """Return a reading of the process, or of its report on its loop; a share of the time in which
     it waits is worth a look from ``waits_from`` on."""
 
+    of_loop = field in LOOP.values()
+
     def read(row: TreeRow) -> float | None:
-        return getattr(row.loop if of_loop else row.member, name, None)
+        return getattr(row.loop if of_loop else row.member, field.name, None)
 
     def text(row: TreeRow) -> str:
-        return "" if of_loop and row.loop is None else write(read(row))
+        return "" if of_loop and row.loop is None else field.text(read(row))
 
     def style(row: TreeRow, text: str) -> str:
         waits = waits_from is not None and (read(row) or 0.0) >= waits_from
         return "warn" if waits else _style(row, text)
 
-    return Column(heading, text, rank=rank, width=width, style=style)
+    return Column(field.short_heading, text, rank=rank, width=width, style=style)
 
 
 def _gpu_busy(row: TreeRow) -> str:
     """Return how busy it keeps its GPU; over several GPUs the mean."""
-    return units.percent(mean(p.gpu_busy_percent for p in row.on_gpus)) if row.on_gpus else ""
+    return _GPU_BUSY.text(mean(p.gpu_busy_percent for p in row.on_gpus)) if row.on_gpus else ""
 
 
 def _gpu_memory(row: TreeRow) -> str:
-    return units.size(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
+    return _GPU_MEMORY.text(total(p.gpu_memory_bytes for p in row.on_gpus)) if row.on_gpus else ""
 
 
 COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("PID", lambda r: "" if r.together else str(r.member.own_pid), width=8, style=_style),
     Column("S", lambda r: r.member.state or "-", "text", rank=6, width=1, style=state_style),
-    _column("CPU", 5, 2, "cpu_percent"),
-    _column("MAIN", 5, 5, "main_thread_cpu_percent"),
-    _column("QUEUE", 5, 8, "run_queue_wait_percent", waits_from=_WAITS_PERCENT),
-    _column("DISK", 5, 12, "disk_wait_percent", waits_from=_WAITS_PERCENT),
-    _column("READ", 8, 11, "read_bytes_per_second", units.rate),
-    _column("WRITE", 8, 14, "write_bytes_per_second", units.rate),
-    _column("RSS", 6, 13, "memory_resident_bytes", units.size),
-    _column("PSS", 6, 9, "memory_proportional_bytes", units.size),
-    _column(
-        *("DATA", 5, 1, "data_wait_share", units.share),
-        waits_from=_WAITS_PERCENT / 100.0,
-        of_loop=True,
-    ),
-    _column("COMPUTE", 7, 10, "compute_share", units.share, of_loop=True),
-    Column("SM", _gpu_busy, rank=3, width=4, style=_style),
-    Column("GPU-MEM", _gpu_memory, rank=7, width=7, style=_style),
+    _column(5, 2, MEMBER["cpu_percent"]),
+    _column(5, 5, MEMBER["main_thread_cpu_percent"]),
+    _column(5, 8, MEMBER["run_queue_wait_percent"], waits_from=_WAITS_PERCENT),
+    _column(5, 12, MEMBER["disk_wait_percent"], waits_from=_WAITS_PERCENT),
+    _column(8, 11, MEMBER["read_bytes_per_second"]),
+    _column(8, 14, MEMBER["write_bytes_per_second"]),
+    _column(6, 13, MEMBER["memory_resident_bytes"]),
+    _column(6, 9, MEMBER["memory_proportional_bytes"]),
+    _column(5, 1, _DATA_WAIT, waits_from=_WAITS_PERCENT / 100.0),
+    _column(7, 10, _COMPUTE),
+    Column(_GPU_BUSY.short_heading, _gpu_busy, rank=3, width=4, style=_style),
+    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=7, width=7, style=_style),
 )
 
 _SPARK_RANK = 4
@@ -396,8 +392,8 @@ def _columns(
     roles = [width_of(row.branch) + width_of(_role_text(row, width)) for row in table]
     role_width = min(max([4, *roles]), max(8, width * 3 // 10, min(16, width * 2 // 5)))
     on_gpu = bool(job.gpu_uuids) or any(row.on_gpus for row in table)
-    without = set() if on_gpu else {"SM", "GPU-MEM"}
-    without |= set() if job.loops else {"DATA", "COMPUTE"}
+    without = set() if on_gpu else {_GPU_BUSY.short_heading, _GPU_MEMORY.short_heading}
+    without |= set() if job.loops else {_DATA_WAIT.short_heading, _COMPUTE.short_heading}
     role = Column[TreeRow](
         "ROLE", kind="text", width=role_width, runs=lambda row: _role(view, row, role_width, width)
     )

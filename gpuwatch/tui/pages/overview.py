@@ -8,6 +8,8 @@ from textual.binding import BindingType
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Host
+from gpuwatch.core.registry import HOST as FIELDS
+from gpuwatch.core.registry import Field
 from gpuwatch.tui.charts.strips import highest, nice_ceiling
 from gpuwatch.tui.keys import OVERVIEW_FOOTER, OVERVIEW_KEYS, bindings
 from gpuwatch.tui.pages.layout import (
@@ -43,13 +45,11 @@ _LEAD = 24
 _HALVES_WIDTH = 76
 """A narrower screen has no room for both of two rates in half of it."""
 
-_RATES = (
-    ("disk", "r", "read", "disk_read_bytes_per_second"),
-    ("disk", "w", "write", "disk_write_bytes_per_second"),
-    ("net", "rx", "net rx", "network_receive_bytes_per_second"),
-    ("net", "tx", "net tx", "network_transmit_bytes_per_second"),
+_RATES = tuple(
+    FIELDS[f"{name}_bytes_per_second"]
+    for name in ("disk_read", "disk_write", "network_receive", "network_transmit")
 )
-"""(Group, short label, long label, field) of each rate."""
+"""Rates, each with a chart; the short label is the group and the way."""
 
 
 def _host_rows(page: Page) -> int:
@@ -85,14 +85,23 @@ def draw_host(view: View, width: int, rows: int) -> list[Line]:
     return painter.halves(rows) if halves else painter.full(rows)
 
 
+_CPU, _MEMORY, _IOWAIT = (
+    FIELDS[name] for name in ("cpu_percent", "memory_used_bytes", "cpu_iowait_percent")
+)
+_SHM, _SWAP = FIELDS["shm_used_bytes"], FIELDS["swap_used_bytes"]
+_PRESSURES = [FIELDS[f"pressure_{what}_some_percent"] for what in ("cpu", "io", "memory")]
+
+
 def _cpu_text(host: Host) -> str:
     cores = "" if host.core_count is None else f" of {host.core_count}"
-    return f"{right(units.percent(host.cpu_percent), 4)}{cores}"
+    return f"{right(_CPU.text(host.cpu_percent), 4)}{cores}"
 
 
 def _iowait(host: Host) -> Run:
     waits = host.cpu_iowait_percent
-    return f"iowait {right(units.percent(waits), 4)}", "warn" if (waits or 0) >= 10 else "label"
+    return f"{_IOWAIT.short} {right(_IOWAIT.text(waits), 4)}", "warn" if (
+        waits or 0
+    ) >= 10 else "label"
 
 
 def _host_facts(host: Host) -> list[Run]:
@@ -104,13 +113,9 @@ def _host_facts(host: Host) -> list[Run]:
         facts.append((f"usable {host.usable_cores:g} ({why})", mood))
     facts.append(_iowait(host))
     pressures = [
-        (f"{name}-wait {value:3.0f}%", "warn" if value >= 20 else "label")
-        for name, value in (
-            ("cpu", host.pressure_cpu_some_percent),
-            ("io", host.pressure_io_some_percent),
-            ("mem", host.pressure_memory_some_percent),
-        )
-        if value is not None
+        (f"{one.short} {right(one.text(value), 4)}", "warn" if value >= 20 else "label")
+        for one in _PRESSURES
+        if (value := getattr(host, one.name)) is not None
     ]
     facts += [one for one in pressures if one[1] == "warn"]
     if host.load_average_1_minute is not None:
@@ -119,12 +124,11 @@ def _host_facts(host: Host) -> list[Run]:
         facts.append((f"load {host.load_average_1_minute:.1f} {' '.join(later)}", "label"))
     if host.shm_used_bytes is not None and host.shm_total_bytes is not None:
         full = host.shm_used_bytes >= 0.9 * host.shm_total_bytes > 0
-        text = units.size_of(host.shm_used_bytes, host.shm_total_bytes)
-        facts.append((f"shm {text}", "warn" if full else "label"))
+        text = _SHM.text(host.shm_used_bytes, host.shm_total_bytes)
+        facts.append((f"{_SHM.short} {text}", "warn" if full else "label"))
     if host.swap_total_bytes:
-        facts.append(
-            (f"swap {units.size_of(host.swap_used_bytes, host.swap_total_bytes)}", "label")
-        )
+        text = _SWAP.text(host.swap_used_bytes, host.swap_total_bytes)
+        facts.append((f"{_SWAP.short} {text}", "label"))
     return facts + [one for one in pressures if one[1] != "warn"]
 
 
@@ -151,12 +155,12 @@ class _HostPainter:
         most = highest(series, self._window, width, getattr(self._host, name))
         return nice_ceiling(most, _MEGABYTE)
 
-    def _rate_text(self, name: str) -> str:
-        return units.rate(getattr(self._host, name))
+    def _text(self, field: Field) -> str:
+        return field.text(getattr(self._host, field.name))
 
     def _memory(self) -> Run:
         used, total = self._host.memory_used_bytes, self._host.memory_total_bytes
-        text = units.size_of(used, total)
+        text = _MEMORY.text(used, total)
         if used is not None and total is not None and used >= 0.95 * total > 0:
             return self._glyphs.warning + text, "warn"
         return text, "value"
@@ -164,18 +168,18 @@ class _HostPainter:
     def summary(self) -> Line:
         """Draw everything that fits on one line, most important first."""
         host = self._host
-        row = Row(self._width).add(" CPU ", "label").add(_cpu_text(host), "value")
+        row = Row(self._width).add(f" {_CPU.label} ", "label").add(_cpu_text(host), "value")
         memory, mood = self._memory()
         spark = max(0, min(24, self._width - 66))
         if spark >= 8:
             row.add(" ").add_runs(self._chart("cpu_percent", spark, 100.0)[0], spark)
-        before = "  mem " if self._width >= 50 else " mem "
+        before = f"{'  ' if self._width >= 50 else ' '}{_MEMORY.short} "
         if row.room >= len(before) + len(memory):
             row.add(before, "label").add(memory, mood)
         iowait, iowait_mood = _iowait(host)
         row.fits("  " + iowait, iowait_mood)
-        for what, way, _, name in _RATES:
-            row.fits(f"  {what} {way}{right(self._rate_text(name), 9)}", "label")
+        for one in _RATES:
+            row.fits(f"  {one.short}{right(self._text(one), 9)}", "label")
         return row.line()
 
     # -- up to three lines of two cells, aligned with the GPUs' charts above
@@ -192,12 +196,12 @@ class _HostPainter:
         return [(*one, *other) for one, other in pairs[:rows]]
 
     def _cpu(self, width: int, rows: int = 1) -> list[Line]:
-        name, value = "cpu_percent", (_cpu_text(self._host), "value")
-        return self._charted("cpu", value, name, 100.0, width, rows)
+        value = _cpu_text(self._host), "value"
+        return self._charted(_CPU.short, value, _CPU.name, 100.0, width, rows)
 
     def _memory_line(self, width: int) -> Line:
-        name, limit = "memory_used_bytes", self._host.memory_total_bytes or None
-        return self._charted("memory", self._memory(), name, limit, width)[0]
+        limit = self._host.memory_total_bytes or None
+        return self._charted(_MEMORY.label, self._memory(), _MEMORY.name, limit, width)[0]
 
     def _charted(
         self, label: str, value: Run, name: str, limit: float | None, width: int, rows: int = 1
@@ -218,9 +222,9 @@ class _HostPainter:
         """Draw both directions, each with its chart and, where there is room, the chart's scale."""
         row = Row(width).add("  ").add(left(label, 4), "label")
         share = (width - row.used) // 2
-        for way, name in [(way, name) for what, way, _, name in _RATES if what == label]:
-            end = row.used + share
-            row.add(f" {way}", "label").add(right(self._rate_text(name), 9), "value")
+        for one in [one for one in _RATES if one.short.startswith(label)]:
+            end, name, way = row.used + share, one.name, one.short.partition(" ")[2]
+            row.add(f" {way}", "label").add(right(self._text(one), 9), "value")
             row.add(" ").add(self._glyphs.separator, "rule")
             chart = max(0, end - row.used - 1)
             ceiling = self._ceiling(name, chart)
@@ -253,12 +257,13 @@ class _HostPainter:
         """Draw a machine without a GPU: a chart a line, then a chart for every core."""
         lines = [*self._cpu(self._width, 2 if rows >= 8 else 1), self._memory_line(self._width)]
         room = max(1, self._width - _LEAD - 1)
-        for _, _, label, name in _RATES:
+        for one in _RATES:
             # The scale stands before the chart, as wide as the others: they have one time axis.
-            ceiling, text = self._ceiling(name, room), self._rate_text(name)
+            name, text = one.name, self._text(one)
+            ceiling = self._ceiling(name, room)
             scale = f"{self._glyphs.up}{units.size(ceiling)}".replace(".0", "")
             value = text, "value"
-            lines += self._charted(f"{label} {scale}", value, name, ceiling, self._width)
+            lines += self._charted(f"{one.short} {scale}", value, name, ceiling, self._width)
         if rows >= 9:
             self._view.chart_columns = room
             axis, _ = time_axis.draw(self._view, self._window, [(_LEAD, room)], self._width)

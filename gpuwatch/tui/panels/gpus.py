@@ -7,7 +7,7 @@ step with a slower rank is waiting, not work.
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from statistics import median
@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuIdentity, GpuReading
+from gpuwatch.core.registry import GPU, MAIN, Field
 from gpuwatch.core.throttling import REASONS
 from gpuwatch.diagnosis.finding import Finding
 from gpuwatch.tui.charts.strips import Column, Grid, Held, TimeWindow, highest, nice_ceiling
@@ -45,8 +46,7 @@ _POWER_SCALE_LEAST_WATTS = 50.0
 class Metric:
     """Metric of a GPU: its field, its number, its fixed scale, and how alarming it is."""
 
-    label: str
-    name: str
+    field: Field
     text: str
     brief: str
     """``text`` without the limit."""
@@ -63,7 +63,6 @@ class Metric:
 
 
 Metrics = tuple[Metric, Metric, Metric, Metric]
-CHARTED = ("busy_percent", "memory_used_bytes", "power_watts", "temperature_celsius")
 
 
 def metrics(
@@ -77,26 +76,28 @@ def metrics(
     """
     identity, reading = gpu.identity, gpu.reading
     used, total = reading.memory_used_bytes, identity.memory_total_bytes
-    watts, power_limit = reading.power_watts, _power_limit(gpu)
+    power_limit = _power_limit(gpu)
     heat, hot = reading.temperature_celsius, identity.temperature_slowdown_celsius
     memory_scale = host_memory_bytes if total is None and identity.memory_unified else total
     power_scale = power_limit
     if power_scale is None and power_peak_watts is not None:
         power_scale = nice_ceiling(power_peak_watts, _POWER_SCALE_LEAST_WATTS)
-    memory_text = units.size_of(used, total)
+    memory = _metric(reading, "memory_used_bytes", total, memory_scale, _mood(used, total, 0.985))
     if reading.memory_used_is_process_sum:
-        memory_text = f"{units.size(used)} procs"
-    busy = units.percent(reading.busy_percent)
-    draw, warmth = units.watts(watts), units.celsius(heat)
-    power, temperature = units.watts_of(watts, power_limit), units.celsius_of(heat, hot)
-    full, too_hot = _mood(used, total, 0.985), _mood(heat, hot, 1.0)
-    names, taken = CHARTED, units.size(used)
+        memory = replace(memory, text=f"{memory.brief} procs")
     return (
-        Metric("busy", names[0], busy, busy, reading.busy_percent, 100.0),
-        Metric("memory", names[1], memory_text, taken, used, memory_scale, full),
-        Metric("power", names[2], power, draw, watts, power_scale),
-        Metric("temp", names[3], temperature, warmth, heat, hot or 100.0, too_hot),
+        _metric(reading, "busy_percent", None, 100.0),
+        memory,
+        _metric(reading, "power_watts", power_limit, power_scale),
+        _metric(reading, "temperature_celsius", hot, hot or 100.0, _mood(heat, hot, 1.0)),
     )
+
+
+def _metric(
+    reading: GpuReading, name: str, limit: float | None, scale: float | None, mood: str = ""
+) -> Metric:
+    value, field = getattr(reading, name), GPU[name]
+    return Metric(field, field.text(value, limit), field.text(value), value, scale, mood)
 
 
 def scaled_metrics(view: View, gpu: Gpu, columns: int) -> Metrics:
@@ -133,7 +134,7 @@ def throttle_text(reading: GpuReading) -> Run | None:
 def _late_text(reading: GpuReading) -> str | None:
     """Return how old the oldest number of a chart is, where the driver is too slow for every
     look."""
-    ages = [seconds for name, seconds in reading.late_readings if name in CHARTED]
+    ages = [seconds for name, seconds in reading.late_readings if name in MAIN]
     return f"{units.age(max(ages)):>3} old" if ages else None
 
 
@@ -174,37 +175,45 @@ def facts(gpu: Gpu, calm: bool = False) -> list[Run]:
     if late is not None:
         out.append((f"up to {late}", "warn"))
     numbers = _numbers(reading, gpu.identity.sm_clock_max_mhz, calm)
-    out += [(form.format(value), "label") for form, value in numbers if value is not None]
+    out += [(text, "label") for text in numbers if text is not None]
     at_ease = reading.throttle_reasons is not None and throttled is None
     return [*out, ("not throttled", "dim")] if at_ease else out
 
 
-def _numbers(
-    reading: GpuReading, most_mhz: int | None, calm: bool
-) -> list[tuple[str, float | str | None]]:
-    """Return the numbers of a heading: how each is written, and what was read."""
-    received, sent = reading.pcie_rx_bytes_per_second, reading.pcie_tx_bytes_per_second
-    rates = f"rx {right(units.rate(received), 8)} tx {right(units.rate(sent), 8)}"
-    dram, nvlink = reading.dram_active_percent, reading.nvlink_rx_bytes_per_second
-    link = reading.pcie_generation, reading.pcie_width
-    moving = (
-        ("{}", None if received is None and sent is None else rates),
-        ("SM active {:3.0f}%", reading.sm_active_percent),
-        ("tensor {:3.0f}%", reading.tensor_active_percent),
-        ("DRAM {:3.0f}%", dram),
-        ("mem-ctrl {:3.0f}%", reading.memory_controller_percent if dram is None else None),
-        ("fan {:3.0f}%", reading.fan_percent),
+def _numbers(reading: GpuReading, most_mhz: int | None, calm: bool) -> list[str | None]:
+    """Return the numbers of a heading; ``None`` for those that were not read."""
+
+    def number(name: str, width: int = 4, limit: float | None = None) -> str | None:
+        value = getattr(reading, name)
+        return None if value is None else GPU[name].text(value, limit).rjust(width)
+
+    def named(name: str, width: int = 4) -> str | None:
+        text = number(name, width)
+        return None if text is None else f"{GPU[name].short} {text}"
+
+    received, sent = GPU["pcie_rx_bytes_per_second"], GPU["pcie_tx_bytes_per_second"]
+    rates = [(one, getattr(reading, one.name)) for one in (received, sent)]
+    both = " ".join([f"{one.short} {one.text(value).rjust(8)}" for one, value in rates])
+    active, link = number("sm_active_percent"), (reading.pcie_generation, reading.pcie_width)
+    controller = "memory_controller_percent" if reading.dram_active_percent is None else None
+    moving = [
+        both if any(value is not None for _, value in rates) else None,
+        None if active is None else f"{GPU['sm_active_percent'].label} {active}",
+        named("tensor_active_percent"),
+        named(controller or "dram_active_percent"),
+        named("fan_percent"),
         # Most jobs have no use for these two.
-        ("enc {:3.0f}%", reading.encoder_percent or None),
-        ("dec {:3.0f}%", reading.decoder_percent or None),
-    )
+        named("encoder_percent") if reading.encoder_percent else None,
+        named("decoder_percent") if reading.decoder_percent else None,
+    ]
+    link_text = f"{GPU['pcie_generation'].short} {link[0]}x{link[1]}"
     return [
-        ("P{}", reading.performance_state),
-        ("{:4d}MHz" if most_mhz is None else f"{{:4d}}/{most_mhz}MHz", reading.sm_clock_mhz),
-        *(() if calm else moving),
-        ("PCIe {}", None if None in link else "x".join(map(str, link))),
-        ("NVLink {}", None if nvlink is None or calm else right(units.rate(nvlink), 8)),
-        ("mem {}MHz", reading.memory_clock_mhz),
+        number("performance_state", 0),
+        number("sm_clock_mhz", 7 if most_mhz is None else len(f"9999/{most_mhz}MHz"), most_mhz),
+        *([] if calm else moving),
+        None if None in link else link_text,
+        None if calm else named("nvlink_rx_bytes_per_second", 8),
+        named("memory_clock_mhz", 0),
     ]
 
 
@@ -497,9 +506,9 @@ class GpuPainter:
         self, gpu: Gpu, metric: Metric, style: str, width: int, rows: int, *, braille: bool = False
     ) -> list[list[Run]]:
         view, window, limit = self._view, self._window, metric.limit
-        series = view.history.gpu(gpu.uuid, metric.name)
-        held = held_up(view, gpu) if metric.name == "busy_percent" else None
-        key = gpu.uuid, metric.name
+        series = view.history.gpu(gpu.uuid, metric.field.name)
+        held = held_up(view, gpu) if metric.field.name == "busy_percent" else None
+        key = gpu.uuid, metric.field.name
         return view.chart(key, series, width, limit, style, rows, window, held, braille=braille)
 
     def _busy(
@@ -518,7 +527,7 @@ class GpuPainter:
         lines: list[Sequence[Run]] = [
             *self._chart(gpu, busy, FED.style, width, rows, braille=braille)
         ]
-        series = self._view.history.gpu(gpu.uuid, busy.name)
+        series = self._view.history.gpu(gpu.uuid, busy.field.name)
         words: list[Run] = [(state.word, state.style)]
         known = []
         if series is not None and width > 0 and rows >= _TICK_ROWS:
@@ -559,15 +568,15 @@ class GpuPainter:
                 row = Row(self._width).add("  ")
                 ticks = self._ticks(number, len(chart)) if metric is busy else ""
                 if number == 0:
-                    row.add(left(metric.label, _LABEL_WIDTH), "label")
+                    row.add(left(metric.field.label, _LABEL_WIDTH), "label")
                     row.add(*self._value(metric, _VALUE_WIDTH - len(ticks)))
                 elif number <= len(words):
                     row.add(*words[number - 1])
                 lines.append(self._charted(row.pad_to(lead - 1 - len(ticks)), ticks, drawn))
-        row = Row(self._width).add("  ").add(left(memory.label, _LABEL_WIDTH), "label")
+        row = Row(self._width).add("  ").add(left(memory.field.label, _LABEL_WIDTH), "label")
         row.add(*self._value(memory, _VALUE_WIDTH)).add(" ").add(self._glyphs.separator, "rule")
         half = (room - 19) // 2
-        row.add_runs(self._gauge(memory, half), half).add("   temp ", "label")
+        row.add_runs(self._gauge(memory, half), half).add(f"   {temperature.field.short} ", "label")
         row.add(*self._value(temperature, 9)).add(" ").add(self._glyphs.separator, "rule")
         return [*lines, row.add_runs(self._gauge(temperature, half), half).line()]
 
@@ -645,7 +654,7 @@ class GpuPainter:
         gap = ""
         gauge = 0 if brief else 4 if width < 100 else 6 if width < 150 else 12
         for metric, size in zip(metrics[1:], (7, 5, 4) if brief else (13, 8, 7), strict=True):
-            label = f"{gap}{metric.label} ".replace("ory", "") if labelled else "  " if gap else " "
+            label = f"{gap}{metric.field.short} " if labelled else "  " if gap else " "
             if row.room < len(label) + size + gauge + 2:
                 break
             row.add(label, "label").add_runs(self._gauge(metric, gauge), gauge)

@@ -170,9 +170,9 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
     """Memory, power or temperature of each of ``gpus``, by the name of its series."""
     return [
         Trace(
-            kind=metric.name,
-            label=f"GPU {units.gpu_label(gpu)} {metric.label}",
-            short=metric.label[:7],
+            kind=metric.field.name,
+            label=f"GPU {units.gpu_label(gpu)} {metric.field.label}",
+            short=metric.field.short,
             text=metric.brief,
             style=metric.mood or "area",
             series=view.history.gpu(gpu.uuid, name),
@@ -180,7 +180,7 @@ def metric_traces(view: View, gpus: Sequence[Gpu], name: str) -> list[Trace]:
         )
         for gpu in gpus
         for metric in scaled_metrics(view, gpu, 120)[1:]
-        if metric.name == name
+        if metric.field.name == name
     ]
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuwatch.core import units
 from gpuwatch.core.model import JobMember, Process
+from gpuwatch.core.registry import LOOP, PROCESS, Field
 from gpuwatch.jobs.words import role_name
 from gpuwatch.outputs.terminal import Column
 from gpuwatch.tui.charts.strips import TimeWindow
@@ -69,7 +70,7 @@ def table_rows(view: View) -> list[TableRow]:
         ordered = [process for process in ordered if wanted(process)]
     labels = {gpu.uuid: units.gpu_label(gpu) for gpu in snapshot.gpus}
     waits = {
-        loop.key: units.share(loop.data_wait_share) for job in snapshot.jobs for loop in job.loops
+        loop.key: _DATA.text(loop.data_wait_share) for job in snapshot.jobs for loop in job.loops
     }
     members = {member.key: member for job in snapshot.jobs for member in job.members}
     now = snapshot.taken_at_unix_seconds
@@ -234,16 +235,18 @@ def _with_ancestors(
 # -- the columns -----------------------------------------------------------------------------------
 
 
+_GPU_MEMORY, _SM = PROCESS["gpu_memory_bytes"], PROCESS["gpu_busy_percent"]
+_CPU, _MEMORY = PROCESS["cpu_percent"], PROCESS["memory_resident_bytes"]
+_THREADS, _DATA = PROCESS["threads"], LOOP["data_wait_share"]
+
+
 def _gpu_memory(row: TableRow) -> str:
-    return "" if row.process.gpu_uuid is None else units.size(row.process.gpu_memory_bytes)
+    value = row.process.gpu_memory_bytes
+    return "" if row.process.gpu_uuid is None else _GPU_MEMORY.text(value)
 
 
 def _gpu_busy(row: TableRow) -> str:
-    return "" if row.process.gpu_uuid is None else units.percent(row.process.gpu_busy_percent)
-
-
-def _memory(row: TableRow) -> str:
-    return units.size(row.process.memory_resident_bytes)
+    return "" if row.process.gpu_uuid is None else _SM.text(row.process.gpu_busy_percent)
 
 
 def _for(seconds: float | None) -> str:
@@ -253,18 +256,23 @@ def _for(seconds: float | None) -> str:
     return f"{minutes}m" if 1 <= minutes < 60 else units.age(seconds)
 
 
+def _column(field: Field, **more: Any) -> Column[TableRow]:
+    read = attrgetter(f"process.{field.name}")
+    return Column(field.short_heading, lambda row: field.text(read(row)), **more)
+
+
 _user = attrgetter("process.user")
 COLUMNS: tuple[Column[TableRow], ...] = (
     Column("GPU", lambda r: r.gpu, rank=3, width=4, sort="gpu"),
     Column("PID", lambda r: str(r.process.own_pid), width=8, sort="pid"),
     Column("USER", lambda r: _user(r) or "-", "text", 8, width=8, style=always_dim, sort="user"),
     Column("S", lambda r: r.process.state or "-", "text", 11, width=1, style=state_style),
-    Column("GPU-MEM", _gpu_memory, rank=5, width=7, sort="gpu memory"),
-    Column("SM", _gpu_busy, rank=2, width=4, sort="sm"),
-    Column("DATA", lambda r: r.wait, rank=4, width=4),
-    Column("CPU", lambda r: units.percent(r.process.cpu_percent), rank=6, width=5, sort="cpu"),
-    Column("MEM", _memory, rank=9, width=6, sort="memory"),
-    Column("THR", lambda r: units.count(r.process.threads), rank=12, width=4, style=always_dim),
+    Column(_GPU_MEMORY.short_heading, _gpu_memory, rank=5, width=7, sort="gpu memory"),
+    Column(_SM.short_heading, _gpu_busy, rank=2, width=4, sort="sm"),
+    Column(_DATA.short_heading, lambda r: r.wait, rank=4, width=4),
+    _column(_CPU, rank=6, width=5, sort="cpu"),
+    _column(_MEMORY, rank=9, width=6, sort="memory"),
+    _column(_THREADS, rank=12, width=4, style=always_dim),
     Column("TIME", lambda r: _for(r.seconds), rank=10, width=6, style=always_dim, sort="time"),
     Column("CHART", kind="text", rank=7, width=12, runs=lambda r: r.spark),
 )
@@ -274,12 +282,12 @@ CHOICES = {
     "GPU": "index of its GPU",
     "USER": "owner",
     "S": "state: R runs, S sleeps, D waits for a disk, Z has ended",
-    "GPU-MEM": "memory on its GPU",
-    "SM": "share of its GPU's time",
-    "DATA": "waits for data, as reported by the job",
-    "CPU": "100% is one core",
-    "MEM": "resident memory",
-    "THR": "threads",
+    _GPU_MEMORY.short_heading: "memory on its GPU",
+    _SM.short_heading: "share of its GPU's time",
+    _DATA.short_heading: "waits for data, as reported by the job",
+    _CPU.short_heading: "100% is one core",
+    _MEMORY.short_heading: "resident memory",
+    _THREADS.short_heading: "threads",
     "TIME": "since it began",
     "CHART": "SM or CPU over time",
 }
@@ -299,7 +307,7 @@ def _chosen(view: View, width: int) -> list[Column[TableRow]]:
         one
         for one in COLUMNS
         if one.heading not in view.hidden
-        and (one.heading != "DATA" or reported)
+        and (one.heading != _DATA.short_heading or reported)
         and (view.gpus or one.sort not in _GPU_SORTS)
     ]
     chosen = fitting(columns, width - 1 - _COMMAND_LEAST)

@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from gpuwatch.core import units
 from gpuwatch.core.model import Gpu, GpuReading, Host
+from gpuwatch.core.registry import GPU, HOST, MAIN, Field, Unit
 from gpuwatch.core.store import GPU_SERIES, HOST_SERIES, Column, Series, bucket_index
 from gpuwatch.core.text import clean
 from gpuwatch.diagnosis.finding import severity_place
@@ -25,16 +26,6 @@ from gpuwatch.tui.terminal.frame import Line, Row, Run, Zone, fit
 from gpuwatch.tui.view import View
 
 # -- readings of the moment that is looked at ------------------------------------------------------
-
-
-_WHOLE = {
-    "memory_used_bytes",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "swap_used_bytes",
-    "shm_used_bytes",
-}
-"""Fields that are whole numbers."""
 
 
 def past_column(view: View, series: Columns | None) -> Column | None:
@@ -70,7 +61,7 @@ def past_gpu(view: View, gpu: Gpu) -> Gpu:
         return gpu
     history, now = view.history, gpu.reading
     values = {
-        name: _value(view, name, history.gpu(gpu.uuid, name))
+        name: _value(view, history.gpu(gpu.uuid, name), whole=GPU[name].whole)
         for name in ("busy_percent", *GPU_SERIES)
     }
     reading = GpuReading(
@@ -92,18 +83,20 @@ def past_host(view: View, host: Host) -> Host:
     if view.timeline.moment is None:
         return host
     history = view.history
-    values = {name: _value(view, name, history.host(name)) for name in HOST_SERIES}
+    values = {
+        name: _value(view, history.host(name), whole=HOST[name].whole) for name in HOST_SERIES
+    }
     cores = host.core_percents
     if cores is not None:
-        cores = tuple(_value(view, "", history.host_core(number)) for number in range(len(cores)))
+        cores = tuple(_value(view, history.host_core(number)) for number in range(len(cores)))
     return replace(host, core_percents=cores, **values)  # type: ignore[arg-type]
 
 
-def _value(view: View, name: str, series: Series | None) -> float | int | None:
+def _value(view: View, series: Series | None, *, whole: bool = False) -> float | int | None:
     column = past_column(view, series)
     if column is None:
         return None
-    return round(column.mean) if name in _WHOLE else column.mean
+    return round(column.mean) if whole else column.mean
 
 
 _CLOCK_CELLS = 14
@@ -290,45 +283,39 @@ def clock(view: View, at: float) -> str:
     return _clock_text(moment, "%H:%M:%S", dated=not today)
 
 
-_NUMBERS = (
-    ("busy", True, "busy_percent", "%"),
-    ("mem", True, "memory_used_bytes", "B"),
-    ("power", True, "power_watts", "W"),
-    ("temp", True, "temperature_celsius", "C"),
-    ("CPU", False, "cpu_percent", "%"),
-    ("host mem", False, "memory_used_bytes", "B"),
-    ("SM", True, "sm_active_percent", "%"),
-    ("clock", True, "sm_clock_mhz", "MHz"),
-    ("rx", True, "pcie_rx_bytes_per_second", "B/s"),
-    ("tx", True, "pcie_tx_bytes_per_second", "B/s"),
-    ("disk r", False, "disk_read_bytes_per_second", "B/s"),
-    ("disk w", False, "disk_write_bytes_per_second", "B/s"),
+_NUMBERS: tuple[tuple[bool, Field], ...] = (
+    *[(True, GPU[name]) for name in MAIN],
+    *[(False, HOST[name]) for name in ("cpu_percent", "memory_used_bytes")],
+    *[(True, GPU[name]) for name in ("sm_active_percent", "sm_clock_mhz")],
+    *[(True, GPU[f"pcie_{way}_bytes_per_second"]) for way in ("rx", "tx")],
+    *[(False, HOST[f"disk_{way}_bytes_per_second"]) for way in ("read", "write")],
 )
-"""Label, whether it is of the GPU (else of the host), series and unit; most telling first."""
+"""Whether it is of the GPU (else of the host), and the field; most telling first."""
 
 
 def _numbers(
     view: View, gpu: Gpu | None, middle: float, column_seconds: float
 ) -> Iterator[tuple[str, str]]:
     """(label, text) of each series that has been read."""
-    for label, of_gpu, name, unit in _NUMBERS:
+    for of_gpu, field in _NUMBERS:
+        name = field.name
+        label = field.short if of_gpu or name not in GPU else f"host {field.short}"
         if not of_gpu:
             series = view.history.host(name)
         else:
             series = None if gpu is None else view.history.gpu(gpu.uuid, name)
         if series is not None:
             column = series.columns(middle, column_seconds, 1)[0]
-            yield label, "no reading" if column is None else _spread(column, unit)
+            yield label, "no reading" if column is None else _spread(column, field.unit)
 
 
-def _spread(column: Sequence[float], unit: str) -> str:
+def _spread(column: Column, unit: Unit) -> str:
     """Return ``47% (0-99)``: the mean and, where they say more, the extremes."""
-    if unit in {"B", "B/s"}:
-        low, mean, high = map(units.size if unit == "B" else units.rate, column)
-        unit = ""
+    if unit.symbol.startswith("bytes"):
+        low, mean, high = map(unit.text, column)
     else:
-        low, mean, high = (f"{value:.0f}" for value in column)
-    return f"{mean}{unit}" if low == mean == high else f"{mean}{unit} ({low}-{high})"
+        low, high, mean = f"{column.minimum:.0f}", f"{column.maximum:.0f}", unit.text(column.mean)
+    return mean if low == high else f"{mean} ({low}-{high})"
 
 
 # -- the panels ------------------------------------------------------------------------------------
