@@ -361,7 +361,11 @@ def names_among(there: Iterable[GpuIdentity]) -> Names:
 def cause_of(one: Described) -> tuple[str, ...]:
     """Return what a finding shares with those of the same cause, also of other moments. Whether so
     much is gained that it is a warning, or little, differs from job to job."""
-    return (one.rule, "error" if one.severity == "error" else "", shape(one.says or template(one.summary)))
+    return (
+        one.rule,
+        "error" if one.severity == "error" else "",
+        shape(one.says or template(one.summary)),
+    )
 
 
 def as_causes(
