@@ -320,8 +320,8 @@ def about(said: Iterable[Said], job: Job) -> Iterator[Said]:
 
 # --- findings of one cause as one: the same fault of several jobs, or of GPUs of no known job -----
 #
-# They are of one cause if their rule is one, and their sentences differ in names of GPUs and numbers
-# only: another reason, or another rank to look after, stays apart, and so does an error.
+# They are of one cause if their rule is one, and their sentences differ in names of GPUs and
+# numbers only: another reason, or another rank to look after, stays apart, and so does an error.
 
 STEADY = 0.25
 """Share of a loss: causes that differ by less keep their order. Two that share what is left of a
